@@ -1,0 +1,7583 @@
+"""(title page: written by the integrator)"""
+from __future__ import annotations
+
+import _thread
+import collections
+import errno
+import heapq
+import io
+import itertools
+import math
+import operator
+import os
+import re
+import stat
+import sys
+import threading
+import time
+import weakref
+from bisect import bisect_right
+from contextlib import suppress
+from enum import Enum
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, cast
+if TYPE_CHECKING:
+    import socket
+    import ssl
+
+    from typing_extensions import Self
+
+
+# === 1. CONSTANTS   spec 6 ================================================
+# 1a. The specification's own names and values.
+USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"      # R1, exact
+UA_TOKEN = "Walsh-Research"     # R1, R2: matched case-insensitively
+ROBOTS_TTL_SECONDS = 86400      # R2: 24 h
+BLOCKLIST_REFRESH = "PT6H"      # R3: where the document names no refresh of its own
+SCHEMA_TTL_SECONDS = 604800     # R10: 7 days
+MIN_REQUEST_INTERVAL = 1.0      # R4: seconds, per host
+DEFAULT_MAX_RETRIES = 5         # R5
+DEFAULT_BACKOFF_BASE = 1.0      # R5: seconds
+BACKOFF_CAP = 60                # R5: seconds
+STALE_HARD_CUTOFF = 2           # R12: times the TTL; unused, since a stale entry blocks on refresh
+SPEC_VERSION = "walsh-research-compliance/v1.3"
+BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
+ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
+__version__ = "1.0.0"
+
+# 1b. Our own numbers, each with its unit and its reason.
+MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
+MAX_URL_LENGTH = 64 * 1024              # ours: characters; longer is refused
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400  # ours: seconds; ten years say "never", and no arithmetic overflows
+MAX_HOST_CHARACTERS = 1024              # ours: characters of a host before decoding; DNS allows 253 after it, and IDNA is quadratic
+MAX_SHOWN_CHARACTERS = 300              # ours: characters of foreign text on one line of a terminal or a log
+MAX_SITEMAPS = 1000                     # ours: Sitemap lines kept of one robots.txt; sites list a handful
+MAX_SITEMAP_URL_LENGTH = 2048           # ours: characters; what sitemaps.org allows a location
+MAX_WILDCARD_OCTETS = 2 ** 26           # ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
+MAX_JSON_DEPTH = 200                    # ours: levels; no document of the spec has ten, and C recursion ends near a thousand
+MAX_JSON_DIGITS = 4300                  # ours: digits of one integer; CPython 3.11's own limit, since conversion is quadratic
+MAX_PATTERN_STEPS = 200_000             # ours: work spent on proving a schema's pattern harmless
+MAX_PATTERN_POSITIONS = 200             # ours: characters and classes in a schema's pattern, small counts written out
+MAX_AMBIGUOUS_TEXT = (1024, 1024, 1024, 128)   # ours: characters, by the number of loops in a pattern that backtracks by that power
+MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hammer the origin
+MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
+MAX_BLOCKLIST_KEY = 1024                # ours: characters; DNS ends at 253, so no opt-out is lost
+MAX_BLOCKLIST_WARNINGS = 20             # ours: lines told about one document
+MAX_SUBSCHEMAS = 10_000                 # ours: each is compiled to a function; a published schema has a few hundred
+MAX_PATTERN_LENGTH = 1000               # ours: characters of a schema's pattern
+MAX_MARKDOWN_NESTING = 32               # ours: open quotes and list items; a deeper mark is text
+MAX_DESTINATION_PARENTHESES = 8         # ours: CommonMark asks for three
+MAX_LINK_TEXT_TOKENS = 4096             # ours: marks that one link's text may span; bounds what an unclosed bracket keeps
+MAX_TAG_CHARS = 2048                    # ours: one tag in Markdown; longer is text
+MAX_HEAD_CHARS = 512 * 1024             # ours: of a page, where its <head> must have ended
+MAX_HEAD_VALUE_CHARS = 4096             # ours: one title, description or URL of a page's head
+MAX_HEAD_LISTED = 100                   # ours: feeds, or robots directives, of one page
+MAX_XML_DEPTH = 256             # ours: open elements; a feed has six, and expat keeps some 100 bytes for each
+MAX_XML_NAMES = 4096            # ours: different element and attribute names of one document; a feed has dozens
+MAX_XML_TOKEN_BYTES = 256 * 1024        # ours: one tag or comment; expat holds it whole, its attributes many times over
+XML_PIECE_BYTES = 64 * 1024     # ours: handed to expat at a time; the bounds are checked in between
+MAX_BASE_LENGTH = 2048          # ours: characters; each relative link of a document repeats its base
+MAX_JSON_FEED_BYTES = 1536 * 1024      # ours: JSON is parsed whole, and a hostile byte of it takes up to 45 of memory (tiny objects)
+MAX_SITEMAP_ENTRIES = 50_000    # sitemaps.org: of one sitemap
+MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: of one sitemap, uncompressed
+MAX_GZIP_MEMBERS = 1024         # ours: a block-wise gzip of 50 MiB has 800
+MAX_SITEMAP_TEXT = 12 * 2**20   # ours: characters of all URLs kept of one sitemap; 50,000 of 250
+MAX_DATE_LENGTH = 80            # ours: characters; no date of a feed is longer
+MAX_FEED_TEXT = 64 * 1024       # ours: characters of one title, id or link; tidying a text takes 25 times its size
+MAX_SITEMAP_ELEMENTS = 1_000_000        # ours: 50,000 entries of 20 each; 50 MiB of "<a/>" are 13 million
+# For room 11 (ROBOTS2); all belong to 1b of head.py.
+ROBOTS2_AGENT = "Walsh-Research/1.2"            # ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
+ROBOTS2_CATEGORY = "ai-researcher"              # robots2: our agent category unless told otherwise
+ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"   # robots2, the ask protocol
+ROBOTS2_ASK_TTL_SECONDS = 86400                 # robots2: an "allow" is cached for no more than 24 hours
+ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
+ROBOTS2_MAX_UNKNOWN = 1000                      # ours: lines kept to be shown; a file of nothing else would cost 40 MB
+SHELF_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
+MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}     # ours: by kind; 10^6 domains are legitimate, 500 KiB of robots.txt is the next largest
+MAX_PICKLE_OPCODES = 10_000             # ours: an entry is a small dict around a body; more could cost seconds (ints that collide) or memory
+# ours: unused entries go away, by kind; the blocklist never does (R3b), a source outlives a yearly run
+ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, "": 60 * 86400.0}
+SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
+MAX_SWEEP_FILES = 4096                  # ours: looked at in one call; a few milliseconds
+MAX_SCRATCH_AGE_SECONDS = 3600.0        # ours: a temporary file lives milliseconds; this is for a process id in use again
+# Room 14 (section 1b)
+MAX_HEAD_BYTES = 256 * 1024             # ours: status line and headers of one exchange, 1xx answers included; also what chunking may add for nothing
+MAX_HEADER_LINES = 500                  # ours: real answers have some 30; a line costs more than its bytes
+MAX_INTERIM_ANSWERS = 20                # ours: 1xx answers that are skipped before the real one
+MAX_CONTENT_CODINGS = 3                 # ours: stacked encodings; each multiplies what a bomb can do
+MAX_ADDRESSES_TRIED = 8                 # ours: all are checked, so many are tried
+PIECE_BYTES = 16 * 1024                 # ours: what is read, or decoded, at a time
+PIN_SECONDS = 60.0                      # ours: how long a checked address is held for the request that follows
+MAX_PINS = 256                          # ours: hosts held that way; the oldest goes first
+LONGEST_DEADLINE_SECONDS = 86400.0      # ours: a longer or endless timeout overflows select() on some platforms
+
+MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
+MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
+MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
+MAX_SCHEMA_BYTES = 2**20                # ours
+MAX_CHAINED_BYTES = 128 * 1024          # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
+MAX_READ_BYTES = 4 * 2**20              # ours: of a Markdown body, for its links
+MAX_PAGE_HEAD_BYTES = 512 * 1024        # ours: of a page, for its head
+MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
+MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the rest is on the shelf
+MAX_WARNINGS = 1000                     # ours: lines about a run
+PACE_MARGIN_SECONDS = 0.005             # ours: added to every interval, so that a server's own clock never logs less; a clock may ask for more
+SLOT_TOLERANCE_SECONDS = 0.002          # ours: how late a request may leave without being written down again; a part of the margin
+LOCK_POLL_SECONDS = 0.05                # ours: between two looks at a lock that another process holds
+MAX_CLAIM_SECONDS = 86400.0             # ours: a start further in the future was written by a clock that jumped
+MAX_HOLD_SECONDS = 30 * 86400.0         # ours: a "not before" further away is not believed
+HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
+POLICY_RETRY_SECONDS = 300.0            # ours: before a policy document that could not be had is asked for again
+MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
+STATUS_TICK_SECONDS = 0.5               # ours: between two looks of the status line at the clock
+PACE_TIMES = ("last_at", "policy_at", "departed_at", "not_before")
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+BACKOFF_STATUSES = (429, 503)           # R5
+CANONICAL_KINDS = ("blocklist", "schema")
+BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
+SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
+FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"
+CANARY_PATH = "/research/bots/dogfood-"                                 # spec 16
+DEFAULT_FIXTURES = {                    # spec 13, where the index cannot be had
+    "robots_allowed_sentinel": ORIGIN + CANARY_PATH + "allow", "robots_disallowed": ORIGIN + CANARY_PATH + "disallow",
+    "walsh_only_allowed": ORIGIN + CANARY_PATH + "walsh-only", "external_positive": "https://pypi.org/project/jsonschema/",
+    "operator_blocked_host": "example.com"}
+TOOL_NAME = "walsh_research"
+PLATFORM_CACHE: Any = object()          # "the platform's cache folder", which None is not
+
+
+# === 2. NOUNS =============================================================
+# The value tuples that come back, and the exceptions.
+
+def as_json(value: Any) -> Any:
+    """Plain data for a value tuple or what it holds."""
+    if hasattr(value, "_fields"):
+        return as_dict(value)
+    if isinstance(value, dict):
+        return {name: as_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """A value tuple as JSON-ready data, nested ones too."""
+    return {name: as_json(getattr(value, name)) for name in value._fields}
+
+
+# Replaces `class Verdict` of head.py.
+RECOMMENDATIONS = {     # the rows of the WebCanon policy model
+    "allowed_explicit": "recommended",
+    "allowed_implicit": "recommended",
+    "disallowed_explicit": "not_recommended",
+    "unknown_unreachable": "unknown_do_not_fetch_by_default",
+    "unknown_parse_error": "allowed_but_warn",
+    "skipped_by_user_policy": "recommended",
+}
+
+
+class Verdict(str, Enum):
+    """What robots.txt says of a URL, in the words of the WebCanon policy model.
+
+    >>> Verdict.UNKNOWN_PARSE_ERROR.recommendation
+    'allowed_but_warn'
+    """
+
+    ALLOWED_EXPLICIT = "allowed_explicit"
+    ALLOWED_IMPLICIT = "allowed_implicit"
+    DISALLOWED_EXPLICIT = "disallowed_explicit"
+    UNKNOWN_UNREACHABLE = "unknown_unreachable"
+    UNKNOWN_PARSE_ERROR = "unknown_parse_error"
+    SKIPPED_BY_USER_POLICY = "skipped_by_user_policy"
+
+    def __str__(self) -> str:       # 3.12 changed what an f-string makes of a str enum
+        return str(self.value)
+
+    @property
+    def recommendation(self) -> str:
+        return RECOMMENDATIONS[self.value]
+
+
+class Rule(NamedTuple):
+    """One Allow or Disallow line of the selected group."""
+
+    allow: bool
+    value: str                  # as the file writes it
+    line: int                   # 1-based
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class Link(NamedTuple):
+    title: str
+    url: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class FeedItem(NamedTuple):
+    title: str
+    url: str
+    id: str
+    published: str | None    # ISO 8601 with zone, or None
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class Feed(NamedTuple):
+    kind: str                   # "rss", "atom" or "json"
+    title: str
+    url: str                    # the site the feed speaks for (absolute), or ""
+    items: list[FeedItem]
+    warning: str = ""           # where the document broke, if it did
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class SitemapEntry(NamedTuple):
+    url: str
+    lastmod: str | None      # as the sitemap writes it
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class Sitemap(NamedTuple):
+    kind: str                   # "urlset", "index" or "text"
+    entries: list[SitemapEntry]
+    warning: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class LlmsLink(NamedTuple):
+    section: str
+    title: str
+    url: str
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class LlmsTxt(NamedTuple):
+    title: str
+    summary: str
+    links: list[LlmsLink]
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class PageMetadata(NamedTuple):
+    title: str = ""
+    description: str = ""
+    canonical: str = ""
+    language: str = ""
+    robots: tuple[str, ...] = ()        # directives of <meta name=robots> and <meta name=walsh-research>, lower-case
+    feeds: tuple[Link, ...] = ()        # rel=alternate feeds that the head advertises
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class Robots2Line(NamedTuple):
+    """A line of a robots2.txt that is shown and grants nothing: an unknown directive, value or block, or a `chain` that is not last."""
+
+    line: int                   # 1-based
+    name: str                   # lower-case
+    value: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class Robots2Ruling(NamedTuple):
+    """What the robots2 gate says of a target: "ask" names in `ask` what the site wants to be asked for first."""
+
+    decision: str               # "allowed", "denied" or "ask"
+    reason: str = ""
+    ask: tuple[str, ...] = ()
+    rule: Rule | None = None     # where a path rule denied
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class AskAnswer(NamedTuple):
+    """What a site answered when asked (robots2, the ask protocol)."""
+
+    decision: str               # "allow", "allow-once", "deny" or "later"
+    scopes: tuple[str, ...] = ()    # none: the whole site
+    reason: str = ""
+    cacheable: bool = False     # an allow, or a no that the site itself said; never an allow-once, never mere trouble
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+class Request(NamedTuple):
+    """What the door is handed: one exchange, never a redirect or a retry of its own."""
+
+    method: str                 # "GET" or "HEAD"
+    url: str                    # wire form: ASCII, no fragment, no credentials
+    headers: dict[str, str]
+    timeout: float              # seconds for the whole exchange
+    max_bytes: int              # decoded; what lies beyond is cut off, and Response.truncated says so
+    wants: Callable[[int, list[tuple[str, str]]], bool] | None = None   # asked (status, headers) before the body; False leaves it unread
+    departed: Callable[[], None] | None = None   # called once when the last byte of the request has left (R4 counts from there)
+
+
+class Response(NamedTuple):
+    status: int
+    headers: list[tuple[str, str]]      # (lower-case name, value), in order
+    body: bytes                         # content-decoded
+    truncated: bool = False
+
+
+class TransportError(Exception):
+    """No HTTP answer. `reason` is one line; `final` is true where a retry is pointless; `refused` where the address check refused."""
+
+    def __init__(self, reason: str, final: bool = False, refused: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.final, self.refused = reason, final, refused
+
+
+class SchemaViolation(ValueError):
+    """The instance does not hold: `pointer` is its JSON Pointer, `keyword` the assertion that failed."""
+
+    def __init__(self, pointer: str, keyword: str, detail: str) -> None:
+        super().__init__(f"{pointer or '/'}: {keyword}: {detail}")
+        self.pointer, self.keyword = pointer, keyword
+
+
+class UnsupportedSchema(ValueError):
+    """The schema asserts something that the validator does not implement."""
+
+
+class BlocklistRejected(ValueError):
+    """The document must not be adopted (R3c, R10)."""
+
+
+# imports: math
+# === 3. TIME   R5   spec 12.5, 12.6 ========================================
+# Owns what a duration and a date mean. Arithmetic only, since `datetime` and `email` cost a cold start more than all else here; for the
+# same reason the expressions that a run may never need stay text, and `re` compiles them when they are first used.
+TIME_UNITS = (604800, 86400, 3600, 60, 1)       # seconds of a week, day, hour, minute, second
+UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # fifteen digits: exact as a float, finite times any unit
+ISO_DURATION = rf"P(?=[0-9T])(?:{UNIT_COUNT}W|(?:{UNIT_COUNT}D)?(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?)"
+SHORT_DURATION = rf"(?=[0-9])(?:{UNIT_COUNT}w)?(?:{UNIT_COUNT}d)?(?:{UNIT_COUNT}h)?(?:{UNIT_COUNT}m)?(?:{UNIT_COUNT}s)?"
+
+WEEKDAY, CLOCK_TIME = "(?:mon|tue|wed|thu|fri|sat|sun)", "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
+HTTP_DATE_FORMS = (         # RFC 9110 5.6.7
+    rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) (?P<month>[a-z]{{3}}) (?P<year>[0-9]{{4}}) {CLOCK_TIME} GMT",                         # IMF-fixdate
+    rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-(?P<month>[a-z]{{3}})-(?P<year>[0-9]{{2}}) {CLOCK_TIME} GMT",      # RFC 850
+    rf"{WEEKDAY} (?P<month>[a-z]{{3}}) (?P<day>[ 0-9][0-9]) {CLOCK_TIME} (?P<year>[0-9]{{4}})",                             # asctime
+)
+MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+FIRST_SECOND, LAST_SECOND = -62135596800, 253402300799      # the years 1 and 9999, all that ISO 8601 writes in four digits
+
+
+def days_since_epoch(year: int, month: int, day: int) -> int:
+    """Days from 1 January 1970 in the Gregorian calendar. The year is counted from March, so that its odd day comes last."""
+    year, month = year - (month < 3), (month + 9) % 12
+    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469
+
+
+def civil_date(days: int) -> tuple[int, int, int]:
+    """(year, month, day) of a number of days since the epoch: the inverse of `days_since_epoch`."""
+    era, day_of_era = divmod(days + 719468, 146097)         # 400 years each
+    year = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+    day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * day_of_year + 2) // 153
+    return era * 400 + year + (month > 9), (month + 2) % 12 + 1, day_of_year - (153 * month + 2) // 5 + 1
+
+
+def civil_time(unix_seconds: float) -> tuple[int, int, int, int, int, int]:
+    """(year, month, day, hour, minute, second) in UTC, kept within the years 1 to 9999; NaN counts as the first second."""
+    days, seconds = divmod(int(max(FIRST_SECOND, min(unix_seconds, LAST_SECOND)) // 1), 86400)
+    return (*civil_date(days), seconds // 3600, seconds // 60 % 60, seconds % 60)
+
+
+def iso_utc(unix_seconds: float) -> str:
+    """The instant as ISO 8601 in UTC, whole seconds; "" for NaN. Never raises.
+
+    >>> iso_utc(1779494400.9)
+    '2026-05-23T00:00:00Z'
+    """
+    if math.isnan(unix_seconds):
+        return ""
+    year, month, day, hour, minute, second = civil_time(unix_seconds)
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
+
+
+def duration_parts_seconds(parts: Sequence[str | None]) -> float | None:
+    """The sum of numbers that stand in the order of TIME_UNITS; None where there is none, or one before the last has a fraction."""
+    given = [(part.replace(",", "."), unit) for part, unit in zip(parts, TIME_UNITS) if part]
+    if not given or any("." in number for number, _ in given[:-1]):
+        return None
+    return sum(float(number) * unit for number, unit in given)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`; only the last number may have a fraction (spec 9.2, 12.6).
+
+    Calendar years and months have no length, so they are a ValueError, as is everything else.
+    >>> parse_duration("PT1H30M")
+    5400.0
+    """
+    form = re.fullmatch(ISO_DURATION, text)
+    seconds = duration_parts_seconds(form.groups()) if form else None
+    if seconds is None:
+        raise ValueError(f"duration is {text[:80]!r}, want ISO 8601 such as PT6H, P1D or PT1H30M, without years and months")
+    return seconds
+
+
+def parse_wait(text: str) -> float:
+    """Seconds of a duration as people type it: `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d`, or ISO 8601. ValueError otherwise.
+
+    >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
+    (5400.0, 90.0, 300.0)
+    """
+    with_unit = f"{text}s" if re.fullmatch(UNIT_COUNT, text) else text
+    form = re.fullmatch(SHORT_DURATION, with_unit) or re.fullmatch(ISO_DURATION, text)
+    seconds = duration_parts_seconds(form.groups()) if form else None
+    if seconds is None:
+        raise ValueError(f"duration is {text[:80]!r}, want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)")
+    return seconds
+
+
+def parse_http_date(value: str, now: float) -> float | None:
+    """Unix seconds of an HTTP-date in any of its three forms, whatever weekday it names (the spec's own vectors misname it).
+
+    `now` places a two-digit year: RFC 9110 5.6.7 puts what would be more than 50 years ahead into the past. Never raises.
+    >>> parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT", now=1779494400)
+    784111777.0
+    """
+    match = next(filter(None, (re.fullmatch(form, value, re.ASCII | re.IGNORECASE) for form in HTTP_DATE_FORMS)), None)
+    if match is None or match["month"].lower() not in MONTH_NAMES:
+        return None
+    month = MONTH_NAMES.index(match["month"].lower()) + 1
+    year, day, hour, minute, second = (int(match[name]) for name in ("year", "day", "hour", "minute", "second"))
+    if len(match["year"]) == 2:
+        present = civil_time(now)
+        horizon = present[0] + 50
+        year = horizon - (horizon - year) % 100
+        if (year - 50, month, day, hour, minute, second) > present:
+            year -= 100
+    days = days_since_epoch(year, month, day)
+    if civil_date(days) != (year, month, day) or hour > 23 or minute > 59 or second > 60:    # 60: a leap second
+        return None
+    return float(days * 86400 + hour * 3600 + minute * 60 + second)
+
+
+def parse_retry_after(value: str | None, now: float) -> float | None:
+    """Seconds that Retry-After asks for from `now` (Unix seconds), 0.0 for a date that has passed; None where it is neither form.
+
+    R5, RFC 9110 10.2.3. Never raises; a wait is cut at MAX_RETRY_AFTER_SECONDS.
+    >>> parse_retry_after("120", now=0), parse_retry_after("soon", now=0)
+    (120.0, None)
+    """
+    if not isinstance(value, str) or not value.isascii():       # int() would read Arabic digits
+        return None
+    value = value.strip(" \t")
+    if value.isdigit():
+        digits = value.lstrip("0")
+        seconds = float(digits or 0) if len(digits) < 16 else float(MAX_RETRY_AFTER_SECONDS)
+    else:
+        instant = parse_http_date(value, now)
+        if instant is None:
+            return None
+        seconds = instant - now
+    return max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
+
+
+# === 4. ADDRESSES   R7   spec 10.2, 12.4 ===================================
+# Owns what a URL, a host and an IP address are: three spellings of a URL (key, throttle, wire), and which addresses are public.
+DEFAULT_PORTS = {"http": 80, "https": 443}
+URL_SPLIT = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)    # RFC 3986 B
+PLAIN_URL = re.compile(     # most URLs: already in the wire form, with no port; the way past everything else in this room
+    r"(https?://(?=[^/]{1,253}/)((?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}))"
+    r"((?:/(?!\.|%2[eE])[A-Za-z0-9._~!$&'()*+,;=:@%\[\]-]*)+)(\?[A-Za-z0-9._~!$&'()*+,;=:@%\[\]/?-]*)?")
+PLAIN_HOST = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
+ASCII_HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
+NEVER_IN_URL = r"[\x00-\x1f\x7f\ud800-\udfff]"
+UNSAFE_IN_URL = re.compile(r"[^!#-;=?-\[\]_a-z~]+")         # space " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands
+DOT_SEGMENT = re.compile(r"/(?:\.|%2[eE]){1,2}(?:/|\Z)")
+DOT_SEGMENT_NAMES = {".": 1, "%2e": 1, "..": 2, ".%2e": 2, "%2e.": 2, "%2e%2e": 2}
+IDNA_DEVIATIONS = "[\u00df\u1e9e\u03c2\u200c\u200d]"      # IDNA 2003 and 2008 lead these to different hosts
+IPV4_PART = re.compile(r"0x[0-9a-f]*|[0-9]+")
+IPV4_QUAD = r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!\Z)|\Z)){4}"
+IPV6_GROUP = r"[0-9A-Fa-f]{1,4}"
+USERINFO = (                # all before the last @ of the authority; where a "port" is no number, a password holds a / ? or #
+    r"(?s)\A((?:[A-Za-z][A-Za-z0-9+.-]*:)?//)?(?:[^/?#]*|[^/?#:\[]*:(?![0-9]*(?:[/?#]|\Z)).*)@")
+INNER_USERINFO = r"//[^\s/?#]*@"         # a URL within a URL
+
+
+class UrlParts(NamedTuple):
+    scheme: str                 # "http" or "https"
+    userinfo: str | None
+    host: str                   # as normalize_host gives it
+    port: int | None            # where the URL writes one
+    path: str                   # "" or from its "/" on; from here on as written
+    query: str | None           # without its "?"; "" is not None
+    fragment: str | None
+
+
+def printable(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
+    """Foreign text as one line for a terminal or a log: nothing in it moves a cursor, hides or reorders; at most `limit` characters.
+
+    >>> printable("a\x1b[2Jb\\n")
+    'a\\\\x1b[2Jb\\\\n'
+    """
+    shown = text[:limit + 1].replace("\xa0", " ")
+    if not shown.isprintable():
+        shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in shown)
+    return shown if len(shown) <= limit else shown[:max(0, limit - 3)] + "..."
+
+
+def mask_credentials(text_url: str) -> str:
+    """A URL, a proxy setting or what was meant to be one, with its userinfo as `***`. Never raises.
+
+    >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
+    ('http://***@proxy:3128', 'https://x.test/@user')
+    """
+    return re.sub(INNER_USERINFO, "//***@", re.sub(USERINFO, r"\1***@", text_url, count=1))
+
+
+def percent_encode(match: re.Match[str]) -> str:
+    return "".join(f"%{octet:02X}" for octet in match[0].encode("utf-8", "replace"))
+
+
+def ipv4_number(host: str) -> int | None:
+    """The 32 bits that a host of numbers means to `inet_aton` and browsers: decimal, octal or hex, one to four parts; else None.
+
+    >>> [f"{ipv4_number(host):x}" for host in ("127.0.0.1", "0x7f.1", "0177.0.0.1", "2130706433")]
+    ['7f000001', '7f000001', '7f000001', '7f000001']
+    """
+    parts = host.split(".")
+    if len(parts) > 4 or not all(map(IPV4_PART.fullmatch, parts)):
+        return None
+    try:
+        *bytes_first, rest = (int(part[2:] or "0", 16) if part[:2] == "0x" else int(part, 8 if part[0] == "0" else 10) for part in parts)
+    except ValueError:          # 08, or more digits than Python converts
+        return None
+    rest_bits = 8 * (4 - len(bytes_first))
+    if rest >> rest_bits or any(byte > 255 for byte in bytes_first):
+        return None
+    return sum(byte << 24 - 8 * place for place, byte in enumerate(bytes_first)) + rest
+
+
+def ipv6_number(text: str) -> int | None:
+    """The 128 bits of an IPv6 address without brackets and scope; None where it is none."""
+    if len(text) > 45:          # six full groups and a full dotted quad
+        return None
+    before, _, last = text.rpartition(":")
+    if "." in last:
+        quad = ipv4_number(last) if re.fullmatch(IPV4_QUAD, last) else None
+        if quad is None:
+            return None
+        text = f"{before}:{quad >> 16:x}:{quad & 0xFFFF:x}"
+    head, gap, tail = text.partition("::")
+    left, right = (side.split(":") if side else [] for side in (head, tail))
+    missing = 8 - len(left) - len(right)
+    if (missing < 1 if gap else missing != 0) or not all(re.fullmatch(IPV6_GROUP, group) for group in left + right):
+        return None
+    return int("".join(group.zfill(4) for group in left + ["0"] * missing + right), 16)
+
+
+def ipv4_text(number: int) -> str:
+    return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
+
+
+def ipv6_text(number: int) -> str:
+    """RFC 5952, always in hex: `ipaddress` began to write mapped addresses with dots in 3.13."""
+    groups = ":".join(f"{number >> shift & 0xFFFF:x}" for shift in range(112, -1, -16))
+    longest = max(re.finditer(r"(?<![^:])0(?::0)+(?![^:])", groups), key=lambda run: run.end() - run.start(), default=None)
+    return f"{groups[:longest.start()].rstrip(':')}::{groups[longest.end():].lstrip(':')}" if longest else groups
+
+
+def idna_ascii(name: str, shown: str) -> str:
+    deviation = re.search(IDNA_DEVIATIONS, name)
+    if deviation:
+        raise ValueError(f"host is {shown}, want its punycode (xn--...), since IDNA versions differ on U+{ord(deviation[0]):04X}")
+    labels = re.split("[.\u3002\uff0e\uff61]", name)
+    if any(len(label) > 63 for label in labels):                # before the codec, which is quadratic
+        raise ValueError(f"host is {shown}, want labels of at most 63 characters")
+    try:
+        return ".".join(labels).encode("idna").decode("ascii")
+    except UnicodeError:
+        raise ValueError(f"host is {shown}, want a name that IDNA can encode") from None
+
+
+def normalize_host(host: str) -> str:
+    """The one spelling of a host that every gate and the request see; ValueError where it is none.
+
+    Lower case, A-labels, no final dot; a number is the IPv4 address that it means, so that no spelling of 127.0.0.1 slips by;
+    IPv6 compressed, in brackets.
+    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0:0::1]")
+    ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
+    """
+    if PLAIN_HOST.fullmatch(host):
+        return host
+    shown = repr(host[:80])
+    if host.startswith("["):
+        number = ipv6_number(host[1:-1]) if host.endswith("]") else None
+        if number is None:
+            raise ValueError(f"host is {shown}, want an IPv6 address in brackets, without a scope")
+        return f"[{ipv6_text(number)}]"
+    if len(host) > MAX_HOST_CHARACTERS:
+        raise ValueError(f"host has {len(host)} characters, want at most 253")
+    name = host
+    if "%" in name:             # an escape would hide a listed host
+        octets = re.sub(rb"%([0-9A-Fa-f]{2})", lambda escape: bytes([int(escape[1], 16)]), name.encode("utf-8", "replace"))
+        name = octets.decode("utf-8", "replace")                # U+FFFD is no host character
+    if not name.isascii():
+        name = idna_ascii(name, shown)
+    name = name.lower().removesuffix(".")
+    if not ASCII_HOST.fullmatch(name):
+        raise ValueError(f"host is {shown}, want labels of letters, digits and hyphens, 63 characters each, 253 in all")
+    if IPV4_PART.fullmatch(name[name.rfind(".") + 1:]):
+        number = ipv4_number(name)
+        if number is None:
+            raise ValueError(f"host is {shown}, want an IPv4 address, since it ends in a number")
+        return ipv4_text(number)
+    return name
+
+
+def split_reference(reference: str) -> tuple[str | None, str | None, str, str | None, str | None]:
+    """(scheme, authority, path, query, fragment) of any URI reference, as written; None where a part is absent (RFC 3986 appendix B)."""
+    match = URL_SPLIT.fullmatch(reference)
+    assert match is not None, "the expression matches every text"
+    scheme, authority, path, query, fragment = match.groups()
+    return scheme, authority, path, query, fragment
+
+
+def split_url(url: str) -> UrlParts:
+    """The parts of an absolute http(s) URL; ValueError otherwise.
+
+    Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
+    >>> split_url("HTTP://Example.com:81?")
+    UrlParts(scheme='http', userinfo=None, host='example.com', port=81, path='', query='', fragment=None)
+    """
+    if len(url) > MAX_URL_LENGTH:
+        raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
+    stray = None if url.isascii() and url.isprintable() else re.search(NEVER_IN_URL, url)
+    if stray:
+        raise ValueError(f"URL has {stray[0]!r} at character {stray.start() + 1}, want no control characters and no lone surrogates")
+    scheme, authority, path, query, fragment = split_reference(url)
+    scheme = (scheme or "").lower()
+    if scheme not in DEFAULT_PORTS:
+        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want one that begins with http:// or https://")
+    userinfo, at, host_port = (authority or "").rpartition("@")
+    bracket = host_port.find("]") + 1
+    name, _, digits = host_port[bracket:].partition(":")
+    host = host_port[:bracket] + name
+    if not host or "\\" in userinfo:
+        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want a host after {scheme}://")
+    if digits and not (re.fullmatch("[0-9]{1,5}", digits) and 0 < int(digits) < 65536):
+        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want a port of 1 to 65535")     # the "port" may be half a password
+    return UrlParts(scheme, userinfo if at else None, normalize_host(host), int(digits) if digits else None, path, query, fragment)
+
+
+def parts_host_key(parts: UrlParts) -> str:
+    return parts.host if parts.port in (None, DEFAULT_PORTS[parts.scheme]) else f"{parts.host}:{parts.port}"
+
+
+def host_key(url: str) -> str:
+    """The throttle key of R4: the host, with `:port` where that is not the scheme's default. ValueError as `split_url`.
+
+    >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
+    ('example.com', 'example.com:8080')
+    """
+    plain = PLAIN_URL.fullmatch(url)
+    if plain and len(url) <= MAX_URL_LENGTH:
+        return plain[2]
+    return parts_host_key(split_url(url))
+
+
+def canonical_url(url: str) -> str:
+    """The de-duplication key of R7 (spec 10.2); never what is requested. ValueError as `split_url`.
+
+    >>> canonical_url("HTTPS://x.test:443/a/?q=1#f")
+    'https://x.test/a?q=1'
+    """
+    plain = PLAIN_URL.fullmatch(url)
+    if plain and len(url) <= MAX_URL_LENGTH:
+        origin, _, path, question_query = plain.groups("")
+    else:
+        parts = split_url(url)
+        origin, path = f"{parts.scheme}://{parts_host_key(parts)}", parts.path
+        question_query = "" if parts.query is None else f"?{parts.query}"
+    return f"{origin}{path.removesuffix('/') or '/'}{question_query}"       # a single slash goes: /a// is /a/
+
+
+def resolve_dot_segments(path: str) -> str:
+    """RFC 3986 5.2.4 for a path from its "/" on; `%2e` is a dot, as it is to servers and browsers."""
+    if not DOT_SEGMENT.search(path):
+        return path
+    kept: list[str] = []
+    dots = 0
+    for segment in path.split("/")[1:]:
+        dots = DOT_SEGMENT_NAMES.get(segment.lower(), 0) if len(segment) < 7 else 0
+        if dots == 0:
+            kept.append(segment)
+        elif dots == 2 and kept:
+            kept.pop()
+    return "/" + "/".join(kept + [""] if dots and kept else kept)
+
+
+def wire_url(url: str) -> str:
+    """The one form of a target that gates and request see: ASCII, dot segments resolved, no fragment; nothing else is rewritten.
+
+    ValueError as `split_url`, and for credentials. What it gives, it gives back unchanged.
+    >>> wire_url("https://Example.com./a/%2e%2E/b c?q#f")
+    'https://example.com/b%20c?q'
+    """
+    if PLAIN_URL.fullmatch(url) and len(url) <= MAX_URL_LENGTH:
+        return url
+    parts = split_url(url)
+    if parts.userinfo is not None:
+        raise ValueError("URL has credentials before its @, want none")
+    port = "" if parts.port is None else f":{parts.port}"
+    target = resolve_dot_segments(parts.path or "/") + ("" if parts.query is None else f"?{parts.query}")
+    wire = f"{parts.scheme}://{parts.host}{port}{UNSAFE_IN_URL.sub(percent_encode, target)}"
+    if len(wire) > MAX_URL_LENGTH:
+        raise ValueError(f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}")
+    return wire
+
+
+def path_and_query(wire: str) -> str:
+    """What robots.txt is asked about, and what the request line carries."""
+    return wire[wire.index("/", 8):]
+
+
+def robots_url(wire: str) -> str:
+    """Where a site keeps its rules (RFC 9309 2.3).
+
+    >>> robots_url("http://x.test:81/a?b")
+    'http://x.test:81/robots.txt'
+    """
+    return wire[:wire.index("/", 8)] + "/robots.txt"
+
+
+def site_key(wire: str) -> str:
+    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, the default port written out.
+
+    >>> site_key("https://x.test/a")
+    'https://x.test:443'
+    """
+    origin = wire[:wire.index("/", 8)]
+    return origin if re.search(r":[0-9]+\Z", origin) else f"{origin}:{DEFAULT_PORTS[origin[:origin.index(':')]]}"
+
+
+def resolve_url(base: str, reference: str) -> str:
+    """The absolute URL that a link or a Location means (RFC 3986 5.2); of any scheme, so `wire_url` judges what comes back.
+
+    ValueError where it has a control character, is relative to nothing, or outgrows MAX_URL_LENGTH.
+    >>> resolve_url("https://x.test/a/b?c", "../d#e")
+    'https://x.test/d#e'
+    """
+    scheme, authority, path, query, fragment = split_reference(reference)
+    if scheme is None:
+        scheme, base_authority, base_path, base_query, _ = split_reference(base)
+        if not scheme or not base_authority:
+            raise ValueError(f"base is {mask_credentials(base)[:80]!r}, want an absolute URL to resolve against")
+        if authority is None:
+            authority = base_authority
+            if not path:
+                path, query = base_path, base_query if query is None else query
+            elif not path.startswith("/"):
+                path = base_path[:base_path.rfind("/") + 1] + path if base_path else f"/{path}"
+    if authority is not None:   # else x:/.//host would grow one
+        path = resolve_dot_segments(path)
+    pieces = (f"{scheme}:", "" if authority is None else f"//{authority}", path,
+              "" if query is None else f"?{query}", "" if fragment is None else f"#{fragment}")
+    resolved = "".join(pieces)
+    if len(resolved) > MAX_URL_LENGTH or re.search(NEVER_IN_URL, resolved):
+        raise ValueError(f"URL is {mask_credentials(resolved)[:80]!r}, want at most {MAX_URL_LENGTH} characters, and no controls")
+    return resolved
+
+
+# Which addresses are public: the IANA special-purpose registries. The first row that holds an address decides; "" is public.
+IPV4_BLOCKS = tuple(((ipv4_number(block) or 0) >> 32 - size, 32 - size, reason) for block, size, reason in (
+    ("0.0.0.0", 8, "an address of this network"), ("10.0.0.0", 8, "a private address"),
+    ("100.64.0.0", 10, "a carrier-grade NAT address"), ("127.0.0.0", 8, "a loopback address"),
+    ("168.63.129.16", 32, "a cloud metadata address"), ("169.254.169.254", 32, "a cloud metadata address"),
+    ("169.254.0.0", 16, "a link-local address"), ("172.16.0.0", 12, "a private address"),
+    ("192.0.0.0", 24, "an IETF protocol address"), ("192.0.2.0", 24, "a documentation address"),
+    ("192.88.99.0", 24, "a 6to4 relay address"), ("192.168.0.0", 16, "a private address"),
+    ("198.18.0.0", 15, "a benchmarking address"), ("198.51.100.0", 24, "a documentation address"),
+    ("203.0.113.0", 24, "a documentation address"), ("224.0.0.0", 4, "a multicast address"),
+    ("255.255.255.255", 32, "the broadcast address"), ("240.0.0.0", 4, "a reserved address"),
+))
+IPV6_BLOCKS = tuple(((ipv6_number(block) or 0) >> 128 - size, 128 - size, reason) for block, size, reason in (
+    ("::", 128, "the unspecified address"), ("::1", 128, "a loopback address"),
+    ("fd00:ec2::254", 128, "a cloud metadata address"), ("fc00::", 7, "a unique local address"),
+    ("fe80::", 10, "a link-local address"), ("fec0::", 10, "a site-local address"), ("ff00::", 8, "a multicast address"),
+    ("100::", 64, "a discard-only address"), ("5f00::", 16, "a segment routing address"), ("64:ff9b:1::", 48, "a local NAT64 address"),
+    ("2001:1::1", 128, ""), ("2001:1::2", 128, ""), ("2001:1::3", 128, ""), ("2001:3::", 32, ""), ("2001:4:112::", 48, ""),
+    ("2001:2::", 48, "a benchmarking address"), ("2001:10::", 28, "an ORCHID"), ("2001:20::", 28, "an ORCHID"),
+    ("2001:db8::", 32, "a documentation address"), ("3fff::", 20, "a documentation address"),
+    ("2001::", 23, "an IETF protocol address"), ("2000::", 3, ""), ("::", 0, "outside the global unicast space 2000::/3"),
+))
+IPV4_INSIDE: tuple[tuple[str, int, Callable[[int], tuple[int, ...]]], ...] = (
+    ("::ffff:0:0", 96, lambda ipv6: (ipv6,)), ("::", 96, lambda ipv6: (ipv6,)),                 # mapped, compatible
+    ("64:ff9b::", 96, lambda ipv6: (ipv6,)), ("64:ff9b:1::", 96, lambda ipv6: (ipv6,)),         # NAT64; the rest of RFC 8215 is refused
+    ("2002::", 16, lambda ipv6: (ipv6 >> 80,)),                                                 # 6to4
+    ("2001::", 32, lambda ipv6: (ipv6 >> 64, ~ipv6)),                                           # Teredo: server, and client bit-flipped
+)
+IPV4_INSIDE_BLOCKS = tuple(((ipv6_number(block) or 0) >> 128 - size, 128 - size, inside) for block, size, inside in IPV4_INSIDE)
+PRIVATE_NAMES = {       # a name or a parent of it
+    "localhost": "a loopback name", "localdomain": "a loopback name", "ip6-localhost": "a loopback name", "ip6-loopback": "a loopback name",
+    "local": "a name of the local link", "internal": "a name for private use", "home.arpa": "a name of a home network",
+}
+
+
+def block_reason(number: int, blocks: tuple[tuple[int, int, str], ...]) -> str:
+    return next((reason for block, shift, reason in blocks if number >> shift == block), "")
+
+
+def address_refusal(address_text: str) -> str:
+    """ "" where the IP literal is a public unicast address, else one line that says why it is not asked. Never raises.
+
+    NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside. The table is ours: `ipaddress.is_global` differs
+    between patch releases.
+    >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
+    ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
+    """
+    shown = printable(address_text, 80)
+    if "%" in address_text:
+        return f"{shown} has a scope: a link-local address"
+    ipv4 = ipv4_number(address_text)
+    if ipv4 is not None:
+        reason = block_reason(ipv4, IPV4_BLOCKS)
+        return reason and f"{shown} is {reason}"
+    ipv6 = ipv6_number(address_text)
+    if ipv6 is None:
+        return f"{shown} is no IP address"
+    inside = next((numbers(ipv6) for block, shift, numbers in IPV4_INSIDE_BLOCKS if ipv6 >> shift == block), ()) if ipv6 > 1 else ()
+    for number in inside:       # :: and ::1 are no IPv4-compatible addresses
+        reason = block_reason(number & 0xFFFFFFFF, IPV4_BLOCKS)
+        if reason:
+            return f"{shown} is {ipv4_text(number)} inside, {reason}"
+    if inside:
+        return ""
+    reason = block_reason(ipv6, IPV6_BLOCKS)
+    return reason and f"{shown} is {reason}"
+
+
+def host_refusal(host: str) -> str:
+    """ "" where a normalised host may be asked as far as its spelling tells, else why not; what a name resolves to is for the door.
+
+    >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
+    ('printer.local is a name of the local link', '::1 is a loopback address', '')
+    """
+    if host.startswith("["):
+        return address_refusal(host[1:-1])
+    if IPV4_PART.fullmatch(host[host.rfind(".") + 1:]):
+        return address_refusal(host)
+    labels = host.rsplit(".", 2)
+    for name in (labels[-1], ".".join(labels[-2:])):
+        if name in PRIVATE_NAMES:
+            return f"{printable(host, 80)} is {PRIVATE_NAMES[name]}"
+    return ""
+
+
+# === 5. ROBOTS   R2 a-d   spec 9.1 ========================================
+# Owns the meaning of a robots.txt text and of the status it came with. Knows no clock, no cache, no network.
+# imports: from bisect import bisect_right
+
+# Publishers make mistakes. What restricts us or names a group is read as meant, as the large crawlers do; a misspelt Allow never is (R2c).
+ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"         # editors leave no-break spaces and byte order marks behind; no line ends among them
+ROBOTS_AGENT_FIELD = r"user[-_{blank}]*ag(?:ent|net|ant|nt)s?"
+ROBOTS_DISALLOW_FIELD = r"d[ei](?:as|s*a?)l+[ao]w"
+# A field without its colon is one where exactly one word follows: a line of prose is no rule.
+ROBOTS_FIELD_END = r"(?:[{blank}]*:|[{blank}]+(?=[^{blank}\n#]+[{blank}]*(?:[\n#]|\Z)))"
+
+
+def robots_line_regex(pattern: str) -> re.Pattern[str]:
+    """A regex of whole fields. Texts have a line feed before every line, so that the search leaps from one to the next."""
+    return re.compile((r"\n[{blank}]*" + pattern).replace("{blank}", ROBOTS_BLANKS), re.ASCII | re.IGNORECASE)
+
+
+ROBOTS_AGENT_LINE = robots_line_regex(ROBOTS_AGENT_FIELD + ROBOTS_FIELD_END + r"([^\n#]*)")
+ROBOTS_RULE_LINE = robots_line_regex(rf"(?:(?:allow|crawl-delay)[{{blank}}]*:|{ROBOTS_DISALLOW_FIELD}{ROBOTS_FIELD_END})")
+ROBOTS_RESTRICTING_LINE = robots_line_regex(rf"(?:crawl-delay|{ROBOTS_DISALLOW_FIELD})")
+ROBOTS_GROUP_LINE = robots_line_regex(
+    rf"(?:(allow|crawl-delay|content-signal)[{{blank}}]*:|{ROBOTS_DISALLOW_FIELD}{ROBOTS_FIELD_END})([^\n#]*)")
+ROBOTS_SITEMAP_LINE = robots_line_regex(r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)")
+ROBOTS_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
+ROBOTS_SIGNAL = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)")
+
+# A raw `*` or `$` of a URL is `%2A` or `%24` to a rule (RFC 9309 figure 6): only rules have them among what stands as it is.
+ROBOTS_STANDING = r"A-Za-z0-9\-._~:/?\[\]@!&'()+,;="
+ROBOTS_STANDING_OCTET = r"%(?:[0189A-F][0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[B-E]|60|7[BCDF])"       # in upper case, and not of an unreserved one
+ROBOTS_PLAIN_TARGET = re.compile(rf"(?:https?://[^/?#]*)?(/[{ROBOTS_STANDING}]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}]*)*)")
+ROBOTS_PLAIN_VALUE = re.compile(rf"[{ROBOTS_STANDING}*$]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}*$]*)*")
+ROBOTS_OCTET = re.compile(rf"%[0-9A-Fa-f]{{2}}|[^{ROBOTS_STANDING}*$%]")
+ROBOTS_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+ROBOTS_ABSOLUTE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+ROBOTS_UNDECODED = re.compile("[\ud800-\udfff]")
+
+ROBOTS_STATUS_MEANINGS = {
+    301: "redirect", 302: "redirect", 303: "redirect", 307: "redirect", 308: "redirect",    # RFC 9309 2.3.1.2
+    429: "backoff", 503: "backoff",                                                         # R5
+}
+ROBOTS_STATUS_CLASS_MEANINGS = {
+    2: "rules",     # spec 9.1.1, RFC 9309 2.3.1.1
+    3: "none",      # leads nowhere: unavailable, RFC 9309 2.3.1.2
+    4: "none",      # spec 9.1.1, RFC 9309 2.3.1.3
+}
+
+
+def robots_meaning(status: int) -> str:
+    """What an HTTP status of /robots.txt means: "rules", "none", "unreachable", "backoff" or "redirect". Spec 9.1.1.
+
+    >>> [robots_meaning(status) for status in (200, 304, 307, 404, 429, 500)]
+    ['rules', 'none', 'redirect', 'none', 'backoff', 'unreachable']
+    """
+    return ROBOTS_STATUS_MEANINGS.get(status) or ROBOTS_STATUS_CLASS_MEANINGS.get(status // 100, "unreachable")
+
+
+def robots_text(body: bytes | bytearray | str) -> str:
+    """The lines that count, a line feed before each; octets that are no UTF-8 survive as lone surrogates."""
+    if isinstance(body, str):
+        body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
+    text = "\n" + bytes(body[:MAX_ROBOTS_BYTES]).decode("utf-8", "surrogateescape")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1] in (b"", b"\r", b"\n"):
+        return text
+    # Of a line that was cut in two only what restricts is kept, up to the last octet that is certain (R2c).
+    last = text.rindex("\n")
+    return text[:last] + (re.sub(r"(?:%[0-9A-Fa-f]?|\$)\Z", "", text[last:]) if ROBOTS_RESTRICTING_LINE.match(text, last) else "")
+
+
+def robots_agent_name(value: str) -> str:
+    """The product token of a User-agent value, lower-case; "" where it names nobody. Spec 9.1.3.
+
+    >>> [robots_agent_name(value) for value in ("Walsh-Research/1.2", "Walsh*", "* all", "/")]
+    ['walsh-research', 'walsh', '*', '']
+    """
+    words = value.partition("/")[0].split(None, 1)
+    if not words or not words[0].isascii():
+        return ""
+    return words[0].rstrip("*").lower() or "*"
+
+
+def robots_group(text: str, token: str) -> tuple[str | None, list[tuple[int, int]]]:
+    """The selected User-agent value as written, or None, and where in `text` its groups lie. R2a, spec 9.1.2 and 9.1.3."""
+    agents = [(found.start(), found.end(), found[1]) for found in ROBOTS_AGENT_LINE.finditer(text)]
+    names = {value: robots_agent_name(value.strip(ROBOTS_BLANKS)) for _, _, value in agents}
+    wanted = max((name for name in names.values() if name and token.startswith(name)), key=len, default="*")
+    if wanted not in names.values():
+        return None, []
+    group, spans = "", []
+    begin, chosen = 0, False            # of the group that is being read
+    next_starts = [start for start, _, _ in agents[1:]] + [len(text)]
+    for (_, end, value), next_start in zip(agents, next_starts):
+        if begin == 0:
+            begin = end
+        if names[value] == wanted:
+            chosen, group = True, group or value.strip(ROBOTS_BLANKS)
+        if next_start == len(text) or ROBOTS_RULE_LINE.search(text, end, next_start):      # a rule closes the list of agents
+            if chosen:
+                spans.append((begin, next_start))
+            begin, chosen = 0, False
+    return group, spans
+
+
+def robots_octet_form(found: re.Match[str]) -> str:
+    text = found.group()
+    if len(text) == 1:
+        return f"%{ord(text):02X}"
+    char = chr(int(text[1:], 16))
+    return char if char in ROBOTS_UNRESERVED else text.upper()
+
+
+def robots_octets(text: str) -> str:
+    """One spelling for both sides: unreserved octets decoded, unsafe ones and those beyond ASCII encoded, hex in upper case.
+
+    Reserved characters stay as they stand: `%2F` is not `/` (spec 9.1.4, RFC 9309 2.2.2). One pass, so that `%2541` never becomes `%41`.
+    >>> robots_octets("/%7eann/%2fx y")
+    '/~ann/%2Fx%20y'
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "surrogateescape").decode("latin-1")
+    return ROBOTS_OCTET.sub(robots_octet_form, text)
+
+
+def robots_resolve_dots(path: str) -> str:
+    """RFC 3986 5.2.4, for a path whose dots are no longer encoded.
+
+    >>> robots_resolve_dots("/a/./b/../../c/..")
+    '/'
+    """
+    kept: list[str] = []
+    segments = path.split("/")
+    for segment in segments:
+        if segment == "..":
+            del kept[max(1, len(kept) - 1):]        # the root stays
+        elif segment != ".":
+            kept.append(segment)
+    if segments[-1] in (".", ".."):
+        kept.append("")
+    return "/".join(kept)
+
+
+def robots_target(target: str) -> str:
+    """What rules are held against: path and query of an absolute URL or of a `path[?query]`, in one spelling. Never raises.
+
+    >>> robots_target("https://x.test?q=%41#top"), robots_target("/a/%2e%2E/b")
+    ('/?q=A', '/b')
+    """
+    plain = ROBOTS_PLAIN_TARGET.fullmatch(target)       # most are: one look instead of six
+    if plain and "/." not in plain[1]:
+        return plain[1]
+    authority = ROBOTS_ABSOLUTE_URL.match(target)
+    target = target[authority.end() if authority else 0:].partition("#")[0]
+    if target[:1] in ("", "?"):
+        target = "/" + target
+    if not target.isascii():            # any lone surrogate becomes the kind that robots_octets() can encode
+        target = target.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+    target = robots_octets(target).replace("*", "%2A").replace("$", "%24")
+    if "/." not in target and target[0] == "/":
+        return target
+    path, mark, query = target.partition("?")
+    return robots_resolve_dots(path) + mark + query
+
+
+class RobotsPattern(NamedTuple):
+    """A rule value with a `*` or a final `$`."""
+
+    needle: str         # its longest piece: where that is missing, nothing else need be tried
+    head: str           # what stands before the first `*`
+    pieces: list[str]   # what stands after each `*`
+    anchored: bool
+    allow: bool
+    order: int          # among the Allow and Disallow lines of the group
+
+
+class RobotsIndex(NamedTuple):
+    """The rules of a group, ready to be asked: literal values sorted, so that a decision bisects them and never walks them."""
+
+    prefixes: list[str]                     # sorted, distinct
+    parents: list[int]                      # of each prefix: the position of the longest other one that it begins with, or -1
+    outcomes: dict[str, tuple[bool, int]]   # of each prefix: allow, order
+    patterns: list[RobotsPattern]
+    weight: int                             # of all patterns: one each, and one for every 64 characters of it
+
+
+def robots_match_length(head: str, pieces: Sequence[str], anchored: bool, path: str, longest: bool) -> int | None:
+    """Octets of `path` that the pattern covers by its longest or its shortest expansion; None where it does not match.
+
+    R2b, spec 9.1.4. Other parsers count the pattern; here a `*` counts what it consumed. `$` consumes nothing, pieces never overlap.
+    The leftmost place for every inner piece leaves the most room to the last one, which alone decides the length.
+    >>> robots_match_length("/", [".pdf"], True, "/docs/a.pdf", longest=True)
+    11
+    >>> [robots_match_length("/a", ["b"], False, "/abxbx", longest) for longest in (True, False)]
+    [5, 3]
+    """
+    if not path.startswith(head):
+        return None
+    at = len(head)
+    if not pieces:
+        return at if not anchored or at == len(path) else None
+    for piece in pieces[:-1]:
+        at = path.find(piece, at)
+        if at < 0:
+            return None
+        at += len(piece)
+    last = pieces[-1]
+    if anchored:
+        return len(path) if path.endswith(last, at) else None
+    at = path.rfind(last, at) if longest else path.find(last, at)
+    return at + len(last) if at >= 0 else None
+
+
+def robots_index(rules: Iterable[tuple[bool, str]]) -> RobotsIndex:
+    """The rules (allow, value) of one group, made ready."""
+    outcomes: dict[str, tuple[bool, int]] = {}
+    patterns: list[RobotsPattern] = []
+    weight = 0
+    for order, (allow, value) in enumerate(rules):
+        if not ROBOTS_PLAIN_VALUE.fullmatch(value):
+            value = robots_octets(value)
+        anchored = value[-1:] == "$"                # only a final `$` is an anchor
+        if "$" in value:
+            value = value[:-1].replace("$", "%24") if anchored else value.replace("$", "%24")
+        if anchored or "*" in value:
+            head, *rest = value.split("*")
+            pieces = [piece for piece in rest[:-1] if piece] + rest[-1:]
+            patterns.append(RobotsPattern(max([head, *pieces], key=len), head, pieces, anchored, allow, order))
+            weight += 1 + len(value) // 64
+        elif value and (value not in outcomes or allow and not outcomes[value][0]):
+            outcomes[value] = allow, order          # an empty value matches nothing; of equals, Allow wins (spec 9.1.4)
+    prefixes, parents = sorted(outcomes), []
+    open_prefixes: list[int] = []
+    for position, prefix in enumerate(prefixes):
+        while open_prefixes and not prefix.startswith(prefixes[open_prefixes[-1]]):
+            open_prefixes.pop()
+        parents.append(open_prefixes[-1] if open_prefixes else -1)
+        open_prefixes.append(position)
+    return RobotsIndex(prefixes, parents, outcomes, patterns, weight)
+
+
+def robots_decide(rules: RobotsIndex, path: str) -> tuple[bool, int] | None:
+    """The winning rule as (allow, order), or None where none matches. R2b: the longest match; of equals, Allow."""
+    prefixes, parents, outcomes, patterns, weight = rules
+    best_length, best = -1, None
+    # Whatever sorts between a prefix of `path` and `path` begins with that prefix: all that match are the neighbour or its parents.
+    position = bisect_right(prefixes, path) - 1
+    while position >= 0 and not path.startswith(prefixes[position]):
+        position = parents[position]
+    if position >= 0:
+        best_length, best = len(prefixes[position]), outcomes[prefixes[position]]
+    is_affordable = weight * len(path) <= MAX_WILDCARD_OCTETS
+    for needle, head, pieces, anchored, allow, order in patterns:
+        if not is_affordable:       # R2c: what would take too long to know is denied
+            length = len(path) if path.startswith(head) and not allow else None
+        elif needle in path:
+            length = robots_match_length(head, pieces, anchored, path, longest=not allow)
+        else:
+            continue
+        if length is not None and (length > best_length or length == best_length and allow):
+            best_length, best = length, (allow, order)
+    return best
+
+
+def robots_shown(text: str) -> str:
+    """File text that any output can encode."""
+    return text if text.isascii() else ROBOTS_UNDECODED.sub("\ufffd", text)
+
+
+def robots_is_text(text: str) -> bool:
+    """False for a binary that a server calls robots.txt: a NUL, or a third of it no UTF-8 (RFC 9309 2.3.1.5 still obeys its lines)."""
+    if "\0" in text:
+        return False
+    return text.isascii() or len(ROBOTS_UNDECODED.findall(text)) * 3 < len(text)
+
+
+class RobotsTxt:
+    """A robots.txt as one product token reads it: the selected group and what stands outside of groups. R2.
+
+    Parsing finds the group; its rules are read when they are first asked for.
+    >>> robots = RobotsTxt.parse("User-agent: *\\nDisallow: /private\\nAllow: /private/tea")
+    >>> robots.group, robots.allows("https://x.test/private/tea?cup=2"), robots.match("/private")
+    ('*', True, Rule(allow=False, value='/private', line=2))
+    """
+
+    __slots__ = ("_index", "_lines", "_otherwise", "_rules", "_spans", "_text", "group")
+
+    def __init__(self, text: str, group: str | None, spans: list[tuple[int, int]]) -> None:
+        self.group = group if group is None else robots_shown(group)
+        self._text = text
+        self._spans = spans
+        self._lines: list[tuple[str, str]] | None = None
+        self._rules: list[Rule] | None = None
+        self._index: RobotsIndex | None = None
+        self._otherwise: Verdict | None = None      # where no rule matches
+
+    @classmethod
+    def parse(cls, body: bytes | bytearray | str, token: str = UA_TOKEN) -> RobotsTxt:
+        """The reading of `body` (its first 500 KiB) by `token`. Never raises. Spec 9.1.1 to 9.1.3."""
+        text = robots_text(body)
+        return cls(text, *robots_group(text, robots_agent_name(token)))
+
+    def _group_lines(self) -> list[tuple[str, str]]:
+        """(field, value) of the group's lines; field is lower-case, "" for Disallow."""
+        if self._lines is None:
+            self._lines = [(field.lower(), value.strip(ROBOTS_BLANKS)) for begin, end in self._spans
+                           for field, value in ROBOTS_GROUP_LINE.findall(self._text, begin, end)]
+        return self._lines
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The Allow and Disallow lines of the selected group, in file order."""
+        if self._rules is None:
+            self._rules, line, counted = [], 0, 0
+            for begin, end in self._spans:
+                for found in ROBOTS_GROUP_LINE.finditer(self._text, begin, end):
+                    if (found[1] or "allow").lower() != "allow":
+                        continue
+                    line += self._text.count("\n", counted, found.start() + 1)      # onwards from the last: never from the top for each
+                    counted = found.start() + 1
+                    self._rules.append(Rule(bool(found[1]), robots_shown(found[2].strip(ROBOTS_BLANKS)), line))
+        return self._rules
+
+    @property
+    def crawl_delay(self) -> float | None:
+        """Seconds, the largest of the group; None where it names none. R2d, spec 9.1.5."""
+        named = [float(value) for field, value in self._group_lines() if field == "crawl-delay" and ROBOTS_DECIMAL.fullmatch(value)]
+        return max((seconds for seconds in named if seconds != float("inf")), default=None)
+
+    @property
+    def sitemaps(self) -> list[str]:
+        """Absolute http(s) URLs of the Sitemap lines, which belong to no group, in file order."""
+        found = ROBOTS_SITEMAP_LINE.findall(self._text)
+        return [robots_shown(url) for url in found if len(url) <= MAX_SITEMAP_URL_LENGTH][:MAX_SITEMAPS]
+
+    @property
+    def content_signals(self) -> dict[str, str]:
+        """Content-Signal of the selected group, as {"ai-train": "no"}; where lines contradict each other, "no" stands.
+
+        Shown and never a gate: it binds uses of content (training, AI input, search) that this bot makes none of.
+        """
+        signals: dict[str, str] = {}
+        for field, value in self._group_lines():
+            for name, answer in ROBOTS_SIGNAL.findall(value) if field == "content-signal" else ():
+                if signals.get(name.lower(), "").lower() != "no":
+                    signals[name.lower()] = answer
+        return signals
+
+    def _decision(self, target: str) -> tuple[bool, int] | None:
+        if self._index is None:
+            self._index = robots_index((field == "allow", value) for field, value in self._group_lines() if field in ("", "allow"))
+        path = robots_target(target)
+        if path[:11] == "/robots.txt" and path[11:12] in ("", "?"):         # implicitly allowed (RFC 9309 2.2.2)
+            return None
+        return robots_decide(self._index, path)
+
+    def verdict(self, target: str) -> Verdict:
+        """What the file says of `target`, an absolute URL or a `path[?query]`. R2b, spec 9.1.4."""
+        decision = self._decision(target)
+        if decision:
+            return Verdict.ALLOWED_EXPLICIT if decision[0] else Verdict.DISALLOWED_EXPLICIT
+        if self._otherwise is None:
+            self._otherwise = Verdict.ALLOWED_IMPLICIT if robots_is_text(self._text) else Verdict.UNKNOWN_PARSE_ERROR
+        return self._otherwise
+
+    def allows(self, target: str) -> bool:
+        """False where a Disallow line wins."""
+        decision = self._decision(target)
+        return decision is None or decision[0]
+
+    def match(self, target: str) -> Rule | None:
+        """The rule that decides, or None where none matches."""
+        decision = self._decision(target)
+        return self.rules[decision[1]] if decision else None
+
+
+# imports: operator
+# === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
+# Owns JSON as it arrives and a Draft 2020-12 subset: a schema is compiled once to closures, then applied. Knows no blocklist.
+
+def json_nesting_exceeds(body: bytes, max_depth: int) -> bool:
+    """Whether arrays and objects nest deeper: counted by C-speed replacements, since the decoder's own C recursion must never begin."""
+    if body.count(b"[") + body.count(b"{") <= max_depth:
+        return False
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")          # escapes first: then every quote begins or ends a string
+    bare = bare.translate(bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b'"[]{}')))
+    bare = b"".join(bare.replace(b'""', b"").split(b'"')[::2])
+    for _ in range(max_depth):
+        bare, before = bare.replace(b"[]", b""), len(bare)          # the innermost level goes
+        if len(bare) == before:
+            break
+    return b"[]" in bare or bare.count(b"[") > max_depth
+
+
+def parse_json(body: bytes, what: str, max_depth: int = MAX_JSON_DEPTH) -> Any:
+    """The JSON value in `body` (UTF-8, a byte order mark is accepted); ValueError names `what` where there is none.
+
+    Refused besides broken JSON: NaN and Infinity, deeper nesting than `max_depth`, integers that take quadratic time.
+    >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
+    {'refresh': 'PT6H'}
+    """
+    import json     # only where a document arrives
+
+    def refused_constant(name: str) -> Any:
+        raise ValueError(f"{name} is not JSON")
+
+    def bounded_integer(digits: str) -> int:
+        if len(digits) > MAX_JSON_DIGITS:
+            raise ValueError(f"an integer of {len(digits)} digits, want at most {MAX_JSON_DIGITS}")
+        return int(digits)
+
+    if json_nesting_exceeds(body, max_depth):
+        raise ValueError(f"{what} nests deeper than {max_depth} levels")
+    try:
+        return json.loads(body.decode("utf-8-sig"), parse_constant=refused_constant, parse_int=bounded_integer)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what} is no JSON: {error}") from None
+
+
+# 6a. Patterns: ECMA 262 read, proved harmless, and written again for `re`.
+CharRanges = tuple[tuple[int, int], ...]                 # sorted, disjoint, inclusive
+PatternTree = tuple[str, Any, bool]                      # kind, content, whether it matches the empty text
+
+
+def char_ranges(pairs: Iterable[tuple[int, int]], negated: bool = False) -> CharRanges:
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(pairs):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    if not negated:
+        return tuple(merged)
+    edges = [-1, *(edge for pair in merged for edge in pair), sys.maxunicode + 1]
+    gaps = ((low + 1, high - 1) for low, high in zip(edges[::2], edges[1::2]))
+    return tuple((low, high) for low, high in gaps if low <= high)
+
+
+def char_class_table() -> dict[str, CharRanges]:
+    """What ECMA 262's `.`, `\\d`, `\\w` and `\\s` stand for; `re` sees more digits and other spaces."""
+    spaces = [(9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
+              (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)]
+    small = {"d": [(48, 57)], "w": [(48, 57), (65, 90), (95, 95), (97, 122)], "s": spaces}
+    table = {"." : char_ranges([(10, 10), (13, 13), (0x2028, 0x2029)], negated=True)}
+    for letter, pairs in small.items():
+        table["\\" + letter], table["\\" + letter.upper()] = char_ranges(pairs), char_ranges(pairs, negated=True)
+    return table
+
+
+CHAR_CLASSES = char_class_table()
+CONTROL_ESCAPES = {"\\t": 9, "\\n": 10, "\\v": 11, "\\f": 12, "\\r": 13, "\\0": 0}
+PATTERN_ATOM = r"\\[dDwWsS]|\\[tnvfr]|\\0(?![0-9])|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\c[A-Za-z]|\\[!-/:-@\[-`{-~]"
+PATTERN_TOKEN = re.compile(
+    r"(?P<set>\[\^?(?:\\.|[^\]\\])*\])|(?P<atom>" + PATTERN_ATOM + r"|[^\\()\[\]{}*+?|^$])|(?P<edge>\\[bB])|(?P<open>\((?:\?[:=!])?(?!\?))"
+    r"|(?P<close>\))|(?P<bar>\|)|(?P<count>[*+?]|\{(?P<low>[0-9]{1,4})(?P<to>,(?P<high>[0-9]{1,4})?)?\})(?P<lazy>\??)"
+    r"|(?P<start>\^)|(?P<end>\$)", re.DOTALL)
+PATTERN_SET_ITEM = re.compile(rf"(?P<from>{PATTERN_ATOM}|\\b|[^\\])(?:-(?P<to>{PATTERN_ATOM}|[^\\]))?", re.DOTALL)
+
+
+def atom_ranges(atom: str) -> CharRanges:
+    if atom in CHAR_CLASSES:
+        return CHAR_CLASSES[atom]
+    if atom in CONTROL_ESCAPES:
+        code = CONTROL_ESCAPES[atom]
+    elif len(atom) > 2:
+        code = ord(atom[2]) % 32 if atom[1] == "c" else int(atom.lstrip("\\xu"), 16)
+    else:
+        code = ord(atom[-1])
+    return ((code, code),)
+
+
+def set_ranges(text: str) -> CharRanges:
+    """The characters of a `[…]`; ValueError where it is no set."""
+    negated = text.startswith("[^")
+    inside, at, pairs = text[1 + negated:-1], 0, []     # type: str, int, list[tuple[int, int]]
+    while at < len(inside):
+        item = PATTERN_SET_ITEM.match(inside, at)
+        if item is None:
+            raise ValueError(f"set {text!r}")
+        ends = [((8, 8),) if end == "\\b" else ((46, 46),) if end == "." else atom_ranges(end) for end in item.groups() if end]
+        at = item.end()
+        if len(ends) == 1:
+            pairs += ends[0]
+        elif item["from"] in CHAR_CLASSES and item["from"] != "." or len(ends[1]) > 1 or ends[0][0][0] > ends[1][0][0]:
+            raise ValueError(f"range {item[0]!r}")
+        else:
+            pairs.append((ends[0][0][0], ends[1][0][1]))
+    if not pairs:
+        raise ValueError("an empty set")
+    return char_ranges(pairs, negated)
+
+
+def ranges_text(ranges: CharRanges) -> str:
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return re.escape(chr(ranges[0][0]))
+    return "[" + "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges) + "]"
+
+
+def repeated_tree(tree: PatternTree, low: int, high: int | None) -> PatternTree:
+    """`tree{low,high}`; counts beyond eight count as endless, which only makes the proof stricter."""
+    if high == 0:
+        return ("cat", [], True)
+    if tree[2] and high != 1:
+        raise ValueError("a repeated group that may be empty")
+    more: PatternTree = ("cat", [], True)
+    if high is None or high > 8:
+        low, more = min(low, 8), ("opt", ("plus", tree, False), True)
+        if low:
+            low, more = low - 1, ("plus", tree, False)
+    else:
+        for _ in range(high - low):
+            more = ("opt", ("cat", [tree, more], tree[2] and more[2]), True)
+    return ("cat", [tree] * low + [more], more[2] and (tree[2] or not low))
+
+
+class PatternGroup:
+    """One open bracket of a pattern (or the pattern itself) while it is read."""
+
+    def __init__(self, opener: str) -> None:
+        self.opener, self.branches, self.items, self.anchors = opener, [], [], 0    # type: str, list[PatternTree], list[PatternTree], int
+
+    def end_branch(self) -> None:
+        self.branches.append(("cat", self.items, all(item[2] for item in self.items)))
+        self.items = []
+
+    def tree(self) -> PatternTree:
+        self.end_branch()
+        return self.branches[0] if len(self.branches) == 1 else ("alt", self.branches, any(branch[2] for branch in self.branches))
+
+
+def compile_pattern(source: str) -> tuple[Callable[[str], Any], int | None]:
+    """The search function of an ECMA pattern, and the longest text it may see (None: any). UnsupportedSchema where it is
+    no pattern that we read, or one that may backtrack without bound."""
+    try:
+        written, longest_text = read_pattern(source)
+        return re.compile(written, re.ASCII).search, longest_text or None
+    except (ValueError, OverflowError, RecursionError, re.error) as error:
+        raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
+
+
+def read_pattern(source: str) -> tuple[str, int]:
+    """The pattern as `re` writes it, and the longest text it may see where it is ambiguous, else 0. ValueError as for compile_pattern."""
+    groups, written, at, proofs = [PatternGroup("")], [], 0, []     # type: list[PatternGroup], list[str], int, list[PatternTree]
+    if len(source) > MAX_PATTERN_LENGTH:
+        raise ValueError(f"{len(source)} characters, want at most {MAX_PATTERN_LENGTH}")
+    countable = ended = False       # whether a count may follow here; whether a `$` was seen in this branch
+    while at < len(source):
+        token = PATTERN_TOKEN.match(source, at)
+        if token is None:
+            raise ValueError(f"{source[at:at + 12]!r} is not supported")
+        at, kind, group = token.end(), token.lastgroup, groups[-1]
+        kind = "count" if kind == "lazy" else kind
+        if ended and kind not in ("close", "bar", "end") or kind == "count" and not countable:
+            raise ValueError(f"{token[0]!r} at {token.start()}")
+        countable = kind in ("atom", "set", "close")
+        if kind in ("atom", "set"):
+            ranges = atom_ranges(token[0]) if kind == "atom" else set_ranges(token[0])
+            group.items.append(("set", ranges, False))
+            written.append(ranges_text(ranges))
+        elif kind == "count":
+            low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(token["count"], (int(token["low"] or 0), int(token["high"] or 0)))
+            if token["low"] and not token["high"]:
+                high = None if token["to"] else low
+            if high is not None and high < low:
+                raise ValueError(f"count {token[0]!r}")
+            group.items[-1] = repeated_tree(group.items[-1], low, high)
+            written.append(token[0])
+        elif kind == "open":
+            if token[0] in ("(?=", "(?!") and (len(groups) > 1 or group.items or group.anchors <= len(group.branches)):
+                raise ValueError("a lookahead that does not follow the first '^'")
+            if len(groups) > 50:
+                raise ValueError("more than 50 nested groups")
+            groups.append(PatternGroup(token[0]))
+            written.append("(?:" if token[0] == "(" else token[0])
+        elif kind == "close":
+            if len(groups) == 1:
+                raise ValueError("an unopened ')'")
+            ended = False
+            groups.pop()
+            countable = group.opener in ("(", "(?:")
+            (groups[-1].items if countable else proofs).append(group.tree())
+            written.append(")")
+        elif kind == "bar":
+            ended = False
+            group.end_branch()
+            written.append("|")
+        elif kind == "start":
+            if len(groups) > 1 or group.items or group.anchors > len(group.branches):
+                raise ValueError("a '^' that does not begin the pattern")
+            group.anchors = len(group.branches) + 1
+            written.append(r"\A")
+        else:
+            ended = ended or kind == "end"
+            written.append(r"\Z" if kind == "end" else token[0])
+    if len(groups) > 1:
+        raise ValueError("an unclosed '('")
+    tree = groups[0].tree()
+    if groups[0].anchors < len(groups[0].branches):       # a search tries every start, as if the pattern began with .*
+        anything: PatternTree = ("set", ((0, sys.maxunicode),), False)
+        tree = ("cat", [repeated_tree(anything, 0, None), tree], tree[2])
+    limits = [limit for limit in map(ambiguous_text_limit, [tree, *proofs]) if limit]
+    return "".join(written), min(limits, default=0)
+
+
+def ambiguous_text_limit(tree: PatternTree) -> int:
+    """How long a text may be where one text leads through the pattern in two ways, else 0; ValueError where a loop does so.
+
+    An unambiguous automaton has at most one way to each state, so backtracking is linear. Two walkers read the same text
+    from one state: where they part and meet again there is ambiguity (a power of the length), and where
+    that can be repeated there is no bound.
+    """
+    sets: list[CharRanges] = [()]                        # position 0 is the start
+    follow: list[list[int]] = [[]]
+    loops = choices = 0
+
+    def link(sources: list[int], targets: list[int]) -> None:
+        for source in sources:
+            if set(follow[source]) & set(targets):
+                raise ValueError("a repeated group that is itself a repetition")
+            follow[source] += targets
+
+    def walk(tree: PatternTree) -> tuple[list[int], list[int]]:
+        """Adds the tree's positions; gives those it may begin and end with."""
+        nonlocal loops, choices
+        kind, content, _ = tree
+        loops += kind == "plus"
+        choices += len(content) - 1 if kind == "alt" else kind == "opt"
+        if kind == "set":
+            sets.append(content)
+            follow.append([])
+            if len(sets) > MAX_PATTERN_POSITIONS:
+                raise ValueError(f"more than {MAX_PATTERN_POSITIONS} characters and classes")
+            return [len(sets) - 1], [len(sets) - 1]
+        if kind == "opt":
+            return walk(content)
+        if kind == "plus":
+            first, last = walk(content)
+            link(last, first)
+            return first, last
+        first, last, empty = [], [], True
+        for part in content:
+            part_first, part_last = walk(part)
+            if kind == "alt":
+                first, last = first + part_first, last + part_last
+                continue
+            link(last, part_first)
+            first = first + part_first if empty else first
+            last = last + part_last if part[2] else part_last
+            empty = empty and part[2]
+        return first, last
+
+    link([0], walk(tree)[0])
+    overlaps: dict[tuple[int, int], bool] = {}
+    steps, ambiguous = 0, False
+    for origin in range(len(sets)):
+        pairs, seen, met = [(origin, origin)], set(), set()     # type: list[tuple[int, int]], set[tuple[int, int]], set[int]
+        while pairs:
+            left, right = pairs.pop()
+            for one in follow[left]:
+                for other in follow[right]:
+                    steps += 1
+                    key = (one, other)
+                    if key not in overlaps:
+                        overlaps[key] = any(a <= d and c <= b for a, b in sets[one] for c, d in sets[other])
+                    if not overlaps[key]:
+                        continue
+                    if one == other and left != right:
+                        met.add(one)
+                    elif one != other and (one, other) not in seen:
+                        seen.add((one, other))
+                        pairs.append((one, other))
+            if steps > MAX_PATTERN_STEPS:
+                raise ValueError("too large to be proved harmless")
+        ambiguous = ambiguous or bool(met)
+        reached, edge = set(met), list(met)
+        while edge:
+            fresh = set(follow[edge.pop()]) - reached
+            reached |= fresh
+            edge += fresh
+        if origin in reached:
+            raise ValueError("could backtrack without bound")
+    if ambiguous and (loops > 3 or choices - loops > 6):
+        raise ValueError("could backtrack without bound")
+    return MAX_AMBIGUOUS_TEXT[loops] if ambiguous else 0
+
+
+# 6b. Schemas: linked (every subschema found, every reference resolved), then compiled from the leaves up.
+class SchemaMismatch(Exception):
+    """An assertion that failed, on its way up; `path` grows from the value to the root."""
+
+    def __init__(self, keyword: str, detail: str) -> None:
+        self.keyword, self.detail, self.path = keyword, detail, []      # type: str, str, list[str | int]
+
+
+class SchemaRun:
+    """One validation: what is already known of (schema, value), and containers that wait, so that depth is no recursion."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int], SchemaMismatch | None] = {}
+        self.waiting: list[tuple[SchemaCheck, Any]] = []
+        self.tentative = False          # within anyOf and its like, where an answer is needed at once
+
+
+SchemaCheck = Callable[[Any, SchemaRun], None]          # raises SchemaMismatch
+
+
+class SchemaNode:
+    """A subschema: how often others apply it, what it applies to the same instance, and its check once compiled."""
+
+    def __init__(self, schema: Any) -> None:
+        self.schema, self.uses, self.in_place, self.children = schema, 0, [], []    # type: Any, int, list[SchemaNode], list[SchemaNode]
+        self.check: SchemaCheck = accept_value if schema is True else reject_value
+
+
+JSON_TYPES: dict[str, tuple[type, ...]] = {"object": (dict,), "array": (list,), "string": (str,), "number": (int, float),
+                                           "integer": (int, float), "boolean": (bool,), "null": (type(None),)}
+SCHEMA_DIALECTS = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
+REFUSED_KEYWORDS = ("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef", "$vocabulary")
+IN_PLACE_KEYWORDS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+
+
+def is_count(value: Any) -> bool:
+    return is_number(value) and bool(value >= 0 and value == value // 1)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and bool(value - value == 0)
+
+
+def is_schema(value: Any) -> bool:
+    return isinstance(value, (dict, bool))
+
+
+def is_name_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
+
+
+# Each keyword that asserts or applies, and what its value must be.
+KEYWORD_SHAPES: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), is_count),
+    **dict.fromkeys(("minContains", "maxContains"), is_count),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), is_number),
+    **dict.fromkeys(("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames"), is_schema),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"),
+                    lambda value: isinstance(value, list) and bool(value) and all(map(is_schema, value))),
+    **dict.fromkeys(("properties", "patternProperties", "$defs", "dependentSchemas"),
+                    lambda value: isinstance(value, dict) and all(map(is_schema, value.values()))),
+    **dict.fromkeys(("$id", "$ref", "$anchor", "$dynamicAnchor", "pattern", "format"), lambda value: isinstance(value, str)),
+    "$schema": lambda value: value in SCHEMA_DIALECTS,
+    "type": lambda value: is_name_list(value if isinstance(value, list) else [value]) and value != []
+    and all(name in JSON_TYPES for name in (value if isinstance(value, list) else [value])),
+    "enum": lambda value: isinstance(value, list),
+    "multipleOf": lambda value: is_number(value) and value > 0,
+    "uniqueItems": lambda value: isinstance(value, bool),
+    "required": is_name_list,
+    "dependentRequired": lambda value: isinstance(value, dict) and all(map(is_name_list, value.values())),
+}
+
+
+def accept_value(value: Any, run: SchemaRun) -> None:
+    return None
+
+
+def reject_value(value: Any, run: SchemaRun) -> None:
+    raise SchemaMismatch("false", "nothing is allowed here")
+
+
+def brief_value(value: Any) -> str:
+    """A value for a message, whatever its size: 5,000 digits are more than `str` converts."""
+    if isinstance(value, (dict, list)):
+        return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value[:60] if isinstance(value, str) else value)
+
+
+def json_key(value: Any) -> str:
+    """A text that two JSON values share only where they are equal: 1.0 is 1, true is not, members have no order.
+
+    A text, since its hash is seeded (numbers can be made to collide), and without recursion.
+    """
+    parts, stack = [], [value]      # type: list[str], list[Any]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            parts.append(f'"{len(item)}:{item}')
+        elif isinstance(item, SchemaMismatch):          # a closing bracket that was put off
+            parts.append("]")
+        elif isinstance(item, dict):
+            parts.append("{")
+            stack.append(JSON_END)
+            for name in sorted(item, key=str, reverse=True):
+                stack += (item[name], str(name))
+        elif isinstance(item, (list, tuple)):
+            parts.append("[")
+            stack.append(JSON_END)
+            stack += reversed(item)
+        elif isinstance(item, float) and item.is_integer() or isinstance(item, int) and not isinstance(item, bool):
+            parts.append(hex(int(item)))
+        else:
+            parts.append(repr(item))
+        parts.append(",")
+    return "".join(parts)
+
+
+JSON_END = SchemaMismatch("", "")
+
+
+def decimal_parts(number: Any) -> tuple[int, int]:
+    """mantissa, exponent of ten, as JSON writes the number: 0.07 is a multiple of 0.01, which binary fractions deny."""
+    if isinstance(number, int):
+        return number, 0
+    digits, _, exponent = repr(number).partition("e")
+    whole, _, fraction = digits.partition(".")
+    return int(whole + fraction), int(exponent or 0) - len(fraction)
+
+
+def is_multiple(value: Any, step: Any) -> bool:
+    if isinstance(value, float) and value - value != 0:     # infinite
+        return False
+    (value_digits, value_tens), (step_digits, step_tens) = decimal_parts(value), decimal_parts(step)
+    tens = min(value_tens, step_tens)
+    remainder: int = value_digits * 10 ** (value_tens - tens) % (step_digits * 10 ** (step_tens - tens))
+    return remainder == 0
+
+
+def subschemas(schema: dict[str, Any], keywords: Iterable[str]) -> Iterator[Any]:
+    for keyword in keywords:
+        content = schema.get(keyword)
+        if isinstance(content, list):
+            yield from content
+        elif isinstance(content, dict) and KEYWORD_SHAPES[keyword] is KEYWORD_SHAPES["properties"]:
+            yield from content.values()
+        elif content is not None:
+            yield content
+
+
+CHILD_KEYWORDS = ("items", "prefixItems", "contains", "additionalProperties", "propertyNames", "properties", "patternProperties")
+
+
+def check_keywords(schema: dict[str, Any], is_root: bool) -> None:
+    for keyword, content in schema.items():
+        if keyword in REFUSED_KEYWORDS or keyword == "$id" and not is_root:
+            raise UnsupportedSchema(f"{keyword} is not supported")
+        if keyword in KEYWORD_SHAPES and not KEYWORD_SHAPES[keyword](content):
+            raise UnsupportedSchema(f"{keyword} is {brief_value(content)}")
+
+
+def referenced_schema(root: Any, reference: str, anchors: dict[str, Any]) -> Any:
+    """The subschema that a $ref of this document names; a foreign document is never fetched."""
+    base, _, fragment = reference.partition("#")
+    if base:
+        from urllib.parse import urljoin        # only for a $ref with a URL of its own
+        own = root.get("$id", "").partition("#")[0]
+        try:
+            leaves = not own or urljoin(own, base) != own
+        except ValueError:      # no URL at all
+            leaves = True
+        if leaves:
+            raise UnsupportedSchema(f"$ref {reference[:200]!r} leaves the document")
+    if "%" in fragment:
+        from urllib.parse import unquote        # only for a percent-encoded pointer
+        fragment = unquote(fragment)
+    if fragment and not fragment.startswith("/"):
+        if fragment not in anchors:
+            raise UnsupportedSchema(f"$ref {reference[:200]!r}: no such $anchor")
+        return anchors[fragment]
+    found = root
+    for part in fragment.split("/")[1:]:
+        part = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and part in found:
+            found = found[part]
+        elif isinstance(found, list) and re.fullmatch("0|[1-9][0-9]{0,8}", part) and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            raise UnsupportedSchema(f"$ref {reference[:200]!r} names nothing")
+    if not is_schema(found):
+        raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema")
+    return found
+
+
+def link_schema(root: Any) -> tuple[list[SchemaNode], dict[int, SchemaNode]]:
+    """Every subschema of the document, what is nested before what holds it, and the same by the identity of its schema."""
+    if not is_schema(root):
+        raise UnsupportedSchema(f"the schema is {brief_value(root)}, want an object")
+    nodes: dict[int, SchemaNode] = {}
+    order: list[SchemaNode] = []
+    anchors: dict[str, Any] = {}
+
+    def node_of(schema: Any) -> SchemaNode:
+        node = nodes.get(id(schema))
+        if node is None:
+            node = nodes[id(schema)] = SchemaNode(schema)
+            order.append(node)
+            if len(order) > MAX_SUBSCHEMAS:
+                raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
+        return node
+
+    node_of(root).uses = 1
+    linked = resolved = 0
+    while resolved < len(order):
+        while linked < len(order):              # first every nested subschema: any of them may hold the anchor
+            node, schema = order[linked], order[linked].schema
+            linked += 1
+            if isinstance(schema, bool):
+                continue
+            check_keywords(schema, schema is root)
+            for name in {schema.get("$anchor"), schema.get("$dynamicAnchor")} - {None}:
+                if anchors.setdefault(name, schema) is not schema:
+                    raise UnsupportedSchema(f"$anchor {name!r} is given twice")
+            node.in_place = [node_of(child) for child in subschemas(schema, IN_PLACE_KEYWORDS)]
+            node.children = [*node.in_place, *map(node_of, subschemas(schema, CHILD_KEYWORDS))]
+            for child in node.children:
+                child.uses += 1
+            for unused in subschemas(schema, ("$defs",)):
+                node_of(unused)
+        node = order[resolved]
+        resolved += 1
+        if isinstance(node.schema, dict) and "$ref" in node.schema:
+            target = node_of(referenced_schema(root, node.schema["$ref"], anchors))
+            target.uses += 1
+            node.in_place.append(target)
+            node.children.append(target)
+    refuse_self_loops(order)
+    stack = [node for node in order if node.uses != 1 or node.schema is root]
+    sorted_nodes: list[SchemaNode] = []
+    while stack:
+        sorted_nodes.append(stack.pop())
+        stack += [child for child in sorted_nodes[-1].children if child.uses == 1]
+    return sorted_nodes[::-1], nodes
+
+
+def refuse_self_loops(nodes: list[SchemaNode]) -> None:
+    """A schema that applies itself to the same instance never ends: peel off what depends on nothing, and see what is left."""
+    users: dict[int, list[SchemaNode]] = {id(node): [] for node in nodes}
+    open_edges = {id(node): len(node.in_place) for node in nodes}
+    for node in nodes:
+        for target in node.in_place:
+            users[id(target)].append(node)
+    free = [node for node in nodes if not node.in_place]
+    for node in free:
+        for user in users[id(node)]:
+            open_edges[id(user)] -= 1
+            if not open_edges[id(user)]:
+                free.append(user)
+    if len(free) < len(nodes):
+        raise UnsupportedSchema("a $ref leads back to itself without descending")
+
+
+def holds(check: SchemaCheck, value: Any, run: SchemaRun) -> bool:
+    before, run.tentative = run.tentative, True
+    try:
+        check(value, run)
+        return True
+    except SchemaMismatch:
+        return False
+    finally:
+        run.tentative = before
+
+
+def remembering(number: int, check: SchemaCheck) -> SchemaCheck:
+    """A schema that several places apply sees each value once: doubling is no work, and a container waits instead of recursing."""
+    def check_once(value: Any, run: SchemaRun) -> None:
+        key = (number, id(value))
+        if key in run.known:
+            mismatch = run.known[key]
+            if mismatch is not None:
+                raise mismatch
+        elif run.tentative:
+            try:
+                check(value, run)
+                run.known[key] = None
+            except SchemaMismatch as mismatch:
+                run.known[key] = SchemaMismatch(mismatch.keyword, mismatch.detail)
+                raise
+        else:
+            run.known[key] = None       # all must hold in the end: where this does not, nothing else matters
+            if isinstance(value, (dict, list)):
+                run.waiting.append((check, value))
+            else:
+                check(value, run)
+    return check_once
+
+
+Bounds = list[tuple[str, Callable[[Any, Any], Any], Any]]      # keyword, comparison that must hold, limit
+
+
+def bounds_of(schema: dict[str, Any], **comparisons: Callable[[Any, Any], Any]) -> Bounds:
+    return [(keyword, holds_for, schema[keyword]) for keyword, holds_for in comparisons.items() if keyword in schema]
+
+
+def require_bounds(measured: Any, bounds: Bounds) -> None:
+    for keyword, holds_for, limit in bounds:
+        if not holds_for(measured, limit):
+            raise SchemaMismatch(keyword, f"{brief_value(measured)}, want {brief_value(limit)}")
+
+
+def string_check(schema: dict[str, Any]) -> SchemaCheck | None:
+    bounds = bounds_of(schema, minLength=operator.ge, maxLength=operator.le)
+    search, longest = compile_pattern(schema["pattern"]) if "pattern" in schema else (None, None)
+    if search is None and not bounds:
+        return None
+
+    least, most = schema.get("minLength", 0), schema.get("maxLength", sys.maxsize)
+
+    def check_string(value: Any, run: SchemaRun) -> None:
+        if not least <= len(value) <= most:
+            require_bounds(len(value), bounds)
+        if search is not None and (longest is not None and len(value) > longest or search(value) is None):
+            raise SchemaMismatch("pattern", f"{brief_value(value)}, want {schema['pattern'][:200]!r}")
+    return check_string
+
+
+def number_check(schema: dict[str, Any]) -> SchemaCheck | None:
+    bounds = bounds_of(schema, minimum=operator.ge, maximum=operator.le, exclusiveMinimum=operator.gt,
+                       exclusiveMaximum=operator.lt, multipleOf=is_multiple)
+    return (lambda value, run: require_bounds(value, bounds)) if bounds else None
+
+
+def array_check(schema: dict[str, Any], check_of: Callable[[Any], SchemaCheck]) -> SchemaCheck | None:
+    bounds = bounds_of(schema, minItems=operator.ge, maxItems=operator.le)
+    prefix = [check_of(child) for child in schema.get("prefixItems", ())]
+    items = check_of(schema["items"]) if "items" in schema else None
+    contains = check_of(schema["contains"]) if "contains" in schema else None
+    least, most = schema.get("minContains", 1), schema.get("maxContains")
+    unique = schema.get("uniqueItems", False)
+    if not (bounds or prefix or items or contains or unique):
+        return None
+
+    def check_array(value: Any, run: SchemaRun) -> None:
+        if bounds:
+            require_bounds(len(value), bounds)
+        index = 0
+        try:
+            for index, check in enumerate(prefix[:len(value)]):
+                check(value[index], run)
+            if items is not None:
+                for index, item in enumerate(value[len(prefix):] if prefix else value, len(prefix)):
+                    items(item, run)
+        except SchemaMismatch as mismatch:
+            mismatch.path.append(index)
+            raise
+        if contains is not None:
+            found = sum(holds(contains, item, run) for item in value)
+            if found < least:
+                keyword = "minContains" if "minContains" in schema else "contains"
+                raise SchemaMismatch(keyword, f"{found} items match, want {brief_value(least)}")
+            if most is not None and found > most:
+                raise SchemaMismatch("maxContains", f"{found} items match, want at most {brief_value(most)}")
+        if unique and len(set(map(json_key, value))) < len(value):
+            raise SchemaMismatch("uniqueItems", "two items are equal")
+    return check_array
+
+
+def object_check(schema: dict[str, Any], check_of: Callable[[Any], SchemaCheck]) -> SchemaCheck | None:
+    bounds = bounds_of(schema, minProperties=operator.ge, maxProperties=operator.le)
+    required = tuple(schema.get("required", ()))
+    properties = {name: check_of(child) for name, child in schema.get("properties", {}).items()}
+    patterns = [(*compile_pattern(source), check_of(child)) for source, child in schema.get("patternProperties", {}).items()]
+    extra, closed = schema.get("additionalProperties"), schema.get("additionalProperties") is False
+    additional = None if extra is None or isinstance(extra, bool) else check_of(extra)
+    names = check_of(schema["propertyNames"]) if "propertyNames" in schema else None
+    dependent = [(name, others) for name, others in schema.get("dependentRequired", {}).items() if others]
+    dependent_checks = [(name, check_of(child)) for name, child in schema.get("dependentSchemas", {}).items()]
+    if not (bounds or required or properties or patterns or additional or closed or names or dependent or dependent_checks):
+        return None
+    rare = bool(bounds or names or dependent or dependent_checks)
+
+    def check_extra(value: Any, name: str, run: SchemaRun) -> None:
+        """What `properties` does not name, or what patterns name besides."""
+        matched = name in properties
+        for search, longest, check in patterns:
+            if longest is not None and len(name) > longest:
+                raise SchemaMismatch("patternProperties", f"a name of {len(name)} characters, want at most {longest}")
+            if search(name):
+                matched = True
+                check(value[name], run)
+        if matched:
+            return
+        if closed:
+            raise SchemaMismatch("additionalProperties", f"unexpected {brief_value(name)}")
+        if additional is not None:
+            additional(value[name], run)
+
+    def check_object(value: Any, run: SchemaRun) -> None:
+        for name in required:
+            if name not in value:
+                raise SchemaMismatch("required", f"{name[:200]!r} is missing")
+        if rare:
+            check_rare(value, run)
+        name = ""
+        try:
+            for name, content in value.items():
+                check = properties.get(name)
+                if check is not None:
+                    check(content, run)
+                    if patterns:
+                        check_extra(value, name, run)
+                elif patterns or closed or additional:
+                    check_extra(value, name, run)
+        except SchemaMismatch as mismatch:
+            if mismatch.keyword != "additionalProperties" or mismatch.path or not closed:
+                mismatch.path.append(name)
+            raise
+
+    def check_rare(value: Any, run: SchemaRun) -> None:
+        require_bounds(len(value), bounds)
+        for name in value if names else ():
+            if names is not None and not holds(names, name, run):
+                raise SchemaMismatch("propertyNames", f"{brief_value(name)} is no name for it")
+        for trigger, others in dependent:
+            missing = [other for other in others if other not in value] if trigger in value else []
+            if missing:
+                raise SchemaMismatch("dependentRequired", f"{missing[0][:200]!r} is missing beside {trigger[:200]!r}")
+        for trigger, check in dependent_checks:
+            if trigger in value:
+                check(value, run)
+    return check_object
+
+
+def in_place_checks(schema: dict[str, Any], check_of: Callable[[Any], SchemaCheck], reference: SchemaCheck | None) -> list[SchemaCheck]:
+    """The applicators that look at the same value, whatever its type."""
+    checks = [reference] if reference is not None else []
+    checks += [check_of(child) for child in schema.get("allOf", ())]
+    any_of, one_of = ([check_of(child) for child in schema.get(keyword, ())] for keyword in ("anyOf", "oneOf"))
+    negated, condition = (check_of(schema[keyword]) if keyword in schema else None for keyword in ("not", "if"))
+    consequence, alternative = (check_of(schema.get(keyword, True)) for keyword in ("then", "else"))
+
+    def check_any(value: Any, run: SchemaRun) -> None:
+        if not any(holds(check, value, run) for check in any_of):
+            raise SchemaMismatch("anyOf", f"{brief_value(value)} matches none")
+
+    def check_one(value: Any, run: SchemaRun) -> None:
+        found = sum(holds(check, value, run) for check in one_of)
+        if found != 1:
+            raise SchemaMismatch("oneOf", f"{brief_value(value)} matches {found}, want 1")
+
+    def check_not(value: Any, run: SchemaRun) -> None:
+        if negated is not None and holds(negated, value, run):
+            raise SchemaMismatch("not", f"{brief_value(value)} matches what it must not")
+
+    def check_if(value: Any, run: SchemaRun) -> None:
+        if condition is not None:
+            (consequence if holds(condition, value, run) else alternative)(value, run)
+    table = ((check_any, any_of), (check_one, one_of), (check_not, negated), (check_if, condition))
+    return checks + [check for check, given in table if given]
+
+
+def equality_check(keyword: str, allowed: Iterable[Any]) -> SchemaCheck:
+    keys = frozenset(map(json_key, allowed))
+
+    def check_equal(value: Any, run: SchemaRun) -> None:
+        if json_key(value) not in keys:
+            raise SchemaMismatch(keyword, f"{brief_value(value)} is not allowed")
+    return check_equal
+
+
+def node_check(node: SchemaNode, nodes: dict[int, SchemaNode]) -> SchemaCheck:
+    """One schema's keywords as one function: a table from the value's type to what is asked of it."""
+    schema = node.schema
+    if isinstance(schema, bool):
+        return node.check
+
+    def check_of(child: Any) -> SchemaCheck:
+        if isinstance(child, bool):
+            return accept_value if child else reject_value
+        target = nodes[id(child)]
+        return target.check if target.uses == 1 else lambda value, run: target.check(value, run)
+
+    reference = check_of(node.children[-1].schema) if "$ref" in schema else None
+    everywhere = [equality_check(keyword, allowed) for keyword, allowed in
+                  (("enum", schema.get("enum")), ("const", [schema["const"]] if "const" in schema else None)) if allowed is not None]
+    everywhere += in_place_checks(schema, check_of, reference)
+    number, wanted = number_check(schema), schema.get("type", list(JSON_TYPES))
+    wanted = [wanted] if isinstance(wanted, str) else wanted
+
+    def check_type(value: Any, run: SchemaRun) -> None:
+        if not (isinstance(value, float) and value.is_integer() and "integer" in wanted):
+            raise SchemaMismatch("type", f"{brief_value(value)}, want {' or '.join(wanted)}")
+
+    own: dict[type, SchemaCheck | None] = {
+        dict: object_check(schema, check_of), list: array_check(schema, check_of), str: string_check(schema),
+        int: number, float: number, bool: None, type(None): None}
+    allowed_types = {kind for name in wanted for kind in JSON_TYPES[name] if name != "integer" or kind is int}
+    table = {kind: (*([] if kind in allowed_types else [check_type]), *([check] if check else []), *everywhere)
+             for kind, check in own.items()}
+    if len(set(table.values())) == 1 and len(table[str]) < 2:       # no matter the type: nothing at all, or a lone $ref
+        return table[str][0] if table[str] else accept_value
+
+    def check_value(value: Any, run: SchemaRun) -> None:
+        for check in table.get(type(value)) or odd_checks(value, table):
+            check(value, run)
+    return check_value
+
+
+def odd_checks(value: Any, table: dict[type, tuple[SchemaCheck, ...]]) -> tuple[SchemaCheck, ...]:
+    """The row for a subclass (or an empty row again); what is no JSON value at all matches nothing."""
+    for kind in (bool, dict, list, str, int, float, type(None)):
+        if isinstance(value, kind):
+            return table[kind]
+    return (reject_value,)
+
+
+def pointer_to(instance: Any, start: Any, path: list[str | int]) -> str:
+    """The JSON Pointer of a mismatch at `path` (innermost first) below the container `start`, which is found by its identity."""
+    tokens, parents, stack = list(path), {id(instance): (None, "")}, [instance]     # type: list[Any], dict[int, Any], list[Any]
+    while stack and id(start) not in parents:
+        item = stack.pop()
+        for token, child in item.items() if isinstance(item, dict) else enumerate(item):
+            if isinstance(child, (dict, list)) and id(child) not in parents:
+                parents[id(child)] = (item, token)
+                stack.append(child)
+    while start is not instance:
+        start, token = parents[id(start)]
+        tokens.append(token)
+    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in reversed(tokens))
+
+
+def compile_schema(schema: Any) -> Callable[[Any], None]:
+    """The schema as a function of the instance: None where it holds, else SchemaViolation. R3c, Draft 2020-12.
+
+    UnsupportedSchema where it asserts what is not implemented here, is malformed, never ends, or holds a pattern that may
+    backtrack without bound. `format`, `content*` and unknown keywords are annotations.
+    """
+    nested_first, nodes = link_schema(schema)
+    for number, node in enumerate(nested_first):
+        try:
+            node.check = node_check(node, nodes)
+        except RecursionError:
+            raise UnsupportedSchema("the schema nests too deep") from None
+        if node.uses > 1 and isinstance(node.schema, dict):
+            node.check = remembering(number, node.check)
+    root = nodes[id(schema)].check
+
+    def check_instance(instance: Any) -> None:
+        run, check, start = SchemaRun(), root, instance
+        run.waiting.append((root, instance))
+        try:
+            while run.waiting:
+                check, start = run.waiting.pop()
+                check(start, run)
+        except SchemaMismatch as mismatch:
+            raise SchemaViolation(pointer_to(instance, start, mismatch.path), mismatch.keyword, mismatch.detail) from None
+        except RecursionError:
+            raise SchemaViolation("", "$ref", "nests deeper than can be validated") from None
+    return check_instance
+
+
+def validate(instance: Any, schema: Any) -> None:
+    """None where the parsed JSON `instance` holds; SchemaViolation (JSON Pointer, keyword) or UnsupportedSchema, both ValueError.
+
+    >>> validate({"domain": "example.com"}, {"required": ["domain"]})
+    >>> validate([1, "two"], {"items": {"type": "integer"}})
+    Traceback (most recent call last):
+    SchemaViolation: /1: type: 'two', want integer
+    """
+    compile_schema(schema)(instance)
+
+
+# === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =========================
+# Owns which document is adopted and which host it covers. Forgiving about spelling: an opt-out must never be lost.
+CONTRACT_MAJOR_1 = re.compile(re.escape(BLOCKLIST_CONTRACT) + r"(?:\.[0-9]+)*", re.ASCII)
+URL_TAIL = re.compile(r"[/?#\\]")
+NO_DOMAIN = re.compile(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
+IGNORED_IN_HOSTS = dict.fromkeys([0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFE0F, 0xFEFF])      # what IDNA maps to nothing
+
+
+class BlockedDomain(NamedTuple):
+    """One opt-out; `domain` as the document lists it, the rest is informational."""
+
+    domain: str
+    added: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+def folded_host(text: str) -> str:
+    """Full-width, ideographic stops, NFD and case become one form. ß stays itself: its punycode is another name than `ss`."""
+    import unicodedata      # only for names beyond ASCII
+    text = unicodedata.normalize("NFKC", text.translate(IGNORED_IN_HOSTS))
+    return unicodedata.normalize("NFKC", text.lower()).replace("\u03c2", "\u03c3").replace("\u3002", ".")
+
+
+def unicode_label(label: str) -> str:
+    """An A-label as its folded U-label; any other label as it stands."""
+    if not label.startswith("xn--") or not 4 < len(label) <= 63:        # the codec is quadratic
+        return label
+    try:
+        decoded = folded_host(label[4:].encode("ascii").decode("punycode"))
+    except (UnicodeError, OverflowError):
+        return label
+    return label if decoded.isascii() or NO_DOMAIN.search(decoded) or "." in decoded else decoded
+
+
+def blocklist_key(host: str) -> str:
+    """The one form in which listed domains and asked hosts are compared; "" where nothing is left.
+
+    >>> blocklist_key(" *.B\\u00dcCHER.example.:443 ") == blocklist_key("xn--bcher-kva.example")
+    True
+    """
+    if (host.isascii() and host.islower() and host.replace(".", "").replace("-", "").isalnum() and host[0] != "." != host[-1]
+            and ".." not in host and "xn--" not in host and len(host) <= MAX_BLOCKLIST_KEY):
+        return host         # plain already: thrice as fast as a regular expression
+    if "%" in host:
+        from urllib.parse import unquote        # only for a percent-encoded host
+        host = unquote(host)
+    host = host.lower() if host.isascii() else folded_host(host)
+    host = URL_TAIL.split(host.split("//", 1)[-1], maxsplit=1)[0].rpartition("@")[2].strip()
+    if host.startswith("[") or host.count(":") > 1:
+        return ip6_key(host)
+    host = host.partition(":")[0].lstrip("*. \t\r\n").rstrip(". \t\r\n")
+    if len(host) > MAX_BLOCKLIST_KEY:       # no listed domain is that long: whole labels at the end decide
+        host = host[-MAX_BLOCKLIST_KEY:].partition(".")[2]
+    return ".".join(map(unicode_label, host.split("."))) if "xn--" in host else host
+
+
+def ip6_key(host: str) -> str:
+    from ipaddress import ip_address        # only for a host in IPv6 form
+    inside = host.partition("[")[2].partition("]")[0] if host.startswith("[") else host
+    try:
+        return str(ip_address(inside.partition("%")[0]))
+    except ValueError:
+        return inside[-MAX_BLOCKLIST_KEY:].strip(". ")
+
+
+def listed_domains(blocked: list[Any], warnings: list[str]) -> tuple[dict[str, int], list[tuple[str, str, str]]]:
+    """key -> row of the entries that can be domains; BlocklistRejected where one is no object with a string `domain`."""
+    index: dict[str, int] = {}
+    rows: list[tuple[str, str, str]] = []
+    for number, entry in enumerate(blocked):
+        domain = entry.get("domain") if isinstance(entry, dict) else None
+        if not isinstance(domain, str):
+            raise BlocklistRejected(f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
+        key = blocklist_key(domain)
+        if not key or len(key) > MAX_BLOCKLIST_KEY or NO_DOMAIN.search(key):
+            warnings.append(f"/blocked/{number}: {brief_value(domain)} cannot be a domain")
+            continue
+        if "/" in domain:
+            warnings.append(f"/blocked/{number}: {brief_value(domain)} is no domain, taken as {brief_value(key)}")
+        if key not in index:
+            index[key] = len(rows)
+            added, reason = entry.get("added"), entry.get("reason")
+            rows.append((domain, added if isinstance(added, str) else "", reason if isinstance(reason, str) else ""))
+    return index, rows
+
+
+def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
+    """The document's own refresh, kept within five minutes and seven days; PT6H where it names none that can be read."""
+    try:
+        seconds = parse_duration(refresh if isinstance(refresh, str) else "")
+    except ValueError:
+        warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
+        seconds = parse_duration(BLOCKLIST_REFRESH)
+    return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
+
+
+def column_text(values: Sequence[str]) -> str:
+    text = "\n".join(values)
+    return text if text.count("\n") < len(values) or not values else "\n".join(value.replace("\n", " ") for value in values)
+
+
+class Blocklist:
+    """An adopted list of opt-outs (R3). Look-ups do not grow with its length.
+
+    `refresh_seconds` (float, within five minutes and seven days), `updated` (as the document writes it), `warnings`
+    (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
+    """
+
+    def __init__(self, columns: dict[str, Any], index: dict[str, int], warnings: tuple[str, ...] = ()) -> None:
+        self._columns, self._index, self._rows = columns, index, []      # type: dict[str, Any], dict[str, int], list[list[str]]
+        self._depths = sorted({key.count(".") + 1 for key in index})       # only suffixes of so many labels can be listed
+        self.refresh_seconds: float = columns["refresh_seconds"]
+        self.updated: str = columns["updated"]
+        self.warnings = warnings
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def blocks(self, host: str) -> BlockedDomain | None:
+        """The entry that covers `host` (R3a: the domain itself or any subdomain), or None. Port, case and spelling aside."""
+        labels = blocklist_key(host).split(".")
+        for depth in self._depths:
+            if depth > len(labels):
+                break
+            row = self._index.get(".".join(labels[-depth:]))
+            if row is not None:
+                if not self._rows:      # split at the first hit: most runs never have one
+                    self._rows = [self._columns[name].split("\n") for name in ("domains", "added", "reasons")]
+                domains, added, reasons = self._rows
+                return BlockedDomain(domains[row], added[row], reasons[row])
+        return None
+
+    def to_columns(self) -> dict[str, Any]:
+        """Plain data for the cache: strings of lines, all equally long, and two scalars."""
+        return dict(self._columns)
+
+    @classmethod
+    def from_columns(cls, columns: dict[str, Any]) -> Blocklist:
+        """What to_columns gave; ValueError where the shape is another."""
+        texts = ("keys", "domains", "added", "reasons")
+        if not isinstance(columns, dict) or set(columns) != {*texts, "refresh_seconds", "updated"}:
+            raise ValueError("no blocklist columns")
+        if not all(type(columns[name]) is str for name in (*texts, "updated")) or type(columns["refresh_seconds"]) is not float:
+            raise ValueError("a blocklist column of another type")
+        if not MIN_BLOCKLIST_REFRESH_SECONDS <= columns["refresh_seconds"] <= MAX_BLOCKLIST_REFRESH_SECONDS:
+            raise ValueError(f"blocklist refresh of {columns['refresh_seconds']} seconds")
+        keys = columns["keys"].split("\n") if columns["keys"] else []
+        index = dict(zip(keys, range(len(keys))))
+        if len(index) != len(keys) or "" in index or any(columns[name].count("\n") != columns["keys"].count("\n") for name in texts):
+            raise ValueError("blocklist columns of unequal length")
+        return cls(columns, index)
+
+    @classmethod
+    def from_document(cls, document: Any, schema: Any = None) -> Blocklist:
+        """The list in a parsed `walsh-research-blocklist/v1` document, validated against its inline schema, else against `schema`.
+
+        R3c, R10: BlocklistRejected where the contract's major is unknown, the document does not hold, or there is no schema.
+        """
+        contract = document.get("contract") if isinstance(document, dict) else None
+        if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):
+            raise BlocklistRejected(f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
+        schema = document["schema"] if isinstance(document.get("schema"), dict) else schema
+        if not isinstance(schema, dict):
+            raise BlocklistRejected("no schema, inline or standalone, to validate it against")
+        try:
+            validate(document, schema)
+        except (SchemaViolation, UnsupportedSchema) as error:
+            raise BlocklistRejected(f"{'schema' if isinstance(error, UnsupportedSchema) else 'document'}: {error}") from None
+        blocked = document.get("blocked")
+        if not isinstance(blocked, list):
+            raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
+        warnings: list[str] = []
+        index, rows = listed_domains(blocked, warnings)
+        domains, added, reasons = map(column_text, zip(*rows)) if rows else ("", "", "")
+        keys, updated = "\n".join(index), document.get("updated")
+        columns = {"keys": keys, "domains": keys if domains == keys else domains, "added": added, "reasons": reasons,
+                   "refresh_seconds": blocklist_refresh_seconds(document.get("refresh"), warnings),
+                   "updated": updated if isinstance(updated, str) else ""}
+        if len(warnings) > MAX_BLOCKLIST_WARNINGS:
+            warnings[MAX_BLOCKLIST_WARNINGS - 1:] = [f"and {len(warnings) - MAX_BLOCKLIST_WARNINGS + 1} more entries"]
+        return cls(columns, index, tuple(warnings))
+
+
+# === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==========================
+# Owns when the next request may start. Is told the time; never reads it.
+
+class HostPace(NamedTuple):
+    """What is known of one host's pace; times are seconds on one clock, -inf where nothing is known."""
+
+    last_at: float = -math.inf          # the latest start, or the latest claim of one
+    interval: float = 0.0               # what that start asked to be left after it
+    departed_at: float = -math.inf      # when a request last really left
+    policy_at: float = -math.inf        # the latest policy document that took no slot
+    not_before: float = -math.inf       # Retry-After, back-off, or the hold after the last retry
+    why: str = ""                       # who asked for not_before, in a few words
+
+
+UNSEEN_HOST = HostPace()
+
+
+def roll() -> float:
+    """random.random; the module is heavy, and most runs never back off."""
+    import random       # slow to import
+    return random.random()
+
+
+def backoff_delay(attempt: int, retry_after: float | None = None, rand: Callable[[], float] = roll) -> float:
+    """Seconds to wait before retry number `attempt` (from 0): `retry_after` where given, else full jitter.  R5, spec 9.4.
+
+    >>> backoff_delay(3, rand=lambda: 1.0), backoff_delay(99, rand=lambda: 0.5), backoff_delay(0, retry_after=0.0)
+    (8.0, 30.0, 0.0)
+    """
+    if retry_after is not None:
+        return retry_after
+    return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** min(max(attempt, 0), 32))
+
+
+def request_interval(crawl_delay: float | None) -> float:
+    """Seconds between request starts on a host.  R4, R2d."""
+    return max(MIN_REQUEST_INTERVAL, crawl_delay or 0.0)
+
+
+def next_start(pace: HostPace, interval: float, follows_policy: bool) -> float:
+    """The earliest permitted start on a host; -inf where it may be at once.  R4
+
+    A host's first target follows its first policy documents at once (`follows_policy` false); all else keeps its distance from them too.
+    """
+    earliest = max(pace.last_at + max(interval, pace.interval), pace.not_before)
+    return max(earliest, pace.policy_at + interval) if follows_policy else earliest
+
+
+def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
+    """Two records of one host as one: the later of each time, and of a clock that jumped only what can be believed."""
+    if theirs.last_at > now + MAX_CLAIM_SECONDS or theirs.policy_at > now + MAX_CLAIM_SECONDS:
+        theirs = theirs._replace(last_at=-math.inf, departed_at=-math.inf, policy_at=-math.inf, interval=0.0)
+    if theirs.not_before > now + MAX_HOLD_SECONDS:
+        theirs = theirs._replace(not_before=-math.inf, why="")
+    start, hold = max((ours, theirs), key=lambda pace: pace.last_at), max((ours, theirs), key=lambda pace: pace.not_before)
+    return HostPace(start.last_at, start.interval, max(ours.departed_at, theirs.departed_at), max(ours.policy_at, theirs.policy_at),
+                    hold.not_before, hold.why)
+
+
+def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
+    """R12: younger than its time to live. A time from the future is stale: some clock jumped.
+
+    >>> is_fresh(100.0, 60.0, 159.0), is_fresh(100.0, 60.0, 160.0), is_fresh(200.0, 60.0, 100.0)
+    (True, False, False)
+    """
+    return 0.0 <= now - checked_at < ttl_seconds
+
+
+# === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===========================
+# Owns validators, and what an answer of the network leaves of a policy document.
+
+class Validators(NamedTuple):
+    """What a server gave to ask "anything new?" with, byte for byte (as latin-1)."""
+
+    etag: str = ""
+    last_modified: str = ""
+
+
+class RobotsState(NamedTuple):
+    """What is held of one site's robots.txt. Times are Unix seconds."""
+
+    robots: RobotsTxt | None = None     # the rules; None: there are none to be had
+    body: bytes = b""                   # as fetched, for the cache
+    status: int = 0                     # of the answer that stands; 0: no HTTP answer
+    fetched_at: float = 0.0             # when `body` was last known to be current
+    checked_at: float = 0.0             # when the site was last asked
+    retry_at: float = 0.0               # not to be asked again before; 0.0: when the copy is stale
+    unreachable_since: float = 0.0      # 0.0: it is reachable
+    no_network: bool = False            # the last attempt got no HTTP answer at all
+    trouble: str = ""                   # why it is unreachable, in one line
+    validators: Validators = Validators()
+
+    @property
+    def is_held_copy(self) -> bool:
+        return self.robots is not None and bool(self.unreachable_since)
+
+
+def header_value(headers: Sequence[tuple[str, str]], name: str) -> str:
+    """The first value of a header, stripped; "" where it is absent."""
+    return next((value.strip() for key, value in headers if key == name), "")
+
+
+def validators_of(headers: Sequence[tuple[str, str]]) -> Validators:
+    """R7: the validators of an answer; one that is longer than a header of ours may be is not kept."""
+    etag, last_modified = header_value(headers, "etag"), header_value(headers, "last-modified")
+    return Validators(etag if len(etag) <= MAX_VALIDATOR_LENGTH else "",
+                      last_modified if len(last_modified) <= MAX_VALIDATOR_LENGTH else "")
+
+
+def conditional_headers(validators: Validators) -> dict[str, str]:
+    """R7: what is replayed.
+
+    >>> conditional_headers(Validators('W/"a"', ""))
+    {'If-None-Match': 'W/"a"'}
+    """
+    pairs = (("If-None-Match", validators.etag), ("If-Modified-Since", validators.last_modified))
+    return {name: value for name, value in pairs if value}
+
+
+def robots_is_current(state: RobotsState, now: float) -> bool:
+    """R2, R12: no need to ask the site: the copy is fresh, or it is too early to ask an unreachable site again."""
+    if state.retry_at:
+        return is_fresh(state.checked_at, state.retry_at - state.checked_at, now)
+    return is_fresh(state.checked_at, ROBOTS_TTL_SECONDS, now)
+
+
+def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
+    """What a final answer to GET /robots.txt leaves behind.  R2, spec 9.1.1"""
+    if response.status == 304 and held.validators != Validators():
+        return held._replace(fetched_at=now, checked_at=now, retry_at=0.0, unreachable_since=0.0, no_network=False, trouble="")
+    meaning = robots_meaning(response.status)
+    if meaning == "rules":
+        body = response.body[:MAX_ROBOTS_BYTES + 1]     # one octet more tells the parser that the file was cut
+        return RobotsState(RobotsTxt.parse(body), body, response.status, now, now, validators=validators_of(response.headers))
+    if meaning in ("none", "redirect"):         # a redirect that led nowhere: RFC 9309 2.3.1.2
+        return RobotsState(status=response.status, fetched_at=now, checked_at=now)
+    return robots_after_failure(held, f"robots.txt answered {response.status}", response.status, now)
+
+
+def robots_after_failure(held: RobotsState, trouble: str, status: int, now: float) -> RobotsState:
+    """Unreachable: a copy that is held stays, and the site is asked again soon.  spec 9.1.1, RFC 9309 2.3.1.4"""
+    since = held.unreachable_since if 0.0 < held.unreachable_since <= now else now
+    return held._replace(status=status, checked_at=now, retry_at=now + POLICY_RETRY_SECONDS, unreachable_since=since,
+                         no_network=not status, trouble=trouble)
+
+
+def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
+    """RFC 9309 2.3.1.4: after thirty days out of reach a host counts as without rules."""
+    return bool(state.unreachable_since) and now - state.unreachable_since > MAX_UNREACHABLE_SECONDS
+
+
+# What the shelf keeps of it all, and back: every field is checked, since a cache is hostile too.
+
+def as_number(value: Any) -> float:
+    """A finite number, or -inf: a time that is long past."""
+    return float(value) if isinstance(value, (int, float)) and -1e12 < value < 1e12 else -math.inf
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def validators_from_entry(entry: dict[str, Any]) -> Validators:
+    return Validators(as_text(entry.get("etag")), as_text(entry.get("last_modified")))
+
+
+def robots_to_entry(state: RobotsState) -> dict[str, Any]:
+    return {"body": state.body if state.robots else None, "status": state.status, "fetched_at": state.fetched_at,
+            "checked_at": state.checked_at, "retry_at": state.retry_at, "unreachable_since": state.unreachable_since,
+            "no_network": state.no_network, "trouble": state.trouble, **state.validators._asdict()}
+
+
+def robots_from_entry(entry: dict[str, Any] | None) -> RobotsState | None:
+    if entry is None:
+        return None
+    body = entry.get("body")
+    robots = RobotsTxt.parse(body) if isinstance(body, bytes) else None
+    times = {name: max(0.0, as_number(entry.get(name))) for name in ("fetched_at", "checked_at", "retry_at", "unreachable_since")}
+    return RobotsState(robots, body if isinstance(body, bytes) else b"", int(max(0.0, as_number(entry.get("status")))), **times,
+                       no_network=entry.get("no_network") is True, trouble=as_text(entry.get("trouble")),
+                       validators=validators_from_entry(entry))
+
+
+def pace_to_entry(pace: HostPace, offset: float) -> dict[str, Any]:
+    """On the calendar clock, which all processes share; `offset` is calendar less monotonic."""
+    return {**pace._asdict(), **{name: getattr(pace, name) + offset for name in PACE_TIMES}}
+
+
+def pace_from_entry(entry: dict[str, Any], offset: float) -> HostPace:
+    times = {name: as_number(entry.get(name)) - offset for name in PACE_TIMES}
+    return HostPace(**times, interval=min(max(0.0, as_number(entry.get("interval"))), MAX_CLAIM_SECONDS), why=as_text(entry.get("why")))
+
+
+def source_from_entry(entry: dict[str, Any] | None) -> dict[str, Any]:
+    entry = entry or {}
+    return {"at": as_number(entry.get("at")), "wire": as_text(entry.get("wire")), "validators": validators_from_entry(entry)}
+
+
+# imports: none beyond head.py
+# === 10. READINGS   R9 R6 ================================================
+# Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives, charsets. Feeds and sitemaps follow.
+
+# 10a. Markdown: the block structure of CommonMark decides which text is code; the inline structure decides which brackets are links.
+QUOTE = -1                      # a block quote among the open containers; a list item is the width of its indentation
+BLOCK_START_CHARS = frozenset(">#`~<*+-_=0123456789")
+LIST_MARKER = re.compile(r"(?:[-+*]|([0-9]{1,9})[.)])(?= |$)")
+HEADING = re.compile(r"#{1,6}(?= |$)")
+FENCE = re.compile(r"`{3,}(?=[^`]*$)|~{3,}")
+SETEXT_UNDERLINE = re.compile(r"(=+|-+) *$")
+ATTRIBUTE = r"""\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
+TAG = rf"<(?:[A-Za-z][A-Za-z0-9-]*(?:{ATTRIBUTE})*\s*/?|/[A-Za-z][A-Za-z0-9-]*\s*)>"
+MARKDOWN_TAG = re.compile(TAG)
+AUTOLINK = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}:[^<>\x00-\x20]*|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+)>")
+HTML_BLOCK_NAMES = (
+    "address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt|fieldset|figcaption|"
+    "figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav|noframes|ol|optgroup|option|"
+    "p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul"
+)
+BLANK = re.compile(r" *$")
+HTML_BLOCKS = [                 # how raw HTML starts and how it ends (CommonMark 4.6); the last kind never interrupts a paragraph
+    (re.compile(r"<(?:script|pre|style|textarea)(?=[\s>]|$)", re.IGNORECASE),
+     re.compile(r"</(?:script|pre|style|textarea)>", re.IGNORECASE)),
+    (re.compile(r"<!--"), re.compile(r"-->")),
+    (re.compile(r"<\?"), re.compile(r"\?>")),
+    (re.compile(r"<![A-Za-z]"), re.compile(r">")),
+    (re.compile(r"<!\[CDATA\["), re.compile(r"\]\]>")),
+    (re.compile(rf"</?(?:{HTML_BLOCK_NAMES})(?=[\s>]|/>|$)", re.IGNORECASE), BLANK),
+    (re.compile(rf"{TAG}\s*$"), BLANK),
+]
+
+ESCAPE = r"\\[!-/:-@\[-`{-~]"
+ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
+OUTSIDE_BRACKETS = re.compile(rf"{ESCAPE}|`+|!?\[|<")
+INSIDE_BRACKETS = re.compile(rf"{ESCAPE}|\\\n|`+|!?\[|\]|<|{ENTITY}|\*+|_+")
+ESCAPE_OR_ENTITY = re.compile(rf"{ESCAPE}|{ENTITY}")
+BACKTICK_RUN = re.compile("`+")
+PLAIN_DESTINATION = re.compile(r"\(([^\x00-\x20\x7f()<\\&]+)\)")
+SIMPLE_LINK = re.compile(rf"\[([^\[\]\\`<&*_]*)\]{PLAIN_DESTINATION.pattern}")
+RAW_DESTINATION_PART = re.compile(rf"[^\x00-\x20\x7f()\\]+|{ESCAPE}|\\|[()]")
+LINK_DELIMITERS = {             # what opens a destination or a title: what may close it, and what ends the attempt
+    "<": (">", re.compile(r"\\.|[<>\n]")),
+    '"': ('"', re.compile(r'\\.|"', re.DOTALL)),
+    "'": ("'", re.compile(r"\\.|'", re.DOTALL)),
+    "(": (")", re.compile(r"\\.|[()]", re.DOTALL)),
+}
+LINK_SPACE = re.compile(r"[ \t\n]*")
+LINK_LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999})\]", re.DOTALL)
+DEFINITION_END = re.compile(r"[ \t]*(?:\n|$)")
+MARKUP_ENDS = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "<!": ">"}     # raw inline HTML that is no tag
+ABSOLUTE_HTTP = re.compile(r"https?://[^\s/?#]", re.IGNORECASE)
+SHORTEST_LINK = len("[](http://a)")
+
+
+class Leaf(NamedTuple):
+    """A piece of Markdown that holds inline text: a heading or a paragraph, without its container marks."""
+
+    level: int                  # of a heading; 0 for a paragraph
+    quoted: bool
+    text: str
+
+
+class InlineLink(NamedTuple):
+    start: int
+    end: int
+    title: str
+    destination: str
+
+
+def markdown_links(text: str) -> list[Link]:
+    """The inline links `[text](url)` with an absolute http(s) URL, in document order, each URL once. Never raises.
+
+    R9, spec 10.4. CommonMark decides what is a link: images, code, raw HTML, autolinks and references are none.
+    The title is plain text; the URL is what the document says, escapes resolved.
+    >>> markdown_links("- [The *spec*](https://wal.sh/bot/): read `[me](https://x.test/)`")
+    [Link(title='The spec', url='https://wal.sh/bot/')]
+    """
+    if "](" not in text:
+        return []
+    labels: set[str] = set()
+    texts: Iterable[str] = (leaf.text for leaf in markdown_leaves(text, labels) if "](" in leaf.text and len(leaf.text) >= SHORTEST_LINK)
+    if "]:" in text:            # a definition may follow its uses, and a reference inside breaks the link around it
+        texts = list(texts)
+    title_by_url: dict[str, str] = {}
+    for leaf_text in texts:
+        for link in inline_links(leaf_text, labels):
+            if ABSOLUTE_HTTP.match(link.destination):
+                title_by_url.setdefault(link.destination, link.title)
+    return [Link(title, url) for url, title in title_by_url.items()]
+
+
+def markdown_leaves(text: str, labels: set[str]) -> Iterator[Leaf]:
+    """Headings and paragraphs in order; labels of link reference definitions are added to `labels` on the way.
+
+    One pass, a line at a time: keep the containers that the line continues, open those that it starts, give the rest to the open leaf.
+    """
+    containers: list[int] = []
+    paragraph = bytearray()     # UTF-8: a list of short lines would cost fifty octets for each
+    paragraph_quoted = False
+    code_fence = ""             # the opening run, while inside
+    html_end: re.Pattern[str] | None = None
+    bare_item = False           # an item whose first line was empty: a second empty line ends it
+
+    def finished(level: int = 0) -> Iterator[Leaf]:
+        if paragraph:
+            leaf = paragraph[:-1].decode("utf-8", "surrogatepass")
+            paragraph.clear()
+            if leaf.startswith("["):
+                leaf = leaf[link_definitions_end(leaf, labels):]
+            if leaf:
+                yield Leaf(level, paragraph_quoted, leaf)
+
+    for line in markdown_lines(text):
+        at = 0
+        first = len(line) - len(line.lstrip(" "))
+        blank = first == len(line)
+        kept = 0
+        for kept, container in enumerate(containers):
+            if container == QUOTE:
+                if blank or first - at > 3 or line[first] != ">":
+                    break
+                at = first + 2 if line.startswith(" ", first + 1) else first + 1
+                first = len(line) - len(line[at:].lstrip(" "))
+                blank = first >= len(line)
+            elif blank:
+                if bare_item and kept == len(containers) - 1:
+                    break
+            elif first - at >= container:
+                at += container
+            else:
+                break
+        else:
+            kept = len(containers)
+        bare_item = False
+
+        if kept < len(containers) and (code_fence or html_end):     # only a paragraph goes on without its container's mark
+            code_fence, html_end = "", None
+        if code_fence:
+            run = line[first:].rstrip(" ")
+            if first - at <= 3 and len(run) >= len(code_fence) and not run.strip(code_fence[0]):
+                code_fence = ""
+            continue
+        if html_end:
+            if html_end.search(line, at) if html_end is not BLANK else blank:
+                html_end = None
+            continue
+
+        lazy = bool(paragraph) and kept < len(containers)
+        while not blank and first - at <= 3 and line[first] in BLOCK_START_CHARS:
+            own_paragraph = bool(paragraph) and kept == len(containers)
+            rest = line[first:]
+            mark = rest[0]
+            heading = HEADING.match(rest) if mark == "#" else None
+            underline = SETEXT_UNDERLINE.match(rest) if own_paragraph and mark in "=-" else None
+            if mark == ">" and kept < MAX_MARKDOWN_NESTING:
+                yield from finished()
+                del containers[kept:]
+                containers.append(QUOTE)
+                at = first + 2 if rest.startswith("> ") else first + 1
+            elif heading:
+                yield from finished()
+                del containers[kept:]
+                paragraph_quoted = QUOTE in containers
+                paragraph.extend(markdown_line_bytes(rest[heading.end():].strip(" ")))
+                yield from finished(heading.end())
+                blank = True
+                break
+            elif mark in "`~" and (fence := FENCE.match(rest)):
+                yield from finished()
+                del containers[kept:]
+                code_fence = fence[0]
+                break
+            elif mark == "<":
+                kinds = HTML_BLOCKS[:-1] if paragraph else HTML_BLOCKS
+                found = next((end for start, end in kinds if start.match(rest)), None)
+                if not found:
+                    break
+                yield from finished()
+                del containers[kept:]
+                html_end = None if found is not BLANK and found.search(rest) else found
+                blank = True
+                break
+            elif underline:
+                yield from finished(1 if mark == "=" else 2)
+                blank = True
+                break
+            elif mark in "*-_" and is_thematic_break(rest):
+                yield from finished()
+                del containers[kept:]
+                blank = True
+                break
+            else:
+                marker = LIST_MARKER.match(rest)
+                if not marker or kept >= MAX_MARKDOWN_NESTING:
+                    break
+                after = rest[marker.end():]
+                empty = not after.strip(" ")
+                if own_paragraph and (empty or marker[1] not in (None, "1")):
+                    break
+                spaces = len(after) - len(after.lstrip(" "))
+                width = marker.end() + (spaces if 1 <= spaces <= 4 and not empty else 1)
+                yield from finished()
+                del containers[kept:]
+                containers.append(first - at + width)
+                at = min(first + width, len(line))
+                bare_item = empty
+            kept = len(containers)
+            lazy = False
+            first = len(line) - len(line[at:].lstrip(" "))
+            blank = first >= len(line)
+
+        if code_fence or html_end:
+            continue
+        if lazy and not blank and paragraph:
+            paragraph.extend(markdown_line_bytes(line[first:]))
+            continue
+        if kept < len(containers):
+            yield from finished()
+            del containers[kept:]
+        if blank:
+            yield from finished()
+        elif paragraph or first - at <= 3:      # deeper is indented code, unless it continues a paragraph
+            if not paragraph:
+                paragraph_quoted = QUOTE in containers
+            paragraph.extend(markdown_line_bytes(line[first:]))
+    yield from finished()
+
+
+def markdown_lines(text: str) -> Iterator[str]:
+    """The lines of a text, indentation in spaces. Only LF, CR and CRLF end one; a list of them would cost fifty bytes for each."""
+    for match in re.finditer(r"[^\r\n]*(?:\r\n|\r|\n|$)", text):
+        line = match[0].rstrip("\r\n")
+        if "\t" in line:
+            marks = re.match(r"[ \t>*+.)0-9-]{0,256}", line)        # tab stops count from the line's start, through the marks
+            if marks:
+                line = marks[0].expandtabs(4) + line[marks.end():]
+            if not line.strip(" \t"):
+                line = ""
+        yield line
+
+
+def markdown_line_bytes(line: str) -> bytes:
+    return line.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def is_thematic_break(line: str) -> bool:
+    marks = line.replace(" ", "")
+    return len(marks) >= 3 and not marks.strip(marks[0])
+
+
+def link_definitions_end(paragraph: str, labels: set[str]) -> int:
+    """Where the `[label]: destination "title"` definitions end that a paragraph begins with; their labels are added to `labels`."""
+    end = 0
+    while label := LINK_LABEL.match(paragraph, end):
+        if not paragraph.startswith(":", label.end()) or not label[1].strip():
+            break
+        start = link_space_end(paragraph, label.end() + 1)
+        destination = link_destination(paragraph, start)
+        if destination is None or destination[1] == start:
+            break
+        plain = DEFINITION_END.match(paragraph, destination[1])
+        title_end = link_title_end(paragraph, destination[1])
+        done = title_end and DEFINITION_END.match(paragraph, title_end) or plain
+        if not done:
+            break
+        labels.add(link_label_key(label[1]))
+        end = done.end()
+    return end
+
+
+def link_label_key(label: str) -> str:
+    return " ".join(label.casefold().split())
+
+
+def link_space_end(text: str, at: int) -> int:
+    space = LINK_SPACE.match(text, at)
+    return space.end() if space else at
+
+
+def link_destination(text: str, start: int) -> tuple[str, int] | None:
+    """A destination as written, and where it ends; None where there is none."""
+    if text.startswith("<", start):
+        end = delimited_end(text, start)
+        return (text[start + 1:end - 1], end) if end else None
+    at, depth = start, 0
+    while part := RAW_DESTINATION_PART.match(text, at):
+        if part[0] == "(":
+            depth += 1
+            if depth > MAX_DESTINATION_PARENTHESES:
+                return None
+        elif part[0] == ")":
+            if depth == 0:
+                break
+            depth -= 1
+        at = part.end()
+    return None if depth else (text[start:at], at)
+
+
+def delimited_end(text: str, start: int) -> int:
+    """Where the text ends that the mark at `start` opens; 0 where it opens none, or none that is closed."""
+    closer, marks = LINK_DELIMITERS.get(text[start:start + 1], ("", None))
+    end = next((mark for mark in marks.finditer(text, start + 1) if mark[0][0] != "\\"), None) if marks else None
+    return end.end() if end and end[0] == closer else 0
+
+
+def link_title_end(text: str, destination_end: int) -> int:
+    start = link_space_end(text, destination_end)
+    return delimited_end(text, start) if start > destination_end and not text.startswith("<", start) else 0
+
+
+def link_tail(text: str, start: int) -> tuple[str, int] | None:
+    """What follows `[text]`: the destination of `(destination "title")`, escapes resolved, and where it ends."""
+    plain = PLAIN_DESTINATION.match(text, start)
+    if plain:
+        return plain[1], plain.end()
+    if not text.startswith("(", start):
+        return None
+    found = link_destination(text, link_space_end(text, start + 1))
+    if not found:
+        return None
+    destination, end = found
+    close = link_space_end(text, link_title_end(text, end) or end)
+    if not text.startswith(")", close):
+        return None
+    return ESCAPE_OR_ENTITY.sub(unescaped_mark, destination), close + 1
+
+
+def link_reference_end(text: str, opener: int, closer: int, labels: set[str]) -> int | None:
+    """Where a reference `[text][label]`, `[label][]` or `[label]` ends; `closer` is just behind its first `]`."""
+    label = LINK_LABEL.match(text, closer)
+    if label and label[1].strip():
+        return label.end() if link_label_key(label[1]) in labels else None
+    own = LINK_LABEL.match(text, opener)
+    if not own or own.end() != closer or link_label_key(own[1]) not in labels:
+        return None
+    return label.end() if label else closer
+
+
+def unescaped_mark(mark: re.Match[str]) -> str:
+    """What a backslash escape or a character reference stands for."""
+    token = mark[0]
+    if token[0] == "\\":
+        return token[1:]
+    from html import unescape  # two thousand names: read only where a page uses one
+    from html.entities import html5
+
+    return unescape(token) if token[1] == "#" else html5.get(token[1:], token)
+
+
+def inline_links(text: str, labels: set[str]) -> Iterator[InlineLink]:
+    """The inline links of a leaf, in order. One scan; brackets are a stack, as in the algorithm that CommonMark's appendix describes."""
+    found: list[InlineLink] = []        # held back while an image is open: what stands in its text is no link
+    openers: list[tuple[int, bool, int, int]] = []      # where, is an image, pieces before it, links before it
+    pieces: list[Any] = []              # plain text since the outermost open bracket; a run of * or _ is a tuple
+    dead = 0                            # openers that a link has closed inside of: links hold no links
+    images = 0                          # openers that are images
+    last_runs: dict[int, int] | None = None
+    missing: set[str] = set()           # ends of raw HTML that this leaf does not have any more
+    at = 0
+    while mark := (INSIDE_BRACKETS if openers else OUTSIDE_BRACKETS).search(text, at):
+        token = mark[0]
+        kind = token[0]
+        if openers and mark.start() > at:
+            pieces.append(text[at:mark.start()])
+        at = mark.end()
+        piece: Any = token
+        if kind in "[!":
+            simple = SIMPLE_LINK.match(text, mark.start()) if kind == "[" and not openers else None
+            if simple:                  # nearly all links: no mark inside, nothing open outside
+                yield from found
+                found.clear()
+                yield InlineLink(mark.start(), simple.end(), " ".join(simple[1].split()), simple[2])
+                at = simple.end()
+                continue
+            if not openers:
+                pieces.clear()
+                dead = 0
+            openers.append((mark.start(), kind == "!", len(pieces), len(found)))
+            images += kind == "!"
+        elif kind == "]":
+            opener, is_image, pieces_before, links_before = openers.pop()
+            images -= is_image
+            is_dead = not is_image and len(openers) < dead
+            dead = min(dead, len(openers))
+            tail = None if is_dead else link_tail(text, at)
+            end = tail[1] if tail else None if is_dead or not labels else link_reference_end(text, opener, at, labels)
+            if end is not None:
+                piece = emphasis_text(pieces[pieces_before + 1:])
+                del pieces[pieces_before:]
+                at = end
+                if is_image:
+                    del found[links_before:]
+                else:
+                    if tail:
+                        found.append(InlineLink(opener, end, " ".join(piece.split()), tail[0]))
+                    dead = len(openers)
+                    if not images:      # nothing is left that could still close
+                        yield from found
+                        found.clear()
+                        openers.clear()
+        elif kind == "`":
+            if last_runs is None:
+                last_runs = {len(run[0]): run.start() for run in BACKTICK_RUN.finditer(text)}
+            if last_runs.get(len(token), 0) >= at:
+                close = next(run for run in BACKTICK_RUN.finditer(text, at) if len(run[0]) == len(token))
+                piece, at = text[at:close.start()], close.end()
+        elif kind == "<":
+            autolink = AUTOLINK.match(text, mark.start(), mark.start() + MAX_TAG_CHARS)
+            tag = autolink or MARKDOWN_TAG.match(text, mark.start(), mark.start() + MAX_TAG_CHARS)
+            if tag:
+                piece, at = autolink[1] if autolink else "", tag.end()
+            else:
+                end = raw_markup_end(text, mark.start(), missing)
+                if end is not None:
+                    piece, at = "", end
+        elif kind in "*_":
+            piece = emphasis_run(text, mark.start(), at)
+        elif token == "\\\n":
+            piece = " "
+        elif kind in "\\&":
+            piece = unescaped_mark(mark)
+        if openers:
+            pieces.append(piece)
+        if len(pieces) > MAX_LINK_TEXT_TOKENS:
+            openers.clear()
+            images = 0
+    yield from found
+
+
+def raw_markup_end(text: str, start: int, missing: set[str]) -> int | None:
+    """Where a comment, processing instruction, CDATA section or declaration of inline HTML ends; an end once missed is not sought again."""
+    if text.startswith(("<!-->", "<!--->"), start):
+        return text.index(">", start) + 1
+    opening = next((opening for opening in MARKUP_ENDS if text.startswith(opening, start)), None)
+    if opening is None or opening in missing or opening == "<!" and not re.compile("[A-Za-z]").match(text, start + 2):
+        return None
+    end = text.find(MARKUP_ENDS[opening], start + len(opening))
+    if end < 0:
+        missing.add(opening)
+        return None
+    return end + len(MARKUP_ENDS[opening])
+
+
+def emphasis_run(text: str, start: int, end: int) -> tuple[str, int, bool, bool]:
+    """A run of `*` or `_`: (character, length, can open, can close), by what stands on its two sides (CommonMark 6.2)."""
+    before, after = text[start - 1:start] or " ", text[end:end + 1] or " "
+    space_before, space_after = before.isspace(), after.isspace()
+    word_before, word_after = before.isalnum(), after.isalnum()
+    left = not space_after and (word_after or not word_before)
+    right = not space_before and (word_before or not word_after)
+    if text[start] == "*":
+        return "*", end - start, left, right
+    return "_", end - start, left and not (right and word_before), right and not (left and word_after)
+
+
+def emphasis_text(pieces: list[Any]) -> str:
+    """The pieces as one text, without the `*` and `_` that make emphasis."""
+    left: dict[int, int] = {}           # characters of a run that remain, by its index
+    openers: list[int] = []
+    for at, piece in enumerate(pieces):
+        if isinstance(piece, str):
+            continue
+        character, length, can_open, can_close = piece
+        left[at] = length
+        while can_close and left[at]:
+            for depth in range(len(openers) - 1, max(-1, len(openers) - MAX_MARKDOWN_NESTING), -1):
+                other, other_length, _, other_closes = pieces[openers[depth]]
+                odd = (can_open or other_closes) and (length + other_length) % 3 == 0 and (length % 3 or other_length % 3)
+                if other == character and not odd:
+                    break
+            else:
+                break
+            del openers[depth + 1:]
+            used = 2 if left[at] >= 2 and left[openers[depth]] >= 2 else 1
+            left[at] -= used
+            left[openers[depth]] -= used
+            if not left[openers[depth]]:
+                del openers[depth]
+        if can_open and left[at]:
+            openers.append(at)
+    return "".join(piece if isinstance(piece, str) else piece[0] * left[at] for at, piece in enumerate(pieces))
+
+
+# 10b. llms.txt
+def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
+    """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under ("" before the first). Never raises.
+
+    Relative URLs are resolved against `base_url`; what is no http(s) URL then is left out. A note is the text behind `[title](url):`.
+    >>> parse_llms_txt("# Site\\n> Short.\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
+    [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
+    """
+    title = summary = section = ""
+    links: list[LlmsLink] = []
+    labels: set[str] = set()
+    for leaf in markdown_leaves(text.lstrip("\ufeff"), labels):
+        words = " ".join(leaf.text.split())
+        if leaf.level in (1, 2):
+            words = re.sub(r"(?:^| )#+$", "", words)
+        if leaf.level == 1:
+            title = title or words
+        elif leaf.level == 2:
+            section = words
+        elif leaf.quoted:
+            summary = summary or words
+        if leaf.level or "](" not in leaf.text:
+            continue
+        for link in inline_links(leaf.text, labels):
+            url = resolved_http_url(base_url, link.destination)
+            note = leaf.text[link.end:].lstrip(" :\n") if link.start == 0 else ""
+            if url:
+                links.append(LlmsLink(section, link.title, url, " ".join(note.split())))
+    return LlmsTxt(title, summary, links)
+
+
+def resolved_http_url(base_url: str, reference: str) -> str:
+    """The absolute http(s) URL that a document's reference means, or ""."""
+    try:
+        url = resolve_url(base_url, reference.strip()) if base_url else reference.strip()
+    except ValueError:
+        return ""
+    return url if ABSOLUTE_HTTP.match(url) and len(url) <= MAX_HEAD_VALUE_CHARS else ""
+
+
+# 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ between patch releases.
+RAW_TEXT_END = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("title", "script", "style", "noscript", "template", "noframes")
+}
+HEAD_ELEMENTS = RAW_TEXT_END.keys() | {"html", "head", "meta", "link", "base", "basefont", "bgsound"}
+HTML_TAG_NAME = re.compile(r"<(/?[A-Za-z][^\s/>]*)")
+HTML_ATTRIBUTE = re.compile(r"""([^\s/>=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*)?)?""")
+HTML_ATTRIBUTE_GAP = re.compile(r"[\s/=]*")
+FEED_TYPES = frozenset(("application/rss+xml", "application/atom+xml", "application/feed+json"))
+MARKUP_DECLARATIONS = (("<!--", "-->"), ("<!", ">"), ("<?", ">"))
+
+
+def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
+    """What a page says of itself in its <head>; what stands in the body is ignored. Never raises.
+
+    R9: generic, no selectors. URLs are absolute (`base_url`, then <base href>); of two values the first holds.
+    <meta name="walsh-research"> replaces <meta name="robots">.
+    >>> page_metadata("<html lang=en><title>A &amp; B</title><link rel=canonical href=/a><p>", "https://x.test/").canonical
+    'https://x.test/a'
+    """
+    text = decode_body(html, "text/html") if isinstance(html, bytes) else html
+    first: dict[str, str] = {}          # the first value of each single thing
+    robots: dict[str, list[str]] = {}   # directives by the name of their <meta>
+    feeds: list[tuple[str, str]] = []
+    for name, attributes, content in head_elements(text[:MAX_HEAD_CHARS]):
+        if name == "title":
+            first.setdefault("title", html_text(content))
+        elif name == "html":
+            first.setdefault("language", attributes.get("lang") or attributes.get("xml:lang", ""))
+        elif name == "base" and "href" in attributes:
+            first.setdefault("base", attributes["href"])
+        elif name == "meta":
+            subject = attributes.get("name", "").strip().lower()
+            if subject == "description":
+                first.setdefault("description", " ".join(attributes.get("content", "").split()))
+            elif subject in ("robots", UA_TOKEN.lower()):
+                robots.setdefault(subject, []).extend(directive for _, directive in robots_tag_directives(attributes.get("content", "")))
+        elif name == "link" and "href" in attributes:
+            relations = attributes.get("rel", "").lower().split()
+            if "canonical" in relations:
+                first.setdefault("canonical", attributes["href"])
+            if "alternate" in relations and media_type_of(attributes.get("type", "")) in FEED_TYPES and len(feeds) < MAX_HEAD_LISTED:
+                feeds.append((" ".join(attributes.get("title", "").split()), attributes["href"]))
+    base = resolved_http_url(base_url, first.get("base", "")) or base_url
+    directives = robots.get(UA_TOKEN.lower(), robots.get("robots", []))
+    advertised = (Link(title, resolved_http_url(base, href)) for title, href in feeds)
+    return PageMetadata(
+        title=first.get("title", ""),
+        description=first.get("description", ""),
+        canonical=resolved_http_url(base, first["canonical"]) if first.get("canonical") else "",
+        language=first.get("language", "").strip(),
+        robots=tuple(dict.fromkeys(directives))[:MAX_HEAD_LISTED],
+        feeds=tuple(feed for feed in advertised if feed.url),
+    )
+
+
+def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
+    """(name, attributes, raw text) of each start tag until the head is over: its end tag, or the first thing that cannot stand in it."""
+    at = 1 if text.startswith("\ufeff") else 0
+    while True:
+        start = text.find("<", at)
+        if start < 0 or text[at:start].strip():         # text begins the body
+            return
+        tag = HTML_TAG_NAME.match(text, start)
+        if not tag:
+            closer = next((closer for opener, closer in MARKUP_DECLARATIONS if text.startswith(opener, start)), None)
+            end = text.find(closer, start + 2) if closer else -1
+            if closer is None or end < 0:
+                return
+            at = end + len(closer)
+            continue
+        name = tag[1].lower()
+        if name.startswith("/"):
+            if name in ("/head", "/body", "/html"):
+                return
+        elif name not in HEAD_ELEMENTS:
+            return
+        attributes: dict[str, str] = {}
+        at = html_gap_end(text, tag.end())
+        while attribute := HTML_ATTRIBUTE.match(text, at):
+            key, value = attribute[1].lower(), attribute[2] or ""
+            if len(attributes) < MAX_HEAD_LISTED:
+                attributes.setdefault(key, html_text(value[1:-1] if value[:1] in ('"', "'") else value))
+            at = html_gap_end(text, attribute.end())
+        if at == len(text):
+            return
+        at += 1                                         # the `>`
+        content = ""
+        if name in RAW_TEXT_END:
+            close = RAW_TEXT_END[name].search(text, at)
+            if not close:
+                return
+            content, at = text[at:close.start()], close.start()
+        yield name, attributes, content
+
+
+def html_gap_end(text: str, at: int) -> int:
+    gap = HTML_ATTRIBUTE_GAP.match(text, at)
+    return gap.end() if gap else at
+
+
+def html_text(value: str) -> str:
+    """Character references resolved, white space collapsed, no longer than a head's value may be."""
+    value = value[:MAX_HEAD_VALUE_CHARS]
+    if "&" in value:
+        from html import unescape  # as above
+
+        value = unescape(value)
+    return " ".join(value.split())
+
+
+# 10d. Directives that bind what is done with a page
+ROBOTS_VALUE_DIRECTIVES = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
+ROBOTS_WARNINGS = {
+    "noindex": "must not be indexed",
+    "none": "must not be indexed, and its links must not be followed",
+    "nofollow": "its links must not be followed",
+    "noarchive": "no copy of it must be kept or shown",
+    "nocache": "no copy of it must be kept or shown",
+    "nosnippet": "no extract of it must be shown",
+    "noimageindex": "its images must not be indexed",
+    "notranslate": "no translation of it must be offered",
+    "noai": "must not be used for machine learning",
+    "noimageai": "its images must not be used for machine learning",
+}
+ROBOTS_AGENT = re.compile(r"([^\s:,]+)\s*:\s*")
+
+
+def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
+    """(agent, directive) pairs of an X-Robots-Tag or of a robots <meta>, lower-case; an agent speaks for all that follows, "" is everybody.
+
+    >>> list(robots_tag_directives("noarchive, otherbot: noindex, unavailable_after: Wed, 25 Jun 2030 15:00:00 GMT"))
+    [('', 'noarchive'), ('otherbot', 'noindex'), ('otherbot', 'unavailable_after: wed, 25 jun 2030 15:00:00 gmt')]
+    """
+    agent = ""
+    items = iter(value[:MAX_HEAD_VALUE_CHARS].lower().split(","))
+    for item in items:
+        directive = " ".join(item.split())
+        prefix = ROBOTS_AGENT.match(directive)
+        if prefix and prefix[1] not in ROBOTS_VALUE_DIRECTIVES and prefix[1] not in ROBOTS_WARNINGS:
+            agent = "" if prefix[1] == "*" else prefix[1].split("/")[0]
+            directive = directive[prefix.end():]
+        if re.match(r"unavailable_after ?: ?[a-z]+$", directive):       # RFC 1123 puts a comma behind the weekday
+            directive = f"{directive}, {' '.join(next(items, '').split())}"
+        name, colon, setting = directive.partition(":")
+        yield agent, f"{name.strip()}: {setting.strip()}" if colon else directive
+
+
+def robots_directives(
+    headers: Iterable[tuple[str, str]], metadata: PageMetadata | None, now: float | None
+) -> tuple[list[str], list[str]]:
+    """(the directives that bind us, once each in order; a line of warning for each that forbids something).
+
+    X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
+    `now` in Unix seconds, or None where it is not known whether an `unavailable_after` has passed.
+    """
+    by_agent: dict[str, list[str]] = {}
+    for name, value in headers:
+        if name.lower() == "x-robots-tag":
+            for agent, directive in robots_tag_directives(value):
+                if agent in ("", UA_TOKEN.lower()):
+                    by_agent.setdefault(agent, []).append(directive)
+    own = by_agent.get(UA_TOKEN.lower(), by_agent.get("", []))
+    page = list(metadata.robots) if metadata else []
+    directives = [directive for directive in dict.fromkeys(own + page) if directive and directive.isprintable()][:MAX_HEAD_LISTED]
+    warnings = [f"{directive}: {ROBOTS_WARNINGS[directive]}" for directive in directives if directive in ROBOTS_WARNINGS]
+    for directive in directives:
+        name, _, date = directive.partition(": ")
+        if name == "unavailable_after":
+            moment = directive_date_seconds(date)
+            if moment is None:
+                warnings.append(f"{directive}: not a date, want one as in 25 Jun 2030 15:00:00 GMT")
+            elif now is not None and moment <= now:
+                warnings.append(f"{directive}: has passed, the page should no longer be used")
+    return directives, warnings
+
+
+def directive_date_seconds(text: str) -> float | None:
+    """Unix seconds of an `unavailable_after` date: RFC 822 with any named zone, RFC 850 or ISO 8601; UTC where it names none."""
+    from calendar import timegm
+    from datetime import datetime
+    from email.utils import mktime_tz, parsedate_tz
+
+    text = text[:64].strip()
+    try:
+        if re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            return float(timegm(datetime.fromisoformat(re.sub(r"Z$", "+00:00", text.upper())).utctimetuple()))
+        parts = parsedate_tz(text)
+        return float(mktime_tz(parts)) if parts else None
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None
+
+
+# 10e. What a body is, and in which letters
+# Python's codec, and what the web calls it (its latin-1 is windows-1252). None that unpacks or rewrites: zlib, punycode, utf-7.
+CODEC_LABELS = {
+    "utf-8": "utf8 unicode-1-1-utf-8", "utf-16-le": "utf-16 utf-16le utf16 ucs-2 unicode", "utf-16-be": "utf-16be unicodefffe",
+    "utf-32-le": "utf-32 utf-32le utf32", "utf-32-be": "utf-32be",
+    "cp1252": "iso-8859-1 iso8859-1 iso88591 iso_8859-1 latin1 latin-1 l1 ascii us-ascii ansi_x3.4-1968",
+    "cp1254": "iso-8859-9 iso8859-9 latin5 l5", "cp874": "windows-874 tis-620 iso-8859-11 iso8859-11", "cp866": "ibm866 866",
+    "iso8859-2": "latin2 l2", "iso8859-5": "cyrillic", "iso8859-6": "arabic", "iso8859-7": "greek", "iso8859-8": "iso-8859-8-i hebrew",
+    "iso8859-15": "latin9 l9", "koi8-r": "koi8 koi8_r", "koi8-u": "koi8-ru", "mac-roman": "macintosh mac x-mac-roman",
+    "mac-cyrillic": "x-mac-cyrillic",
+    "gb18030": "gb2312 gb_2312-80 gbk x-gbk cp936 euc-cn chinese csgb2312", "big5hkscs": "big5 big5-hkscs cn-big5 csbig5",
+    "euc_jp": "euc-jp x-euc-jp", "cp932": "shift_jis shift-jis sjis x-sjis ms_kanji windows-31j", "iso2022_jp": "iso-2022-jp csiso2022jp",
+    "cp949": "euc-kr ks_c_5601-1987 ksc5601 ksc_5601 korean windows-949",
+}
+CODEC_BY_LABEL = {
+    **{f"windows-{number}": f"cp{number}" for number in range(1250, 1259)},
+    **{f"cp{number}": f"cp{number}" for number in range(1250, 1259)},
+    **{f"iso-8859-{part}": f"iso8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
+    **{label: codec for codec, labels in CODEC_LABELS.items() for label in [codec, *labels.split()]},
+}
+BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
+    (b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe\0\0", "utf-32-le"), (b"\0\0\xfe\xff", "utf-32-be"), (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+)
+META_CHARSET = re.compile(rb"""<meta\s[^>]{0,256}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
+CHARSET_PARAMETER = re.compile(r""";\s*charset\s*=\s*["']?([^\s"';,]*)""", re.IGNORECASE)
+UNREAD_TYPES = frozenset((      # R6: scripts, stylesheets, fonts, archives, executables; PDF is a document and is read
+    "text/css", "text/javascript", "application/javascript", "application/x-javascript", "application/ecmascript", "text/ecmascript",
+    "application/wasm", "application/octet-stream", "application/x-font-ttf", "application/x-font-woff", "application/font-woff",
+    "application/font-woff2", "application/font-sfnt", "application/x-font-otf", "application/vnd.ms-fontobject", "application/zip",
+    "application/x-zip-compressed", "application/gzip", "application/x-gzip", "application/x-bzip", "application/x-bzip2",
+    "application/x-xz",
+    "application/zstd", "application/x-tar", "application/x-gtar", "application/x-7z-compressed", "application/vnd.rar",
+    "application/x-rar-compressed", "application/java-archive", "application/x-iso9660-image", "application/x-apple-diskimage",
+    "application/x-debian-package", "application/vnd.debian.binary-package", "application/x-rpm", "application/x-redhat-package-manager",
+    "application/vnd.android.package-archive", "application/x-msdownload", "application/x-msdos-program", "application/x-msi",
+    "application/vnd.microsoft.portable-executable", "application/x-executable", "application/x-sharedlib", "application/x-mach-binary",
+    "application/x-elf", "application/x-shockwave-flash", "application/ogg", "application/mp4", "application/vnd.apple.mpegurl",
+    "application/x-mpegurl", "application/dash+xml", "application/binary", "binary/octet-stream",
+))
+UNREAD_FAMILIES = ("image/", "font/", "audio/", "video/")
+MEDIA_KINDS = (                 # the first that fits
+    ("markdown", re.compile(r".*markdown")),                            # spec 10.4: "the Content-Type contains markdown"
+    ("html", re.compile(r"text/html$|application/xhtml\+xml$")),
+    ("feed", re.compile(r"application/(?:rss|atom|rdf)\+xml$|application/feed\+json$|text/(?:rss|atom)\+?xml$")),
+    ("json", re.compile(r"(?:application|text)/json$|[^/]+/[^/]+\+json$")),
+    ("xml", re.compile(r"(?:application|text)/xml$|[^/]+/[^/]+\+xml$")),
+    ("text", re.compile(r"text/")),
+)
+
+
+def media_type_of(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def content_type_of(headers: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """(media type, charset) of the first Content-Type, lower-case; "" where it names none."""
+    value = next((value for name, value in headers if name.lower() == "content-type"), "")
+    charset = CHARSET_PARAMETER.search(value)
+    return media_type_of(value), charset[1].lower() if charset else ""
+
+
+def charset_codec(label: str) -> str | None:
+    """The Python codec for a charset's name on the web, from a list of those that only map letters; None for any other.
+
+    >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
+    ('gb18030', 'cp1252', None)
+    """
+    return CODEC_BY_LABEL.get(label.strip().strip("\"'").lower())
+
+
+def decode_body(body: bytes, content_type_header: str) -> str:
+    """The text of a body: charset of the header, byte order mark, <meta charset> (HTML), then UTF-8 with U+FFFD. Never raises."""
+    media_type, charset = content_type_of([("content-type", content_type_header)])
+    marked = next((codec for mark, codec in BYTE_ORDER_MARKS if body.startswith(mark)), None)
+    codec = charset_codec(charset)
+    if codec and marked and codec[:6] == marked[:6]:    # "utf-16" without a byte order: its mark tells
+        codec = marked
+    codec = codec or marked
+    if not codec and media_kind(media_type) == "html":
+        meta = META_CHARSET.search(body[:1024])
+        codec = charset_codec(meta[1].decode("ascii")) if meta else None
+        if codec and codec.startswith("utf-"):          # it was read as ASCII, so it is no UTF-16
+            codec = "utf-8"
+    return body.decode(codec or "utf-8", "replace").removeprefix("\ufeff")
+
+
+def is_unread_type(media_type: str) -> bool:
+    """R6: is this a kind of body that is never read (image, script, stylesheet, font, sound, film, archive, binary)?"""
+    media_type = media_type_of(media_type)
+    return media_type.startswith(UNREAD_FAMILIES) or media_type in UNREAD_TYPES
+
+
+def media_kind(media_type: str) -> str:
+    """Which reading fits a media type: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
+    media_type = media_type_of(media_type)
+    return next((kind for kind, pattern in MEDIA_KINDS if pattern.match(media_type)), "other")
+
+
+# --- Feeds   R9: titles, links, ids and dates; never the articles ----------
+
+# What an element is called where its namespace is known, whatever prefix the document chose.
+FEED_NAMESPACES = {
+    "http://www.w3.org/2005/atom": "",
+    "http://purl.org/atom/ns#": "",
+    "http://purl.org/rss/1.0/": "",
+    "http://my.netscape.com/rdf/simple/0.9/": "",
+    "http://channel.netscape.com/rdf/simple/0.9/": "",
+    "http://backend.userland.com/rss2": "",
+    "http://www.w3.org/1999/02/22-rdf-syntax-ns#": "rdf:",
+    "http://purl.org/dc/elements/1.1/": "dc:",
+    "http://purl.org/dc/terms/": "dcterms:",
+}
+FEED_PREFIXES = {"atom": "", "atom10": "", "a10": "", "rss": "", "rdf": "rdf:", "dc": "dc:", "dcterms": "dcterms:"}    # where undeclared
+FEED_ROOTS = {"rss": "rss", "rdf:rdf": "rss", "rdf": "rss", "channel": "rss", "feed": "atom"}     # and the kind each stands for
+FEED_CONTAINERS = frozenset(("item", "entry", "channel"))
+
+# Fields of an item, the most telling first. A link without rel is "alternate" (RFC 4287 4.2.7.2).
+FEED_TITLES = ("title", "dc:title")
+FEED_LINKS = ("alternate", "alternate of another type", "permalink", "self", "related", "via", "rdf:about")
+FEED_IDS = ("guid", "id", "rdf:about")
+FEED_DATES = ("published", "pubdate", "issued", "dcterms:issued", "dc:date", "created", "dcterms:created",
+              "updated", "modified", "dcterms:modified")
+TITLE_FORMS = {"html": "html", "text/html": "html"}     # Atom's type attribute (RFC 4287 3.1.1, and 0.3); any other is text
+FEED_FIELDS = {                 # what is read of an item, or of the channel, and how
+    "link": "link", **dict.fromkeys(FEED_TITLES, "title"), **dict.fromkeys(FEED_IDS, "id"), **dict.fromkeys(FEED_DATES, "date")}
+
+# Patterns that a decision does not need are compiled, and kept by re, where a document is read: they would be a third of the import.
+XML_ENCODING = rb"\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([\w.:-]{1,40})"
+UTF8_SEQUENCE = rb"[\xc2-\xf4][\x80-\xbf]"
+PROLOG_PIECE = rb"(?is)\s+|<!--.*?-->|<\?.*?\?>|<!DOCTYPE"
+DOCTYPE_TOKEN = rb"(?s)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|[\[\]>]"
+XML_SLIP = (                # 1: what may hold anything, 2: a numeric reference; else a bare & or <
+    rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))|(&#(?:[0-9]{1,7}|[xX][0-9a-fA-F]{1,6});)"
+    rb"|&(?![A-Za-z][A-Za-z0-9]{0,31};)|<(?![A-Za-z_:/!?\x80-\xff])")
+XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
+PLAIN_FEED_URL = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/(?:[\w~!$&'()*+,;=:@%?/-]|(?<!/)\.)*", re.A)   # nothing to resolve
+UNPRINTABLE_RUN = re.compile(r"[\x00-\x20\x7f-\x9f]+")
+BREAK_TAG = r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>"
+INLINE_TAG = (r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small|span|strike|strong"
+              r"|sub|sup|tt|u|var|wbr)\b[^<>]*>")
+ANY_TAG = r"(?s)</?[A-Za-z][^<>]*>|<!--.*?(?:-->|\Z)"
+OVERLONG_REFERENCE = r"&#[xX]?[0-9a-fA-F]{9,};?"
+
+ZONE_MINUTES = {        # RFC 822 5.1, and names that publishers use; any other name counts as UTC (RFC 5322 4.3)
+    "adt": -180, "ast": -240, "edt": -240, "est": -300, "cdt": -300, "cst": -360, "mdt": -360, "mst": -420, "pdt": -420, "pst": -480,
+    "et": -300, "ct": -360, "mt": -420, "pt": -480, "akdt": -480, "akst": -540, "hst": -600, "a": -60, "m": -720, "n": 60, "y": 720,
+    "wet": 0, "west": 60, "bst": 60, "cet": 60, "met": 60, "cest": 120, "mest": 120, "eet": 120, "eest": 180, "msk": 180,
+    "jst": 540, "kst": 540, "aest": 600, "aedt": 660, "nzst": 720, "nzdt": 780,
+}
+MONTH_NUMBERS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+FEED_DATE_PARTS = ("year", "month", "day", "hour", "minute", "second", "sign", "zone_hours", "zone_minutes", "zone")
+DATE_TIME = r"(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,]\d+)?)?"
+DATE_ZONE = r"\s*(?:(?:gmt|utc?)?(?P<sign>[+-])(?P<zone_hours>\d\d?):?(?P<zone_minutes>\d\d)?(?:\s*\([\w\s]*\))?|(?P<zone>[a-z]{1,5}))?"
+DATE_CLOCK = rf"{DATE_TIME}{DATE_ZONE}"
+DATE_DAY, DATE_MONTH = r"(?P<day>\d\d?)(?:st|nd|rd|th)?", r"(?P<month>[a-z]{3,9})"
+DATE_YEAR, DATE_WEEKDAY = r"(?P<year>\d{4})", r"[a-z]+[.,]?"
+FEED_DATE_FORMS = (
+    # RFC 822 and 5322: Thu, 01 Jan 2004 19:48:21 GMT
+    rf"(?:{DATE_WEEKDAY}\s*)?{DATE_DAY}[\s-]+{DATE_MONTH}[.,\s-]+(?P<year>\d{{4}}|\d\d)(?:[\s,t]+{DATE_CLOCK})?",
+    # W3C-DTF and RFC 3339: 2003-12-31T10:14:55-08:00, down to the year alone
+    rf"{DATE_YEAR}(?:[-/]?(?P<month>\d\d)(?:[-/]?(?P<day>\d\d)(?:[t\s]\s*{DATE_TIME})?{DATE_ZONE})?)?",
+    # Written out: January 1st, 2004 19:48 EST
+    rf"(?:{DATE_WEEKDAY}\s+)?{DATE_MONTH}\.?\s+{DATE_DAY}[\s,]+{DATE_YEAR}(?:[\s,t]+{DATE_CLOCK})?",
+    # asctime: Thu Jan  1 19:48:21 2004
+    rf"(?:{DATE_WEEKDAY}\s+)?{DATE_MONTH}\s+{DATE_DAY}\s+{DATE_CLOCK}\s+{DATE_YEAR}",
+)
+
+
+def feed_date(text: str) -> str | None:
+    """A date of RFC 822, W3C-DTF or a common misspelling as ISO 8601 in UTC; without a zone it counts as UTC. None where it is no date.
+
+    >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
+    '2004-01-02T00:48:21Z'
+    """
+    import datetime                     # a decision needs no calendar
+    text = text.strip()[:MAX_DATE_LENGTH].lower()
+    for form in FEED_DATE_FORMS:
+        found = re.fullmatch(form, text, re.A)
+        if found:
+            break
+    else:
+        return None
+    year, month, day, hour, minute, second, sign, zone_hours, zone_minutes, zone = found.group(*FEED_DATE_PARTS)
+    century = 0 if len(year) == 4 else 2000 if year < "50" else 1900        # RFC 5322 4.3
+    offset = int(sign + zone_hours) * 60 + int(sign + (zone_minutes or "0")) if sign else ZONE_MINUTES.get(zone, 0) if zone else 0
+    try:
+        moment = datetime.datetime(century + int(year), MONTH_NUMBERS.get(month[:3]) or int(month) if month else 1, int(day or 1),
+                                   int(hour or 0), int(minute or 0), min(int(second or 0), 59))      # 60: a leap second
+        return (moment - datetime.timedelta(0, 60 * offset) if offset else moment).isoformat() + "Z"
+    except (ValueError, OverflowError):
+        return None
+
+
+def one_line(text: str) -> str:
+    return text.strip(" ") if text.isprintable() and "  " not in text else UNPRINTABLE_RUN.sub(" ", text).strip(" ")
+
+
+def first_field(fields: Dict[str, str], names: Sequence[str]) -> str:
+    for name in names:
+        if fields.get(name):
+            return fields[name]
+    return ""
+
+
+def feed_title(text: str, form: str) -> str:
+    """One line of text. `form`: "text" has no markup, in "html" every tag is one, in "rss" a known one is (`List<String>` is a title)."""
+    if form != "text" and ("&" in text or "<" in text):
+        from html import unescape       # its table of entities is large
+        if "<" in text:
+            text = re.sub(ANY_TAG if form == "html" else INLINE_TAG, "", re.sub(BREAK_TAG, " ", text))
+        if "&#" in text:                # int() of many digits is slow, or raises
+            text = re.sub(OVERLONG_REFERENCE, "\ufffd", text)
+        text = unescape(text)
+    return one_line(text)
+
+
+def feed_url(base: str, reference: str) -> str:
+    """The absolute URL; as it stands where there is no base; "" where it is none, so that one bad URL does not lose the feed."""
+    reference = reference.strip()
+    if PLAIN_FEED_URL.fullmatch(reference):      # nine in ten, and resolving takes half of the time
+        return reference
+    if not reference or not base:
+        return "" if UNPRINTABLE_RUN.search(reference) else reference
+    try:
+        return resolve_url(base, reference)
+    except ValueError:
+        return ""
+
+
+def feed_item(fields: Dict[str, str]) -> FeedItem:
+    published = None
+    for name in FEED_DATES:
+        if name in fields:
+            published = feed_date(fields[name])
+            if published:
+                break
+    return FeedItem(first_field(fields, FEED_TITLES), first_field(fields, FEED_LINKS), one_line(first_field(fields, FEED_IDS)), published)
+
+
+def feed_document(body: bytes | str, content_type: str) -> bytes:
+    """The body as UTF-8: by its byte order mark, its NULs, the header, the XML declaration, in this order (RFC 7303 3)."""
+    if isinstance(body, str):
+        return body.encode("utf-8", "replace")
+    for mark, codec in BYTE_ORDER_MARKS:
+        if body.startswith(mark):
+            return body[len(mark):].decode(codec, "replace").encode()
+    if b"\0" in body[:2]:
+        return body.decode("utf-16-le" if body[1:2] == b"\0" else "utf-16-be", "replace").encode()
+    parameter, declaration = CHARSET_PARAMETER.search(content_type), re.match(XML_ENCODING, body)
+    labels = [parameter[1] if parameter else "", declaration[1].decode("latin-1") if declaration else "", "utf-8"]
+    codecs = [codec for codec in map(charset_codec, filter(None, labels)) if codec and not codec.startswith(("utf-16", "utf-32"))]
+    for codec in codecs:
+        try:
+            text = body.decode(codec)
+        except UnicodeError:
+            continue
+        return body if codec == "utf-8" else text.encode()
+    # Nothing fits: a few torn characters in UTF-8, or the Latin text of an editor that never heard of it.
+    codec = codecs[0] if codecs[0] != "utf-8" else "utf-8" if re.search(UTF8_SEQUENCE, body) else "cp1252"
+    return body.decode(codec, "replace").encode()
+
+
+def xml_without_prolog(document: bytes) -> bytes:
+    """The root element and what follows it, on the lines where they were. Without a DOCTYPE there is no entity to expand, by any expat."""
+    end = 0
+    while piece := re.compile(PROLOG_PIECE).match(document, end):
+        end = piece.end()
+        if piece[0][:2] == b"<!" and piece[0][2:3] != b"-":
+            subset = False
+            for token in re.compile(DOCTYPE_TOKEN).finditer(document, end):
+                end = token.end()
+                subset = token[0] == b"[" or subset and token[0] != b"]"
+                if token[0] == b">" and not subset:
+                    break
+            else:
+                return b""
+    return b"\n" * document.count(b"\n", 0, end) + document[end:]
+
+
+def repaired_xml(document: bytes) -> bytes:
+    """Bare & and <, impossible references and control characters mended: the slips that need not lose the rest of a document."""
+    from html import escape, unescape
+
+    repaired, end = bytearray(), 0      # not sub(): joining a million pieces takes 80 bytes for each
+    for slip in re.finditer(XML_SLIP, document):
+        if slip[1]:
+            continue
+        repaired += document[end:slip.start()]
+        repaired += escape(unescape(slip[2].decode())).encode("utf-8", "replace") if slip[2] else escape(slip[0].decode()).encode()
+        end = slip.end()
+    repaired += document[end:]
+    return bytes(repaired.translate(None, XML_FORBIDDEN).replace(b"\xef\xbf\xbe", b"").replace(b"\xef\xbf\xbf", b""))
+
+
+def read_xml(parser: Any, pieces: Iterable[bytes]) -> None:
+    """Drive expat, and bound what it would keep. ValueError with the position where the document breaks off."""
+    from xml.parsers.expat import ExpatError
+
+    given = 0
+    try:
+        for piece in pieces:
+            parser.Parse(piece, False)
+            given += len(piece)
+            if len(parser.intern) > MAX_XML_NAMES:
+                raise ValueError(f"more than {MAX_XML_NAMES} different names: line {parser.CurrentLineNumber}")
+            if given - parser.CurrentByteIndex > MAX_XML_TOKEN_BYTES:
+                raise ValueError(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes: line {parser.CurrentLineNumber}")
+        parser.Parse(b"", True)
+    except ExpatError as error:
+        raise ValueError(str(error)) from None
+
+
+def xml_feed(document: bytes, base_url: str) -> Feed:
+    """One pass. What broke it is in `.warning`; where no feed began, `.kind` is ""."""
+    from html import unescape
+    from xml.parsers import expat       # C, and nothing else of the xml package
+
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    parser.UseForeignDTD(True)          # &nbsp; without a DTD is then skipped, not an error
+    kind = ""
+    items: List[FeedItem] = []
+    head: Dict[str, str] = {}           # the fields of the channel,
+    fields = head                       # or of the item that is open
+    prefixes = dict(FEED_PREFIXES)
+    names: Dict[str, str] = {}          # element as written -> its name to us, "" where it means nothing
+    bases = [base_url if len(base_url) <= MAX_BASE_LENGTH else ""]     # of the open containers: root, channel, item
+    depth, child_depth = 0, 1           # of the open element; of what the innermost container holds
+    field, attributes_of_field, text = "", {}, []      # type: str, Dict[str, str], List[str]
+    room = 4 * len(document) + XML_PIECE_BYTES          # characters of URLs: a long base and many short links would outgrow any memory
+
+    def name_of(element: str) -> str:
+        prefix, colon, local = element.lower().rpartition(":")
+        return (prefixes.get(prefix, prefix + colon) if colon else "") + local
+
+    def based(attributes: Dict[str, str]) -> str:
+        if "xml:base" not in attributes:
+            return bases[-1]
+        base = feed_url(bases[-1], attributes["xml:base"])
+        return base if 0 < len(base) <= MAX_BASE_LENGTH else bases[-1]
+
+    def open_container(attributes: Dict[str, str]) -> None:
+        nonlocal child_depth
+        child_depth += 1
+        for attribute, value in attributes.items():
+            if attribute.startswith("xmlns:") and value.lower() in FEED_NAMESPACES:
+                prefixes[attribute[6:].lower()] = FEED_NAMESPACES[value.lower()]
+                names.clear()
+        bases.append(based(attributes))
+
+    def start(element: str, attributes: Dict[str, str]) -> None:
+        nonlocal depth, kind, fields, field, attributes_of_field
+        depth += 1
+        if depth != child_depth:        # inside a field, an image, a source, somebody's extension
+            if depth > MAX_XML_DEPTH:
+                raise ValueError(f"elements nested deeper than {MAX_XML_DEPTH}: line {parser.CurrentLineNumber}")
+            return
+        name = names.get(element)
+        if name is None:
+            if depth == 1:
+                open_container(attributes)
+            name = name_of(element)
+            if depth == 1:
+                kind = FEED_ROOTS.get(name, "")
+                if not kind:
+                    raise ValueError(f"found <{element[:40]}>, want rss, rdf:RDF or feed: line {parser.CurrentLineNumber}")
+                return
+            name = names[element] = name if name in FEED_FIELDS or name in FEED_CONTAINERS else ""
+        if not name:
+            return
+        if name in FEED_FIELDS:
+            field, attributes_of_field = name, attributes
+            text.clear()
+            parser.CharacterDataHandler = text.append
+            if name == "link" and "href" in attributes:
+                keep_link(attributes)
+        elif name == "channel":
+            if depth == 2:
+                open_container(attributes)
+        elif fields is head:
+            open_container(attributes)
+            fields = {"rdf:about": attributes["rdf:about"]} if "rdf:about" in attributes else {}
+
+    def keep_link(attributes: Dict[str, str]) -> None:
+        rel = attributes.get("rel", "").strip().lower().rpartition("/")[2] or "alternate"      # the registry's URI form, too
+        if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
+            rel = "alternate of another type"
+        if rel in FEED_LINKS and not fields.get(rel):
+            fields[rel] = feed_url(based(attributes), attributes["href"])
+
+    def keep_field() -> None:
+        name, value, reading = field, "".join(text)[:MAX_FEED_TEXT], FEED_FIELDS[field]
+        if reading == "title":
+            value = feed_title(value, "rss" if kind == "rss" else TITLE_FORMS.get(attributes_of_field.get("type", "").lower(), "text"))
+        elif reading == "link":
+            name, value = "alternate", feed_url(based(attributes_of_field), value)
+        elif reading == "id" and not fields.get("alternate") and value.lstrip().startswith(("http://", "https://")):
+            if attributes_of_field.get("isPermaLink", "true").strip().lower() == "true":
+                fields.setdefault("permalink", feed_url("", value))
+        if not fields.get(name):
+            fields[name] = value
+
+    def end(element: str) -> None:
+        nonlocal depth, child_depth, fields, field, room
+        if depth == child_depth:
+            if field:
+                parser.CharacterDataHandler = None
+                keep_field()
+                field = ""
+        elif depth == child_depth - 1:  # a container
+            child_depth -= 1
+            bases.pop()
+            if fields is not head:
+                item = feed_item(fields)
+                fields = head
+                room -= len(item.url)
+                if room < 0:
+                    raise ValueError(f"links outgrow the document: line {parser.CurrentLineNumber}")
+                if any(item):           # else it names nothing that could be fetched
+                    items.append(item)
+        depth -= 1
+
+    def skipped(entity: str, is_parameter: bool) -> None:
+        if field and not is_parameter:
+            text.append(unescape(f"&{entity};"))
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.SkippedEntityHandler = start, end, skipped
+    warning = ""
+    try:
+        read_xml(parser, (document[at:at + XML_PIECE_BYTES] for at in range(0, len(document), XML_PIECE_BYTES)))
+    except ValueError as error:
+        warning = str(error)
+    return Feed(kind, first_field(head, FEED_TITLES), head.get("alternate", ""), items, warning)
+
+
+def json_feed(document: bytes, base_url: str) -> Feed:
+    if len(document) > MAX_JSON_FEED_BYTES:
+        raise ValueError(f"JSON feed of {len(document)} bytes, want at most {MAX_JSON_FEED_BYTES}")
+    data = parse_json(document, "JSON feed")
+    version = data.get("version") if isinstance(data, dict) else None
+    if not isinstance(version, str) or "jsonfeed.org/version/" not in version:
+        raise ValueError("line 1, column 0: found JSON whose version is no JSON Feed's, want https://jsonfeed.org/version/1 or 1.1")
+    base = base_url if len(base_url) <= MAX_BASE_LENGTH else ""
+
+    def text(holder: Dict[str, Any], *keys: str) -> str:
+        for value in map(holder.get, keys):
+            if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != "":    # numeric ids are coerced
+                return str(value).encode("utf-8", "replace").decode()       # a lone surrogate cannot be printed
+        return ""
+
+    items = []
+    room = 4 * len(document) + XML_PIECE_BYTES
+    for entry in data["items"] if isinstance(data.get("items"), list) else ():
+        if not isinstance(entry, dict):
+            continue
+        identifier = text(entry, "id")
+        item = feed_item({
+            "title": feed_title(text(entry, "title"), "text"), "id": identifier,
+            "alternate": feed_url(base, text(entry, "url", "external_url")),
+            "permalink": feed_url("", identifier) if identifier.startswith(("http://", "https://")) else "",
+            "published": text(entry, "date_published"), "updated": text(entry, "date_modified")})
+        room -= len(item.url)
+        if room < 0:
+            break
+        if any(item):
+            items.append(item)
+    return Feed("json", feed_title(text(data, "title"), "text"), feed_url(base, text(data, "home_page_url")), items,
+                "" if room >= 0 else "links outgrow the document")
+
+
+def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") -> Feed:
+    """A feed of RSS 0.9x, 1.0 or 2.0, Atom 0.3 or 1.0, or JSON Feed 1.x: what it lists, in its order (R9).
+
+    Titles are text, links absolute where `base_url` or the feed gives a base, dates ISO 8601 in UTC or None. A feed that breaks off
+    gives the items before the break, and `.warning` says where. ValueError, with the position, where no feed began. Linear time; no
+    entity of a DTD is expanded.
+
+    >>> parse_feed("<rss><channel><item><title>AT&amp;T</title><link>a</link></item></channel></rss>", base_url="https://wal.sh/").items[0]
+    FeedItem(title='AT&T', url='https://wal.sh/a', id='', published=None)
+    """
+    document = feed_document(body, content_type).lstrip(b"\xef\xbb\xbf \t\r\n\0")
+    if document[:1] == b"{":
+        return json_feed(document, base_url)
+    document = xml_without_prolog(document)
+    feed = xml_feed(document, base_url)
+    if feed.warning and not feed.warning.startswith("found <"):
+        repaired = repaired_xml(document)
+        if repaired != document:
+            feed = xml_feed(repaired, base_url)
+    if not feed.kind:
+        raise ValueError(f"no feed: {feed.warning}")
+    return feed
+
+
+# --- Sitemaps   discovery only: listed, never followed ---------------------
+
+SITEMAP_ROOTS = {"urlset": ("urlset", "url"), "sitemapindex": ("index", "sitemap")}       # the kind of each, and what it lists
+
+
+def gunzipped(body: bytes) -> Iterator[bytes]:
+    """The body in pieces, decompressed where it is gzip, member by member; ValueError where it breaks or passes MAX_SITEMAP_BYTES."""
+    import zlib
+
+    inflater: Any = None
+    members = given = 0
+    for at in range(0, len(body), 16 * 1024):       # small, since each member copies what is left of the piece
+        piece = body[at:at + 16 * 1024]
+        if not body.startswith(b"\x1f\x8b"):
+            yield piece
+            continue
+        while piece:
+            if inflater is None:
+                if not piece.lstrip(b"\0"):         # padding between or after members
+                    break
+                if members == MAX_GZIP_MEMBERS:
+                    raise ValueError(f"gzip of more than {MAX_GZIP_MEMBERS} members")
+                inflater, members = zlib.decompressobj(31), members + 1
+            try:
+                plain = inflater.decompress(piece, XML_PIECE_BYTES)
+            except zlib.error as error:
+                raise ValueError(f"broken gzip: byte {at}: {error}") from None
+            given += len(plain)
+            if given > MAX_SITEMAP_BYTES:
+                raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes")
+            if plain:
+                yield plain
+            piece = inflater.unconsumed_tail
+            if inflater.eof:
+                piece, inflater = inflater.unused_data, None
+    if inflater is not None:
+        raise ValueError(f"gzip cut short: byte {len(body)}")
+
+
+def utf8_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces as UTF-8 without a byte order mark, decoded by the mark or the XML declaration of the first one, else as UTF-8."""
+    import codecs
+
+    first = next(pieces, b"")
+    declaration = re.match(XML_ENCODING, first)
+    declared = charset_codec(declaration[1].decode("latin-1")) if declaration else None
+    mark, codec = next((row for row in BYTE_ORDER_MARKS if first.startswith(row[0])), (b"", declared or "utf-8"))
+    if not mark and codec.startswith("utf"):        # a UTF-16 whose declaration reads as ASCII is none
+        codec = "utf-8"
+    decoder = codecs.getincrementaldecoder(codec)("replace")
+    yield decoder.decode(first[len(mark):]).encode().lstrip()
+    for piece in pieces:
+        yield decoder.decode(piece).encode()
+    yield decoder.decode(b"", True).encode()
+
+
+def xml_sitemap(pieces: Iterable[bytes], keep: Callable[[str, str], None]) -> Tuple[str, str]:
+    """Hands each entry's (loc, lastmod) to `keep`; gives the kind, "" where it is no sitemap, and what broke it."""
+    from xml.parsers import expat
+
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    kind = prefix = entry = ""
+    depth = elements = 0
+    fields: Dict[str, str] = {}
+    text: List[str] = []
+
+    def take(characters: str) -> None:
+        if len(text) < 16:              # each is up to 8 KiB; a URL is one
+            text.append(characters)
+
+    def start(element: str, attributes: Dict[str, str]) -> None:
+        nonlocal depth, elements, kind, prefix, entry
+        depth, elements = depth + 1, elements + 1
+        if depth == 1:
+            prefix = element[:element.rfind(":") + 1]
+            kind, entry = SITEMAP_ROOTS.get(element[len(prefix):], ("", ""))
+            entry = prefix + entry
+            if not kind:
+                raise ValueError(f"found <{element[:40]}>, want urlset or sitemapindex: line {parser.CurrentLineNumber}")
+        elif depth == 2 and element == entry:
+            fields.clear()
+        elif depth == 3:                # image:loc lies deeper, and an extension's element has another prefix
+            text.clear()
+            parser.CharacterDataHandler = take
+        if depth > MAX_XML_DEPTH or elements > MAX_SITEMAP_ELEMENTS:
+            raise ValueError(f"over {MAX_SITEMAP_ELEMENTS} elements, or {MAX_XML_DEPTH} in each other: line {parser.CurrentLineNumber}")
+
+    def end(element: str) -> None:
+        nonlocal depth
+        if depth == 3:
+            parser.CharacterDataHandler = None
+            if element in (prefix + "loc", prefix + "lastmod"):
+                fields.setdefault(element[len(prefix):], "".join(text).strip())
+        elif depth == 2 and element == entry and fields.get("loc"):
+            keep(fields["loc"], fields.get("lastmod", ""))
+        depth -= 1
+
+    def entity_declared(*declaration: Any) -> None:
+        raise ValueError(f"a sitemap that declares entities: line {parser.CurrentLineNumber}")
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, entity_declared
+    warning = ""
+    try:
+        read_xml(parser, pieces)
+    except ValueError as error:
+        warning = str(error)
+    return kind, warning
+
+
+def text_sitemap(pieces: Iterable[bytes], keep: Callable[[str, str], None]) -> Tuple[str, str]:
+    """As `xml_sitemap`, of a list with one URL a line. The first line that is not empty must be one; others are passed over."""
+    kind = warning = ""
+
+    def lines() -> Iterator[bytes]:
+        torn = b""                      # the line that the next piece goes on with
+        for piece in pieces:
+            *whole, torn = re.split(rb"\r\n?|\n", torn + piece)
+            yield from whole
+            if len(torn) > MAX_BASE_LENGTH * 4:
+                torn = torn[:MAX_BASE_LENGTH * 4]       # too long for an entry already
+        yield torn
+
+    try:
+        for number, line in enumerate(lines(), 1):
+            url = line.decode("utf-8").strip()
+            if url.lower().startswith(("http://", "https://")):
+                kind = "text"
+                keep(url, "")
+            elif url and not kind:
+                raise ValueError(f"found {url[:40]!r}, want XML or a URL: line {number}")
+    except ValueError as error:
+        warning = str(error)
+    return kind, warning or ("" if kind else "empty: line 1")
+
+
+def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
+    """A sitemap or a sitemap index of sitemaps.org in XML, or a list of URLs in text; gzip or not. Nothing it names is followed.
+
+    One that breaks off, or passes a bound, gives the entries before, and `.warning` says where. ValueError, with the position, where it is
+    no sitemap. Linear time, and memory of the entries only.
+
+    >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc><lastmod>2026-05-23</lastmod></url></urlset>").entries
+    [SitemapEntry(url='https://wal.sh/', lastmod='2026-05-23')]
+    """
+    from itertools import chain
+
+    base = base_url if len(base_url) <= MAX_BASE_LENGTH else ""
+    entries: List[SitemapEntry] = []
+    room = MAX_SITEMAP_TEXT
+
+    def keep(loc: str, lastmod: str) -> None:
+        nonlocal room
+        if len(loc) > MAX_BASE_LENGTH or len(lastmod) > MAX_BASE_LENGTH:    # sitemaps.org: a URL has less than 2,048 characters
+            return
+        url = feed_url(base, loc)
+        room -= len(url) + len(lastmod)
+        if len(entries) == MAX_SITEMAP_ENTRIES or room < 0:
+            raise ValueError(f"cut after {len(entries)} entries")
+        if url:
+            entries.append(SitemapEntry(url, one_line(lastmod) or None))
+
+    pieces = utf8_pieces(gunzipped(body.encode("utf-8", "replace") if isinstance(body, str) else body))
+    first = next(pieces)
+    kind, warning = (xml_sitemap if first.startswith(b"<") else text_sitemap)(chain((first,), pieces), keep)
+    if not kind:
+        raise ValueError(f"no sitemap: {warning}")
+    return Sitemap(kind, entries, warning)
+
+
+# === 11. ROBOTS2   robots2 v0.2.1 (opt-in) ================================
+# Owns the meaning of a robots2.txt text and of the answers to the ask protocol. It narrows what the other gates allow, never more:
+# whatever is not understood is kept to be shown, and no permission ever comes of it.
+
+# Each directive's values, strictest first: of several lines the strictest counts; a value that is not listed counts as the first.
+ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
+    "crawl": ("no", "ask", "yes"),              # the gate: may we come at all
+    "read": ("no", "ask", "yes"),               # the gate: may we look at what came
+    "summarise": ("no", "ask", "yes"),          # from here on the harness's business, answered by robots2_stance
+    "quote": ("no", "short-only", "yes"),       # short-only: under 50 words of the source a quote, attribution not counted
+    "derivative": ("no", "ask", "yes"),
+    "train": ("no", "ask", "yes"),
+    "store": ("no", "session-only", "yes"),     # session-only: memory of the running session; no disk, no vectors, no index
+    "compete": ("no", "yes"),
+    "market": (),                               # free text
+    "personalise": ("no", "yes"),
+    "monetise": ("no", "ask", "yes"),
+    "attribution": ("required", "preferred", "none"),
+    "link-back": ("required", "preferred", "none"),
+    "rate": (),                                 # requests a minute, or "polite"
+    "announce": ("yes", "no"),                  # yes: X-Agent-Identity goes with every request to this host
+    "honest": ("yes",),                         # has no other value
+}
+ROBOTS2_SIGNALS: dict[str, tuple[str, ...]] = {     # what the site says of its own content; shown, decides nothing
+    "content-type": ("opinion", "news", "reference", "satire", "commercial", "research", "personal"),
+    "editorialised": ("yes", "no", "partial"),
+    "ai-assisted": ("yes", "no", "partial"),
+    "primary-language": (),                     # an IETF language tag
+}
+ROBOTS2_SPELLINGS = {
+    "summarize": "summarise", "personalize": "personalise", "monetize": "monetise", "editorialized": "editorialised",
+    "license": "licence",
+}
+ROBOTS2_PATH_NAMES = ("user-agent", "allow", "disallow")
+ROBOTS2_COMMENT_RE = re.compile(r"(?:^|\s)#")       # a `#` inside a URL begins no comment
+LANGUAGE_TAG_RE = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
+AGENT_CATEGORY_RE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def robots2_name(text: str) -> str:
+    """A directive's name as the text spells it: case and American spelling do not make another directive.
+
+    >>> robots2_name(" Summarize ")
+    'summarise'
+    """
+    name = text.strip().lower()
+    return ROBOTS2_SPELLINGS.get(name, name)
+
+
+def robots2_reading(directive: str, value: str) -> tuple[str | None, bool]:
+    """What a directive's value is read as (None: as nothing said), and whether it is one of the text's own values.
+
+    >>> robots2_reading("quote", "Short-Only"), robots2_reading("train", "maybe"), robots2_reading("rate", "fast")
+    (('short-only', True), ('no', False), (None, False))
+    """
+    if directive == "market":
+        return value or None, bool(value)
+    value = value.lower()
+    if directive == "rate":
+        if re.fullmatch(r"[+-]?[0-9]+", value):     # cut at nine digits: int() of a long number is slow, or an error
+            return ("0" if value[0] == "-" else value.lstrip("+0")[:9] or "0"), True
+        return ("polite", True) if value == "polite" else (None, False)     # a pace, not a permission: nothing to withhold
+    values = ROBOTS2_DIRECTIVES[directive]
+    return (value, True) if value in values else (values[0], False)
+
+
+def robots2_stricter(directive: str, one: str, other: str) -> str:
+    """The stricter of two readings of one directive; of two markets the first."""
+    if directive == "rate":
+        return min(one, other, key=lambda rate: float("inf") if rate == "polite" else int(rate))
+    return min(one, other, key=ROBOTS2_DIRECTIVES[directive].index) if directive != "market" else one
+
+
+def robots2_block_agents(header: str) -> list[str]:
+    """The lower-case names that an `[agent: …]` line addresses; none where it is no such line.
+
+    >>> robots2_block_agents("[Agent: AI-Researcher]"), robots2_block_agents("[agent: Walsh-Research/1.2 (ai-researcher)]")
+    (['ai-researcher'], ['walsh-research', 'ai-researcher'])
+    """
+    words = [word.partition("/")[0] for word in re.split(r"[\s\[():,|]+", header.partition("]")[0].lower()) if word]
+    return words[1:] if words[:1] == ["agent"] else []
+
+
+class Robots2(NamedTuple):
+    """A robots2.txt as it concerns one agent category (`policy`), or several merged along a chain."""
+
+    category: str
+    meta: dict[str, str]                # the `# meta: name: value` lines at the top
+    policy: dict[str, str]              # what holds for us: the global directives, overridden by our block's
+    global_policy: dict[str, str]
+    signals: dict[str, str]
+    report_to: list[str]
+    chain: str | None                # the URL of the next file, as written
+    unknown: list[Robots2Line]
+    paths: tuple[RobotsTxt, ...]        # every one of them may deny
+
+    @classmethod
+    def parse(cls, body: bytes | str, category: str = ROBOTS2_CATEGORY) -> Robots2:
+        """Read a robots2.txt; at most 500 KiB of it, in linear time. Never raises.
+
+        A block is ours where it names our category or our product token. It ends at the next block or at a `User-agent` line.
+        Path rules inside our block bind us besides those of the selected group. Lines under a header that is no
+        `[agent: …]` bind everyone: in doubt they narrow.
+        """
+        data = body.encode("utf-8", "replace") if isinstance(body, str) else bytes(body)
+        cut = len(data) > MAX_ROBOTS_BYTES
+        lines = data[:MAX_ROBOTS_BYTES].removeprefix(b"\xef\xbb\xbf").splitlines()
+        if cut:         # a line cut in two may restrict more than was meant, never allow more
+            lines[-1] = b"" if lines[-1].lstrip().lower().startswith(b"allow") else re.sub(rb"(?:%[0-9A-Fa-f]?|\$)\Z", b"", lines[-1])
+        last = max((number for number, raw in enumerate(lines, 1) if raw.strip()), default=0)
+        everyone: dict[str, str] = {}
+        ours: dict[str, str] = {}
+        others: dict[str, str] = {}     # somebody else's block: read like ours, then dropped
+        path_lines = [b""] * len(lines)         # what the robots.txt reader is shown, at the line numbers of this file
+        our_path_lines = [b""] * len(lines)
+        meta: dict[str, str] = {}
+        signals: dict[str, str] = {}
+        report_to: dict[str, None] = {}         # a set that keeps its order
+        unknown: list[Robots2Line] = []
+        chain, section, at_top = None, everyone, True
+
+        for number, raw in enumerate(lines, 1):
+            line = raw.decode("utf-8", "replace").strip()
+            if line.startswith("#"):
+                kind, _, rest = line[1:].partition(":")
+                if at_top and robots2_name(kind) == "meta":
+                    key, _, value = rest.partition(":")
+                    meta.setdefault(robots2_name(key), value.strip())
+                continue
+            if not line:
+                continue
+            at_top = False
+            line = ROBOTS2_COMMENT_RE.split(line, maxsplit=1)[0].rstrip()
+            left, _, value = line.partition(":")
+            name, value, known = robots2_name(left), value.strip(), True
+            if line.startswith("["):
+                agents = robots2_block_agents(line)
+                known = bool(agents) and line.endswith("]")
+                section = everyone if not agents or "*" in agents else others
+                if section is others and not {category.lower(), UA_TOKEN.lower()}.isdisjoint(agents):
+                    section = ours
+                    our_path_lines[number - 1] = b"User-agent: *"
+            elif name in ROBOTS2_DIRECTIVES:
+                reading, known = robots2_reading(name, value)
+                if reading is not None:
+                    section[name] = robots2_stricter(name, section.get(name, reading), reading)
+            elif name in ROBOTS2_SIGNALS:
+                tag = name == "primary-language"
+                known = bool(LANGUAGE_TAG_RE.fullmatch(value)) if tag else value.lower() in ROBOTS2_SIGNALS[name]
+                if known:
+                    signals.setdefault(name, value if tag else value.lower())
+            elif name == "report-to":
+                report_to[value] = None
+            elif name == "chain":
+                known = number == last and not cut and bool(re.fullmatch(r"(?i)https?://[^\s/]\S*", value))
+                chain = value if known else chain
+            else:       # a path rule, or for the robots.txt reader to recognise as a misspelt one
+                if name.startswith("user"):
+                    section = everyone
+                if section is not others:
+                    (path_lines if section is everyone else our_path_lines)[number - 1] = raw
+                known = name in ROBOTS2_PATH_NAMES
+            if not known and len(unknown) < ROBOTS2_MAX_UNKNOWN:
+                unknown.append(Robots2Line(number, name, value))
+
+        paths = tuple(RobotsTxt.parse(b"\n".join(shown)) for shown in (path_lines, our_path_lines))
+        return cls(category, meta, {**everyone, **ours}, everyone, signals, list(report_to), chain, unknown, paths)
+
+    @property
+    def chain_id(self) -> str | None:
+        return self.meta.get("chain-id") or None
+
+    @property
+    def rate_interval(self) -> float | None:
+        """Seconds between requests that `rate` asks for; None where it asks for none, and for a rate of 0, which the gate denies."""
+        rate = self.policy.get("rate", "polite")
+        return None if rate in ("polite", "0") else 60 / int(rate)
+
+    def path_rule(self, target: str) -> Rule | None:
+        """The path rule that decides `target`, an absolute URL or `path[?query]`: the first that denies, else the first that allows."""
+        rules = [rule for rule in (paths.match(target) for paths in self.paths) if rule]
+        return next((rule for rule in rules if not rule.allow), rules[0] if rules else None)
+
+    def path_denied(self, target: str) -> bool:
+        rule = self.path_rule(target)
+        return rule is not None and not rule.allow
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = {name: as_dict(getattr(self, name)) for name in self._fields if name != "paths"}
+        return {**shown, "rate_interval": self.rate_interval}
+
+
+def robots2_merge(first: Robots2, following: Robots2) -> Robots2:
+    """`first` with what the file that it chains to adds. The text leaves the join open; ours:
+
+    The nearer file is the site's own word: each directive and signal that it states holds, the chained file fills its silence.
+    Path rules are fences, and fences add up: what either file denies is denied. `chain` is the chained file's, the way on.
+    """
+    return first._replace(
+        policy={**following.policy, **first.policy},
+        global_policy={**following.global_policy, **first.global_policy},
+        signals={**following.signals, **first.signals},
+        report_to=list(dict.fromkeys(first.report_to + following.report_to)),
+        chain=following.chain,
+        unknown=(first.unknown + following.unknown)[:ROBOTS2_MAX_UNKNOWN],
+        paths=first.paths + following.paths,
+    )
+
+
+def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, str | None]:
+    """The files read so far, the site's own first, each with its URL: merged, and the URL to read next or None.
+
+    At most three chained files; the first file that repeats an earlier one, by URL or by `chain-id`, ends the chain and adds nothing.
+    """
+    merged = files[0][1]
+    urls, chain_ids = {files[0][0]}, {merged.chain_id}
+    for url, file in files[1:ROBOTS2_MAX_CHAIN + 1]:
+        if url in urls or file.chain_id is not None and file.chain_id in chain_ids:
+            return merged, None
+        merged = robots2_merge(merged, file)
+        urls.add(url)
+        chain_ids.add(file.chain_id)
+    return merged, merged.chain if merged.chain not in urls and len(files) <= ROBOTS2_MAX_CHAIN else None
+
+
+def robots2_stance(policy: dict[str, str], directive: str) -> str:
+    """What a policy says of a use, in the text's words ("yes", "no", "ask", "short-only", "required" …), or "unstated".
+
+    ValueError for a directive that the text does not have: a misspelt question must not look like silence.
+    >>> robots2_stance({"quote": "short-only"}, "quote"), robots2_stance({}, "train")
+    ('short-only', 'unstated')
+    """
+    name = robots2_name(directive)
+    if name not in ROBOTS2_DIRECTIVES:
+        raise ValueError(f"directive is {directive!r}, want one of {', '.join(ROBOTS2_DIRECTIVES)}")
+    return policy.get(name, "unstated")
+
+
+def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
+    """Path rules, then `crawl`, `read` and `rate`. "ask" stands until every directive in `.ask` is permitted (`ask_permits`)."""
+    rule = robots2.path_rule(target)
+    if rule is not None and not rule.allow:
+        return Robots2Ruling("denied", f"robots2.txt line {rule.line}: Disallow: {rule.value}", rule=rule)
+    stances = {name: robots2_stance(robots2.policy, name) for name in ("crawl", "read")}
+    for name, stance in stances.items():
+        if stance == "no":
+            return Robots2Ruling("denied", f"robots2.txt says {name}: no")
+    if robots2.policy.get("rate") == "0":
+        return Robots2Ruling("denied", "robots2.txt says rate: 0")
+    ask = tuple(name for name, stance in stances.items() if stance == "ask")
+    return Robots2Ruling("ask", "robots2.txt wants to be asked: " + ", ".join(ask), ask) if ask else Robots2Ruling("allowed")
+
+
+def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
+    """The value of X-Agent-Identity. ValueError where the category could not stand in a header.
+
+    >>> robots2_identity()
+    'Walsh-Research/1.2 (ai-researcher)'
+    """
+    if not AGENT_CATEGORY_RE.fullmatch(category):
+        raise ValueError(f"agent category is {category!r}, want letters, digits and hyphens")
+    return f"{ROBOTS2_AGENT} ({category})"
+
+
+ROBOTS2_IDENTITY = robots2_identity()
+
+
+def robots2_ask_url(wire_url: str, directive: str) -> str:
+    """Where a site is asked for a directive: HEAD this URL, with X-Agent-Identity. ValueError without scheme and host.
+
+    >>> robots2_ask_url("https://example.org:8443/blog/a?b", "summarize")
+    'https://example.org:8443/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2'
+    """
+    from urllib.parse import quote  # slow to import, and most runs ask nobody
+
+    origin = re.match(r"(?i)https?://[^/?#]+", wire_url)
+    if origin is None:
+        raise ValueError(f"URL is {wire_url!r}, want http(s)://host")
+    return f"{origin[0]}{ROBOTS2_ASK_PATH}?directive={quote(robots2_name(directive), safe='')}&agent={ROBOTS2_AGENT}"
+
+
+def parse_ask_answer(status: int, headers: Iterable[tuple[str, str]]) -> AskAnswer:
+    """What an answer to the ask protocol grants. Only a 200 with one understood decision permits anything; 429 is "later"."""
+    if status == 429:
+        return AskAnswer("later", reason="HTTP 429, ask again later")
+    if status != 200:
+        return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=status == 404)
+    pairs = [(name.lower(), value.strip(" \t")) for name, value in headers]
+    decisions = sorted({word.strip(" \t").lower() for name, value in pairs if name == "x-robots2-decision" for word in value.split(",")})
+    if len(decisions) != 1 or decisions[0] not in ("allow", "allow-once", "deny"):
+        return AskAnswer("deny", reason=f"X-Robots2-Decision is {', '.join(decisions)[:80]!r}, want allow, allow-once or deny")
+    # Proxies join equal headers by ", ", which no well-formed scope contains. An empty scope stays: it must not turn site-wide.
+    scopes = tuple(scope for name, value in pairs if name == "x-robots2-scope" for scope in re.split(r",[ \t]+", value))
+    return AskAnswer(decisions[0], scopes, f"X-Robots2-Decision: {decisions[0]}", cacheable=decisions[0] != "allow-once")
+
+
+# What servers read in more than one way: a broken or doubled escape, an escaped slash, backslash or control, raw unsafe octets.
+SCOPE_DOUBT_RE = re.compile(r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]")
+
+
+def scope_form(path: str) -> str | None:
+    """A path or a scope in one spelling, or None where servers may differ in what it means."""
+    if not path.startswith("/") or SCOPE_DOUBT_RE.search(path):
+        return None
+    form = robots_octets(path)
+    return None if "/.;" in form or "/..;" in form else form      # some servers drop `;…` before they resolve dots
+
+
+def scope_covers(scopes: Sequence[str], path: str) -> bool:
+    """Whether `path` (`path[?query]`) lies within one of the scopes of an answer; without scopes the whole site does.
+
+    A last `*` covers everything below, an inner `*` exactly one segment. A scope that ends otherwise covers that one path,
+    and not with a query; a `*` beside other characters is a plain one. Malformed scopes cover nothing; dot segments of the path
+    are resolved, so that a scope with any matches none; in doubt no.
+    >>> scope_covers(["/blog/*", "/u/*/public"], "/blog/2026/a?b"), scope_covers(["/blog/*"], "/blog/../docs/")
+    (True, False)
+    """
+    if not scopes:
+        return True
+    bare, mark, query = path.partition("#")[0].partition("?")
+    form = scope_form(bare)
+    if form is None:
+        return False
+    segments = robots_resolve_dots(form)[1:].split("/")
+    segments[-1] += mark + query
+    return any(scope_matches(scope, segments) for scope in scopes)
+
+
+def scope_matches(scope: str, segments: Sequence[str]) -> bool:
+    form = scope_form(scope)
+    if form is None:
+        return False
+    pattern = form[1:].split("/")
+    if pattern[-1] == "*" and len(segments) >= len(pattern):
+        del pattern[-1]
+        segments = segments[:len(pattern)]
+    return len(pattern) == len(segments) and all(
+        piece == segment or piece == "*" and segment != "" for piece, segment in zip(pattern, segments))
+
+
+def ask_permits(answer: AskAnswer | None, path: str) -> bool:
+    """Whether an answer permits its directive on `path`; no answer on file is no."""
+    return answer is not None and answer.decision in ("allow", "allow-once") and scope_covers(answer.scopes, path)
+
+
+# === 12. EXCHANGE   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =================
+# Owns what goes out and what comes back: the only spelling of a request, and the results that a caller sees.
+
+class Kind(NamedTuple):
+    """How requests of one kind behave; everything not said here is the same for all."""
+
+    accept: str
+    max_redirects: int
+    transport_retries: int      # after an exchange that got no HTTP answer
+    is_policy: bool             # robots.txt and its like: not gated by robots.txt
+
+
+KINDS = {
+    "target": Kind("text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, application/feed+json;q=0.9, "
+                   "text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, DEFAULT_MAX_RETRIES, False),       # R9: markdown first
+    "robots": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1, True),
+    "robots2": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1, True),
+    "blocklist": Kind("application/json", MAX_ROBOTS_REDIRECTS, 1, True),
+    "schema": Kind("application/schema+json, application/json;q=0.9", MAX_ROBOTS_REDIRECTS, 1, True),
+    "ask": Kind("*/*", 0, 1, False),
+    "fixture": Kind("text/markdown, text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, 1, False),
+}
+MAX_BYTES_OF = {"robots": MAX_ROBOTS_BYTES + 1, "robots2": MAX_ROBOTS_BYTES + 1, "blocklist": MAX_BLOCKLIST_BYTES,
+                "schema": MAX_SCHEMA_BYTES, "ask": 1}
+
+
+UNSAFE_IN_PARAMETER = r"[^A-Za-z0-9._~-]"
+UNSAFE_IN_SPEC_PARAMETER = r"[^A-Za-z0-9._~/-]"     # R13's example escapes the slash of `impl` and leaves that of `spec`
+
+
+def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
+    """The URL with R13's parameters after its own; query and fragment are kept, an empty `sha` is left out.
+
+    >>> tag_url("https://wal.sh/robots.txt", "walsh/research", "afd2c01")
+    'https://wal.sh/robots.txt?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
+    """
+    before, hash_mark, fragment = url.partition("#")
+    address, _, query = before.partition("?")
+    parameters = [query] if query else []
+    parameters.append("impl=" + re.sub(UNSAFE_IN_PARAMETER, percent_encode, impl))
+    if sha:
+        parameters.append("sha=" + re.sub(UNSAFE_IN_PARAMETER, percent_encode, sha))
+    parameters.append("spec=" + re.sub(UNSAFE_IN_SPEC_PARAMETER, percent_encode, spec))
+    return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
+
+
+def request_headers(kind: str, validators: Validators, announce: str = "") -> dict[str, str]:
+    """Every header of an outgoing request but Host and Connection, which belong to the socket. User-Agent last: nothing overrides it (R1)."""
+    headers = {"Accept": KINDS[kind].accept, "Accept-Encoding": "gzip, deflate"}
+    headers.update(conditional_headers(validators))
+    if announce:
+        headers["X-Agent-Identity"] = announce
+    headers["User-Agent"] = USER_AGENT
+    return headers
+
+
+def wants_body(status: int, headers: Sequence[tuple[str, str]]) -> bool:
+    """R6: of what came back, only a success of a readable type is read."""
+    return 200 <= status < 300 and not is_unread_type(content_type_of(headers)[0])
+
+
+def wants_any_success(status: int, headers: Sequence[tuple[str, str]]) -> bool:
+    """For policy documents and sitemaps, which servers send under any type."""
+    return 200 <= status < 300
+
+
+Octets = bytes                  # Result.bytes is a count
+NOTHING: list[Any] = []         # the defaults of tuples that a caller makes by hand
+NO_FIELDS: dict[str, Any] = {}
+
+
+class Decision(NamedTuple):
+    """What the gates say of a URL; true where they allow it.
+
+    `retry_at` (Unix seconds) stands where the answer is "not yet"; without it a refusal is final.
+    """
+
+    allowed: bool
+    url: str
+    gate: str | None = None                     # "R3", "R2", "robots2", "address"; "R4", "R5" where it is only too early
+    reason: str = ""
+    verdict: Verdict | None = None
+    rule: Rule | None = None
+    crawl_delay: float | None = None
+    waited: float = 0.0                         # seconds
+    retry_at: float | None = None
+    group: str | None = None                    # the selected User-agent value
+    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    blocked_by: BlockedDomain | None = None
+    content_signals: dict[str, str] = NO_FIELDS
+
+    @property
+    def recommendation(self) -> str | None:
+        """What the policy model advises: its word for the verdict, and "not_recommended" where another gate refused."""
+        if not self.allowed and self.gate in ("R3", "address", "robots2"):
+            return "not_recommended"
+        return self.verdict.recommendation if self.verdict else None
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**with_iso_times(self), "recommendation": self.recommendation}
+
+
+
+class Result(NamedTuple):
+    """What became of one target. `outcome`: "fetched", "unchanged", "denied", "deferred", "skipped" or "failed"."""
+
+    outcome: str
+    url: str                                    # as asked
+    final_url: str = ""
+    status: int | None = None
+    gate: str | None = None
+    reason: str = ""
+    verdict: Verdict | None = None
+    rule: Rule | None = None
+    content_type: str = ""
+    bytes: int = 0                              # of the decoded body
+    sha256: str = ""
+    etag: str = ""
+    last_modified: str = ""
+    title: str = ""
+    links: list[Link] = NOTHING
+    metadata: dict[str, Any] = NO_FIELDS
+    robots_directives: list[str] = NOTHING           # meta robots and X-Robots-Tag that bind us
+    content_signals: dict[str, str] = NO_FIELDS
+    redirects: list[str] = NOTHING
+    attempts: int = 0                           # requests sent for this target
+    waited: float = 0.0                         # seconds, for whatever reason
+    elapsed: float = 0.0                        # seconds
+    at: float = 0.0                             # Unix seconds
+    retry_at: float | None = None
+    warnings: list[str] = NOTHING
+    robots_source: str = ""
+    crawl_delay: float | None = None
+    body: Octets = b""                          # in memory only
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome in ("fetched", "unchanged")
+
+    @property
+    def recommendation(self) -> str | None:
+        if self.outcome == "denied" and self.gate != "R2":
+            return "not_recommended"
+        return self.verdict.recommendation if self.verdict else None
+
+    @property
+    def text(self) -> str:
+        """The body as text: charset from the header, a BOM, the page's own word, then UTF-8 with replacement."""
+        return decode_body(self.body, self.content_type)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; times in ISO 8601; without the body (R6)."""
+        fields = with_iso_times(self)
+        del fields["body"]
+        return {**fields, "ok": self.ok, "recommendation": self.recommendation}
+
+
+class Source(NamedTuple):
+    """One way in which a site offers structured content.  R9"""
+
+    kind: str                   # "feed", "markdown", "llms.txt" or "sitemap"
+    url: str
+    items: list[Any] = NOTHING       # FeedItem, Link, LlmsLink or SitemapEntry; empty where the source is only listed
+    title: str = ""
+    warning: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+def with_iso_times(value: Any) -> dict[str, Any]:
+    """as_dict, with the Unix seconds of `at` and `retry_at` as ISO 8601 UTC."""
+    fields: dict[str, Any] = as_dict(value)
+    for name in ("at", "retry_at"):
+        if fields.get(name) is not None:
+            fields[name] = iso_utc(fields[name])
+    return fields
+
+
+def spell_seconds(seconds: float) -> str:
+    """A span as people say it.
+
+    >>> spell_seconds(2.345), spell_seconds(90), spell_seconds(7200), spell_seconds(200000)
+    ('2.3 s', '90 s', '2 h', '2.3 d')
+    """
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{round(seconds / size, 1):g} {unit}"
+    return f"{round(max(0.0, seconds), 1):g} s"
+
+
+def spell_rule(rule: Rule) -> str:
+    return f"robots.txt line {rule.line}: {'Allow' if rule.allow else 'Disallow'}: {printable(rule.value, 120)}"
+
+
+def spell_robots_source(state: RobotsState, now: float) -> str:
+    """Where robots.txt came from, and how old it is."""
+    if state.unreachable_since:
+        held = f"a copy held since {iso_utc(state.fetched_at)}" if state.robots else "none held"
+        return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
+    age = now - state.checked_at
+    found = f"robots.txt ({state.status})" if state.status else "robots.txt"
+    return f"{found} fetched now" if age < 1.0 else f"{found} from the cache, {spell_seconds(age)} old"
+
+
+def robots_decision(url: str, target: str, state: RobotsState, now: float, unreachable: str) -> Decision:
+    """R2: what is held of a site's robots.txt says this of a target (path and query). spec 9.1.1, 9.1.4"""
+    source = spell_robots_source(state, now)
+    if robots_undefined_for_good(state, now):
+        return Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source,
+                        reason="robots.txt out of reach for 30 days: the host counts as without rules (RFC 9309 2.3.1.4)")
+    if state.robots is None and state.unreachable_since:
+        if unreachable == "defer":
+            return Decision(False, url, "R2", f"{state.trouble}; deferred (RFC 9309 2.3.1.4)", Verdict.UNKNOWN_UNREACHABLE,
+                            retry_at=max(state.retry_at, now), robots_source=source)
+        return Decision(True, url, verdict=Verdict.UNKNOWN_UNREACHABLE, reason=f"{state.trouble}; allowed (spec 9.1.1)", robots_source=source)
+    if state.robots is None:
+        return Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, reason=f"robots.txt answered {state.status}: no rules", robots_source=source)
+    robots = state.robots
+    rule, verdict = robots.match(target), robots.verdict(target)
+    allowed = verdict is not Verdict.DISALLOWED_EXPLICIT
+    if rule is not None:
+        reason = spell_rule(rule)
+    elif robots.group is None:
+        reason = "robots.txt has no group for us"
+    else:
+        reason = f"no rule of the group {printable(robots.group, 60)} matches"
+    return Decision(allowed, url, None if allowed else "R2", reason, verdict, rule, robots.crawl_delay, group=robots.group,
+                    robots_source=source, content_signals=robots.content_signals)
+
+
+class Reading(NamedTuple):
+    """What a body says, as metadata."""
+
+    title: str = ""
+    links: list[Link] = NOTHING
+    metadata: dict[str, Any] = NO_FIELDS
+    page: PageMetadata | None = None
+    warnings: list[str] = NOTHING
+
+
+def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
+    """R6, R9: the metadata of a body by what the server says it is: markdown, a feed, or the head of a page. Never raises for bytes."""
+    kind = media_kind(content_type_of([("content-type", content_type)])[0])
+    if not body:
+        return Reading()
+    if kind == "markdown":
+        head = body[:MAX_READ_BYTES]
+        text = decode_body(head, content_type)
+        warnings = [f"links are read from the first {MAX_READ_BYTES} bytes"] if len(body) > len(head) else []
+        return Reading(parse_llms_txt(text).title, markdown_links(text), warnings=warnings)
+    if kind in ("feed", "xml", "json"):
+        try:
+            feed = parse_feed(body, content_type, base_url)
+        except ValueError as error:
+            return Reading(warnings=[f"not a feed: {error}"] if kind == "feed" else [])
+        links = [Link(item.title, item.url) for item in feed.items if item.url]
+        return Reading(feed.title, links, {"feed": feed.kind, "site": feed.url, "items": len(feed.items)},
+                       warnings=[feed.warning] if feed.warning else [])
+    if kind == "html":
+        page = page_metadata(decode_body(body[:MAX_PAGE_HEAD_BYTES], content_type), base_url)
+        metadata = {name: value for name, value in page.to_dict().items() if value and name not in ("title", "robots")}
+        return Reading(page.title, [], metadata, page)
+    return Reading()
+
+
+def no_document(visit_trouble: str, answer: Response | TransportError | Decision) -> str:
+    """Why a policy document did not come, in one line."""
+    if isinstance(answer, TransportError):
+        return visit_trouble or answer.reason
+    if isinstance(answer, Decision):
+        return answer.reason
+    return visit_trouble or f"answered {answer.status}"
+
+
+def parse_tag(text: str) -> tuple[str, str]:
+    """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
+    match = re.fullmatch(r"([A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100})(?:@([A-Za-z0-9._-]{1,64}))?", text)
+    if match is None:
+        raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
+    return match[1], match[2] or ""
+
+
+def is_kin(host: str, wire: str) -> bool:
+    """Whether a canonical document may have moved there: by https to the same host, its parent or a subdomain."""
+    other = split_url(wire).host
+    return wire.startswith("https://") and (other == host or other.endswith("." + host) or host.endswith("." + other) and "." in other)
+
+
+def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, want one of {', '.join(choices)}")
+
+
+def site_of(wire: str) -> str:
+    """scheme://host[:port]"""
+    return robots_url(wire)[:-len("/robots.txt")]
+
+
+def host_of(url: str) -> str:
+    try:
+        return host_key(url)
+    except ValueError:
+        return ""
+
+
+
+
+@lru_cache(maxsize=4096)
+def site_refusal(site: str) -> str:
+    """host_refusal of a site (scheme, host and port): what can be said without a resolver."""
+    return host_refusal(split_url(site).host)
+
+
+# ==========================================================================
+# THE WATERLINE: pure above, effects below.
+# ==========================================================================
+
+# imports: _thread, errno, os, stat, time; from contextlib suppress; from typing Mapping
+# === 13. SHELF   R11   spec 11.2 =========================================
+# Owns what outlives a process: pickle entries in one private folder, and the locks between processes.
+# Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
+
+OPEN_PRIVATELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+ENTRY_FILE = re.compile(r"([a-z]+)-[0-9a-f]{32}\.pickle\Z")
+SCRATCH_FILE = re.compile(r"[a-z]+-[0-9a-f]{32}\.pickle\.([0-9]{1,10})-[0-9a-f]{8}\.tmp\Z")
+
+PICKLE_STOP, PICKLE_FRAME = 0x2E, 0x95
+# All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument.
+# No tuple: as a dict key its hash recurses in C (a crash at depth 10^5) and doubles with each shared level (a hang).
+# No PUT: nine bytes of it take all memory (gh-115952).
+PICKLE_FIXED = {
+    **dict.fromkeys(b"N\x88\x89", 1),           # NONE NEWTRUE NEWFALSE
+    **dict.fromkeys(b"(]ae}su\x94", 1),         # MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE
+    0x80: 2, 0x4B: 2, 0x4D: 3, 0x4A: 5, 0x47: 9,    # PROTO BININT1 BININT2 BININT BINFLOAT
+    0x68: 2, 0x6A: 5,                           # BINGET LONG_BINGET
+}
+# opcode -> width of the little-endian count of the bytes that follow
+PICKLE_COUNTED = {
+    0x8C: 1, 0x58: 4, 0x8D: 8,                  # SHORT_BINUNICODE BINUNICODE BINUNICODE8
+    0x43: 1, 0x42: 4, 0x8E: 8,                  # SHORT_BINBYTES BINBYTES BINBYTES8
+    0x8A: 1, PICKLE_FRAME: 8,                   # LONG1
+}
+
+
+def default_cache_dir(environ: Mapping[str, str], platform: str) -> str | None:
+    """The cache folder by $WALSH_RESEARCH_CACHE or the custom of `platform` (a `sys.platform`); None where the environment names no place.
+
+    >>> default_cache_dir({"HOME": "/home/ada", "XDG_CACHE_HOME": "not/absolute"}, "linux")
+    '/home/ada/.cache/walsh-research'
+    """
+    chosen = environ.get("WALSH_RESEARCH_CACHE")
+    if chosen:
+        return chosen
+    if platform == "win32":
+        local = environ.get("LOCALAPPDATA")
+        return f"{local}\\walsh-research" if local else None
+    home, caches = environ.get("HOME", ""), environ.get("XDG_CACHE_HOME", "")
+    if platform == "darwin" or not caches.startswith("/"):      # the XDG specification: a relative path is to be ignored
+        if not home.startswith("/"):
+            return None
+        caches = home.rstrip("/") + ("/Library/Caches" if platform == "darwin" else "/.cache")
+    return f"{caches.rstrip('/')}/walsh-research"
+
+
+def pickle_refusal(blob: bytes) -> str:
+    """Why `blob` must not be unpickled, in a few words; empty where its opcodes build plain data no larger than itself.
+
+    >>> pickle_refusal(b"\\x80\\x04cos\\nsystem\\n.")
+    'opcode 0x63 is not plain data'
+    """
+    if blob[:2] != b"\x80\x04":
+        return "is no pickle of protocol 4"
+    at, end = 0, len(blob)
+    for _ in range(MAX_PICKLE_OPCODES):
+        if at >= end:
+            return "is torn"
+        code = blob[at]
+        if code in PICKLE_FIXED:
+            at += PICKLE_FIXED[code]
+            continue
+        if code == PICKLE_STOP:
+            return "" if at + 1 == end else f"has {end - at - 1} bytes after its end"
+        if code not in PICKLE_COUNTED:
+            return f"opcode 0x{code:02x} is not plain data"
+        start = at + 1 + PICKLE_COUNTED[code]
+        count = int.from_bytes(blob[at + 1:start], "little")
+        if count > end - start:
+            return "is torn"
+        at = start if code == PICKLE_FRAME else start + count       # what a frame holds is opcodes again
+    return f"has more than {MAX_PICKLE_OPCODES} opcodes"
+
+
+def plain_unpickler() -> Callable[[bytes], Any]:
+    """A `loads` that refuses every global: the second wall behind `pickle_refusal`."""
+    import io           # both cost a millisecond that a run without a cache need not pay
+    import pickle
+
+    class PlainUnpickler(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            raise pickle.UnpicklingError("globals are refused")
+
+        def persistent_load(self, pid: Any) -> Any:
+            raise pickle.UnpicklingError("persistent ids are refused")
+
+    return lambda blob: PlainUnpickler(io.BytesIO(blob)).load()
+
+
+def ownership_doubt(status: os.stat_result) -> str:
+    """Why a file or folder must not be believed, or nothing; Windows keeps owners and modes elsewhere."""
+    if sys.platform == "win32":
+        return ""
+    if status.st_uid != os.geteuid():
+        return "belongs to another user"
+    return "can be written by others" if status.st_mode & 0o022 else ""
+
+
+def read_private_file(path: str, limit_bytes: int) -> bytes:
+    """The bytes of a file of our own; `OSError` where it cannot be read, `ValueError` where it must not be."""
+    fd = os.open(path, os.O_RDONLY | OPEN_PRIVATELY)        # non-blocking: a FIFO must not hang us
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("is no regular file")
+        doubt = ownership_doubt(status)
+        if doubt:
+            raise ValueError(doubt)
+        if status.st_size > limit_bytes:
+            raise ValueError(f"has {status.st_size} bytes, at most {limit_bytes} are read")
+        blob = os.read(fd, status.st_size)
+        while len(blob) < status.st_size:
+            piece = os.read(fd, status.st_size - len(blob))
+            if not piece:
+                break
+            blob += piece
+        return blob
+    finally:
+        os.close(fd)
+
+
+def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
+    """`blob` becomes the whole file at `path` or, with an `OSError`, nothing changes there and no scratch file stays."""
+    scratch = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY, 0o600)
+    try:
+        try:
+            rest = memoryview(blob)
+            while rest:
+                rest = rest[os.write(fd, rest):]
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)            # NFS and quotas speak up only here
+        os.utime(scratch, (modified_at, modified_at))       # the bot's clock, which `sweep` is asked by
+        rename_over(scratch, path)
+        if durable:
+            sync_folder(os.path.dirname(path))
+    except BaseException:           # Ctrl-C, too, leaves nothing half-written
+        with suppress(OSError):
+            os.unlink(scratch)
+        raise
+
+
+def rename_over(source: str, target: str) -> None:
+    """`os.replace`, with a little patience on Windows."""
+    for _ in range(5 if os.name == "nt" else 0):
+        try:
+            os.replace(source, target)
+            return
+        except PermissionError:     # Windows: another process has the old file open, for microseconds
+            time.sleep(0.01)
+    os.replace(source, target)
+
+
+def sync_folder(folder: str) -> None:
+    """The rename itself reaches the disk; Windows cannot be asked for that."""
+    if os.name == "nt":
+        return
+    fd = os.open(folder, os.O_RDONLY)       # the operator may have named a symbolic link
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:     # some network file systems cannot sync a folder
+            raise
+    finally:
+        os.close(fd)
+
+
+def make_private_folders(folder: str) -> None:
+    """`folder` and its missing parents, each 0700 (`os.makedirs` gives the parents the umask's mode)."""
+    parent = os.path.dirname(folder.rstrip("/" + os.sep))
+    if parent not in ("", folder) and not os.path.isdir(parent):     # a missing drive is its own parent
+        make_private_folders(parent)
+    with suppress(FileExistsError):         # another process was faster
+        os.mkdir(folder, 0o700)
+
+
+def is_process_alive(pid: int) -> bool:
+    """False only where the system is sure."""
+    if os.name == "nt":             # os.kill would end it there; age alone decides
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):        # it is another user's, or no number of a process
+        pass
+    return True
+
+
+def is_outlived(file: os.DirEntry[str], now: float, with_entries: bool) -> bool:
+    """A scratch file of a dead process or, where asked for, an entry past its lifetime; never a file of another name."""
+    scratch = SCRATCH_FILE.match(file.name)
+    entry = ENTRY_FILE.match(file.name) if with_entries else None
+    if not (scratch or entry):
+        return False
+    status = file.stat(follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    if scratch:
+        return not is_process_alive(int(scratch[1])) or now - status.st_mtime > MAX_SCRATCH_AGE_SECONDS
+    lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(entry[1], ENTRY_LIFETIME_SECONDS[""]) if entry else 0.0
+    return now - status.st_mtime > lifetime_seconds
+
+
+SHELF_GUARD = _thread.RLock()                   # also held over a fork, so that a child finds the two tables whole
+HELD_NAMES: Dict[str, "ShelfLock"] = {}         # what this process holds; bots without a cache exclude each other here alone
+HELD_STRIPES: Dict[str, Tuple[int, List[str]]] = {}     # lock file -> its descriptor, the names that share it
+FORK_HOOKS: List[Callable[[], None]] = []       # non-empty once registered
+
+
+def lock_file(fd: int) -> bool:
+    """Never blocks; False where another has it."""
+    if sys.platform == "win32":
+        import msvcrt
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+    import fcntl            # POSIX only
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock_file(fd: int) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+    else:
+        import fcntl
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def open_locked(path: str) -> int | None:
+    """A descriptor that holds the file's lock; None where another has it, `OSError` where there are no locks."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY, 0o600)
+    is_locked = False
+    try:
+        is_locked = lock_file(fd)
+    finally:
+        if not is_locked:
+            with suppress(OSError):
+                os.close(fd)
+    return fd if is_locked else None
+
+
+class ShelfLock:
+    """A name that this process holds until `release`, its end, or the end of a `with`. A forked child does not hold it."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name, self.path = name, path
+
+    def release(self) -> None:
+        with SHELF_GUARD:
+            if HELD_NAMES.get(self.name) is not self:       # released before, or a forked child's copy
+                return
+            del HELD_NAMES[self.name]
+            if not self.path:
+                return
+            fd, names = HELD_STRIPES[self.path]
+            names.remove(self.name)
+            if names:
+                return
+            del HELD_STRIPES[self.path]
+            with suppress(OSError):
+                unlock_file(fd)         # not by closing alone: a child between fork and exec still has a copy
+            with suppress(OSError):
+                os.close(fd)
+
+    def __enter__(self) -> ShelfLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def abandon_locks() -> None:
+    """In a forked child: the descriptors are closed, never unlocked, since the lock is the parent's."""
+    for fd, _ in HELD_STRIPES.values():
+        with suppress(OSError):
+            os.close(fd)
+    HELD_STRIPES.clear()
+    HELD_NAMES.clear()
+    SHELF_GUARD.release()
+
+
+class Shelf:
+    """Entries of plain data (what JSON can say, and bytes) by kind and key, one pickle file each in `folder`; None keeps them in memory.
+
+    `warn` gets one line per cause. `wall_time` (Unix seconds) dates the entries. Thread-safe; touches no disk before its first use.
+    """
+
+    def __init__(self, folder: str | None, warn: Callable[[str], None], wall_time: Callable[[], float] = time.time) -> None:
+        self.folder, self.warn, self.wall_time = folder, warn, wall_time
+        self.writable = folder is not None                      # the last write succeeded, as far as known
+        self._memory: dict[tuple[str, str], bytes] = {}         # what the disk did not take; it beats what the disk says
+        self._warned: set[str] = set()
+        self._unpickle: Callable[[bytes], Any] | None = None
+        self._is_tidied = False
+
+    def load(self, kind: str, key: str) -> dict[str, Any] | None:
+        """The data last stored under `kind` and `key`, or None; whatever is wrong with the file is a warning and None."""
+        name = self._entry_name(kind, key)
+        blob = self._memory.get((kind, key))
+        refusal, cause = "", name
+        try:
+            if blob is None:
+                if not self._is_folder_usable():
+                    return None
+                blob = read_private_file(self._path(name), MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""]))
+                refusal = pickle_refusal(blob)
+            if not refusal:
+                self._unpickle = self._unpickle or plain_unpickler()
+                entry = self._unpickle(blob)
+                if entry["format"] == SHELF_FORMAT and entry["kind"] == kind and entry["key"] == key and isinstance(entry["data"], dict):
+                    data: dict[str, Any] = entry["data"]
+                    return data
+                refusal = f"is no entry of {SHELF_FORMAT} for its name"
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            refusal = cause = error.strerror or type(error).__name__        # one sick disk is one line, not one an entry
+        except Exception as error:      # a hostile pickle can end in anything, MemoryError too; what its decoder quotes is not for a terminal
+            refusal = str(error) if type(error) is ValueError else type(error).__name__
+        self._say(cause, f"cache: {name}: {refusal}; taken as absent")
+        return None
+
+    def store(self, kind: str, key: str, data: dict[str, Any], *, durable: bool = False) -> bool:
+        """True where `data` now lies whole on the disk (`durable`: also after a power cut); else this process remembers it."""
+        import pickle       # not at the top: see plain_unpickler
+
+        name = self._entry_name(kind, key)
+        try:
+            blob = pickle.dumps({"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}, protocol=4)
+        except Exception as error:
+            self._say(name, f"cache: {name}: cannot be kept ({type(error).__name__})")
+            return False
+        if self.folder is None:
+            self._memory[kind, key] = blob
+            return False
+        limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
+        refusal = pickle_refusal(blob) if len(blob) <= limit_bytes else f"has {len(blob)} bytes, at most {limit_bytes} are read"
+        is_kept = False
+        if refusal:         # it could never be read back
+            self._say(name, f"cache: {name}: {refusal}; not written")
+        elif self._is_folder_usable(create=True):
+            try:
+                write_private_file(self._path(name), blob, self.wall_time(), durable)
+                is_kept = True
+            except (OSError, ValueError, OverflowError) as error:       # the last two: a clock whose time no file system can write
+                self._say("write", f"cache: {self.folder} cannot be written: {getattr(error, 'strerror', None) or type(error).__name__}")
+        if is_kept:
+            self._memory.pop((kind, key), None)
+        else:
+            self._memory[kind, key] = blob
+        self.writable = is_kept or self.writable and bool(refusal)
+        return is_kept
+
+    def try_lock(self, name: str) -> ShelfLock | None:
+        """The lock of that name, or None where a process that shares the folder, or any thread of this one, holds it. Never blocks.
+
+        Processes exclude each other by 256 files; the kernel releases on death. Where that cannot be, this process alone is in order.
+        """
+        import hashlib      # costs a millisecond that --version need not pay
+
+        path = trouble = ""
+        if self._is_folder_usable(create=True):
+            path = self._path("lock-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:2])
+        with SHELF_GUARD:
+            if not FORK_HOOKS and hasattr(os, "register_at_fork"):
+                FORK_HOOKS.append(abandon_locks)
+                os.register_at_fork(before=SHELF_GUARD.acquire, after_in_parent=SHELF_GUARD.release, after_in_child=abandon_locks)
+            if name in HELD_NAMES:
+                return None
+            try:
+                if path and path not in HELD_STRIPES:       # a name of ours in the same file shares it: else a thread could wait for itself
+                    fd = open_locked(path)
+                    if fd is None:
+                        return None
+                    HELD_STRIPES[path] = fd, []
+            except OSError as error:
+                path, trouble = "", error.strerror or type(error).__name__
+            if path:
+                HELD_STRIPES[path][1].append(name)
+            held = HELD_NAMES[name] = ShelfLock(name, path)
+        if trouble:         # said outside the guard: `warn` is anyone's code
+            self._say("lock", f"cache: no lock in {self.folder} ({trouble}); other processes are not waited for")
+        return held
+
+    def sweep(self, now: float) -> None:
+        """Entries long unused and scratch files of dead processes go away.
+
+        A whole pass a day for all processes, at most MAX_SWEEP_FILES a call (the next call goes on); scratch files at each Shelf's first call.
+        """
+        from itertools import islice        # builtin
+
+        if self.folder is None or not self._is_folder_usable():
+            return
+        marker = self.load("sweep", "marker") or {}
+        swept_at, skip = marker.get("at"), marker.get("skip")
+        skip = skip if isinstance(skip, int) and 0 < skip < 2**31 else 0
+        is_due = bool(skip) or not (isinstance(swept_at, (int, float)) and 0 <= now - swept_at < SWEEP_INTERVAL_SECONDS)
+        if self._is_tidied and not is_due:
+            return
+        self._is_tidied = True
+        looked = removed = 0
+        with suppress(OSError), os.scandir(self.folder) as files:       # the next pass finds what this one lost
+            for file in islice(files, skip, skip + MAX_SWEEP_FILES):
+                looked += 1
+                with suppress(OSError):
+                    if is_outlived(file, now, is_due):
+                        os.unlink(file.path)
+                        removed += 1
+        if is_due:
+            self.store("sweep", "marker", {"at": now, "skip": skip + looked - removed if looked == MAX_SWEEP_FILES else 0})
+
+    def _entry_name(self, kind: str, key: str) -> str:
+        import hashlib      # see try_lock
+
+        return f"{kind}-{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.pickle"     # no byte that a server chose
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder or "", name)
+
+    def _is_folder_usable(self, create: bool = False) -> bool:
+        """Whether the folder is there and ours alone. Asked before each use: folders change under a long run."""
+        if self.folder is None:
+            return False
+        try:
+            try:
+                status = os.stat(self.folder)
+            except FileNotFoundError:
+                if not create:
+                    return False        # nothing was ever stored
+                make_private_folders(self.folder)
+                status = os.stat(self.folder)
+            doubt = ownership_doubt(status) if stat.S_ISDIR(status.st_mode) else "is no folder"
+        except (OSError, ValueError) as error:      # ValueError: a NUL in the name
+            doubt = getattr(error, "strerror", None) or str(error)
+        if doubt:
+            self._say("folder", f"cache: {self.folder}: {doubt}; not used")
+        return not doubt
+
+    def _say(self, cause: str, line: str) -> None:
+        if cause not in self._warned:
+            self._warned.add(cause)
+            self.warn(line)
+
+
+# === 14. DOOR   R1 R6   the only socket ====================================
+# Owns one HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer. Never follows a redirect, retries or sleeps.
+# The wire format is read here, by four patterns: http.client lets bare CR, colon-less lines and contradictory lengths pass.
+# imports: io, os, time; under TYPE_CHECKING: socket, ssl
+
+STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
+HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)\r?\n")      # RFC 9110 5.5: no control characters
+FOLDED_LINE = re.compile(rb"[ \t]([\t\x20-\x7e\x80-\xff]*)\r?\n")                               # RFC 9112 5.2: obsolete, one space
+CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
+SENT_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
+SENT_URL = re.compile(r"https?://[!-\"$-.0->@-~]+((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?")       # group 1: path and query, an empty query too
+IPV4_LITERAL = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
+INFLATE_WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}      # zlib's wbits
+NETWORK_TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)      # ssl's errors are OSErrors; a port of 99999 overflows
+
+
+class Deadline:
+    """The time left of one exchange and the stage it is in; `with deadline.during(stage)` turns trouble into a one-line TransportError."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = min(seconds, LONGEST_DEADLINE_SECONDS)
+        self.ends_at = time.monotonic() + self.seconds
+        self.stage = "start"
+
+    def during(self, stage: str) -> Deadline:
+        self.stage = stage
+        return self
+
+    def remaining(self) -> float:
+        seconds = self.ends_at - time.monotonic()
+        if seconds <= 0:
+            raise self.passed()
+        return seconds
+
+    def passed(self) -> TransportError:
+        return TransportError(f"no complete answer within {self.seconds:g} s ({self.stage})")
+
+    def __enter__(self) -> None:
+        self.remaining()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, NETWORK_TROUBLE):
+            return
+        import socket  # loaded by now, if anything can have gone wrong on one
+
+        if isinstance(error, socket.timeout) and not error.errno:       # with an errno it is the system's own ETIMEDOUT
+            raise self.passed() from None
+        raise TransportError(f"{self.stage}: {cause_of(error)}", final=hasattr(error, "verify_message")) from None
+
+
+def cause_of(error: BaseException) -> str:
+    """One line of what went wrong: OpenSSL's words where they are, else the system's."""
+    openssl = str(getattr(error, "reason", None) or "").replace("_", " ").lower()
+    words = getattr(error, "verify_message", "") or openssl or getattr(error, "strerror", None) or error
+    return printable(str(words) or type(error).__name__, 200)
+
+
+class Wire:
+    """A connected socket under a deadline: each call waits for what is left of the time, never longer."""
+
+    def __init__(self, connection: socket.socket, deadline: Deadline) -> None:
+        self.connection, self.deadline = connection, deadline
+        self.buffer, self.at = b"", 0
+
+    def write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            self.connection.settimeout(self.deadline.remaining())
+            left = left[self.connection.send(left):]
+
+    def fill(self) -> bool:
+        """Whether there is a byte to read; False where the peer has closed."""
+        if self.at == len(self.buffer):
+            self.connection.settimeout(self.deadline.remaining())
+            self.buffer, self.at = self.connection.recv(PIECE_BYTES), 0
+        return self.at < len(self.buffer)
+
+    def read(self, size: int) -> bytes:
+        """One to `size` bytes, or b"" where the peer has closed."""
+        self.fill()
+        piece = self.buffer[self.at:self.at + size]
+        self.at += len(piece)
+        return piece
+
+    def read_line(self, limit: int) -> bytes:
+        """Through the next LF; without one where the peer closed, or `limit` bytes held none."""
+        line = bytearray()
+        while len(line) < limit and not line.endswith(b"\n") and self.fill():
+            end = self.buffer.find(b"\n", self.at) + 1 or len(self.buffer)
+            line += self.read(min(end - self.at, limit - len(line)))
+        return bytes(line)
+
+    def has_more(self) -> bool:
+        """Whether bytes have come that nobody read; does not wait for any."""
+        return self.at < len(self.buffer)
+
+    def start_tls(self, context: ssl.SSLContext, host: str) -> None:
+        # The handshake is apart, so that an interrupt inside it finds a socket to close.
+        self.connection = context.wrap_socket(self.connection, server_hostname=host, do_handshake_on_connect=False)
+        self.connection.settimeout(self.deadline.remaining())
+        self.connection.do_handshake()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def read_head(wire: Wire) -> tuple[int, list[tuple[str, str]]]:
+    """Status and headers of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
+    budget = MAX_HEAD_BYTES
+    for _ in range(MAX_INTERIM_ANSWERS + 1):
+        status = 0
+        headers: list[tuple[str, str]] = []
+        for _ in range(MAX_HEADER_LINES + 2):
+            line = wire.read_line(budget + 1)
+            budget -= len(line)
+            if budget < 0:
+                raise TransportError(f"answer: header of more than {MAX_HEAD_BYTES} bytes")
+            if not line.endswith(b"\n"):
+                raise TransportError("answer: connection closed " + ("within the header" if line or status else "without an answer"))
+            if not status:
+                status = parse_status_line(line)
+            elif line in (b"\r\n", b"\n"):
+                break
+            else:
+                add_header_line(headers, line)
+        else:
+            raise TransportError(f"answer: more than {MAX_HEADER_LINES} header lines")
+        if status >= 200:
+            return status, headers
+        if status == 101:
+            raise TransportError("answer: switches to a protocol that nobody asked for (101)")
+    raise TransportError(f"answer: more than {MAX_INTERIM_ANSWERS} interim (1xx) answers")
+
+
+def parse_status_line(line: bytes) -> int:
+    match = STATUS_LINE.fullmatch(line)
+    if match is None:
+        raise TransportError(f"answer: no HTTP/1 status line: {printable(line.decode('latin-1'), 60)}")
+    return int(match.group(1))
+
+
+def add_header_line(headers: list[tuple[str, str]], line: bytes) -> None:
+    match, folded = HEADER_LINE.fullmatch(line), FOLDED_LINE.fullmatch(line)
+    if match is not None:
+        headers.append((match.group(1).decode("ascii").lower(), match.group(2).decode("latin-1").strip(" \t")))
+    elif folded is not None and headers:
+        name, value = headers[-1]
+        headers[-1] = (name, " ".join((value, folded.group(1).decode("latin-1").strip(" \t"))))
+    else:
+        raise TransportError(f"answer: broken header line: {printable(line.decode('latin-1'), 60)}")
+
+
+def header_items(headers: list[tuple[str, str]], wanted: str) -> list[str]:
+    """The comma-separated items of a header, over all the lines that repeat it."""
+    return [item.strip(" \t") for name, value in headers if name == wanted for item in value.split(",")]
+
+
+def framed_pieces(wire: Wire, headers: list[tuple[str, str]]) -> Iterator[bytes]:
+    """The body as it travels, in pieces. Framing is judged at once, not at the first piece (RFC 9112 6.3)."""
+    lengths, codings = header_items(headers, "content-length"), header_items(headers, "transfer-encoding")
+    if codings and lengths:
+        raise TransportError("answer: Content-Length beside Transfer-Encoding")     # RFC 9112 6.1: may be request smuggling
+    if codings:
+        if [coding.lower() for coding in codings] != ["chunked"]:
+            raise TransportError(f"answer: Transfer-Encoding {printable(', '.join(codings), 60)!r}, want chunked")
+        return chunked_pieces(wire)
+    if not lengths:
+        return iter(lambda: wire.read(PIECE_BYTES), b"")                            # ends where the connection does
+    if any(not re.fullmatch("[0-9]{1,18}", length) for length in lengths) or len(set(map(int, lengths))) > 1:
+        raise TransportError(f"answer: Content-Length {printable(', '.join(lengths), 60)!r}, want one number")
+    return sized_pieces(wire, int(lengths[0]))
+
+
+def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
+    left = length
+    while left:
+        piece = wire.read(min(left, PIECE_BYTES))
+        if not piece:
+            raise TransportError(f"body: connection closed after {length - left} of {length} bytes")
+        left -= len(piece)
+        yield piece
+
+
+def sized_pieces(wire: Wire, length: int) -> Iterator[bytes]:
+    yield from counted_pieces(wire, length)
+    if wire.has_more():
+        raise TransportError(f"body: more than the {length} bytes of its Content-Length")
+
+
+def chunked_pieces(wire: Wire) -> Iterator[bytes]:
+    spare = MAX_HEAD_BYTES          # extensions and trailers may not outgrow the data: they cost the server nothing
+
+    def line_of_chunking() -> bytes:
+        nonlocal spare
+        line = wire.read_line(spare + 1)
+        spare -= len(line)
+        if spare < 0:
+            raise TransportError("body: broken chunking: more around the chunks than in them")
+        if not line.endswith(b"\r\n"):
+            raise TransportError("body: broken chunking: " + ("a line without CRLF" if line else "connection closed before the last chunk"))
+        return line
+
+    while True:
+        match = CHUNK_LINE.fullmatch(line_of_chunking())
+        if match is None:
+            raise TransportError("body: broken chunking: no chunk size where one is due")
+        length = int(match.group(1), 16)
+        if not length:
+            break
+        spare += min(16 * length, 1024)
+        yield from counted_pieces(wire, length)
+        if line_of_chunking() != b"\r\n":
+            raise TransportError("body: broken chunking: no CRLF after a chunk")
+    while line_of_chunking() != b"\r\n":      # trailers: nothing in them is for us
+        pass
+
+
+def inflated_pieces(pieces: Iterator[bytes], coding: str, limit: int) -> Iterator[bytes]:
+    """One Content-Encoding taken off, in pieces; gzip may have several members, what follows the last one is ignored as gzip does."""
+    import zlib  # a decision from the cache needs none
+
+    window, decoder, taken = INFLATE_WINDOW[coding], None, 0
+    for piece in pieces:
+        taken += len(piece)
+        if taken > limit + limit // 64 + 4 * PIECE_BYTES:       # so much for so little is stuffing, such as empty members
+            raise TransportError(f"body: {coding} data outgrows what it holds")
+        if decoder is None:
+            if coding == "deflate" and piece[0] & 15 != 8:      # RFC 9110 8.4.1.2: some servers leave zlib's wrapper off
+                window = -window
+            decoder = zlib.decompressobj(window)
+        full = False
+        while piece or full:                                    # a full piece may have left more inside the decoder
+            if decoder.eof:
+                if window != 31 or piece[:1] != b"\x1f":
+                    window = 0 if piece else window
+                    break
+                decoder = zlib.decompressobj(window)
+            try:
+                data = decoder.decompress(piece, PIECE_BYTES)
+            except zlib.error:
+                raise TransportError(f"body: broken {coding} data") from None
+            if data:
+                yield data
+            full = len(data) == PIECE_BYTES
+            piece = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+    if decoder is not None and not decoder.eof:
+        raise TransportError(f"body: {coding} data ends early")
+
+
+def read_body(pieces: Iterator[bytes], headers: list[tuple[str, str]], limit: int) -> tuple[bytes, bool]:
+    """The content-decoded body, at most `limit` bytes of it, and whether it was cut. A bomb costs one piece a coding beyond that."""
+    codings = [coding.lower() for coding in header_items(headers, "content-encoding") if coding.lower() not in ("", "identity")]
+    if len(codings) > MAX_CONTENT_CODINGS:
+        raise TransportError(f"body: {len(codings)} Content-Encodings on each other, want at most {MAX_CONTENT_CODINGS}", final=True)
+    for coding in reversed(codings):
+        if coding not in INFLATE_WINDOW:
+            raise TransportError(f"body: Content-Encoding {printable(coding, 60)!r} is not one that we asked for", final=True)
+        pieces = inflated_pieces(pieces, coding, limit)
+    body = io.BytesIO()             # getvalue() hands its own buffer over: joined pieces would be held twice
+    for piece in pieces:
+        room = limit - body.tell()
+        body.write(piece[:room])
+        if len(piece) > room:
+            return body.getvalue(), True
+    return body.getvalue(), False
+
+
+def look_up(host: str, port: int, deadline: Deadline) -> list[tuple[int, Any]]:
+    """(family, socket address) of a name, in the system's order. getaddrinfo knows no deadline: it gets a thread that may be left."""
+    import socket
+    import threading
+
+    answers: list[Any] = []
+    name = host.strip("[]")
+
+    def ask() -> None:
+        try:
+            answers.append(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM))
+        except NETWORK_TROUBLE as error:
+            answers.append(error)
+
+    if ":" in name or IPV4_LITERAL.fullmatch(name):
+        ask()
+    else:
+        resolver = threading.Thread(target=ask, name="walsh-research resolver", daemon=True)
+        resolver.start()
+        resolver.join(deadline.remaining())
+    if not answers:
+        raise deadline.passed()
+    answer = answers[0]
+    lasting = [getattr(socket, code, None) for code in ("EAI_NONAME", "EAI_NODATA")]
+    if answer == [] or isinstance(answer, UnicodeError) or (isinstance(answer, socket.gaierror) and answer.errno in lasting):
+        raise TransportError(f"name: {host} does not exist", final=True)
+    if isinstance(answer, Exception):
+        raise answer
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in answer))
+
+
+def connect_to_first(addresses: list[tuple[int, Any]], deadline: Deadline) -> socket.socket:
+    """The first address that answers; each gets its share of the time that is left, so that a dead one does not eat it all."""
+    import socket
+
+    addresses = addresses[:MAX_ADDRESSES_TRIED]
+    for still_to_try, (family, address) in zip(range(len(addresses), 0, -1), addresses):
+        connection = None
+        try:
+            connection = socket.socket(family, socket.SOCK_STREAM)
+            connection.settimeout(deadline.remaining() / still_to_try)
+            connection.connect(address)
+            connected, connection = connection, None
+            return connected
+        except OSError:
+            if still_to_try == 1:
+                raise
+        finally:
+            if connection is not None:
+                connection.close()
+    raise OSError("no address to connect to")
+
+
+class Proxy(NamedTuple):
+    host: str
+    port: int
+    authorization: str          # the value of Proxy-Authorization, or ""
+
+
+def parse_proxy(value: str, variable: str) -> Proxy:
+    """A proxy setting, `http://[user:password@]host[:port]`. No reason shows it: a stray sign makes any part of it a password."""
+    malformed = TransportError(f"{variable} is no proxy that can be used, want http://[user:password@]host[:port]", final=True)
+    value = value.strip()
+    try:
+        parts = split_url(value if "://" in value else f"http://{value}")
+    except ValueError:
+        raise malformed from None
+    if parts.scheme != "http" or not parts.host or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise malformed
+    port = DEFAULT_PORTS["http"] if parts.port is None else parts.port
+    if not parts.userinfo:
+        return Proxy(parts.host, port, "")
+    import binascii
+    from urllib.parse import unquote_to_bytes  # rarely needed
+
+    user, _, password = parts.userinfo.partition(":")
+    credentials = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
+    return Proxy(parts.host, port, "Basic " + binascii.b2a_base64(credentials, newline=False).decode("ascii"))
+
+
+class Route(NamedTuple):
+    """Where a wire URL leads."""
+
+    scheme: str
+    host: str                   # as in the URL: IPv6 stands in brackets
+    port: int
+    target: str                 # path and query as the URL has them, an empty query too
+    proxy: Proxy | None
+
+    def authority(self, with_port: bool = False) -> str:
+        return f"{self.host}:{self.port}" if with_port or self.port != DEFAULT_PORTS[self.scheme] else self.host
+
+
+class Door:
+    """The default transport: one connection an exchange, to the address that was checked.
+
+    `send(request)` gives a Response or raises TransportError; `resolve(url, timeout)` asks where a request would go, and pins it.
+    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "no": "internal.test"}`; {} is none, None reads the environment.
+    """
+
+    def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
+        self.allow_private, self.proxies = allow_private, proxies
+        self.pins: dict[tuple[str, int], tuple[float, list[tuple[int, Any]]]] = {}
+        self.tls_context: ssl.SSLContext | None = None
+
+    def resolve(self, url: str, timeout: float) -> None:
+        """None where a request for `url` may go; TransportError: `refused` where an address is not public, `final` where there is none."""
+        deadline = Deadline(timeout)
+        with deadline.during("name"):
+            route = self.route(url)
+            if route.proxy is None:     # else names are the proxy's business
+                self.addresses(route, deadline)
+
+    def send(self, request: Request) -> Response:
+        """One exchange within `request.timeout` seconds. An answer of any status is a Response; anything else is a TransportError."""
+        deadline = Deadline(request.timeout)
+        with deadline.during("request"):
+            route = self.route(request.url)
+            head = self.request_head(request, route)
+        with deadline.during("name"):
+            addresses = self.addresses(route, deadline)
+        with deadline.during("connect"):
+            wire = Wire(connect_to_first(addresses, deadline), deadline)
+        try:
+            if route.scheme == "https":
+                self.secure(wire, route, request.headers.get("User-Agent", ""))
+            with deadline.during("request"):
+                wire.write(head)
+            if request.departed is not None:
+                request.departed()
+            with deadline.during("answer"):
+                status, headers = read_head(wire)
+                if route.proxy and status == 407:
+                    raise TransportError("proxy: wants other credentials (407)", final=True)
+                pieces = framed_pieces(wire, headers)
+            if request.method == "HEAD" or status in (204, 304) or (request.wants is not None and not request.wants(status, headers)):
+                return Response(status, headers, b"")
+            with deadline.during("body"):
+                body, truncated = read_body(pieces, headers, request.max_bytes)
+            return Response(status, headers, body, truncated)
+        finally:
+            wire.close()
+
+    def route(self, url: str) -> Route:
+        """Where a wire URL leads; refused here where the host's spelling already tells, proxy or not."""
+        match = SENT_URL.fullmatch(url)
+        if match is None:
+            raise TransportError(f"request: {printable(mask_credentials(url), 100)} is not an http(s) URL in ASCII", final=True)
+        try:
+            parts = split_url(url)
+        except ValueError as error:
+            raise TransportError(f"request: {cause_of(error)}", final=True) from None
+        refusal = "" if self.allow_private else host_refusal(parts.host)
+        if refusal:
+            raise TransportError(refusal, final=True, refused=True)
+        port = DEFAULT_PORTS[parts.scheme] if parts.port is None else parts.port
+        target = match.group(1) if match.group(1).startswith("/") else f"/{match.group(1)}"
+        route = Route(parts.scheme, parts.host, port, target, None)
+        return route._replace(proxy=self.proxy_for(route))
+
+    def proxy_for(self, route: Route) -> Proxy | None:
+        proxies = self.proxies
+        if proxies is None:
+            if not any(name.lower() in ("http_proxy", "https_proxy") for name in os.environ):
+                return None
+            # slow to load: it brings http.client and email along
+            from urllib.request import getproxies_environment
+
+            proxies = getproxies_environment()
+        value = proxies.get(route.scheme)
+        if not value:
+            return None
+        from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed knows it on no system
+
+        if proxy_bypass_environment(route.authority(with_port=True), proxies) or proxy_bypass_environment(route.host.strip("[]"), proxies):
+            return None
+        variable = f"{route.scheme}_proxy"
+        return parse_proxy(value, variable if self.proxies is not None or variable in os.environ else variable.upper())
+
+    def addresses(self, route: Route, deadline: Deadline) -> list[tuple[int, Any]]:
+        """Where to connect to: all addresses of the name, refused if any is not public. A pin keeps a second answer from mattering."""
+        if route.proxy:                 # it may well stand on a private address
+            return look_up(route.proxy.host, route.proxy.port, deadline)
+        key = (route.host, route.port)
+        pinned_at, addresses = self.pins.get(key, (0.0, []))
+        if addresses and time.monotonic() < pinned_at + PIN_SECONDS:
+            return addresses
+        addresses = look_up(route.host, route.port, deadline)
+        for _, address in addresses if not self.allow_private else ():
+            refusal = address_refusal(address[0])
+            if refusal:
+                raise TransportError(f"{route.host}: {refusal}", final=True, refused=True)
+        self.pins.pop(key, None)
+        if len(self.pins) >= MAX_PINS:
+            self.pins.pop(next(iter(self.pins)), None)
+        self.pins[key] = (time.monotonic(), addresses)
+        return addresses
+
+    def request_head(self, request: Request, route: Route) -> bytes:
+        if request.method not in ("GET", "HEAD"):
+            raise TransportError(f"request: method {printable(request.method, 20)!r}, want GET or HEAD", final=True)
+        target, lines = route.target, [f"Host: {route.authority()}", "Connection: close"]
+        if route.proxy and route.scheme == "http":
+            target = f"http://{route.authority()}{target}"
+            lines += [f"Proxy-Authorization: {route.proxy.authorization}"] if route.proxy.authorization else []
+        return head_bytes(f"{request.method} {target} HTTP/1.1", lines + [f"{name}: {value}" for name, value in request.headers.items()])
+
+    def secure(self, wire: Wire, route: Route, user_agent: str) -> None:
+        """TLS with the certificate and the host name verified, behind CONNECT where there is a proxy."""
+        deadline = wire.deadline
+        if route.proxy:
+            with deadline.during("proxy"):
+                authority = route.authority(with_port=True)
+                lines = [f"Host: {authority}"] + ([f"User-Agent: {user_agent}"] if user_agent else [])
+                lines += [f"Proxy-Authorization: {route.proxy.authorization}"] if route.proxy.authorization else []
+                wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", lines))
+                status, _ = read_head(wire)
+                if status != 200:
+                    raise TransportError(f"proxy: answers {status} to CONNECT, want 200", final=status < 500)
+                if wire.has_more():
+                    raise TransportError("proxy: sends bytes before the TLS handshake")
+        with deadline.during("TLS"):
+            if self.tls_context is None:
+                self.tls_context = verifying_tls_context()
+            wire.start_tls(self.tls_context, route.host.strip("[]"))
+
+
+def head_bytes(request_line: str, header_lines: list[str]) -> bytes:
+    """The bytes of a request head; a value that could begin another line does not leave (header injection)."""
+    for line in header_lines:
+        if not SENT_HEADER.fullmatch(line):
+            raise TransportError(f"request: header {printable(line.partition(':')[0], 60)!r} cannot be sent as it is", final=True)
+    return "\r\n".join([request_line, *header_lines, "", ""]).encode("latin-1")
+
+
+def verifying_tls_context() -> ssl.SSLContext:
+    """Certificates and host names are always verified: there is no switch. OpenSSL itself honours SSL_CERT_FILE and SSL_CERT_DIR."""
+    import ssl  # slow to load, and http needs none
+
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    bundle = os.environ.get("SSL_CERT_FILE")
+    if bundle:              # OpenSSL passes over one that it cannot read: every site would then look self-signed
+        try:
+            context.load_verify_locations(cafile=bundle)
+        except OSError as error:
+            raise TransportError(f"TLS: SSL_CERT_FILE {printable(bundle, 100)}: {cause_of(error)}", final=True) from None
+    return context
+
+
+# === 15. BOT   R3b R4 R5 R6 R8   spec 7 ==================================
+# Owns the gates in order, every piece of mutable state, and the loop that takes targets through both.
+
+Clock = Any                     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+Transport = Any                 # send(Request) -> Response, or TransportError; optionally resolve(url, timeout)
+T = TypeVar("T")
+Steps = Generator["Later", None, T]     # work that says when it wants to go on, and at last returns a T
+
+
+class Later(NamedTuple):
+    """Not yet: go on at `at`, on the monotonic clock."""
+
+    at: float
+    gate: str
+    reason: str
+
+
+# What the rooms above the waterline leave open.
+
+class NoLock:
+    """Where nobody else could come in between."""
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
+NO_LOCK = NoLock()
+
+
+class BlocklistState(NamedTuple):
+    """When the blocklist was last asked about. Times are Unix seconds, -inf for never."""
+
+    serial: int = 0                     # of the generation on the shelf
+    checked_at: float = -math.inf       # last known to be current
+    failed_at: float = -math.inf
+    retry_at: float = -math.inf         # not to be asked again before
+    validators: Validators = Validators()
+
+
+def next_step(steps: Steps[T]) -> tuple[Later | None, T | None]:
+    """A step further: when to go on, or what came of it."""
+    try:
+        return next(steps), None
+    except StopIteration as stop:
+        return None, stop.value
+
+
+def log_warning(line: str) -> None:
+    import logging      # slow to import; most runs have nothing to warn of
+    logging.getLogger("walsh_research").warning("%s", line)
+
+
+def sha256_hex(body: bytes) -> str:
+    import hashlib
+    return hashlib.sha256(body).hexdigest()
+
+
+class SystemClock:
+    """The clock of a real run."""
+
+    jitter_seconds = 0.02       # ours: how much earlier a server may see the second of two requests than we count
+
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class Pacer:
+    """R4: what all bots of a process share: one door, and each host's pace (on the monotonic clock)."""
+
+    def __init__(self) -> None:
+        self.door = threading.RLock()               # held for a step, never for a sleep
+        self.hosts: dict[str, HostPace] = {}
+        self.on_disk: dict[str, dict[str, Any]] = {}    # what this process last wrote, to know what others wrote since
+
+
+SYSTEM_CLOCK = SystemClock()
+PACERS: "weakref.WeakKeyDictionary[Clock, Pacer]" = weakref.WeakKeyDictionary()    # one pacer for each notion of time
+
+
+def pacer_of(clock: Clock) -> Pacer:
+    return PACERS.setdefault(clock, Pacer())
+
+
+def forget_parent() -> None:
+    """After fork: locks that another thread of the parent held would never be released here."""
+    for pacer in PACERS.values():
+        pacer.door = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_parent)
+
+
+class Visit:
+    """One URL on its way: as asked, where it is now, and what it has been through."""
+
+    __slots__ = ("kind", "url", "at", "site", "host", "first_host", "redirects", "attempts", "retries", "waited", "started_at", "slot", "lock", "decision",
+                 "known", "sent_validators", "retry_at", "trouble", "warnings", "transport_retries", "wants")
+
+    def __init__(self, kind: str, url: str, wire: str, now: float) -> None:
+        self.kind, self.url = kind, url
+        self.redirects: list[str] = []
+        self.attempts = self.retries = 0
+        self.waited, self.started_at = 0.0, now
+        self.lock: Any = None                       # the host's, from the claim of a slot until the request has left
+        self.decision = Decision(True, url)         # the latest that let it pass
+        self.known: dict[str, Any] = {}             # what the shelf holds of this source (R7, R8)
+        self.sent_validators = False
+        self.retry_at: float | None = None          # where this ends for now (R5)
+        self.trouble = ""                           # why it cannot go on
+        self.warnings: list[str] = []
+        self.transport_retries = KINDS[kind].transport_retries
+        self.wants: Callable[[int, Sequence[tuple[str, str]]], bool] = wants_any_success if kind in MAX_BYTES_OF else wants_body
+        self.move(wire)
+        self.first_host = self.host
+
+    def move(self, wire: str) -> None:
+        self.at, self.site, self.host, self.slot = wire, site_key(wire), host_key(wire), -math.inf
+
+    def release(self) -> None:
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
+
+
+class Lane:
+    """The targets of one host that wait for their turn."""
+
+    __slots__ = ("host", "queue", "visit", "steps", "since")
+
+    def __init__(self, host: str, since: float) -> None:
+        self.host, self.since = host, since
+        self.queue: collections.deque[str] = collections.deque()
+        self.visit: Visit | None = None
+        self.steps: Steps[Result] | None = None
+
+
+class Bot:
+    """A conformant bot: every request passes blocklist (R3), address check, robots.txt (R2) and throttle (R4), in that order.
+
+    `cache_dir=None` keeps everything in memory. `timeout` is for one whole exchange and `max_wait` how far away a permitted start may be before a
+    target is "deferred", both in seconds; `max_bytes` bounds a decoded body. `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4).
+    `robots2` is True or an agent category; `tag` "ORG/REPO[@SHA]" (R13); `interactive` is for a person at a prompt (spec 1.1) and alone permits
+    `robots_mode` "report_only" and "ignore". `transport`, `clock`, `rand`, `warn` and `trace` are for tests, simulations and commands.
+    ValueError: an argument that would break a promise.
+    """
+
+    def __init__(self, cache_dir: Any = PLATFORM_CACHE, *, origin: str = ORIGIN, timeout: float = 30.0, max_wait: float = 300.0,
+                 max_bytes: int = 10 * 2**20, unreachable: str = "allow", robots_mode: str = "respect", robots2: bool | str = False,
+                 interactive: bool = False, allow_private: bool = False, tag: str | None = None, transport: Transport = None,
+                 clock: Clock = None, rand: Callable[[], float] = roll, warn: Callable[[str], None] | None = None,
+                 trace: Callable[[str], None] | None = None) -> None:
+        require_choice("unreachable", unreachable, ("allow", "defer"))
+        require_choice("robots_mode", robots_mode, ("respect", "report_only", "ignore"))
+        if robots_mode != "respect" and not interactive:
+            raise ValueError(f"robots_mode={robots_mode!r} is for a person at a prompt (interactive=True, spec 1.1): R2 is a MUST")
+        for name, value in (("timeout", timeout), ("max_bytes", max_bytes)):
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} is {value!r}, want a positive number")
+        if not max_wait >= 0:
+            raise ValueError(f"max_wait is {max_wait!r}, want seconds, 0 or more")
+        self._origin = site_of(wire_url(origin))
+        refusal = "" if allow_private else host_refusal(split_url(self._origin).host)
+        if refusal:
+            raise ValueError(f"origin {self._origin}: {refusal}, so that every opt-out would be lost; allow_private permits it")
+        self._origin_host = host_key(self._origin)
+        self._timeout, self._max_wait, self._max_bytes = timeout, max_wait, max_bytes
+        self._unreachable, self._robots_mode, self._interactive = unreachable, robots_mode, interactive
+        self._category = "" if robots2 is False else ROBOTS2_CATEGORY if robots2 is True else robots2
+        if self._category:
+            robots2_identity(self._category)        # one that cannot be announced is a ValueError here
+        self._allow_private = allow_private
+        self._tag = parse_tag(tag) if tag else None
+        if interactive:
+            self._tag = (self._tag[0] if self._tag else TOOL_NAME, "repl")      # spec 1.1
+        self._clock = clock if clock is not None else SYSTEM_CLOCK
+        self._margin = getattr(self._clock, "jitter_seconds", PACE_MARGIN_SECONDS)
+        self._transport = transport if transport is not None else Door(allow_private=allow_private)
+        self._rand, self._trace = rand, trace
+        self._said: set[str] = set()
+        self.last_result: Result | None = None      # of the target that `discover` read
+        self._tell = warn if warn is not None else log_warning
+        folder = default_cache_dir(os.environ, sys.platform) if cache_dir is PLATFORM_CACHE else cache_dir
+        self._shelf = Shelf(None if folder is None else os.fspath(folder), self._warn, self._clock.time)
+        self._is_shared = folder is not None        # with other processes
+        self._pacer = pacer_of(self._clock)
+        self._robots: collections.OrderedDict[str, RobotsState] = collections.OrderedDict()
+        self._robots_bytes = 0
+        self._blocklist: Blocklist | None = None
+        self._blocklist_state = BlocklistState()
+        self._blocklist_loaded = False
+        self._robots2: dict[str, tuple[RobotsState, Robots2 | None]] = {}
+        self._lanes: list[Lane] = []
+        self._waits_for = ("", "")                  # host and reason, for whoever watches
+        self._errands: dict[str, tuple[Steps[Decision | None], Later | None]] = {}
+        if interactive and not (sys.stdin is not None and sys.stdin.isatty()):
+            self._warn("interactive=True without a terminal: R4 and R5 are off, which is for a person at a prompt alone (spec 1.1)")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is left open between two requests; what is old goes from the cache."""
+        self._errands.clear()
+        self._shelf.sweep(self._clock.time())
+
+    # --- What callers ask -------------------------------------------------
+
+    def may_fetch(self, url: str, wait: bool = True) -> Decision:
+        """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
+
+        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one request. `wait=False` asks
+        without taking or waiting for a slot. Never raises for a bad URL: that is a refusal with its reason.
+        """
+        try:
+            visit = Visit("target", url, wire_url(url), self._clock.monotonic())
+        except ValueError as error:
+            return Decision(False, mask_credentials(str(url)), reason=str(error))
+        steps = self._gates(visit, with_slot=wait)
+        if wait:
+            decision = self._drive(steps)
+        else:
+            decision = self._first_answer(visit, steps)
+        visit.release()
+        return decision._replace(waited=visit.waited)
+
+    def fetch(self, url: str) -> Result:
+        """One target through every gate, to its end. Policy, network and server trouble never raise: they are outcomes."""
+        return self._drive(self._target(url))
+
+    def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
+        """Many targets, strictly serial, each host at its own pace and no host waiting for another; a Result each as it is done.
+
+        De-duplicated by canonical URL (R7); a source that was fetched less than `min_age` seconds ago is skipped (R8).
+        """
+        now = self._clock.monotonic()
+        first_spelling: dict[str, str] = {}
+        lanes: dict[str, Lane] = {}
+        for url in urls:
+            try:
+                key, host = canonical_url(url), host_key(url)
+            except ValueError as error:
+                yield self._result("failed", url, reason=str(error))
+                continue
+            if key in first_spelling:
+                yield self._result("skipped", url, reason=f"the same source as {first_spelling[key]} (R7)")
+                continue
+            first_spelling[key] = url
+            if host not in lanes:
+                lanes[host] = Lane(host, now)
+            lanes[host].queue.append(url)
+        yield from self._schedule(list(lanes.values()), min_age)
+
+    def discover(self, url: str) -> Iterator[Source]:
+        """The structured forms of a source, in R9's order: a feed, markdown, llms.txt; then sitemaps, listed and never followed.
+
+        The target is read; feeds that its head advertises are listed. Every request passes every gate. A denied target yields nothing.
+        """
+        result = self._drive(self._target(url, wants=wants_any_success))
+        self.last_result = result
+        if not result.ok:
+            return
+        found = self._source_of(result)
+        if found is not None:
+            yield found
+        for link in (Link(feed["title"], feed["url"]) for feed in result.metadata.get("feeds", ())):
+            yield Source("feed", link.url, [], link.title)
+        if found is None or found.kind == "markdown":
+            llms = self._drive(self._target(resolve_url(result.final_url, "/llms.txt")))
+            if llms.ok and llms.body and media_kind(content_type_of([("content-type", llms.content_type)])[0]) in ("markdown", "text", "other"):
+                parsed = parse_llms_txt(llms.text, llms.final_url)
+                yield Source("llms.txt", llms.final_url, list(parsed.links), parsed.title)
+        state = self._robots.get(site_key(result.final_url))
+        for sitemap in state.robots.sitemaps if state and state.robots else ():
+            yield Source("sitemap", sitemap)
+
+    def _source_of(self, result: Result) -> Source | None:
+        """What the target itself is, if it is one of the structured forms."""
+        kind = media_kind(content_type_of([("content-type", result.content_type)])[0])
+        if kind == "markdown":
+            return Source("markdown", result.final_url, list(result.links), result.title)
+        if kind == "html" or not result.body:
+            return None
+        try:
+            feed = parse_feed(result.body, result.content_type, result.final_url)
+            return Source("feed", result.final_url, list(feed.items), feed.title, feed.warning)
+        except ValueError:
+            pass
+        try:
+            sitemap = parse_sitemap(result.body, result.final_url)
+            return Source("sitemap", result.final_url, list(sitemap.entries), "", sitemap.warning)
+        except ValueError:
+            return None
+
+    def attest(self) -> dict[str, Any]:
+        """The attestation document of spec 14, measured: a requirement is true because its checks just passed in the sandbox."""
+        return attest()     # the one look downwards of this file: the proof needs the bot
+
+    @property
+    def origin(self) -> str:
+        return self._origin
+
+    @property
+    def blocklist_size(self) -> int:
+        """Entries of the list that is in force; 0 also where none was ever adopted."""
+        return len(self._blocklist) if self._blocklist is not None else 0
+
+    def outlook(self) -> tuple[str, str, int, float]:
+        """For whoever watches a run: the host that it waits for, why, how many hosts have targets left, and about how many seconds they take."""
+        left = [(len(lane.queue) + (lane.steps is not None)) * max(self._pacer.hosts.get(lane.host, UNSEEN_HOST).interval, MIN_REQUEST_INTERVAL)
+                for lane in self._lanes if lane.queue or lane.steps is not None]
+        return self._waits_for[0], self._waits_for[1], len(left), max(left, default=0.0)
+
+    # --- The loop ---------------------------------------------------------
+
+    def _schedule(self, lanes: list[Lane], min_age: float) -> Iterator[Result]:
+        """Serial, and never idle while some host may be asked: of those that may, the one with the most time still before it."""
+        self._lanes = lanes
+        order = itertools.count()
+        waiting = [(-math.inf, next(order), lane) for lane in lanes]
+        ready: list[tuple[float, int, Lane]] = []
+        while waiting or ready:
+            now = self._clock.monotonic()
+            while waiting and waiting[0][0] <= now:
+                lane = heapq.heappop(waiting)[2]
+                pace = self._pacer.hosts.get(lane.host, UNSEEN_HOST)
+                heapq.heappush(ready, (-len(lane.queue) * max(pace.interval, MIN_REQUEST_INTERVAL), next(order), lane))
+            if not ready:
+                host = waiting[0][2].host
+                self._waits_for = host, self._pacer.hosts.get(host, UNSEEN_HOST).why
+                self._clock.sleep(waiting[0][0] - now)
+                continue
+            lane = heapq.heappop(ready)[2]
+            if lane.steps is None:
+                url = lane.queue.popleft()
+                lane.steps = self._target(url, min_age, lane)
+            with self._pacer.door:
+                later, result = next_step(lane.steps)
+            if later is None:
+                lane.visit = lane.steps = None
+                lane.since = self._clock.monotonic()
+                if lane.queue:
+                    heapq.heappush(waiting, (self._due_at(lane.host), next(order), lane))
+                yield cast(Result, result)
+            else:
+                if lane.queue and lane.visit is not None and lane.visit.host != lane.host:      # redirected: no host waits for another
+                    rest = Lane(lane.host, lane.since)
+                    rest.queue, lane.queue = lane.queue, rest.queue
+                    heapq.heappush(waiting, (self._due_at(rest.host), next(order), rest))
+                    lane.host = lane.visit.host
+                heapq.heappush(waiting, (later.at, next(order), lane))
+
+    def _due_at(self, host: str) -> float:
+        """When a lane should come up again: when its host may next be asked, or at once to be told that this is too far away."""
+        if self._interactive:
+            return -math.inf
+        start = next_start(self._pacer.hosts.get(host, UNSEEN_HOST), MIN_REQUEST_INTERVAL + self._margin, follows_policy=False)
+        return start if start - self._clock.monotonic() <= self._max_wait else -math.inf
+
+    def _drive(self, steps: Steps[T]) -> T:
+        """Steps to their end, sleeping between them with nothing held."""
+        while True:
+            with self._pacer.door:
+                later, value = next_step(steps)
+            if later is None:
+                return cast(T, value)
+            self._clock.sleep(max(0.0, later.at - self._clock.monotonic()))
+
+    def _first_answer(self, visit: Visit, steps: Steps[Decision]) -> Decision:
+        """What can be said without waiting for anything."""
+        with self._pacer.door:
+            later, value = next_step(steps)
+        steps.close()
+        return self._not_yet(visit, later) if later is not None else cast(Decision, value)
+
+    # --- One target -------------------------------------------------------
+
+    def _target(self, url: str, min_age: float = 0.0, lane: Lane | None = None,
+                wants: Callable[[int, Sequence[tuple[str, str]]], bool] | None = None) -> Steps[Result]:
+        """A declared target, from its line in the list to its Result. No exception of one target reaches another."""
+        started_at = self._clock.monotonic()
+        try:
+            wire = wire_url(url)
+            key = canonical_url(wire)
+        except ValueError as error:
+            return self._result("failed", url, reason=str(error))
+        try:
+            visit = Visit("target", url, wire, started_at)
+            visit.wants = visit.wants if wants is None else wants
+            visit.known = source_from_entry(self._shelf.load("source", key))
+            age = self._clock.time() - visit.known.get("at", -math.inf)
+            if 0.0 <= age < min_age:
+                return self._result("skipped", url, reason=f"fetched {spell_seconds(age)} ago; R8 asks it again after {spell_seconds(min_age)}",
+                                    retry_at=self._clock.time() - age + min_age)
+            if lane is not None:
+                lane.visit, visit.waited = visit, max(0.0, started_at - lane.since)
+            answer = yield from self._carry(visit)
+            result = self._conclude(visit, answer)
+            if result.ok:
+                self._remember(key, visit, result)
+            return result
+        except Exception as error:      # ours: a bug, or memory that ran out, costs one target
+            self._warn(f"unexpected {type(error).__name__} at {mask_credentials(url)}: {error}")
+            return self._result("failed", url, reason=f"unexpected {type(error).__name__}: {error}")
+
+    def _carry(self, visit: Visit) -> Steps[Response | TransportError | Decision]:
+        """A URL to its end: every gate before every request, whether that is the first, a retry or a hop of a redirect."""
+        while True:
+            decision = yield from self._gates(visit)
+            if not decision:
+                return decision
+            answer = self._exchange(visit)
+            if not self._goes_on(visit, answer):
+                return answer
+
+    def _gates(self, visit: Visit, with_slot: bool = True) -> Steps[Decision]:
+        """spec 7: blocklist, (address,) robots.txt, throttle, in this order; the first that refuses ends it."""
+        for gate in GATES_OF[visit.kind]:
+            if gate is Bot._throttle_gate and not with_slot:
+                continue
+            refusal = yield from gate(self, visit)
+            if refusal is not None:
+                return refusal
+        return visit.decision
+
+    def _goes_on(self, visit: Visit, answer: Response | TransportError) -> bool:
+        """Whether there is another request to be made for this visit: a hop, or a retry."""
+        if isinstance(answer, TransportError):
+            return not answer.final and self._retries(visit, visit.transport_retries, None, answer.reason)
+        if answer.status in REDIRECT_STATUSES:
+            return self._is_redirected(visit, answer)
+        if answer.status in BACKOFF_STATUSES:       # R5
+            retry_after = parse_retry_after(header_value(answer.headers, "retry-after"), self._clock.time())
+            return self._retries(visit, DEFAULT_MAX_RETRIES, retry_after, f"{visit.host} answered {answer.status}")
+        return False
+
+    def _retries(self, visit: Visit, limit: int, retry_after: float | None, why: str) -> bool:
+        """R5: holds the host back, and says whether this visit tries again in this run."""
+        if self._interactive or not limit:
+            return False
+        is_last = visit.retries >= limit
+        if is_last and limit < DEFAULT_MAX_RETRIES:     # a policy document that no network reached holds nobody back
+            return False
+        delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0) if is_last else backoff_delay(visit.retries, retry_after, self._rand)
+        self._hold(visit.host, delay, why)
+        if not is_last and delay <= self._max_wait:
+            visit.retries += 1
+            self._say(f"{why}: retry {visit.retries} in {spell_seconds(delay)}")
+            return True
+        visit.retry_at = self._clock.time() + delay
+        visit.trouble = f"{why}; " + (f"gave up after {visit.retries} retries" if is_last else f"asks for {spell_seconds(delay)}")
+        return False
+
+    def _is_redirected(self, visit: Visit, answer: Response) -> bool:
+        """A hop is a new URL: it goes through every gate. (spec 19, C6)"""
+        location = header_value(answer.headers, "location")
+        if not location:
+            visit.trouble = f"{answer.status} without a Location"
+            return False
+        if len(visit.redirects) >= KINDS[visit.kind].max_redirects:
+            visit.trouble = f"more than {KINDS[visit.kind].max_redirects} redirects"
+            return False
+        try:
+            target = wire_url(resolve_url(visit.at, self._untagged(location)))
+        except ValueError as error:
+            visit.trouble = f"redirect refused: {error}"
+            return False
+        if visit.kind in CANONICAL_KINDS and not is_kin(visit.first_host, target):
+            visit.trouble = f"redirect refused: {printable(target)} is not https on the host of {self._origin}"
+            return False
+        visit.redirects.append(target)
+        visit.move(target)
+        return True
+
+    # --- R1: the one door -------------------------------------------------
+
+    def _exchange(self, visit: Visit) -> Response | TransportError:
+        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
+        validators = self._validators(visit)
+        visit.sent_validators = validators != Validators()
+        url = visit.at
+        if self._tag is not None and visit.host == self._origin_host:       # R13: at transmission, after the gates
+            url = tag_url(url, *self._tag)
+        headers = request_headers(visit.kind, validators, self._announcement(visit))
+        request = Request("HEAD" if visit.kind == "ask" else "GET", url, headers, self._timeout,
+                          MAX_BYTES_OF.get(visit.kind, self._max_bytes), visit.wants, lambda: self._departed(visit))
+        visit.attempts += 1
+        self._say(f"{request.method} {printable(url)}")
+        try:
+            answer: Response | TransportError = self._transport.send(request)
+        except TransportError as error:
+            answer = error
+        except Exception as error:      # a transport's bug is no answer either
+            answer = TransportError(f"unexpected {type(error).__name__}: {printable(str(error))}")
+        finally:
+            visit.release()
+        return answer
+
+    def _validators(self, visit: Visit) -> Validators:
+        """R7: what is held of exactly this URL."""
+        if visit.kind == "target":
+            return visit.known["validators"] if visit.known.get("wire") == visit.at else Validators()
+        if visit.redirects:
+            return Validators()
+        if visit.kind == "robots":
+            state = self._robots.get(visit.site)
+            return state.validators if state and state.robots else Validators()
+        if visit.kind == "blocklist":
+            return self._blocklist_state.validators if self._blocklist is not None else Validators()
+        return Validators()
+
+    def _untagged(self, location: str) -> str:
+        """The gates never see R13's parameters, also where a server repeats them in a redirect."""
+        if self._tag is None:
+            return location
+        parameters = tag_url("", *self._tag)[1:]
+        return location.replace("?" + parameters, "", 1).replace("&" + parameters, "", 1)
+
+    # --- R3: the blocklist ------------------------------------------------
+
+    def _blocklist_gate(self, visit: Visit) -> Steps[Decision | None]:
+        """R3, first of all. The canonical documents themselves stay reachable, or no list could ever be mended."""
+        if visit.kind in CANONICAL_KINDS:
+            return None
+        if not self._blocklist_is_current():
+            yield from self._errand("blocklist", visit, self._blocklist_is_current, self._load_blocklist, self._refresh_blocklist)
+        entry = self._blocklist.blocks(visit.host) if self._blocklist is not None else None
+        if entry is None:
+            return None
+        dated = f", {entry.added}" if entry.added else ""
+        return Decision(False, visit.url, "R3", f"{visit.host}: operator blocklist entry {entry.domain}{dated}" +
+                        (f" ({entry.reason})" if entry.reason else ""), blocked_by=entry)
+
+    def _blocklist_is_current(self) -> bool:
+        state, now = self._blocklist_state, self._clock.time()
+        if is_fresh(state.failed_at, POLICY_RETRY_SECONDS, now) or is_fresh(state.failed_at, state.retry_at - state.failed_at, now):
+            return True     # it was asked in vain a moment ago
+        return self._blocklist is not None and is_fresh(state.checked_at, self._blocklist.refresh_seconds, now)
+
+    def _load_blocklist(self) -> None:
+        """The newest generation that the shelf holds whole, and when it was last asked about."""
+        held = [self._shelf.load("blocklist", f"{self._origin} {generation}") for generation in (0, 1)]
+        for entry in sorted(filter(None, held), key=lambda entry: -as_number(entry.get("serial"))):
+            if self._blocklist is not None and as_number(entry.get("serial")) <= self._blocklist_state.serial:
+                break
+            try:
+                self._blocklist = Blocklist.from_columns(entry["columns"])
+            except (KeyError, ValueError) as error:
+                self._warn(f"blocklist: a copy in the cache does not hold: {error}")
+                continue
+            self._blocklist_state = self._blocklist_state._replace(
+                serial=int(as_number(entry.get("serial"))), validators=validators_from_entry(entry), checked_at=as_number(entry.get("checked_at")))
+            break
+        asked = self._shelf.load("refresh", self._origin) or {}
+        state = self._blocklist_state
+        if self._blocklist is not None:     # while nothing was ever held, every process tries for itself
+            state = state._replace(failed_at=max(state.failed_at, as_number(asked.get("failed_at"))),
+                                   retry_at=max(state.retry_at, as_number(asked.get("retry_at"))))
+        self._blocklist_state = state._replace(checked_at=max(state.checked_at, as_number(asked.get("checked_at"))))
+
+    def _refresh_blocklist(self) -> Steps[Decision | None]:
+        """R3b, R3c, R10: asks for the document, and adopts it only if it holds. Whatever else happens, the last list stays."""
+        url = self._origin + BLOCKLIST_PATH
+        visit = Visit("blocklist", url, url, self._clock.monotonic())
+        answer = yield from self._carry(visit)
+        now = self._clock.time()
+        if isinstance(answer, Response) and answer.status == 304 and visit.sent_validators:
+            self._blocklist_state = self._blocklist_state._replace(checked_at=now, failed_at=-math.inf, retry_at=-math.inf)
+            self._shelf.store("refresh", self._origin, {"checked_at": now})
+            return None
+        try:
+            if not isinstance(answer, Response) or answer.status != 200:
+                raise BlocklistRejected(no_document(visit.trouble, answer))
+            if answer.truncated:
+                raise BlocklistRejected(f"more than {MAX_BLOCKLIST_BYTES} bytes")
+            document = parse_json(answer.body, "blocklist")
+            schema = None
+            if isinstance(document, dict) and "schema" not in document:
+                schema = yield from self._standalone_schema()
+            adopted = Blocklist.from_document(document, schema)
+        except ValueError as error:
+            self._blocklist_failed(str(error), now, visit.retry_at)
+            return None
+        self._adopt(adopted, validators_of(answer.headers) if not visit.redirects else Validators(), now)
+        return None
+
+    def _adopt(self, blocklist: Blocklist, validators: Validators, now: float) -> None:
+        """Two generations lie on disk, and the older is overwritten: at every instant one is whole."""
+        state = BlocklistState(self._blocklist_state.serial + 1, now, validators=validators)
+        self._blocklist, self._blocklist_state = blocklist, state
+        for line in blocklist.warnings:
+            self._warn(f"blocklist: {line}")
+        self._shelf.store("blocklist", f"{self._origin} {state.serial % 2}", {
+            "serial": state.serial, "checked_at": now, "columns": blocklist.to_columns(), **validators._asdict()}, durable=True)
+        self._shelf.store("refresh", self._origin, {"checked_at": now})
+
+    def _blocklist_failed(self, reason: str, now: float, retry_at: float | None) -> None:
+        """R3b: the last list stays in force; the next try is soon. Without a list the gate is open, and says so."""
+        self._blocklist_state = self._blocklist_state._replace(failed_at=now, retry_at=retry_at or now + POLICY_RETRY_SECONDS)
+        if self._blocklist is None:
+            self._warn(f"blocklist: {reason}; none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)")
+            return
+        self._warn(f"blocklist: {reason}; the list of {len(self._blocklist)} entries that is held stays in force (R3b)")
+        self._shelf.store("refresh", self._origin, {
+            "checked_at": self._blocklist_state.checked_at, "failed_at": now, "retry_at": self._blocklist_state.retry_at})
+
+    def _standalone_schema(self) -> Steps[Any]:
+        """R10: the schema of a document that carries none: cached seven days, kept stale on failure, None where there is none at all."""
+        now = self._clock.time()
+        held = self._shelf.load("schema", self._origin) or {}
+        body, checked_at = held.get("body"), as_number(held.get("checked_at"))
+        if isinstance(body, bytes) and is_fresh(checked_at, SCHEMA_TTL_SECONDS, now):
+            return parse_json(body, "schema in the cache")
+        url = self._origin + SCHEMA_PATH
+        visit = Visit("schema", url, url, self._clock.monotonic())
+        answer = yield from self._carry(visit)
+        if isinstance(answer, Response) and answer.status == 200 and not answer.truncated:
+            schema = parse_json(answer.body, "schema")
+            compile_schema(schema)      # one that does not compile must not displace one that does
+            self._shelf.store("schema", self._origin, {"body": answer.body, "checked_at": now}, durable=True)
+            return schema
+        if not isinstance(body, bytes):
+            return None
+        self._warn(f"schema: {no_document(visit.trouble, answer)}; the one of {iso_utc(checked_at)} is used (R10)")
+        return parse_json(body, "schema in the cache")
+
+    # --- The address check, between R3 and R2 -----------------------------
+
+    def _address_gate(self, visit: Visit) -> Steps[Decision | None]:
+        """Nothing is sent to an address that is not public."""
+        if False:
+            yield Later(0.0, "", "")
+        if self._allow_private:
+            return None
+        reason = site_refusal(visit.site)
+        if not reason and hasattr(self._transport, "resolve"):
+            try:
+                self._transport.resolve(visit.at, self._timeout)
+            except TransportError as error:
+                reason = error.reason if error.refused else ""      # a name that does not exist fails later, by itself
+        return Decision(False, visit.url, "address", reason) if reason else None
+
+    # --- R2: robots.txt ---------------------------------------------------
+
+    def _robots_gate(self, visit: Visit) -> Steps[Decision | None]:
+        """R2: robots.txt before any target of its site."""
+        if self._robots_mode == "ignore":
+            visit.decision = Decision(True, visit.url, verdict=Verdict.SKIPPED_BY_USER_POLICY, reason="robots_mode='ignore'")
+            return None
+        site = visit.site
+        if not self._robots_are_current(site):
+            deferred = yield from self._errand(f"robots {site}", visit, lambda: self._robots_are_current(site), lambda: self._load_robots(site),
+                                               lambda: self._refresh_robots(site, robots_url(visit.at)))
+            if deferred is not None:
+                return deferred._replace(url=visit.url)
+        decision = robots_decision(visit.url, path_and_query(visit.at), self._robots[site], self._clock.time(), self._unreachable)
+        visit.transport_retries = 0 if self._robots[site].no_network else KINDS[visit.kind].transport_retries
+        if self._robots_mode == "report_only":
+            decision = decision._replace(allowed=True, gate=None, retry_at=None)
+        if not decision:
+            return decision
+        visit.decision = decision
+        return None
+
+    def _robots_are_current(self, site: str) -> bool:
+        state = self._robots.get(site)
+        return state is not None and robots_is_current(state, self._clock.time())
+
+    def _load_robots(self, site: str) -> None:
+        state = robots_from_entry(self._shelf.load("robots", site))
+        if state is not None:
+            self._keep_robots(site, state)
+
+    def _keep_robots(self, site: str, state: RobotsState) -> None:
+        """In memory the most recently learned, up to a bound; the shelf has the rest."""
+        old = self._robots.pop(site, None)
+        self._robots_bytes += len(state.body) - (len(old.body) if old else 0)
+        self._robots[site] = state
+        while self._robots_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._robots) > 1:
+            self._robots_bytes -= len(self._robots.popitem(last=False)[1].body)
+
+    def _refresh_robots(self, site: str, url: str) -> Steps[Decision | None]:
+        """R2: asks for robots.txt. What it says, or that it could not be had, is kept for this run and the next."""
+        visit = Visit("robots", url, url, self._clock.monotonic())
+        answer = yield from self._carry(visit)
+        held, now = self._robots.get(site, RobotsState()), self._clock.time()
+        if isinstance(answer, Decision) and answer.retry_at is not None:        # the host is held back
+            return answer
+        if isinstance(answer, TransportError) and answer.refused and not visit.redirects:
+            return Decision(False, url, "address", answer.reason)
+        if isinstance(answer, Response) and not visit.trouble.startswith("redirect refused"):
+            state = robots_after_answer(held, answer, now)
+        else:
+            state = robots_after_failure(held, f"robots.txt: {no_document(visit.trouble, answer)}", getattr(answer, "status", 0), now)
+        self._keep_robots(site, state)
+        self._shelf.store("robots", site, robots_to_entry(state))
+        return None
+
+    # --- robots2.txt, opt-in ----------------------------------------------
+
+    def may(self, url: str, directive: str) -> Decision:
+        """What the site's robots2.txt answers to a use of `url`: "summarise", "quote", "derivative", "train", "store" …
+
+        True only where it says yes, or was asked and allows it. `.reason` begins with the stance in the text's words: "yes", "no", "ask",
+        "short-only", "session-only" …, or "unstated" where the site says nothing. ValueError: not a directive of robots2, or robots2 is off.
+        """
+        if not self._category:
+            raise ValueError("robots2 is off, want Bot(robots2=True)")
+        robots2_stance({}, directive)
+        try:
+            visit = Visit("target", url, wire_url(url), self._clock.monotonic())
+        except ValueError as error:
+            return Decision(False, mask_credentials(str(url)), reason=str(error))
+        return self._drive(self._use(visit, directive))
+
+    def _use(self, visit: Visit, directive: str) -> Steps[Decision]:
+        for gate in (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate):
+            refusal = yield from gate(self, visit)
+            if refusal is not None:
+                return refusal
+        robots2, deferred = yield from self._robots2_of(visit)
+        if deferred is not None:
+            return deferred
+        stance = robots2_stance(robots2.policy, directive) if robots2 is not None else "unstated"
+        if stance != "ask":
+            return visit.decision._replace(allowed=stance in ("yes", "none", "preferred"), gate="robots2", reason=f"{stance}: robots2.txt on {directive}")
+        answer = yield from self._ask(visit, directive)
+        return visit.decision._replace(allowed=ask_permits(answer, path_and_query(visit.at)), gate="robots2", reason=f"ask: {answer.reason}")
+
+    def _robots2_gate(self, visit: Visit) -> Steps[Decision | None]:
+        """robots2.txt can only narrow what the other gates allow; without the option nothing of it is asked for."""
+        if not self._category:
+            return None
+        robots2, deferred = yield from self._robots2_of(visit)
+        if deferred is not None or robots2 is None:
+            return deferred
+        ruling = robots2_gate(robots2, path_and_query(visit.at))
+        if ruling.decision == "denied":
+            return visit.decision._replace(allowed=False, gate="robots2", reason=ruling.reason, rule=ruling.rule or visit.decision.rule)
+        for directive in ruling.ask:
+            answer = yield from self._ask(visit, directive)
+            if answer.decision == "later":
+                return visit.decision._replace(allowed=False, gate="robots2", reason=f"asked for {directive}: {answer.reason}",
+                                               retry_at=self._clock.time() + POLICY_RETRY_SECONDS)
+            if not ask_permits(answer, path_and_query(visit.at)):
+                return visit.decision._replace(allowed=False, gate="robots2", reason=f"asked for {directive}: {answer.reason}" + (
+                    "" if answer.decision == "deny" else ", not for this path"))
+        return None
+
+    def _robots2_of(self, visit: Visit) -> Steps[tuple[Robots2 | None, Decision | None]]:
+        site = visit.site
+
+        def is_current() -> bool:
+            return site in self._robots2 and robots_is_current(self._robots2[site][0], self._clock.time())
+
+        def load() -> None:
+            entry = self._shelf.load("robotstwo", f"{site} {self._category}")
+            state = robots_from_entry(entry)
+            if entry is not None and state is not None:
+                self._robots2[site] = state, self._parse_chain(entry.get("files"))
+
+        if not is_current():
+            deferred = yield from self._errand(f"robots2 {site}", visit, is_current, load, lambda: self._refresh_robots2(site, visit.at))
+            if deferred is not None:
+                return None, deferred._replace(url=visit.url)
+        return self._robots2[site][1], None
+
+    def _parse_chain(self, files: Any) -> Robots2 | None:
+        """The files of a chain as the shelf keeps them, [[url, body], …], merged."""
+        if not (isinstance(files, list) and files and all(
+                isinstance(file, list) and len(file) == 2 and isinstance(file[0], str) and isinstance(file[1], bytes) for file in files)):
+            return None
+        return robots2_chain([(url, Robots2.parse(body, self._category)) for url, body in files])[0]
+
+    def _refresh_robots2(self, site: str, wire: str) -> Steps[Decision | None]:
+        """Asks for robots2.txt and the files that it chains to: kept like robots.txt, and like it while out of reach."""
+        url = robots_url(wire)[:-len("robots.txt")] + "robots2.txt"
+        held, known = self._robots2.get(site, (RobotsState(), None))
+        visit = Visit("robots2", url, url, self._clock.monotonic())
+        answer = yield from self._carry(visit)
+        now = self._clock.time()
+        if isinstance(answer, Decision) and answer.retry_at is not None:
+            return answer
+        files: list[list[Any]] = []
+        if isinstance(answer, Response) and robots_meaning(answer.status) in ("rules", "none", "redirect"):
+            state = robots_after_answer(RobotsState(), answer, now)
+            if state.robots is not None:
+                files = yield from self._chain_of(url, state.body)
+                known = self._parse_chain(files)
+            else:
+                known = None
+        elif isinstance(answer, Decision):      # a gate refuses the file: the site has nothing to say here
+            state, known = RobotsState(checked_at=now, fetched_at=now), None
+        else:
+            state = robots_after_failure(held, f"robots2.txt: {no_document(visit.trouble, answer)}", getattr(answer, "status", 0), now)
+            files = (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files", [])
+        self._robots2[site] = state._replace(body=b""), known
+        self._shelf.store("robotstwo", f"{site} {self._category}", {**robots_to_entry(state), "body": None, "files": files})
+        return None
+
+    def _chain_of(self, url: str, body: bytes) -> Steps[list[list[Any]]]:
+        """At most three further files, each behind every gate; what cannot be had ends the chain."""
+        files: list[list[Any]] = [[url, body]]
+        while True:
+            chain = robots2_chain([(at, Robots2.parse(text, self._category)) for at, text in files])[1]
+            if chain is None:
+                return files
+            try:
+                visit = Visit("robots2", chain, wire_url(chain), self._clock.monotonic())
+            except ValueError:
+                return files
+            answer = yield from self._carry(visit)
+            if not isinstance(answer, Response) or answer.status != 200:
+                return files
+            files.append([chain, answer.body[:MAX_CHAINED_BYTES]])
+
+    def _ask(self, visit: Visit, directive: str) -> Steps[AskAnswer]:
+        """The ask protocol: an answer on file that still holds, else HEAD, itself behind blocklist, robots.txt and pace."""
+        site, now = visit.site, self._clock.time()
+        key = f"{site} {directive} {self._category}"
+        entry = self._shelf.load("ask", key) or {}
+        scopes = entry.get("scopes")
+        if is_fresh(as_number(entry.get("at")), ROBOTS2_ASK_TTL_SECONDS, now) and entry.get("decision") in ("allow", "deny") and isinstance(scopes, list):
+            return AskAnswer(entry["decision"], tuple(map(as_text, scopes)), f"answered {entry['decision']} {spell_seconds(now - entry['at'])} ago", True)
+        url = robots2_ask_url(visit.at, directive)
+        asking = Visit("ask", url, wire_url(url), self._clock.monotonic())
+        answer = yield from self._carry(asking)
+        visit.waited += asking.waited
+        if isinstance(answer, Decision):
+            return AskAnswer("deny" if answer.retry_at is None else "later", reason=f"may not be asked: {answer.reason}")
+        if isinstance(answer, TransportError):
+            return AskAnswer("deny", reason=f"no answer: {answer.reason}")
+        said = parse_ask_answer(answer.status, answer.headers)
+        if said.cacheable:
+            self._shelf.store("ask", key, {"decision": said.decision, "scopes": list(said.scopes), "at": self._clock.time()})
+        return said
+
+    def _announcement(self, visit: Visit) -> str:
+        """X-Agent-Identity, where the site's robots2.txt wants it, and in every question."""
+        if not self._category:
+            return ""
+        known = self._robots2.get(visit.site, (None, None))[1]
+        if visit.kind == "ask" or known is not None and known.policy.get("announce") == "yes":
+            return robots2_identity(self._category)
+        return ""
+
+    # --- Errands: documents that several visits, or processes, wait for ---
+
+    def _errand(self, name: str, visit: Visit, is_current: Callable[[], bool], load: Callable[[], None],
+                make: Callable[[], Steps[Decision | None]]) -> Steps[Decision | None]:
+        """R12: blocks until a stale document is current again. One refresh serves all who wait; between two requests nothing is held."""
+        while not is_current():
+            steps, later = self._errands.get(name) or (make(), None)
+            now = self._clock.monotonic()
+            if later is None or later.at <= now:
+                lock = self._shelf.try_lock(f"refresh {name}")
+                if lock is None:
+                    later = Later(now + LOCK_POLL_SECONDS, "R3" if name == "blocklist" else "R2", f"another process refreshes {name}")
+                else:
+                    with lock:
+                        self._errands.pop(name, None)
+                        load()
+                        if is_current():
+                            return None
+                        later, outcome = next_step(steps)
+                        if later is None:
+                            return outcome
+                        self._errands[name] = steps, later
+            yield from self._wait(visit, later)
+        return None
+
+    def _wait(self, visit: Visit, later: Later) -> Steps[None]:
+        before = self._clock.monotonic()
+        if later.at - before > LOCK_POLL_SECONDS:
+            self._say(f"{printable(visit.at)}: waits {spell_seconds(later.at - before)}: {later.reason}")
+        yield later
+        visit.waited += self._clock.monotonic() - before
+
+    # --- R4, R5: the pace -------------------------------------------------
+
+    def _throttle_gate(self, visit: Visit) -> Steps[Decision | None]:
+        """R4: claims the host's next slot, comes back when it is due, and asks again whether it still holds.
+
+        The host's lock is kept from here until the request has left (`_departed`), so that no other process starts meanwhile.
+        """
+        if self._interactive:       # spec 1.1
+            return None
+        interval = request_interval(self._crawl_delay(visit)) + self._margin
+        is_first_of_policy = visit.kind in MAX_BYTES_OF and visit.kind != "ask" and not visit.attempts
+        while True:
+            now = self._clock.monotonic()
+            visit.lock = self._lock_host(visit.host)
+            if visit.lock is None:
+                yield from self._wait(visit, Later(now + LOCK_POLL_SECONDS, "R4", f"another process is at {visit.host}"))
+                continue
+            pace = self._pace(visit.host, now)
+            if is_first_of_policy and pace.last_at == -math.inf:
+                start = pace.not_before
+            elif visit.slot > -math.inf and abs(pace.last_at - visit.slot) < SLOT_TOLERANCE_SECONDS:     # ours, and nobody came after us
+                start = max(visit.slot, pace.not_before)
+            elif visit.slot <= now < visit.slot + SLOT_TOLERANCE_SECONDS:       # ours, in time, with others behind us
+                start = max(visit.slot, pace.not_before, pace.departed_at + interval)
+            else:
+                start = next_start(pace, interval, follows_policy=visit.kind != "target" or visit.attempts > 0)
+            if start <= now:
+                self._keep_pace(visit.host, pace._replace(policy_at=now) if is_first_of_policy and pace.last_at == -math.inf else
+                                pace._replace(last_at=max(pace.last_at, now), interval=interval, departed_at=now), now)
+                visit.slot = now
+                return None
+            gate, why = ("R5", pace.why) if start == pace.not_before else ("R4", f"{spell_seconds(interval - self._margin)} between requests to {visit.host}")
+            if start - now <= self._max_wait:
+                visit.slot = start
+                self._keep_pace(visit.host, pace._replace(last_at=max(start, pace.last_at), interval=interval), now)
+            visit.release()
+            if start - now > self._max_wait:
+                return self._not_yet(visit, Later(start, gate, why))
+            yield from self._wait(visit, Later(start, gate, why))
+
+    def _not_yet(self, visit: Visit, later: Later) -> Decision:
+        seconds = max(0.0, later.at - self._clock.monotonic())
+        return visit.decision._replace(allowed=False, gate=later.gate, reason=f"not before {spell_seconds(seconds)} from now: {later.reason}",
+                                       retry_at=self._clock.time() + seconds)
+
+    def _departed(self, visit: Visit) -> None:
+        """The request has left: the server counts from here, and so do we."""
+        now = self._clock.monotonic()
+        if now - visit.slot > SLOT_TOLERANCE_SECONDS:
+            pace = self._pace(visit.host, now)
+            is_policy = pace.last_at == -math.inf
+            self._keep_pace(visit.host, pace._replace(policy_at=now) if is_policy else
+                            pace._replace(last_at=max(pace.last_at, now), departed_at=now), now)
+        visit.release()
+
+    def _hold(self, host: str, seconds: float, why: str) -> None:
+        """R5: nothing goes to this host before then, from no run and no process."""
+        now = self._clock.monotonic()
+        pace = self._pace(host, now)
+        if now + seconds > pace.not_before:
+            self._keep_pace(host, pace._replace(not_before=now + seconds, why=why), now)
+
+    def _crawl_delay(self, visit: Visit) -> float | None:
+        """R2d, and the `rate` of robots2: the larger."""
+        site = visit.site
+        state, known = self._robots.get(site), self._robots2.get(site, (None, None))[1]
+        delay = state.robots.crawl_delay if state and state.robots else None
+        rate = known.rate_interval if known is not None else None
+        return delay if rate is None else max(delay or 0.0, rate)
+
+    def _lock_host(self, host: str) -> Any:
+        """The host's lock among processes, None where another has it; within this one the door is lock enough."""
+        return self._shelf.try_lock(f"host {host}") if self._is_shared else NO_LOCK
+
+    def _pace(self, host: str, now: float) -> HostPace:
+        """What this process knows of a host, and what another has written since."""
+        pace = self._pacer.hosts.get(host, UNSEEN_HOST)
+        entry = self._shelf.load("host", host) if self._is_shared else None
+        if entry is None or entry == self._pacer.on_disk.get(host):
+            return pace
+        return merge_paces(pace, pace_from_entry(entry, self._clock.time() - now), now)
+
+    def _keep_pace(self, host: str, pace: HostPace, now: float) -> None:
+        self._pacer.hosts[host] = pace
+        if self._is_shared:
+            entry = pace_to_entry(pace, self._clock.time() - now)
+            self._pacer.on_disk[host] = entry
+            self._shelf.store("host", host, entry)
+
+    # --- What came of it --------------------------------------------------
+
+    def _conclude(self, visit: Visit, answer: Response | TransportError | Decision) -> Result:
+        """The outcome of a target, and why."""
+        if isinstance(answer, Decision):
+            outcome = "denied" if answer.retry_at is None else "deferred"
+            return self._result(outcome, visit.url, visit, gate=answer.gate, reason=answer.reason, verdict=answer.verdict, rule=answer.rule,
+                                retry_at=answer.retry_at, robots_source=answer.robots_source, content_signals=answer.content_signals)
+        if isinstance(answer, TransportError):
+            if answer.refused:
+                return self._result("denied", visit.url, visit, gate="address", reason=answer.reason)
+            return self._result("failed", visit.url, visit, reason=visit.trouble or answer.reason, retry_at=visit.retry_at)
+        seen = {"status": answer.status, "content_type": header_value(answer.headers, "content-type")}
+        if answer.status == 304 and visit.sent_validators:
+            fresh = validators_of(answer.headers)
+            known = visit.known["validators"]
+            return self._result("unchanged", visit.url, visit, reason="not modified", etag=fresh.etag or known.etag,
+                                last_modified=fresh.last_modified or known.last_modified, **seen)
+        if 200 <= answer.status < 300:
+            return self._read(visit, answer, seen)
+        if visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES:      # Retry-After beyond max_wait
+            return self._result("deferred", visit.url, visit, gate="R5", reason=visit.trouble, retry_at=visit.retry_at, **seen)
+        return self._result("failed", visit.url, visit, gate="R5" if visit.retry_at is not None else None,
+                            reason=visit.trouble or f"the server answered {answer.status}", retry_at=visit.retry_at, **seen)
+
+    def _read(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
+        """A success, as metadata (R6): what it is called, what it links to in its structured forms (R9), what it asks of us."""
+        if answer.truncated:
+            return self._result("failed", visit.url, visit, reason=f"more than {self._max_bytes} bytes", **seen)
+        media_type = content_type_of(answer.headers)[0]
+        body, warnings = answer.body, list(visit.warnings)
+        if not visit.wants(answer.status, answer.headers):
+            body = b""
+            warnings.append(f"{media_type} is not read (R6)")
+        reading = read_metadata(body, seen["content_type"], visit.at)
+        directives, cautions = robots_directives(answer.headers, reading.page, self._clock.time())
+        validators = validators_of(answer.headers)
+        return self._result(
+            "fetched", visit.url, visit, bytes=len(body), sha256=sha256_hex(body), etag=validators.etag, last_modified=validators.last_modified,
+            title=reading.title, links=reading.links, metadata=reading.metadata, robots_directives=directives, body=body,
+            warnings=warnings + reading.warnings + cautions, **seen)
+
+    def _result(self, outcome: str, url: str, visit: Visit | None = None, **fields: Any) -> Result:
+        """A Result with all that is the same for every outcome."""
+        if visit is None:
+            return Result(outcome, mask_credentials(str(url)), at=self._clock.time(), **fields)
+        decision = visit.decision
+        common = dict(final_url=visit.at, verdict=decision.verdict, rule=decision.rule, reason=decision.reason, robots_source=decision.robots_source,
+                      crawl_delay=decision.crawl_delay, content_signals=decision.content_signals, redirects=visit.redirects,
+                      attempts=visit.attempts, waited=visit.waited, elapsed=self._clock.monotonic() - visit.started_at,
+                      at=self._clock.time(), warnings=list(visit.warnings), links=[], metadata={}, robots_directives=[])
+        return Result(outcome, url, **{**common, **fields})
+
+    def _remember(self, key: str, visit: Visit, result: Result) -> None:
+        """R7, R8: validators of exactly the URL that answered, and when the source was last fetched."""
+        self._shelf.store("source", key, {"at": result.at, "wire": visit.at, "etag": result.etag, "last_modified": result.last_modified})
+
+    def explain(self, decision: Decision) -> list[tuple[str, str]]:
+        """Each gate in order, with what decided it: (gate, what it said)."""
+        listed = f"{self.blocklist_size} entries" if self._blocklist is not None else "no list was ever adopted"
+        said = [("blocklist", decision.reason if decision.gate == "R3" else f"not listed ({listed})")]
+        if decision.gate == "R3":
+            return said
+        said.append(("address", decision.reason if decision.gate == "address" else "permitted" if self._allow_private else "public, as far as known"))
+        if decision.gate == "address":
+            return said
+        group = f", group {decision.group}" if decision.group else ""
+        said.append(("robots.txt", f"{decision.verdict.value if decision.verdict else 'unknown'}{group}: {decision.reason}"))
+        if decision.robots_source:
+            said.append(("source", decision.robots_source))
+        if decision:
+            host = host_of(decision.url)
+            start = next_start(self._pacer.hosts.get(host, UNSEEN_HOST), request_interval(decision.crawl_delay) + self._margin, False) - self._clock.monotonic()
+            said.append(("pace", f"{request_interval(decision.crawl_delay):g} s between requests; " +
+                         (f"next slot in {spell_seconds(start)}" if start > 0 else "a slot is free now")))
+        if decision.content_signals:
+            said.append(("signals", ", ".join(f"{name}={value}" for name, value in decision.content_signals.items()) + " (binds no use that this bot makes)"))
+        return said
+
+    # --- Voices -----------------------------------------------------------
+
+    def _warn(self, line: str) -> None:
+        """What concerns the run, once."""
+        if line not in self._said and len(self._said) < MAX_WARNINGS:
+            self._said.add(line)
+            self._tell(line)
+
+    def _say(self, line: str) -> None:
+        if self._trace is not None:
+            self._trace(line)
+
+
+# spec 7, normative: R3, R2, R4 in this order. The address check is ours; robots2 can only narrow.
+TARGET_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._robots2_gate, Bot._throttle_gate)
+ROBOTS2_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._throttle_gate)
+POLICY_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._throttle_gate)
+GATES_OF = {"target": TARGET_GATES, "robots": POLICY_GATES, "blocklist": POLICY_GATES, "schema": POLICY_GATES,
+            "robots2": ROBOTS2_GATES, "ask": ROBOTS2_GATES}
+
+
+# === 16. PROOF   spec 12 to 16, 22.1 =====================================
+# Owns the publisher on loopback, the checks that it can show, the live fixtures, and the attestation.
+
+class Hit(NamedTuple):
+    """One request as the sandbox's server received it."""
+
+    time: float                         # Unix seconds
+    monotonic: float
+    method: str
+    path: str
+    headers: dict[str, str]             # lower-case names
+
+
+class Check(NamedTuple):
+    """One line of the self-test. `outcome` is "pass", "fail" or "skip"."""
+
+    clause: str
+    check: str
+    outcome: str
+    observed: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return as_dict(self)
+
+
+BLOCKLIST_SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$id": ORIGIN + SCHEMA_PATH,
+    "type": "object",
+    "required": ["contract", "updated", "blocked"],
+    "properties": {
+        "contract": {"type": "string", "pattern": "^walsh-research-blocklist/v1(\\.[0-9]+)?$"},
+        "updated": {"type": "string", "format": "date-time"},
+        "refresh": {"type": "string", "pattern": "^P[0-9A-Z.]+$"},
+        "blocked": {"type": "array", "items": {
+            "type": "object", "required": ["domain"],
+            "properties": {"domain": {"type": "string", "minLength": 1}, "added": {"type": "string"}, "reason": {"type": "string"}}}},
+    },
+}
+SANDBOX_ROBOTS = """\
+User-agent: *
+Disallow: /research/bots/dogfood-walsh-only
+Disallow: /star-only
+
+User-agent: Walsh-Research
+Disallow: /denied
+Disallow: /research/bots/dogfood-disallow
+Disallow: /wild/*.pdf$
+Allow: /wild/open
+Allow: /research/bots/dogfood-allow
+Allow: /research/bots/dogfood-walsh-only
+Crawl-delay: {crawl_delay:g}
+
+Sitemap: {origin}/sitemap.xml
+"""
+
+
+class Sandbox:
+    """A publisher on loopback: the canonical resources, the fixtures, the three canaries and an endpoint for every gate.
+
+    `.origin` is its address, `.hits` one record per request received. `.answers[path] = (status, headers, body)` changes what it says;
+    a body may be a callable of the request's headers. `crawl_delay` is what its robots.txt asks of us, in seconds.
+    """
+
+    def __init__(self, crawl_delay: float = 2.0) -> None:
+        self.crawl_delay = crawl_delay
+        self.hits: list[Hit] = []
+        self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        self.flaky_left = 2
+        self.origin = ""
+
+    def __enter__(self) -> Self:
+        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer     # only where a publisher is played
+        sandbox = self
+
+        class Handler(BaseHTTPRequestHandler):
+            server_version, sys_version = "Sandbox", ""
+            timeout = 10
+
+            def do_GET(self) -> None:
+                sandbox._answer(self)
+
+            do_HEAD = do_GET
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """The hits are the log."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        self._publish()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def bot(self, **options: Any) -> Bot:
+        """A bot whose world is this publisher: it may speak to loopback, and knows no proxy."""
+        return Bot(**{"cache_dir": None, "origin": self.origin, "allow_private": True, "warn": lambda line: None,
+                      "transport": Door(allow_private=True, proxies={}), **options})
+
+    def paths(self, method: str = "GET") -> list[str]:
+        return [hit.path for hit in self.hits if hit.method == method]
+
+    def blocklist(self, **changes: Any) -> bytes:
+        """The blocklist document as it is served, with changes; a field set to None is left out."""
+        import json
+        document = {"$schema": self.origin + SCHEMA_PATH, "contract": BLOCKLIST_CONTRACT, "updated": "2026-05-23T00:00:00Z",
+                    "operator": "Sandbox", "contact": "sandbox@wal.sh", "policy": self.origin + "/bot/", "refresh": "PT6H", "schema": BLOCKLIST_SCHEMA,
+                    "blocked": [{"domain": "blocked.test", "added": "2026-05-23", "reason": "sandbox"}], **changes}
+        return json.dumps({name: value for name, value in document.items() if value is not None}).encode()
+
+    def _publish(self) -> None:
+        import json
+        fixtures = {"contract": "walsh-research-test-fixtures/v1", "updated": "2026-05-23T00:00:00Z", "fixtures": {
+            "robots_allowed_sentinel": self.origin + CANARY_PATH + "allow", "robots_disallowed": self.origin + CANARY_PATH + "disallow",
+            "walsh_only_allowed": self.origin + CANARY_PATH + "walsh-only", "external_positive": self.origin + "/allowed",
+            "operator_blocked_host": "blocked.test", "flaky_429_endpoint": self.origin + "/flaky"}, "notes": {}}
+        page = b"<!doctype html><html lang=en><head><title>A page</title></head><body><a href='/never'>never</a><img src='/never.png'></body></html>"
+        html, markdown = {"Content-Type": "text/html; charset=utf-8"}, {"Content-Type": "text/markdown; charset=utf-8"}
+        as_json = {"Content-Type": "application/json", "ETag": '"list-1"'}
+        self.answers.update({
+            "/robots.txt": (200, {"Content-Type": "text/plain"}, SANDBOX_ROBOTS.format(origin=self.origin, crawl_delay=self.crawl_delay).encode()),
+            BLOCKLIST_PATH: (200, as_json, self.blocklist()),
+            SCHEMA_PATH: (200, {"Content-Type": "application/schema+json"}, json.dumps(BLOCKLIST_SCHEMA).encode()),
+            FIXTURES_PATH: (200, {"Content-Type": "application/json"}, json.dumps(fixtures).encode()),
+            "/bot/": (200, html, page), "/research/bots/compliance-spec": (200, html, page),
+            "/allowed": (200, {**html, "ETag": '"allowed-1"', "Last-Modified": "Sat, 23 May 2026 00:00:00 GMT"}, page),
+            "/denied": (200, html, page), "/star-only": (200, html, page), "/wild/open.pdf": (200, html, page), "/wild/a.pdf": (200, html, page),
+            "/page.md": (200, markdown, b"# Notes\n\n[One](https://example.org/1) and [two](https://example.org/2), ![no](https://example.org/3)\n"),
+            "/llms.txt": (200, {"Content-Type": "text/plain"}, b"# Sandbox\n\n> A publisher.\n\n## Docs\n\n- [Notes](/page.md): all of them\n"),
+            "/feed.xml": (200, {"Content-Type": "application/rss+xml"}, b"<rss version='2.0'><channel><title>News</title><item><title>First"
+                          b"</title><link>/allowed</link><guid isPermaLink='false'>1</guid></item></channel></rss>"),
+            "/picture.png": (200, {"Content-Type": "image/png"}, b"\x89PNG" + bytes(64)),
+            "/moved": (302, {"Location": "/denied"}, b""),
+            "/redirected": (302, {"Location": "/allowed"}, b""),
+            "/busy": (503, {}, b""),
+        })
+        for canary in ("allow", "disallow", "walsh-only"):
+            for ending, headers in (("", html), (".html", html), (".md", markdown)):
+                self.answers[CANARY_PATH + canary + ending] = (200, headers, page)
+
+    def _answer(self, handler: Any) -> None:
+        path = handler.path.partition("?")[0]
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        self.hits.append(Hit(time.time(), time.monotonic(), handler.command, handler.path, headers))
+        status, out, body = self.answers.get(path, (404, {}, b""))
+        if path == "/flaky":
+            status, out, body = (429, {"Retry-After": "1"}, b"") if self.flaky_left > 0 else (200, {"Content-Type": "text/plain"}, b"at last")
+            self.flaky_left -= 1
+        if path == "/__state__":
+            import json
+            status, out = 200, {"Content-Type": "application/json"}
+            body = json.dumps({"paths": self.paths(), "user_agents": sorted({hit.headers.get("user-agent", "") for hit in self.hits})}).encode()
+        if status == 200 and "ETag" in out and headers.get("if-none-match") == out["ETag"]:
+            status, body = 304, b""
+        try:
+            handler.send_response(status)
+            for name, value in out.items():
+                handler.send_header(name, value)
+            handler.send_header("Content-Length", str(len(body)))
+            handler.end_headers()
+            if handler.command != "HEAD":
+                handler.wfile.write(body)
+        except OSError:
+            """The bot has hung up, as it may."""
+
+
+class VirtualClock:
+    """A clock that sleep moves: what takes hours is shown at once. The sandbox proves the pace itself on the real one."""
+
+    def __init__(self, now: float = 1779494400.0) -> None:
+        self.now = now
+        self.slept: list[float] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+# --- The vectors of spec 12 ---------------------------------------------------
+
+VECTOR_SUITES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "robots_group_selection": lambda case: RobotsTxt.parse(case["robots"]).group,
+    "robots_path_matching": lambda case: "ALLOW" if rules_allow(case["rules"], case["path"]) else "DENY",
+    "blocklist_domain": lambda case: Blocklist.from_document(
+        {"contract": BLOCKLIST_CONTRACT, "schema": {}, "blocked": [{"domain": case["listed"]}]}).blocks(case["host"]) is not None,
+    "canonical_url": lambda case: canonical_url(case["input"]),
+    "retry_after": lambda case: parse_retry_after(case["value"], case["now"]),
+    "duration_ms": lambda case: parse_duration(case["duration"]) * 1000,
+}
+
+
+def rules_allow(rules: Sequence[str], path: str) -> bool:
+    return RobotsTxt.parse("User-agent: *\n" + "\n".join(rules)).allows(path)
+
+
+def vector_checks(path: str) -> Iterator[Check]:
+    """The normative vectors from `vectors.json`, or a word that it is not there."""
+    try:
+        with open(path, "rb") as file:
+            suites = parse_json(file.read(), "vectors.json")["suites"]
+    except OSError:
+        yield Check("12", "normative vectors", "skip", f"no vectors.json beside {os.path.basename(__file__)}")
+        return
+    for name, run in VECTOR_SUITES.items():
+        cases = suites[name]["cases"]
+        wrong = [case for case in cases if run(case) != case["expected"]]
+        yield Check(suites[name]["section"], name.replace("_", " "), "fail" if wrong else "pass",
+                    f"{len(cases) - len(wrong)} of {len(cases)}" + (f"; first wrong: {wrong[0]}" if wrong else ""))
+
+
+# --- The sandbox's checks -----------------------------------------------------
+
+Observation = Tuple[str, str, bool, str]        # clause, what is checked, whether it holds, what was observed
+
+
+def sandbox_checks() -> Iterator[Check]:
+    """Every clause that a publisher on loopback can show. A check that raises has failed."""
+    for scene in SCENES:
+        try:
+            for clause, check, holds, observed in scene():
+                yield Check(clause, check, "pass" if holds else "fail", observed)
+        except Exception as error:
+            yield Check(scene.__name__, "scene", "fail", f"{type(error).__name__}: {error}")
+
+
+def scene_gates() -> Iterator[Observation]:
+    """The twenty-one checks of the first harness, under their own labels, on the real clock."""
+    with Sandbox() as publisher, Sandbox(crawl_delay=0.0) as fresh, publisher.bot() as bot:
+        allowed = bot.fetch(publisher.origin + "/allowed")
+        denied = bot.fetch(publisher.origin + "/denied")
+        agents = {hit.path: hit.headers.get("user-agent", "absent") for hit in publisher.hits}
+        for label, path in (("/allowed", "/allowed"), ("/robots.txt", "/robots.txt"), ("/blocklist.json", BLOCKLIST_PATH)):
+            yield "R1", f"exact UA on {label}", agents.get(path) == USER_AGENT, agents.get(path, "never requested")
+        yield "R2", "robots.txt blocks /denied for Walsh-Research", denied.outcome == "denied" and denied.gate == "R2", denied.reason
+        yield "R2", "no GET /denied ever issued", "/denied" not in publisher.paths(), f"{len(publisher.hits)} requests"
+        star = bot.may_fetch(publisher.origin + "/star-only", wait=False)
+        yield "R2a", "named Walsh-Research group overrides `*`", star.allowed and star.group == UA_TOKEN, f"group={star.group}"
+        yield "R2d", "Crawl-delay parsed from named group", star.crawl_delay == 2.0, f"crawl_delay={star.crawl_delay}"
+        apex, below = bot.fetch("http://blocked.test/"), bot.fetch("http://www.blocked.test/x")
+        yield "R3", "operator blocklist blocks apex `blocked.test`", apex.gate == "R3", apex.reason
+        yield "R3a", "subdomain `www.blocked.test` blocked by apex entry", below.gate == "R3", below.reason
+        other = bot.may_fetch(publisher.origin + "/allowed", wait=False)
+        yield "R3", "unrelated host not falsely blocked", other.allowed, other.reason
+        second = bot.fetch(publisher.origin + "/allowed")
+        starts = [hit.monotonic for hit in publisher.hits if hit.path == "/allowed"]
+        yield "R4b", "per-host spacing honors Crawl-delay (>=2s)", len(starts) == 2 and starts[1] - starts[0] >= 2.0, f"gap={starts[-1] - starts[0]:.3f}s"
+        before = time.monotonic()
+        first = bot.fetch(fresh.origin + "/allowed")
+        took = time.monotonic() - before
+        yield "R4c", "first request to unseen host not delayed", first.ok and first.waited == 0.0, f"waited={first.waited:.3f}s elapsed={took:.3f}s"
+        flaky = bot.fetch(fresh.origin + "/flaky")
+        calls = [hit.monotonic for hit in fresh.hits if hit.path == "/flaky"]
+        yield "R5", "/flaky retried until 200", flaky.status == 200 and len(calls) == 3, f"status={flaky.status}, calls={len(calls)}"
+        gaps = [after - before for before, after in zip(calls, calls[1:])]
+        yield "R5", "no retry before Retry-After", min(gaps) >= 1.0, f"gaps={', '.join(f'{gap:.3f}s' for gap in gaps)}"
+        yield "R4", "a retry waits for its slot like any other request", min(gaps) >= MIN_REQUEST_INTERVAL, f"min={min(gaps):.3f}s"
+        yield "R5b", "Retry-After delta-seconds parsed", parse_retry_after("120", 0.0) == 120.0, f"{parse_retry_after('120', 0.0)}"
+        nothing = parse_retry_after("", 0.0), parse_retry_after(None, 0.0)
+        yield "R5b", "Retry-After empty/None -> None", nothing == (None, None), f"{nothing}"
+        delays = [backoff_delay(2) for _ in range(20)]
+        spread = max(delays) - min(delays)
+        yield "R5a", "backoff jitter produces variance", 0.5 < spread and max(delays) <= 4.0, f"min={min(delays):.3f} max={max(delays):.3f}"
+        declared = {"/robots.txt", BLOCKLIST_PATH, "/allowed", "/flaky"}
+        strange = set(publisher.paths() + fresh.paths()) - declared
+        yield "R6", "no unexpected URL fetched (no recursion)", not strange, f"unexpected={sorted(strange)}"
+        yield "R7", "conditional GET yields 304 when ETag unchanged", second.outcome == "unchanged" and second.status == 304, f"status={second.status}"
+        key = canonical_url("https://x.test/a#fragment")
+        yield "R7b", "canonical URL drops #fragment", key == "https://x.test/a", key
+        bodies = [name for name in allowed.to_dict() if name in ("body", "text")]
+        yield "R6", "no body in an output", allowed.bytes > 0 and not bodies, f"{allowed.bytes} bytes read, fields={bodies}"
+
+
+def scene_blocklist() -> Iterator[Observation]:
+    """R3b, R3c, R10, and that the blocklist comes first."""
+    with Sandbox(crawl_delay=0.0) as publisher, Sandbox(crawl_delay=0.0) as listed:
+        clock = VirtualClock()
+        bot = publisher.bot(clock=clock)
+
+        def still_blocks() -> bool:
+            clock.now += 7 * 3600
+            return bot.may_fetch("http://www.blocked.test/", wait=False).gate == "R3"
+
+        yield "R3", "the list is fetched before anything else", still_blocks() and publisher.paths() == [BLOCKLIST_PATH], f"asked={publisher.paths()}"
+        good = publisher.answers[BLOCKLIST_PATH]
+        publisher.answers[BLOCKLIST_PATH] = (404, {}, b"")
+        missing = still_blocks()
+        publisher.answers[BLOCKLIST_PATH] = (200, {}, b"User-agent: *\nDisallow: /\n")
+        garbage = still_blocks()
+        asked = publisher.paths().count(BLOCKLIST_PATH)
+        yield "R3b", "retain last list on transient fetch failure", missing and garbage and asked == 3, f"404: {missing}, garbage: {garbage}, asked {asked} times"
+        outcomes = []
+        for body in (publisher.blocklist(blocked=[{"domain": 7}]), publisher.blocklist(contract="walsh-research-blocklist/v10", blocked=[]),
+                     publisher.blocklist(blocked=None)):
+            publisher.answers[BLOCKLIST_PATH] = (200, {}, body)
+            outcomes.append(still_blocks())
+        yield "R3c", "schema-invalid document is rejected; prior list retained", all(outcomes), f"wrong type, contract v10, no list: {outcomes}"
+        publisher.answers[BLOCKLIST_PATH] = (200, {}, publisher.blocklist(schema=None, blocked=[{"domain": "other.test"}]))
+        before = publisher.paths().count(SCHEMA_PATH)
+        adopted = not still_blocks() and bot.may_fetch("http://other.test/", wait=False).gate == "R3"
+        yield "R10", "no inline schema: the standalone one is fetched", adopted and not before and SCHEMA_PATH in publisher.paths(), f"adopted={adopted}"
+        publisher.answers[SCHEMA_PATH] = (404, {}, b"")
+        clock.now += 8 * 86400
+        publisher.answers[BLOCKLIST_PATH] = (200, {}, publisher.blocklist(schema=None, blocked=[{"domain": "third.test"}]))
+        stale = bot.may_fetch("http://third.test/", wait=False).gate == "R3"
+        yield "R10", "a stale schema is kept where the fresh one cannot be had", stale, f"adopted={stale}"
+        lone = publisher.bot(clock=VirtualClock())
+        unproved = lone.may_fetch("http://third.test/", wait=False)
+        yield "R10", "no schema at all: the document is not adopted", unproved.gate != "R3", f"gate={unproved.gate}"
+        publisher.answers[BLOCKLIST_PATH] = good
+        recovered = still_blocks()
+        yield "R3", "a newer valid list replaces the old one", recovered, f"blocked.test: {recovered}"
+        publisher.answers[BLOCKLIST_PATH] = (200, {}, publisher.blocklist(blocked=[{"domain": "127.0.0.1"}]))
+        refused = publisher.bot(clock=VirtualClock()).fetch(listed.origin + "/allowed")
+        yield "7", "R3 before R2: no robots.txt of a blocked host is asked for", refused.gate == "R3" and not listed.hits, f"requests={len(listed.hits)}"
+
+
+def scene_robots() -> Iterator[Observation]:
+    """R2 in its other weathers, R9, R6, R7 and R8, and what a redirect is."""
+    with Sandbox(crawl_delay=0.0) as publisher:
+        clock = VirtualClock()
+        bot = publisher.bot(clock=clock, max_wait=7200.0)
+        url = publisher.origin
+        verdicts = [bot.may_fetch(url + path, wait=False).allowed for path in ("/wild/a.pdf", "/wild/a.pdf?x=1", "/wild/open.pdf")]
+        yield "R2b", "`*` and `$`; the longest match counts what `*` consumed", verdicts == [False, True, False], f"a.pdf, a.pdf?x=1, open.pdf: {verdicts}"
+        doubtful = bot.may_fetch(url + "/wild/open.pdf", wait=False)
+        yield "R2c", "in doubt denied: an expanded `*` outweighs a shorter Allow", not doubtful.allowed, doubtful.reason
+        redirected, refused = bot.fetch(url + "/redirected"), bot.fetch(url + "/moved")
+        yield "R2", "a hop of a redirect goes through the gates", refused.gate == "R2" and "/denied" not in publisher.paths(), refused.reason
+        yield "R4", "a redirect is followed as a request of its own", redirected.ok and redirected.attempts == 2, f"attempts={redirected.attempts}"
+        picture = bot.fetch(url + "/picture.png")
+        yield "R6", "an image is not read", picture.outcome == "fetched" and not picture.body, "; ".join(picture.warnings)
+        notes = bot.fetch(url + "/page.md")
+        accept = next(hit.headers.get("accept", "") for hit in publisher.hits if hit.path == "/page.md")
+        yield "R9", "Accept asks for markdown first", accept.startswith("text/markdown"), accept
+        yield "R9", "markdown links by the generic rule", [link.url for link in notes.links] == ["https://example.org/1", "https://example.org/2"], f"{len(notes.links)} links"
+        results = [result.outcome for result in bot.run([url + "/feed.xml", url + "/feed.xml#a"])]
+        yield "R7", "two spellings of one source are one", results == ["skipped", "fetched"], f"{results}"
+        again = [result.outcome for result in bot.run([url + "/feed.xml"])]
+        clock.now += 3601
+        later = [result.outcome for result in bot.run([url + "/feed.xml"])]
+        yield "R8", "a source fetched within the hour is skipped, then asked again", again == ["skipped"] and later == ["fetched"], f"{again}, {later}"
+        given_up = bot.fetch(url + "/busy")
+        calls = publisher.paths().count("/busy")
+        yield "R5", "at most five retries, then given up and held back", given_up.outcome == "failed" and calls == 6, f"calls={calls}, {given_up.reason}"
+        held = publisher.bot(clock=clock).fetch(url + "/allowed")
+        yield "R5", "an exhausted back-off binds every other target of the host", held.outcome == "deferred" and held.gate == "R5", held.reason
+        for status, expected in ((404, "allowed_implicit"), (500, "unknown_unreachable")):
+            publisher.answers["/robots.txt"] = (status, {}, b"")
+            decision = publisher.bot(clock=VirtualClock()).may_fetch(url + "/denied", wait=False)
+            yield "R2", f"robots.txt answers {status}", decision.allowed and decision.verdict == expected, f"verdict={decision.verdict and decision.verdict.value}"
+        wary = publisher.bot(clock=VirtualClock(), unreachable="defer").fetch(url + "/denied")
+        yield "R2", "unreachable=\"defer\": later, not never", wary.outcome == "deferred" and wary.retry_at is not None, wary.reason
+
+
+def scene_caches() -> Iterator[Observation]:
+    """R11, R12: what another process finds; R13 and section 1.1: what the server sees."""
+    import tempfile
+    with Sandbox(crawl_delay=0.0) as publisher, tempfile.TemporaryDirectory() as folder:
+        clock = VirtualClock()
+        url = publisher.origin + "/allowed"
+        with publisher.bot(clock=clock, cache_dir=folder) as bot:
+            bot.fetch(url)
+        publisher.hits.clear()
+        clock.now += 5.0
+        with publisher.bot(clock=clock, cache_dir=folder) as bot:
+            second = bot.fetch(url)
+        yield "R11", "a second run asks nothing that it still knows", publisher.paths() == ["/allowed"] and second.status == 304, f"asked={publisher.paths()}"
+        publisher.hits.clear()
+        clock.now += ROBOTS_TTL_SECONDS
+        publisher.answers["/robots.txt"] = (200, {}, b"User-agent: *\nDisallow: /allowed\n")
+        with publisher.bot(clock=clock, cache_dir=folder) as bot:
+            stale = bot.fetch(url)
+        yield "R12", "a stale entry blocks on its refresh", stale.gate == "R2" and "/allowed" not in publisher.paths(), stale.reason
+        publisher.answers["/robots.txt"] = (200, {}, b"User-agent: *\nDisallow: /*impl=\n")
+        publisher.hits.clear()
+        tagged = publisher.bot(clock=VirtualClock(), tag="walsh/research@afd2c01").fetch(url)
+        sent = next((hit.path for hit in publisher.hits if hit.path.startswith("/allowed")), "never requested")
+        yield "R13", "tags at transmission only; the gates see the untagged URL", tagged.ok and sent == tag_url("/allowed", "walsh/research", "afd2c01"), sent
+        publisher.hits.clear()
+        publisher.bot(clock=VirtualClock()).fetch(url)
+        yield "R13", "without an identity no tag", all("impl=" not in path for path in publisher.paths()), f"asked={publisher.paths()}"
+        publisher.hits.clear()
+        person = publisher.bot(clock=VirtualClock(), interactive=True)
+        typed = [person.fetch(url), person.fetch(url)]
+        pace = sum(result.waited for result in typed)
+        yield "1.1", "at a prompt: R1 holds, R4 does not, sha=repl", pace == 0.0 and all(
+            "sha=repl" in hit.path and hit.headers.get("user-agent") == USER_AGENT for hit in publisher.hits), f"waited={pace:g}s"
+        private = publisher.bot(clock=VirtualClock(), allow_private=False, origin="https://wal.sh", transport=Door(proxies={}))
+        private._blocklist_state = private._blocklist_state._replace(failed_at=private._clock.time())     # the origin is not asked here
+        publisher.hits.clear()
+        refused = private.fetch(url)
+        yield "R3", "an address that is not public is refused before a byte is sent", refused.gate == "address" and not publisher.hits, refused.reason
+
+
+SCENES = (scene_gates, scene_blocklist, scene_robots, scene_caches)
+
+
+# --- The live fixtures, spec 13 and 16 ------------------------------------------
+
+def live_checks(bot: Bot) -> Iterator[Check]:
+    """The fixtures and canaries of the origin, at the pace that its robots.txt asks."""
+    origin = bot.origin
+
+    def fetched(clause: str, check: str, url: str) -> tuple[Check, Result]:
+        result = bot.fetch(url)
+        if result.status is None and result.outcome == "failed":
+            return Check(clause, check, "skip", f"{url}: {result.reason}"), result
+        holds = result.outcome == "unchanged" or result.outcome == "fetched" and result.status == 200
+        return Check(clause, check, "pass" if holds else "fail", f"{result.outcome} {result.status or result.gate or ''}: {result.reason or url}"), result
+
+    def refused(clause: str, check: str, url: str, gate: str) -> Check:
+        decision = bot.may_fetch(url, wait=False)
+        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE or gate == "R3" and not bot.blocklist_size:
+            return Check(clause, check, "skip", f"{url}: {decision.reason}")
+        return Check(clause, check, "pass" if decision.gate == gate else "fail", f"{decision.gate or 'allowed'}: {decision.reason}")
+
+    yield fetched("R1", "the policy page of the User-Agent is there", origin + "/bot/")[0]
+    index, result = fetched("13", "the fixtures index", origin + FIXTURES_PATH)
+    yield index
+    fixtures: dict[str, Any] = {}
+    if result.body:
+        try:
+            document = parse_json(result.body, "test-fixtures.json")
+            fixtures = {name: value for name, value in document["fixtures"].items() if isinstance(value, str)}
+            known = re.fullmatch(r"walsh-research-test-fixtures/v1(\.[0-9]+)?", document["contract"]) is not None
+            yield Check("13", "the fixtures' contract", "pass" if known else "fail", document["contract"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            yield Check("13", "the fixtures' contract", "fail", f"{type(error).__name__}: {error}")
+    fixture_urls = {**DEFAULT_FIXTURES, **fixtures}
+    blocked_host = fixture_urls["operator_blocked_host"]
+    yield refused("R3", f"the live list blocks {printable(blocked_host, 80)}", f"https://{blocked_host}/", "R3")
+    yield refused("R3a", "and what is below it", f"https://www.{blocked_host}/", "R3")
+    yield fetched("R2", "the external positive", fixture_urls["external_positive"])[0]
+    for clause, fixture in (("R2", "robots_allowed_sentinel"), ("R2a", "walsh_only_allowed")):
+        url = fixture_urls[fixture]
+        yield fetched(clause, f"{fixture} is fetched", url)[0]
+        for ending in (".html", ".md"):
+            decision = bot.may_fetch(url + ending, wait=False)
+            outcome = "skip" if decision.verdict is Verdict.UNKNOWN_UNREACHABLE else "pass" if decision.allowed else "fail"
+            yield Check(clause, f"{fixture}{ending} is allowed", outcome, decision.reason)
+    for ending in ("", ".html", ".md"):
+        yield refused("R2", f"robots_disallowed{ending} is refused", fixture_urls["robots_disallowed"] + ending, "R2")
+
+
+def detect_identity(environ: Any, folder: str) -> str | None:
+    """R13: "ORG/REPO@SHA" from GitHub's variables, else from the git repository around the file, else None."""
+    if environ.get("GITHUB_REPOSITORY"):
+        return valid_tag(environ["GITHUB_REPOSITORY"] + ("@" + environ["GITHUB_SHA"][:7] if environ.get("GITHUB_SHA") else ""))
+    import subprocess
+
+    def git(*arguments: str) -> str:
+        try:
+            done = subprocess.run(["git", "-C", folder, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5)
+        except (OSError, subprocess.SubprocessError):
+            return ""
+        return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
+
+    remote = re.search(r"([\w.-]+/[\w.-]+?)(?:\.git)?/?$", git("remote", "get-url", "origin"), re.ASCII)
+    sha = git("rev-parse", "--short", "HEAD")
+    return valid_tag(remote.group(1) + ("@" + sha if sha else "")) if remote else None
+
+
+def valid_tag(text: str) -> str | None:
+    try:
+        parse_tag(text)
+    except ValueError:
+        return None
+    return text
+
+
+# --- The attestation, spec 14 -----------------------------------------------------
+
+REQUIREMENTS = ("R1", "R2", "R2a", "R2b", "R2c", "R2d", "R3", "R3a", "R3b", "R3c", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13")
+
+
+def attestation_of(checks: Sequence[Check], user_agent: str) -> dict[str, Any]:
+    """The document of spec 14: a requirement is true where it has checks, and each of them, and of its letters, has passed."""
+    def is_met(requirement: str) -> bool:
+        outcomes = [check.outcome for check in checks if re.fullmatch(requirement + "[a-z]?", check.clause)]
+        return bool(outcomes) and all(outcome == "pass" for outcome in outcomes)
+
+    whole = all(check.outcome != "fail" for check in checks)
+    requirements = {name: is_met(name) for name in REQUIREMENTS}
+    return {"contract": "walsh-research-attestation/v1", "tool": TOOL_NAME, "tool_version": __version__, "spec": SPEC_VERSION,
+            "user_agent": user_agent, "requirements": requirements, "conformant": whole and all(requirements.values()),
+            "checks": {"passed": sum(check.outcome == "pass" for check in checks), "of": len(checks)}}
+
+
+def measured_user_agent() -> str:
+    """The User-Agent as a server receives it."""
+    with Sandbox() as publisher:
+        publisher.bot().fetch(publisher.origin + "/allowed")
+        return next((hit.headers.get("user-agent", "") for hit in publisher.hits), "")
+
+
+def attest() -> dict[str, Any]:
+    """The attestation document of spec 14, every value measured now, in about six seconds."""
+    return attestation_of(list(sandbox_checks()), measured_user_agent())
+
+
+# --- The process-wide bot: import walsh_research; walsh_research.fetch(url) -----------
+
+DEFAULT_BOT: list[Bot] = []     # made when first asked for: an import touches nothing
+
+
+def default_bot() -> Bot:
+    if not DEFAULT_BOT:
+        DEFAULT_BOT.append(Bot())
+    return DEFAULT_BOT[0]
+
+
+def may_fetch(url: str, wait: bool = True) -> Decision:
+    """Bot.may_fetch on the process-wide bot."""
+    return default_bot().may_fetch(url, wait)
+
+
+def fetch(url: str) -> Result:
+    """Bot.fetch on the process-wide bot."""
+    return default_bot().fetch(url)
+
+
+def run(urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
+    """Bot.run on the process-wide bot."""
+    return default_bot().run(urls, min_age)
+
+
+def discover(url: str) -> Iterator[Source]:
+    """Bot.discover on the process-wide bot."""
+    return default_bot().discover(url)
+
+
+# === 17. DESK   the command ==============================================
+# Owns arguments, printing, progress and exit codes. stdout carries results; stderr carries everything else.
+
+WORDS = {"fetched": ("OK", "32"), "unchanged": ("SAME", "32"), "denied": ("DENY", "33"), "deferred": ("WAIT", "36"),
+         "skipped": ("SKIP", "2"), "failed": ("FAIL", "31")}         # outcome: word, ANSI colour
+CHECK_COLOURS = {"pass": "32", "fail": "31", "skip": "2"}
+HELP_EXAMPLES = """\
+examples:
+  walsh_research.py https://example.org/ https://example.net/feed.xml
+  walsh_research.py --check -v https://example.org/private
+  walsh_research.py --input targets.txt --json -q >> results.jsonl
+
+exit codes:
+  0 all fetched, unchanged or fresh   1 a target failed or was deferred   2 command line or input file wrong
+  3 nothing failed, a gate denied     4 live fixtures out of reach        130 interrupted (143 by SIGTERM)
+"""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: like Ctrl-C, with its own exit code."""
+
+
+class StatusLine:
+    """One live line on a terminal's stderr; nothing at all elsewhere."""
+
+    def __init__(self, stream: Any, wanted: bool) -> None:
+        self._stream, self._is_live, self._shown = stream, wanted and is_terminal(stream), ""
+
+    def show(self, text: str) -> None:
+        if not self._is_live:
+            return
+        import shutil
+        width = shutil.get_terminal_size().columns - 1
+        self._shown = text if len(text) <= width else text[:width - 1] + "…"
+        self._stream.write("\r\x1b[2K" + self._shown)
+        self._stream.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r\x1b[2K")
+            self._stream.flush()
+            self._shown = ""
+
+
+class TickingClock(SystemClock):
+    """The system's clock, whose sleep wakes up now and then to tell how long it still is."""
+
+    def __init__(self, tick: Callable[[float], None]) -> None:
+        self._tick = tick
+
+    def sleep(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while seconds > 0.0:
+            self._tick(seconds)
+            time.sleep(min(seconds, STATUS_TICK_SECONDS))
+            seconds = until - time.monotonic()
+
+
+def is_terminal(stream: Any) -> bool:
+    try:
+        return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
+    except (AttributeError, ValueError):
+        return False
+
+
+def argument_parser() -> Any:
+    import argparse         # only the command needs it
+
+    def seconds(text: str) -> float:
+        try:
+            return parse_wait(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    def positive(kind: Callable[[str], Any], what: str) -> Callable[[str], Any]:
+        def read(text: str) -> Any:
+            try:
+                value = kind(text)
+            except (ValueError, OverflowError):
+                value = 0
+            if not (text.isascii() and "_" not in text and 0 < value < 1e15):
+                raise argparse.ArgumentTypeError(f"found {printable(text, 40)!r}, wanted {what}")
+            return value
+        return read
+
+    def tag(text: str) -> str:
+        try:
+            parse_tag(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    parser = argparse.ArgumentParser(
+        prog="walsh_research.py", usage="%(prog)s [options] URL...", add_help=False, allow_abbrev=False, epilog=HELP_EXAMPLES,
+        description="Fetch the web politely, and prove it: blocklist, robots.txt, pace and back-off before every request.",
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=27, width=100))
+    group = parser.add_argument_group("targets")
+    group.add_argument("urls", metavar="URL", nargs="*", help="what to fetch; - reads targets from stdin, one a line, # comments")
+    group.add_argument("--input", metavar="FILE", help="read targets from FILE, one a line, # comments")
+    group = parser.add_argument_group("what to do (default: fetch each target)")
+    modes = group.add_mutually_exclusive_group()
+    modes.add_argument("--check", action="store_true", help="decide and explain; fetch no target")
+    modes.add_argument("--discover", action="store_true", help="list feeds, markdown, llms.txt and sitemaps of each target")
+    modes.add_argument("--selftest", action="store_true", help="prove conformance: vectors, sandbox, live fixtures")
+    modes.add_argument("--attest", action="store_true", help="print the attestation document, measured now")
+    modes.add_argument("--version", action="version", version=f"walsh_research {__version__} ({SPEC_VERSION})", help="print the version")
+    group.add_argument("-h", "--help", action="help", help="print this")
+    group = parser.add_argument_group("pace and limits (durations: 90, 5m, 1h30m or PT5M)")
+    group.add_argument("--min-age", metavar="TIME", type=seconds, default=3600.0, help="skip what was fetched less than TIME ago (1h)")
+    group.add_argument("--force", action="store_true", help="fetch it all the same; overrides --min-age alone")
+    group.add_argument("--max-wait", metavar="TIME", type=seconds, default=300.0, help="defer a host that may be asked only later than this (5m)")
+    group.add_argument("--timeout", metavar="SECONDS", type=positive(float, "seconds, more than 0"), default=30.0, help="for one whole request (30)")
+    group.add_argument("--max-bytes", metavar="N", type=positive(int, "a whole number of bytes"), default=10 * 2**20, help="of a decoded body (10485760)")
+    group.add_argument("--unreachable", choices=("allow", "defer"), default="allow", help="when robots.txt is out of reach (allow)")
+    group.add_argument("--robots2", action="store_true", help="obey robots2.txt as well")
+    group.add_argument("--allow-private", action="store_true", help="permit addresses that are not public")
+    group = parser.add_argument_group("cache and output")
+    group.add_argument("--cache-dir", metavar="DIR", help="where the cache is (WALSH_RESEARCH_CACHE, or the platform's)")
+    group.add_argument("--no-cache", action="store_true", help="remember nothing between runs")
+    group.add_argument("--json", action="store_true", help="JSON Lines on stdout")
+    group.add_argument("-q", "--quiet", action="store_true", help="only what was not OK, SAME or SKIP; no summary")
+    group.add_argument("-v", "--verbose", action="store_true", help="also every request, wait and gate")
+    group = parser.add_argument_group("proof")
+    group.add_argument("--offline", action="store_true", help="with --selftest: vectors and sandbox alone")
+    group.add_argument("--origin", metavar="URL", default=ORIGIN, help=f"who publishes blocklist and fixtures ({ORIGIN})")
+    group.add_argument("--tag", metavar="ORG/REPO[@SHA]", type=tag, help="sign requests to the origin (R13)")
+    return parser
+
+
+def read_targets(options: Any) -> list[str]:
+    """The targets of the command line, of stdin and of a file. ValueError: one of these is wrong."""
+    targets: list[str] = []
+    for url in options.urls:
+        targets += lines_of(sys.stdin.buffer, "stdin") if url == "-" else [url]
+    if options.input == "-":
+        targets += lines_of(sys.stdin.buffer, "stdin")
+    elif options.input is not None:
+        try:
+            with open(options.input, "rb") as file:
+                targets += lines_of(file, options.input)
+        except OSError as error:
+            raise ValueError(f"--input {printable(options.input)}: {error.strerror or error}; wanted a file with one URL a line") from None
+    return targets
+
+
+def lines_of(file: Any, name: str) -> list[str]:
+    lines = []
+    for line in file.read().decode("utf-8-sig", "surrogateescape").split("\n"):
+        text = re.sub(r"(?:^|\s)#.*", "", line).strip()
+        if text:
+            lines.append(text)
+    if not lines:
+        raise ValueError(f"{printable(name)}: found no target; wanted one URL a line")
+    return lines
+
+
+class Desk:
+    """One invocation: what was asked, and how it is shown."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        self.is_coloured = is_terminal(sys.stdout) and "NO_COLOR" not in os.environ
+        self.status = StatusLine(sys.stderr, not options.quiet)
+        self.counts: dict[str, int] = {}
+        self.waited: dict[str, float] = {}
+        self.requests = 0
+        self.retries: list[tuple[float, str]] = []
+        self.total = 0
+        self.bot: Bot | None = None
+
+    def make_bot(self, **options: Any) -> Bot:
+        chosen = self.options
+        cache_dir = None if chosen.no_cache else chosen.cache_dir if chosen.cache_dir is not None else PLATFORM_CACHE
+        trace = self.tell if chosen.verbose else None
+        self.bot = Bot(**{
+            "cache_dir": cache_dir, "origin": chosen.origin, "timeout": chosen.timeout, "max_wait": chosen.max_wait, "max_bytes": chosen.max_bytes,
+            "unreachable": chosen.unreachable, "robots2": chosen.robots2, "allow_private": chosen.allow_private, "tag": chosen.tag,
+            "warn": lambda line: self.tell(f"warning: {line}"), "trace": trace, "clock": TickingClock(self.tick), **options})
+        return self.bot
+
+    # --- Voices -----------------------------------------------------------
+
+    def tell(self, line: str) -> None:
+        """A line on stderr. That nobody reads it stops nothing."""
+        self.status.clear()
+        try:
+            print(printable(line, 2000), file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            return
+
+    def put(self, line: str) -> None:
+        self.status.clear()
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    def put_json(self, value: Any) -> None:
+        import json
+        self.put(json.dumps(value, ensure_ascii=True, allow_nan=False))
+
+    def paint(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self.is_coloured else text
+
+    def tick(self, seconds: float) -> None:
+        """What a long wait is for, while it lasts."""
+        if self.bot is None or seconds < STATUS_TICK_SECONDS / 2 and not self.total:
+            return
+        done = sum(self.counts.values())
+        parts = [f"{done}/{self.total}"] if self.total else []
+        host, why, hosts, left = self.bot.outlook()
+        parts += [f"{hosts} host{'s' * (hosts != 1)}"] if hosts else []
+        parts.append(f"waiting {seconds:.1f} s" + (f" for {host}" if host else "") + (f" ({why})" if why else ""))
+        parts += [f"about {spell_seconds(left)} left"] if left > 2.0 else []
+        self.status.show(" · ".join(parts))
+
+    # --- What can be asked for --------------------------------------------
+
+    def fetch_all(self, targets: list[str]) -> int:
+        self.total = len(targets)
+        with self.make_bot() as bot:
+            try:
+                for result in bot.run(targets, min_age=0.0 if self.options.force else self.options.min_age):
+                    self.count(result)
+                    if not self.options.quiet or result.outcome not in ("fetched", "unchanged", "skipped"):
+                        self.put_json(result.to_dict()) if self.options.json else self.put(self.result_line(result))
+            finally:
+                self.status.clear()
+                self.summarize()
+        return self.exit_code()
+
+    def count(self, result: Result) -> None:
+        self.counts[result.outcome] = self.counts.get(result.outcome, 0) + 1
+        self.requests += result.attempts
+        if result.waited >= 0.05:
+            host = host_of(result.final_url or result.url)
+            self.waited[host] = self.waited.get(host, 0.0) + result.waited
+        if result.retry_at is not None and result.outcome in ("deferred", "failed"):
+            self.retries.append((result.retry_at, result.url))
+
+    def exit_code(self) -> int:
+        if self.counts.get("failed") or self.counts.get("deferred"):
+            return 1
+        return 3 if self.counts.get("denied") else 0
+
+    def result_line(self, result: Result) -> str:
+        word, colour = WORDS[result.outcome]
+        code = str(result.status or result.gate or "-")
+        return f"{self.paint(f'{word:<4}', colour)}  {code:<7}  {printable(result.url, MAX_URL_LENGTH)}  {self.detail(result)}".rstrip()
+
+    def detail(self, result: Result) -> str:
+        """In a few words: what came, or why not."""
+        said = []
+        if result.outcome == "fetched":
+            said = [f"{result.bytes} bytes", result.content_type.partition(";")[0].strip()]
+            said += [f'"{printable(result.title, 60)}"'] if result.title else []
+            said += [f"{len(result.links)} links"] if result.links else []
+        else:
+            said = [printable(result.reason, 400)]
+        if result.redirects:
+            said.append(f"from {printable(result.final_url, 400)}")
+        if result.retry_at is not None and result.outcome in ("deferred", "failed"):
+            said.append(f"again at {iso_utc(result.retry_at)}")
+        return ", ".join(filter(None, said + [printable(line, 200) for line in result.warnings]))
+
+    def summarize(self) -> None:
+        """How it went, on stderr: outcomes, requests, waits, and what to try again when."""
+        if self.options.quiet or not self.total:
+            return
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items())) or "nothing done"
+        line = f"{outcomes}; {self.requests} request{'s' * (self.requests != 1)} for targets"
+        if self.waited:
+            longest = sorted(self.waited.items(), key=lambda item: -item[1])
+            line += f"; waited {spell_seconds(sum(self.waited.values()))}, most for {longest[0][0]}"
+        if self.retries:
+            line += f"; try {len(self.retries)} again from {iso_utc(min(self.retries)[0])}"
+        left = self.total - sum(self.counts.values())
+        self.tell(line + (f"; {left} not reached" if left else ""))
+
+    def check_all(self, targets: list[str]) -> int:
+        denied = 0
+        with self.make_bot() as bot:
+            for url in targets:
+                decision = bot.may_fetch(url, wait=False)
+                denied += not decision
+                if self.options.json:
+                    self.put_json(decision.to_dict())
+                    continue
+                word, colour = WORDS["fetched" if decision else "denied" if decision.retry_at is None else "deferred"]
+                self.put(f"{self.paint(f'{word:<4}', colour)}  {decision.gate or '-':<7}  {printable(decision.url, MAX_URL_LENGTH)}  {printable(decision.reason, 400)}")
+                for name, said in bot.explain(decision):
+                    self.put(f"      {name:<10} {printable(said, 400)}")
+        return 3 if denied else 0
+
+    def discover_all(self, targets: list[str]) -> int:
+        found_everywhere = True
+        with self.make_bot() as bot:
+            for url in targets:
+                found = 0
+                for source in bot.discover(url):
+                    found += 1
+                    if self.options.json:
+                        self.put_json(source.to_dict())
+                        continue
+                    self.put(f"{source.kind:<9} {printable(source.url, MAX_URL_LENGTH)}  " + (f"{len(source.items)} items" if source.items else "listed"))
+                    for item in source.items if self.options.verbose else ():
+                        self.put(f"          {printable(item.url, MAX_URL_LENGTH)}  {printable(getattr(item, 'title', ''), 100)}")
+                if not found:
+                    found_everywhere = False
+                    self.tell(f"{printable(mask_credentials(url), 400)}: no feed, no markdown, no llms.txt, no sitemap")
+        return 0 if found_everywhere else 1
+
+    def selftest(self) -> int:
+        counts = {"pass": 0, "fail": 0, "skip": 0}
+        live_skips = 0
+        vectors = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors.json")
+        for is_live, checks in ((False, vector_checks(vectors)), (False, sandbox_checks()), (True, () if self.options.offline else self.live())):
+            for check in checks:
+                counts[check.outcome] += 1
+                live_skips += is_live and check.outcome == "skip"
+                if self.options.json:
+                    self.put_json(check.to_dict())
+                elif not (self.options.quiet and check.outcome == "pass"):
+                    mark = self.paint(f"{check.outcome.upper():<4}", CHECK_COLOURS[check.outcome])
+                    self.put(f"{mark}  {check.clause:<5}  {printable(check.check, 70):<66}  {printable(check.observed, 200)}".rstrip())
+        passed, failed, skipped = counts["pass"], counts["fail"], counts["skip"]
+        if self.options.json:
+            self.put_json({"summary": {"passed": passed, "failed": failed, "skipped": skipped}})
+        else:
+            self.put(f"{passed} passed, {failed} failed, {skipped} skipped")
+        return 1 if failed else 4 if live_skips else 0
+
+    def live(self) -> Iterator[Check]:
+        """The fixtures are asked for afresh, signed (R13) where it is known who asks."""
+        tag = self.options.tag or detect_identity(os.environ, os.path.dirname(os.path.abspath(__file__)))
+        with self.make_bot(cache_dir=None, tag=tag) as bot:
+            yield from live_checks(bot)
+
+    def attest(self) -> int:
+        import json
+        document = attest()
+        self.put(json.dumps(document) if self.options.json else json.dumps(document, indent=2))
+        return 0 if document["conformant"] else 1
+
+
+def command(argv: Sequence[str]) -> int:
+    """One invocation, from its arguments to its exit code."""
+    parser = argument_parser()
+    options = parser.parse_args(argv)
+    desk = Desk(options)
+    needs_targets = not (options.selftest or options.attest)
+    if options.offline and not options.selftest:
+        parser.error("--offline goes with --selftest")
+    if not needs_targets and (options.urls or options.input):
+        parser.error(f"--{'selftest' if options.selftest else 'attest'} takes no targets")
+    if needs_targets and not (options.urls or options.input):
+        parser.error("found no target; wanted a URL, - for stdin, or --input FILE (--help shows all)")
+    try:
+        if options.selftest:
+            return desk.selftest()
+        if options.attest:
+            return desk.attest()
+        targets = read_targets(options)
+        if options.check:
+            return desk.check_all(targets)
+        return desk.discover_all(targets) if options.discover else desk.fetch_all(targets)
+    except ValueError as error:         # an option or a file that breaks a promise: found, then wanted
+        desk.tell(f"walsh_research.py: {error}")
+        return 2
+    finally:
+        desk.status.clear()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command. Returns the exit code, and leaves no traceback behind."""
+    import signal
+
+    def terminate(signum: int, frame: Any) -> None:
+        raise Terminated
+
+    try:
+        previous = signal.signal(signal.SIGTERM, terminate)
+    except ValueError:          # not the main thread: signals are somebody else's
+        previous = None
+    try:
+        return command(sys.argv[1:] if argv is None else argv)
+    except Terminated:
+        return 143
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:     # whoever read has heard enough
+        silence_stdout()
+        return 0
+    except OSError as error:    # a full disk behind stdout
+        silence_stdout()
+        print(f"walsh_research.py: {error.strerror or error}", file=sys.stderr)
+        return 1
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def silence_stdout() -> None:
+    """So that the interpreter's own flush at exit has nothing to complain about."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(main())
