@@ -21,7 +21,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, AnyStr, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, cast
 if TYPE_CHECKING:
     import socket
     import ssl
@@ -57,15 +57,14 @@ MAX_SITEMAP_URL_LENGTH = 2048           # ours: characters; what sitemaps.org al
 MAX_WILDCARD_OCTETS = 2 ** 26           # ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
 MAX_JSON_DEPTH = 200                    # ours: levels; no document of the spec has ten, and C recursion ends near a thousand
 MAX_JSON_DIGITS = 4300                  # ours: digits of one integer; CPython 3.11's own limit, since conversion is quadratic
-MAX_PATTERN_STEPS = 200_000             # ours: work spent on proving a schema's pattern harmless
-MAX_PATTERN_POSITIONS = 200             # ours: characters and classes in a schema's pattern, small counts written out
-MAX_AMBIGUOUS_TEXT = (1024, 1024, 1024, 128)   # ours: characters, by the number of loops in a pattern that backtracks by that power
+MAX_PATTERN_STEPS = 50_000              # ours: work spent on proving a schema's pattern harmless
+MAX_PATTERN_WORK = 2**20                # ours: steps of a pattern that backtracks by a power of the length; that bounds the length
 MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hammer the origin
 MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
 MAX_BLOCKLIST_KEY = 1024                # ours: characters; DNS ends at 253, so no opt-out is lost
 MAX_BLOCKLIST_WARNINGS = 20             # ours: lines told about one document
-MAX_SUBSCHEMAS = 10_000                 # ours: each is compiled to a function; a published schema has a few hundred
-MAX_PATTERN_LENGTH = 1000               # ours: characters of a schema's pattern
+MAX_SUBSCHEMAS = 2_000                  # ours: each is compiled to functions; a published schema has a few hundred
+MAX_PATTERN_LENGTH = 500                # ours: characters of a schema's pattern
 MAX_MARKDOWN_NESTING = 32               # ours: open quotes and list items; a deeper mark is text
 MAX_DESTINATION_PARENTHESES = 8         # ours: CommonMark asks for three
 MAX_LINK_TEXT_TOKENS = 4096             # ours: marks that one link's text may span; bounds what an unclosed bracket keeps
@@ -145,6 +144,23 @@ DEFAULT_FIXTURES = {                    # spec 13, where the index cannot be had
     "operator_blocked_host": "example.com"}
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE: Any = object()          # "the platform's cache folder", which None is not
+
+
+class LazyPattern:
+    """A regular expression that is compiled when it is first used: a run needs few of them, and compiling them all takes longer than a run."""
+
+    def __init__(self, source: str | bytes, flags: int) -> None:
+        self.source, self.flags_wanted = source, flags
+
+    def __getattr__(self, name: str) -> Any:        # only for what is not there yet
+        value = getattr(re.compile(self.source, self.flags_wanted), name)
+        setattr(self, name, value)
+        return value
+
+
+def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """re.compile, put off."""
+    return cast("re.Pattern[AnyStr]", LazyPattern(source, flags))
 
 
 # === 2. NOUNS =============================================================
@@ -501,18 +517,18 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
 # === 4. ADDRESSES   R7   spec 10.2, 12.4 ===================================
 # Owns what a URL, a host and an IP address are: three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-URL_SPLIT = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)    # RFC 3986 B
-PLAIN_URL = re.compile(     # most URLs: already in the wire form, with no port; the way past everything else in this room
+URL_SPLIT = lazy_re(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)    # RFC 3986 B
+PLAIN_URL = lazy_re(     # most URLs: already in the wire form, with no port; the way past everything else in this room
     r"(https?://(?=[^/]{1,253}/)((?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}))"
     r"((?:/(?!\.|%2[eE])[A-Za-z0-9._~!$&'()*+,;=:@%\[\]-]*)+)(\?[A-Za-z0-9._~!$&'()*+,;=:@%\[\]/?-]*)?")
-PLAIN_HOST = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
-ASCII_HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
+PLAIN_HOST = lazy_re(r"(?=.{1,253}\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
+ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = r"[\x00-\x1f\x7f\ud800-\udfff]"
-UNSAFE_IN_URL = re.compile(r"[^!#-;=?-\[\]_a-z~]+")         # space " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands
-DOT_SEGMENT = re.compile(r"/(?:\.|%2[eE]){1,2}(?:/|\Z)")
+UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")         # space " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands
+DOT_SEGMENT = lazy_re(r"/(?:\.|%2[eE]){1,2}(?:/|\Z)")
 DOT_SEGMENT_NAMES = {".": 1, "%2e": 1, "..": 2, ".%2e": 2, "%2e.": 2, "%2e%2e": 2}
 IDNA_DEVIATIONS = "[\u00df\u1e9e\u03c2\u200c\u200d]"      # IDNA 2003 and 2008 lead these to different hosts
-IPV4_PART = re.compile(r"0x[0-9a-f]*|[0-9]+")
+IPV4_PART = lazy_re(r"0x[0-9a-f]*|[0-9]+")
 IPV4_QUAD = r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!\Z)|\Z)){4}"
 IPV6_GROUP = r"[0-9A-Fa-f]{1,4}"
 USERINFO = (                # all before the last @ of the authority; where a "port" is no number, a password holds a / ? or #
@@ -913,18 +929,18 @@ ROBOTS_RESTRICTING_LINE = robots_line_regex(rf"(?:crawl-delay|{ROBOTS_DISALLOW_F
 ROBOTS_GROUP_LINE = robots_line_regex(
     rf"(?:(allow|crawl-delay|content-signal)[{{blank}}]*:|{ROBOTS_DISALLOW_FIELD}{ROBOTS_FIELD_END})([^\n#]*)")
 ROBOTS_SITEMAP_LINE = robots_line_regex(r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)")
-ROBOTS_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
-ROBOTS_SIGNAL = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)")
+ROBOTS_DECIMAL = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
+ROBOTS_SIGNAL = lazy_re(r"([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)")
 
 # A raw `*` or `$` of a URL is `%2A` or `%24` to a rule (RFC 9309 figure 6): only rules have them among what stands as it is.
 ROBOTS_STANDING = r"A-Za-z0-9\-._~:/?\[\]@!&'()+,;="
 ROBOTS_STANDING_OCTET = r"%(?:[0189A-F][0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[B-E]|60|7[BCDF])"       # in upper case, and not of an unreserved one
-ROBOTS_PLAIN_TARGET = re.compile(rf"(?:https?://[^/?#]*)?(/[{ROBOTS_STANDING}]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}]*)*)")
-ROBOTS_PLAIN_VALUE = re.compile(rf"[{ROBOTS_STANDING}*$]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}*$]*)*")
-ROBOTS_OCTET = re.compile(rf"%[0-9A-Fa-f]{{2}}|[^{ROBOTS_STANDING}*$%]")
+ROBOTS_PLAIN_TARGET = lazy_re(rf"(?:https?://[^/?#]*)?(/[{ROBOTS_STANDING}]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}]*)*)")
+ROBOTS_PLAIN_VALUE = lazy_re(rf"[{ROBOTS_STANDING}*$]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}*$]*)*")
+ROBOTS_OCTET = lazy_re(rf"%[0-9A-Fa-f]{{2}}|[^{ROBOTS_STANDING}*$%]")
 ROBOTS_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-ROBOTS_ABSOLUTE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-ROBOTS_UNDECODED = re.compile("[\ud800-\udfff]")
+ROBOTS_ABSOLUTE_URL = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_STATUS_MEANINGS = {
     301: "redirect", 302: "redirect", 303: "redirect", 307: "redirect", 308: "redirect",    # RFC 9309 2.3.1.2
@@ -1174,7 +1190,7 @@ class RobotsTxt:
     ('*', True, Rule(allow=False, value='/private', line=2))
     """
 
-    __slots__ = ("_index", "_lines", "_otherwise", "_rules", "_spans", "_text", "group")
+    __slots__ = ("_crawl_delay", "_index", "_lines", "_otherwise", "_rules", "_signals", "_spans", "_text", "group")
 
     def __init__(self, text: str, group: str | None, spans: list[tuple[int, int]]) -> None:
         self.group = group if group is None else robots_shown(group)
@@ -1184,6 +1200,8 @@ class RobotsTxt:
         self._rules: list[Rule] | None = None
         self._index: RobotsIndex | None = None
         self._otherwise: Verdict | None = None      # where no rule matches
+        self._crawl_delay: float | None = -1.0      # not yet read
+        self._signals: dict[str, str] | None = None
 
     @classmethod
     def parse(cls, body: bytes | bytearray | str, token: str = UA_TOKEN) -> RobotsTxt:
@@ -1215,8 +1233,10 @@ class RobotsTxt:
     @property
     def crawl_delay(self) -> float | None:
         """Seconds, the largest of the group; None where it names none. R2d, spec 9.1.5."""
-        named = [float(value) for field, value in self._group_lines() if field == "crawl-delay" and ROBOTS_DECIMAL.fullmatch(value)]
-        return max((seconds for seconds in named if seconds != float("inf")), default=None)
+        if self._crawl_delay == -1.0:
+            named = [float(value) for field, value in self._group_lines() if field == "crawl-delay" and ROBOTS_DECIMAL.fullmatch(value)]
+            self._crawl_delay = max((seconds for seconds in named if seconds != float("inf")), default=None)
+        return self._crawl_delay
 
     @property
     def sitemaps(self) -> list[str]:
@@ -1230,12 +1250,13 @@ class RobotsTxt:
 
         Shown and never a gate: it binds uses of content (training, AI input, search) that this bot makes none of.
         """
-        signals: dict[str, str] = {}
-        for field, value in self._group_lines():
-            for name, answer in ROBOTS_SIGNAL.findall(value) if field == "content-signal" else ():
-                if signals.get(name.lower(), "").lower() != "no":
-                    signals[name.lower()] = answer
-        return signals
+        if self._signals is None:
+            self._signals = {}
+            for field, value in self._group_lines():
+                for name, answer in ROBOTS_SIGNAL.findall(value) if field == "content-signal" else ():
+                    if self._signals.get(name.lower(), "").lower() != "no":
+                        self._signals[name.lower()] = answer
+        return dict(self._signals)
 
     def _decision(self, target: str) -> tuple[bool, int] | None:
         if self._index is None:
@@ -1245,14 +1266,17 @@ class RobotsTxt:
             return None
         return robots_decide(self._index, path)
 
-    def verdict(self, target: str) -> Verdict:
-        """What the file says of `target`, an absolute URL or a `path[?query]`. R2b, spec 9.1.4."""
+    def ruling(self, target: str) -> tuple[Verdict, Rule | None]:
+        """What the file says of `target`, an absolute URL or a `path[?query]`, and the rule that decides. R2b, spec 9.1.4."""
         decision = self._decision(target)
         if decision:
-            return Verdict.ALLOWED_EXPLICIT if decision[0] else Verdict.DISALLOWED_EXPLICIT
+            return Verdict.ALLOWED_EXPLICIT if decision[0] else Verdict.DISALLOWED_EXPLICIT, self.rules[decision[1]]
         if self._otherwise is None:
             self._otherwise = Verdict.ALLOWED_IMPLICIT if robots_is_text(self._text) else Verdict.UNKNOWN_PARSE_ERROR
-        return self._otherwise
+        return self._otherwise, None
+
+    def verdict(self, target: str) -> Verdict:
+        return self.ruling(target)[0]
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line wins."""
@@ -1261,8 +1285,7 @@ class RobotsTxt:
 
     def match(self, target: str) -> Rule | None:
         """The rule that decides, or None where none matches."""
-        decision = self._decision(target)
-        return self.rules[decision[1]] if decision else None
+        return self.ruling(target)[1]
 
 
 # imports: operator
@@ -1308,352 +1331,220 @@ def parse_json(body: bytes, what: str, max_depth: int = MAX_JSON_DEPTH) -> Any:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
 
-# 6a. Patterns: ECMA 262 read, proved harmless, and written again for `re`.
-CharRanges = tuple[tuple[int, int], ...]                 # sorted, disjoint, inclusive
-PatternTree = tuple[str, Any, bool]                      # kind, content, whether it matches the empty text
+# 6a. Patterns: ECMA 262, written again for `re`, which must never backtrack without bound.
+ECMA_SPACES = {      # within a set; with re.ASCII, `\s` alone is the first six
+    "\\s": r"\s\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff",
+    "\\S": r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"}
+PATTERN_ESCAPE = r"\\[dDwWsStnvfr]|\\0(?![0-9])|\\x[0-9A-Fa-f]{2}|\\u(?![dD][89A-Fa-f])[0-9A-Fa-f]{4}|\\[!-/:-@\[-`{-~]"
+PATTERN_SET_ITEM = lazy_re(rf"({PATTERN_ESCAPE}|\\b|[^\]\\])(?:-({PATTERN_ESCAPE}|[^\]\\]))?")
+PATTERN_TOKEN = lazy_re(
+    rf"(?P<set>\[\^?(?:{PATTERN_ESCAPE}|\\b|[^\]\\])*\])|(?P<atom>{PATTERN_ESCAPE}|[^\\()\[\]{{}}*+?|^$])|(?P<edge>\\b|[$^])"
+    r"|(?P<open>\((?:\?:|(?!\?)))|(?P<close>\))|(?P<bar>\|)|(?P<count>(?:[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\})\??(?![*+?{]))")
+REWRITTEN_TOKENS = {"(": "(?:", "$": r"\Z", ".": r"[^\n\r\u2028\u2029]", "\\s": f"[{ECMA_SPACES[chr(92) + 's']}]",
+                    "\\S": f"[{ECMA_SPACES[chr(92) + 'S']}]"}
+BEYOND_ASCII = lazy_re(r"[^ -~]|\[\^|\\[xuUDWS]")       # a class, as written for `re`, that may hold more than ASCII
+ANY_CHARACTER = r"[\x00-\U0010ffff]"
 
 
-def char_ranges(pairs: Iterable[tuple[int, int]], negated: bool = False) -> CharRanges:
-    merged: list[tuple[int, int]] = []
-    for low, high in sorted(pairs):
-        if merged and low <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+class PatternPiece(NamedTuple):
+    """A part of a pattern: the positions that it may begin and end with, and whether it may match nothing."""
+
+    first: frozenset[int] = frozenset()
+    last: frozenset[int] = frozenset()
+    is_optional: bool = True
+
+
+PATTERN_EDGE, PATTERN_START = PatternPiece(), PatternPiece()
+
+
+class PatternGraph:
+    """Which character class may follow which (Glushkov's construction). A class is a bit set: ASCII, and one for what lies beyond."""
+
+    def __init__(self) -> None:
+        self.classes: list[int] = []
+        self.follow: list[set[int]] = []
+
+    def position(self, written: str) -> PatternPiece:
+        matches = lazy_re(written, re.ASCII).match
+        self.classes.append(sum(1 << code for code in range(128) if matches(chr(code))) | bool(BEYOND_ASCII.search(written)) << 128)
+        self.follow.append(set())
+        here = frozenset([len(self.follow) - 1])
+        return PatternPiece(here, here, False)
+
+    def sequence(self, pieces: list[PatternPiece]) -> PatternPiece:
+        first, last, is_optional = PATTERN_EDGE
+        for piece in pieces:
+            for position in last:
+                self.follow[position] |= piece.first
+            first = first | piece.first if is_optional else first
+            last = last | piece.last if piece.is_optional else piece.last
+            is_optional = is_optional and piece.is_optional
+        return PatternPiece(first, last, is_optional)
+
+    def choice(self, branches: list[list[PatternPiece]]) -> PatternPiece:
+        pieces = [self.sequence(branch) for branch in branches]
+        if sum(piece.is_optional for piece in pieces) > 1:
+            raise ValueError("two branches that may match nothing")
+        return PatternPiece(frozenset().union(*(piece.first for piece in pieces)), frozenset().union(*(piece.last for piece in pieces)),
+                            any(piece.is_optional for piece in pieces))
+
+    def counted(self, piece: PatternPiece, count: str) -> PatternPiece:
+        """Every count but `?` passes for endless, which only makes the proof stricter."""
+        if piece.is_optional or count[0] != "?" and any(self.follow[position] & piece.first for position in piece.last):
+            raise ValueError("a repetition of a repetition")
+        if count[0] != "?":
+            self.sequence([piece, piece])
+        return piece._replace(is_optional=count[0] in "*?" or count.startswith("{0"))
+
+    def is_within_loop(self, position: int, others: set[int]) -> bool:
+        reached, edge = set(), [position]      # type: set[int], list[int]
+        while edge:
+            fresh = self.follow[edge.pop()] - reached
+            reached |= fresh
+            edge += fresh
+        return others <= reached
+
+    def is_ambiguous(self, starts: frozenset[int]) -> bool:
+        """Whether two walkers that read one text can part and meet again; ValueError where they can do so within a loop."""
+        pairs = [*((one, one) for one in range(len(self.follow))), *((one, other) for one in starts for other in starts if one < other)]
+        seen, steps, found = set(pairs), 0, False
+        for left, right in pairs:       # grows while it is read
+            steps += 1 + len(self.follow[left]) * len(self.follow[right])
+            if steps > MAX_PATTERN_STEPS:
+                raise ValueError("too large to be proved harmless")
+            if not self.classes[left] & self.classes[right]:
+                continue
+            for one in self.follow[left]:
+                for other in self.follow[right]:
+                    if one == other and left != right:
+                        found = True
+                        if self.is_within_loop(one, {left, right}):
+                            raise ValueError("could backtrack without bound")
+                    elif (one, other) not in seen:
+                        seen.add((one, other))
+                        pairs.append((one, other))
+        return found
+
+
+def pattern_set(text: str) -> str:
+    """A `[…]` of ECMA 262 as `re` writes it with re.ASCII."""
+    def escaped(item: str) -> str:
+        return ECMA_SPACES.get(item) or (item if item.startswith("\\") else re.escape(item))
+
+    start = 2 if text.startswith("[^") else 1
+    return text[:start] + PATTERN_SET_ITEM.sub(lambda item: "-".join(map(escaped, filter(None, item.groups()))), text[start:-1]) + "]"
+
+
+def read_pattern(source: str) -> tuple[Callable[[str], Any], int]:
+    """The search function and the longest text that it may see; ValueError, OverflowError or re.error where it is refused.
+
+    Where no two ways through a pattern read the same text, backtracking is linear. Where two do, it is a power of the length, by the loops.
+    """
+    tokens = [(str(token.lastgroup), token[0]) for token in PATTERN_TOKEN.finditer(source[:MAX_PATTERN_LENGTH])]
+    if "".join(text for _, text in tokens) != source:
+        raise ValueError(f"too long, or a part that is not supported near {''.join(text for _, text in tokens)[-12:]!r}")
+    tokens = [(kind, pattern_set(text) if kind == "set" else REWRITTEN_TOKENS.get(text, text)) for kind, text in tokens]
+    search = re.compile("".join(written for _, written in tokens), re.ASCII).search     # `re` sees to the syntax
+    graph, groups = PatternGraph(), [[[]]]     # type: PatternGraph, list[list[list[PatternPiece]]]
+    for kind, written in tokens:
+        if kind in ("set", "atom"):
+            groups[-1][-1].append(graph.position(written))
+        elif kind == "edge":
+            groups[-1][-1].append(PATTERN_START if written == "^" else PATTERN_EDGE)
+        elif kind == "count":
+            groups[-1][-1].append(graph.counted(groups[-1][-1].pop(), written))
+        elif kind == "open":
+            groups.append([[]])
+        elif kind == "bar":
+            groups[-1].append([])
         else:
-            merged.append((low, high))
-    if not negated:
-        return tuple(merged)
-    edges = [-1, *(edge for pair in merged for edge in pair), sys.maxunicode + 1]
-    gaps = ((low + 1, high - 1) for low, high in zip(edges[::2], edges[1::2]))
-    return tuple((low, high) for low, high in gaps if low <= high)
+            piece = graph.choice(groups.pop())
+            groups[-1][-1].append(piece)
+    is_anchored = all(branch and branch[0] is PATTERN_START for branch in groups[0])
+    whole = graph.choice(groups[0])
+    if not is_anchored:     # a search tries every start, as if the pattern began with .*
+        whole = graph.sequence([graph.counted(graph.position(ANY_CHARACTER), "*"), whole])
+    if not graph.is_ambiguous(whole.first):
+        return search, sys.maxsize
+    loops = sum(kind == "count" and written[0] != "?" for kind, written in tokens) + (not is_anchored)
+    if loops > 3 or sum(kind == "bar" or written[0] == "?" for kind, written in tokens) > 6:
+        raise ValueError("could backtrack without bound")
+    return search, int(MAX_PATTERN_WORK ** (1 / max(loops, 2)))
 
 
-def char_class_table() -> dict[str, CharRanges]:
-    """What ECMA 262's `.`, `\\d`, `\\w` and `\\s` stand for; `re` sees more digits and other spaces."""
-    spaces = [(9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
-              (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)]
-    small = {"d": [(48, 57)], "w": [(48, 57), (65, 90), (95, 95), (97, 122)], "s": spaces}
-    table = {"." : char_ranges([(10, 10), (13, 13), (0x2028, 0x2029)], negated=True)}
-    for letter, pairs in small.items():
-        table["\\" + letter], table["\\" + letter.upper()] = char_ranges(pairs), char_ranges(pairs, negated=True)
-    return table
-
-
-CHAR_CLASSES = char_class_table()
-CONTROL_ESCAPES = {"\\t": 9, "\\n": 10, "\\v": 11, "\\f": 12, "\\r": 13, "\\0": 0}
-PATTERN_ATOM = r"\\[dDwWsS]|\\[tnvfr]|\\0(?![0-9])|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\c[A-Za-z]|\\[!-/:-@\[-`{-~]"
-PATTERN_TOKEN = re.compile(
-    r"(?P<set>\[\^?(?:\\.|[^\]\\])*\])|(?P<atom>" + PATTERN_ATOM + r"|[^\\()\[\]{}*+?|^$])|(?P<edge>\\[bB])|(?P<open>\((?:\?[:=!])?(?!\?))"
-    r"|(?P<close>\))|(?P<bar>\|)|(?P<count>[*+?]|\{(?P<low>[0-9]{1,4})(?P<to>,(?P<high>[0-9]{1,4})?)?\})(?P<lazy>\??)"
-    r"|(?P<start>\^)|(?P<end>\$)", re.DOTALL)
-PATTERN_SET_ITEM = re.compile(rf"(?P<from>{PATTERN_ATOM}|\\b|[^\\])(?:-(?P<to>{PATTERN_ATOM}|[^\\]))?", re.DOTALL)
-
-
-def atom_ranges(atom: str) -> CharRanges:
-    if atom in CHAR_CLASSES:
-        return CHAR_CLASSES[atom]
-    if atom in CONTROL_ESCAPES:
-        code = CONTROL_ESCAPES[atom]
-    elif len(atom) > 2:
-        code = ord(atom[2]) % 32 if atom[1] == "c" else int(atom.lstrip("\\xu"), 16)
-    else:
-        code = ord(atom[-1])
-    return ((code, code),)
-
-
-def set_ranges(text: str) -> CharRanges:
-    """The characters of a `[…]`; ValueError where it is no set."""
-    negated = text.startswith("[^")
-    inside, at, pairs = text[1 + negated:-1], 0, []     # type: str, int, list[tuple[int, int]]
-    while at < len(inside):
-        item = PATTERN_SET_ITEM.match(inside, at)
-        if item is None:
-            raise ValueError(f"set {text!r}")
-        ends = [((8, 8),) if end == "\\b" else ((46, 46),) if end == "." else atom_ranges(end) for end in item.groups() if end]
-        at = item.end()
-        if len(ends) == 1:
-            pairs += ends[0]
-        elif item["from"] in CHAR_CLASSES and item["from"] != "." or len(ends[1]) > 1 or ends[0][0][0] > ends[1][0][0]:
-            raise ValueError(f"range {item[0]!r}")
-        else:
-            pairs.append((ends[0][0][0], ends[1][0][1]))
-    if not pairs:
-        raise ValueError("an empty set")
-    return char_ranges(pairs, negated)
-
-
-def ranges_text(ranges: CharRanges) -> str:
-    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
-        return re.escape(chr(ranges[0][0]))
-    return "[" + "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges) + "]"
-
-
-def repeated_tree(tree: PatternTree, low: int, high: int | None) -> PatternTree:
-    """`tree{low,high}`; counts beyond eight count as endless, which only makes the proof stricter."""
-    if high == 0:
-        return ("cat", [], True)
-    if tree[2] and high != 1:
-        raise ValueError("a repeated group that may be empty")
-    more: PatternTree = ("cat", [], True)
-    if high is None or high > 8:
-        low, more = min(low, 8), ("opt", ("plus", tree, False), True)
-        if low:
-            low, more = low - 1, ("plus", tree, False)
-    else:
-        for _ in range(high - low):
-            more = ("opt", ("cat", [tree, more], tree[2] and more[2]), True)
-    return ("cat", [tree] * low + [more], more[2] and (tree[2] or not low))
-
-
-class PatternGroup:
-    """One open bracket of a pattern (or the pattern itself) while it is read."""
-
-    def __init__(self, opener: str) -> None:
-        self.opener, self.branches, self.items, self.anchors = opener, [], [], 0    # type: str, list[PatternTree], list[PatternTree], int
-
-    def end_branch(self) -> None:
-        self.branches.append(("cat", self.items, all(item[2] for item in self.items)))
-        self.items = []
-
-    def tree(self) -> PatternTree:
-        self.end_branch()
-        return self.branches[0] if len(self.branches) == 1 else ("alt", self.branches, any(branch[2] for branch in self.branches))
-
-
-def compile_pattern(source: str) -> tuple[Callable[[str], Any], int | None]:
-    """The search function of an ECMA pattern, and the longest text it may see (None: any). UnsupportedSchema where it is
-    no pattern that we read, or one that may backtrack without bound."""
+def compile_pattern(source: str) -> Callable[[str], Any]:
+    """An ECMA pattern as a search. UnsupportedSchema where it is none that is read here, or could backtrack without bound."""
     try:
-        written, longest_text = read_pattern(source)
-        return re.compile(written, re.ASCII).search, longest_text or None
+        search, longest = read_pattern(source)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
-
-def read_pattern(source: str) -> tuple[str, int]:
-    """The pattern as `re` writes it, and the longest text it may see where it is ambiguous, else 0. ValueError as for compile_pattern."""
-    groups, written, at, proofs = [PatternGroup("")], [], 0, []     # type: list[PatternGroup], list[str], int, list[PatternTree]
-    if len(source) > MAX_PATTERN_LENGTH:
-        raise ValueError(f"{len(source)} characters, want at most {MAX_PATTERN_LENGTH}")
-    countable = ended = False       # whether a count may follow here; whether a `$` was seen in this branch
-    while at < len(source):
-        token = PATTERN_TOKEN.match(source, at)
-        if token is None:
-            raise ValueError(f"{source[at:at + 12]!r} is not supported")
-        at, kind, group = token.end(), token.lastgroup, groups[-1]
-        kind = "count" if kind == "lazy" else kind
-        if ended and kind not in ("close", "bar", "end") or kind == "count" and not countable:
-            raise ValueError(f"{token[0]!r} at {token.start()}")
-        countable = kind in ("atom", "set", "close")
-        if kind in ("atom", "set"):
-            ranges = atom_ranges(token[0]) if kind == "atom" else set_ranges(token[0])
-            group.items.append(("set", ranges, False))
-            written.append(ranges_text(ranges))
-        elif kind == "count":
-            low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(token["count"], (int(token["low"] or 0), int(token["high"] or 0)))
-            if token["low"] and not token["high"]:
-                high = None if token["to"] else low
-            if high is not None and high < low:
-                raise ValueError(f"count {token[0]!r}")
-            group.items[-1] = repeated_tree(group.items[-1], low, high)
-            written.append(token[0])
-        elif kind == "open":
-            if token[0] in ("(?=", "(?!") and (len(groups) > 1 or group.items or group.anchors <= len(group.branches)):
-                raise ValueError("a lookahead that does not follow the first '^'")
-            if len(groups) > 50:
-                raise ValueError("more than 50 nested groups")
-            groups.append(PatternGroup(token[0]))
-            written.append("(?:" if token[0] == "(" else token[0])
-        elif kind == "close":
-            if len(groups) == 1:
-                raise ValueError("an unopened ')'")
-            ended = False
-            groups.pop()
-            countable = group.opener in ("(", "(?:")
-            (groups[-1].items if countable else proofs).append(group.tree())
-            written.append(")")
-        elif kind == "bar":
-            ended = False
-            group.end_branch()
-            written.append("|")
-        elif kind == "start":
-            if len(groups) > 1 or group.items or group.anchors > len(group.branches):
-                raise ValueError("a '^' that does not begin the pattern")
-            group.anchors = len(group.branches) + 1
-            written.append(r"\A")
-        else:
-            ended = ended or kind == "end"
-            written.append(r"\Z" if kind == "end" else token[0])
-    if len(groups) > 1:
-        raise ValueError("an unclosed '('")
-    tree = groups[0].tree()
-    if groups[0].anchors < len(groups[0].branches):       # a search tries every start, as if the pattern began with .*
-        anything: PatternTree = ("set", ((0, sys.maxunicode),), False)
-        tree = ("cat", [repeated_tree(anything, 0, None), tree], tree[2])
-    limits = [limit for limit in map(ambiguous_text_limit, [tree, *proofs]) if limit]
-    return "".join(written), min(limits, default=0)
+    def search_bounded(text: str) -> Any:
+        if len(text) > longest:
+            raise SchemaMismatch("pattern", f"{len(text)} characters, want at most {longest} for {source[:80]!r}", is_final=True)
+        return search(text)
+    return search if longest == sys.maxsize else search_bounded
 
 
-def ambiguous_text_limit(tree: PatternTree) -> int:
-    """How long a text may be where one text leads through the pattern in two ways, else 0; ValueError where a loop does so.
-
-    An unambiguous automaton has at most one way to each state, so backtracking is linear. Two walkers read the same text
-    from one state: where they part and meet again there is ambiguity (a power of the length), and where
-    that can be repeated there is no bound.
-    """
-    sets: list[CharRanges] = [()]                        # position 0 is the start
-    follow: list[list[int]] = [[]]
-    loops = choices = 0
-
-    def link(sources: list[int], targets: list[int]) -> None:
-        for source in sources:
-            if set(follow[source]) & set(targets):
-                raise ValueError("a repeated group that is itself a repetition")
-            follow[source] += targets
-
-    def walk(tree: PatternTree) -> tuple[list[int], list[int]]:
-        """Adds the tree's positions; gives those it may begin and end with."""
-        nonlocal loops, choices
-        kind, content, _ = tree
-        loops += kind == "plus"
-        choices += len(content) - 1 if kind == "alt" else kind == "opt"
-        if kind == "set":
-            sets.append(content)
-            follow.append([])
-            if len(sets) > MAX_PATTERN_POSITIONS:
-                raise ValueError(f"more than {MAX_PATTERN_POSITIONS} characters and classes")
-            return [len(sets) - 1], [len(sets) - 1]
-        if kind == "opt":
-            return walk(content)
-        if kind == "plus":
-            first, last = walk(content)
-            link(last, first)
-            return first, last
-        first, last, empty = [], [], True
-        for part in content:
-            part_first, part_last = walk(part)
-            if kind == "alt":
-                first, last = first + part_first, last + part_last
-                continue
-            link(last, part_first)
-            first = first + part_first if empty else first
-            last = last + part_last if part[2] else part_last
-            empty = empty and part[2]
-        return first, last
-
-    link([0], walk(tree)[0])
-    overlaps: dict[tuple[int, int], bool] = {}
-    steps, ambiguous = 0, False
-    for origin in range(len(sets)):
-        pairs, seen, met = [(origin, origin)], set(), set()     # type: list[tuple[int, int]], set[tuple[int, int]], set[int]
-        while pairs:
-            left, right = pairs.pop()
-            for one in follow[left]:
-                for other in follow[right]:
-                    steps += 1
-                    key = (one, other)
-                    if key not in overlaps:
-                        overlaps[key] = any(a <= d and c <= b for a, b in sets[one] for c, d in sets[other])
-                    if not overlaps[key]:
-                        continue
-                    if one == other and left != right:
-                        met.add(one)
-                    elif one != other and (one, other) not in seen:
-                        seen.add((one, other))
-                        pairs.append((one, other))
-            if steps > MAX_PATTERN_STEPS:
-                raise ValueError("too large to be proved harmless")
-        ambiguous = ambiguous or bool(met)
-        reached, edge = set(met), list(met)
-        while edge:
-            fresh = set(follow[edge.pop()]) - reached
-            reached |= fresh
-            edge += fresh
-        if origin in reached:
-            raise ValueError("could backtrack without bound")
-    if ambiguous and (loops > 3 or choices - loops > 6):
-        raise ValueError("could backtrack without bound")
-    return MAX_AMBIGUOUS_TEXT[loops] if ambiguous else 0
-
-
-# 6b. Schemas: linked (every subschema found, every reference resolved), then compiled from the leaves up.
+# 6b. Schemas: every subschema is found and every reference resolved, then each becomes a function, those inside before those around them.
 class SchemaMismatch(Exception):
-    """An assertion that failed, on its way up; `path` grows from the value to the root."""
+    """An assertion that failed, on its way up; `path` grows from the value to the root. A final one cannot be excused by `not` or `anyOf`."""
 
-    def __init__(self, keyword: str, detail: str) -> None:
-        self.keyword, self.detail, self.path = keyword, detail, []      # type: str, str, list[str | int]
-
-
-class SchemaRun:
-    """One validation: what is already known of (schema, value), and containers that wait, so that depth is no recursion."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[int, int], SchemaMismatch | None] = {}
-        self.waiting: list[tuple[SchemaCheck, Any]] = []
-        self.tentative = False          # within anyOf and its like, where an answer is needed at once
+    def __init__(self, keyword: str, detail: str, path: Iterable[str | int] = (), is_final: bool = False) -> None:
+        self.keyword, self.detail, self.path, self.is_final = keyword, detail, list(path), is_final
 
 
-SchemaCheck = Callable[[Any, SchemaRun], None]          # raises SchemaMismatch
-
-
-class SchemaNode:
-    """A subschema: how often others apply it, what it applies to the same instance, and its check once compiled."""
-
-    def __init__(self, schema: Any) -> None:
-        self.schema, self.uses, self.in_place, self.children = schema, 0, [], []    # type: Any, int, list[SchemaNode], list[SchemaNode]
-        self.check: SchemaCheck = accept_value if schema is True else reject_value
-
-
+SchemaRun = Dict[Tuple[int, int], Optional[SchemaMismatch]]     # what one validation knows of (schema, value)
+SchemaCheck = Callable[[Any, SchemaRun], None]                  # raises SchemaMismatch
+CheckOf = Callable[[Any, str], SchemaCheck]                     # of a subschema, and the keyword that a `false` there stands for
 JSON_TYPES: dict[str, tuple[type, ...]] = {"object": (dict,), "array": (list,), "string": (str,), "number": (int, float),
-                                           "integer": (int, float), "boolean": (bool,), "null": (type(None),)}
+                                           "integer": (int,), "boolean": (bool,), "null": (type(None),)}
 SCHEMA_DIALECTS = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
 REFUSED_KEYWORDS = ("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef", "$vocabulary")
 IN_PLACE_KEYWORDS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+CHILD_KEYWORDS = ("items", "prefixItems", "contains", "additionalProperties", "propertyNames", "properties", "patternProperties")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and bool(value - value == 0)     # neither NaN nor infinite
 
 
 def is_count(value: Any) -> bool:
     return is_number(value) and bool(value >= 0 and value == value // 1)
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and bool(value - value == 0)
-
-
 def is_schema(value: Any) -> bool:
     return isinstance(value, (dict, bool))
+
+
+def is_schema_map(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(is_schema, value.values()))
 
 
 def is_name_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
 
 
-# Each keyword that asserts or applies, and what its value must be.
+def listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+# What the value of each keyword must be.
 KEYWORD_SHAPES: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), is_count),
-    **dict.fromkeys(("minContains", "maxContains"), is_count),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"), is_count),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), is_number),
     **dict.fromkeys(("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames"), is_schema),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"),
-                    lambda value: isinstance(value, list) and bool(value) and all(map(is_schema, value))),
-    **dict.fromkeys(("properties", "patternProperties", "$defs", "dependentSchemas"),
-                    lambda value: isinstance(value, dict) and all(map(is_schema, value.values()))),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), lambda value: isinstance(value, list) and value != [] and all(map(is_schema, value))),
+    **dict.fromkeys(("properties", "patternProperties", "$defs", "dependentSchemas"), is_schema_map),
     **dict.fromkeys(("$id", "$ref", "$anchor", "$dynamicAnchor", "pattern", "format"), lambda value: isinstance(value, str)),
     "$schema": lambda value: value in SCHEMA_DIALECTS,
-    "type": lambda value: is_name_list(value if isinstance(value, list) else [value]) and value != []
-    and all(name in JSON_TYPES for name in (value if isinstance(value, list) else [value])),
+    "type": lambda value: value != [] and is_name_list(listed(value)) and set(listed(value)) <= set(JSON_TYPES),
     "enum": lambda value: isinstance(value, list),
     "multipleOf": lambda value: is_number(value) and value > 0,
     "uniqueItems": lambda value: isinstance(value, bool),
     "required": is_name_list,
     "dependentRequired": lambda value: isinstance(value, dict) and all(map(is_name_list, value.values())),
 }
-
-
-def accept_value(value: Any, run: SchemaRun) -> None:
-    return None
-
-
-def reject_value(value: Any, run: SchemaRun) -> None:
-    raise SchemaMismatch("false", "nothing is allowed here")
 
 
 def brief_value(value: Any) -> str:
@@ -1668,443 +1559,301 @@ def brief_value(value: Any) -> str:
 def json_key(value: Any) -> str:
     """A text that two JSON values share only where they are equal: 1.0 is 1, true is not, members have no order.
 
-    A text, since its hash is seeded (numbers can be made to collide), and without recursion.
+    A text, since its hash is seeded (numbers can be made to collide).
     """
-    parts, stack = [], [value]      # type: list[str], list[Any]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            parts.append(f'"{len(item)}:{item}')
-        elif isinstance(item, SchemaMismatch):          # a closing bracket that was put off
-            parts.append("]")
-        elif isinstance(item, dict):
-            parts.append("{")
-            stack.append(JSON_END)
-            for name in sorted(item, key=str, reverse=True):
-                stack += (item[name], str(name))
-        elif isinstance(item, (list, tuple)):
-            parts.append("[")
-            stack.append(JSON_END)
-            stack += reversed(item)
-        elif isinstance(item, float) and item.is_integer() or isinstance(item, int) and not isinstance(item, bool):
-            parts.append(hex(int(item)))
-        else:
-            parts.append(repr(item))
-        parts.append(",")
-    return "".join(parts)
-
-
-JSON_END = SchemaMismatch("", "")
-
-
-def decimal_parts(number: Any) -> tuple[int, int]:
-    """mantissa, exponent of ten, as JSON writes the number: 0.07 is a multiple of 0.01, which binary fractions deny."""
-    if isinstance(number, int):
-        return number, 0
-    digits, _, exponent = repr(number).partition("e")
-    whole, _, fraction = digits.partition(".")
-    return int(whole + fraction), int(exponent or 0) - len(fraction)
+    if isinstance(value, str):
+        return f"{len(value)}:{value}"
+    if isinstance(value, dict):
+        return "{" + ",".join(json_key(name) + json_key(value[name]) for name in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_key, value)) + "]"
+    is_whole = isinstance(value, float) and value.is_integer() or isinstance(value, int) and not isinstance(value, bool)
+    return hex(int(value)) if is_whole else repr(value)
 
 
 def is_multiple(value: Any, step: Any) -> bool:
-    if isinstance(value, float) and value - value != 0:     # infinite
-        return False
-    (value_digits, value_tens), (step_digits, step_tens) = decimal_parts(value), decimal_parts(step)
-    tens = min(value_tens, step_tens)
-    remainder: int = value_digits * 10 ** (value_tens - tens) % (step_digits * 10 ** (step_tens - tens))
-    return remainder == 0
+    """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
+    from fractions import Fraction      # only for this keyword
+    exact_value, exact_step = (Fraction(number if isinstance(number, int) else repr(number)) for number in (value, step))
+    return exact_value % exact_step == 0
 
 
-def subschemas(schema: dict[str, Any], keywords: Iterable[str]) -> Iterator[Any]:
-    for keyword in keywords:
-        content = schema.get(keyword)
-        if isinstance(content, list):
-            yield from content
-        elif isinstance(content, dict) and KEYWORD_SHAPES[keyword] is KEYWORD_SHAPES["properties"]:
-            yield from content.values()
-        elif content is not None:
-            yield content
-
-
-CHILD_KEYWORDS = ("items", "prefixItems", "contains", "additionalProperties", "propertyNames", "properties", "patternProperties")
-
-
-def check_keywords(schema: dict[str, Any], is_root: bool) -> None:
-    for keyword, content in schema.items():
-        if keyword in REFUSED_KEYWORDS or keyword == "$id" and not is_root:
-            raise UnsupportedSchema(f"{keyword} is not supported")
-        if keyword in KEYWORD_SHAPES and not KEYWORD_SHAPES[keyword](content):
-            raise UnsupportedSchema(f"{keyword} is {brief_value(content)}")
+def subschemas(schema: dict[str, Any], keywords: Iterable[str]) -> list[Any]:
+    """What these keywords of a schema whose shape is checked hold: schemas, lists or maps of them."""
+    found: list[Any] = []
+    for keyword in set(keywords) & set(schema):
+        content = schema[keyword]
+        found += content.values() if KEYWORD_SHAPES[keyword] is is_schema_map else listed(content)
+    return found
 
 
 def referenced_schema(root: Any, reference: str, anchors: dict[str, Any]) -> Any:
     """The subschema that a $ref of this document names; a foreign document is never fetched."""
     base, _, fragment = reference.partition("#")
-    if base:
-        from urllib.parse import urljoin        # only for a $ref with a URL of its own
-        own = root.get("$id", "").partition("#")[0]
-        try:
-            leaves = not own or urljoin(own, base) != own
-        except ValueError:      # no URL at all
-            leaves = True
-        if leaves:
-            raise UnsupportedSchema(f"$ref {reference[:200]!r} leaves the document")
+    found = root if base in ("", root.get("$id", "").partition("#")[0]) else None
     if "%" in fragment:
         from urllib.parse import unquote        # only for a percent-encoded pointer
         fragment = unquote(fragment)
-    if fragment and not fragment.startswith("/"):
-        if fragment not in anchors:
-            raise UnsupportedSchema(f"$ref {reference[:200]!r}: no such $anchor")
-        return anchors[fragment]
-    found = root
-    for part in fragment.split("/")[1:]:
-        part = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and part in found:
-            found = found[part]
-        elif isinstance(found, list) and re.fullmatch("0|[1-9][0-9]{0,8}", part) and int(part) < len(found):
-            found = found[int(part)]
-        else:
-            raise UnsupportedSchema(f"$ref {reference[:200]!r} names nothing")
+    if found is not None and fragment and not fragment.startswith("/"):
+        found = anchors.get(fragment)
+    else:
+        for part in fragment.split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list):
+                found = found[int(part)] if re.fullmatch("0|[1-9][0-9]{0,8}", part) and int(part) < len(found) else None
+            else:
+                found = found.get(part) if isinstance(found, dict) else None
     if not is_schema(found):
-        raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema")
+        raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
     return found
 
 
-def link_schema(root: Any) -> tuple[list[SchemaNode], dict[int, SchemaNode]]:
-    """Every subschema of the document, what is nested before what holds it, and the same by the identity of its schema."""
-    if not is_schema(root):
-        raise UnsupportedSchema(f"the schema is {brief_value(root)}, want an object")
-    nodes: dict[int, SchemaNode] = {}
-    order: list[SchemaNode] = []
+def link_schema(root: Any) -> tuple[dict[int, Any], set[int]]:
+    """What each $ref names, by the identity of the schema that holds it, and what is applied from several places.
+
+    UnsupportedSchema for what is malformed, not implemented, or applies itself to the same instance, even where nothing uses it.
+    """
+    found: dict[int, Any] = {}
+    targets: dict[int, Any] = {}
     anchors: dict[str, Any] = {}
-
-    def node_of(schema: Any) -> SchemaNode:
-        node = nodes.get(id(schema))
-        if node is None:
-            node = nodes[id(schema)] = SchemaNode(schema)
-            order.append(node)
-            if len(order) > MAX_SUBSCHEMAS:
-                raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
-        return node
-
-    node_of(root).uses = 1
-    linked = resolved = 0
-    while resolved < len(order):
-        while linked < len(order):              # first every nested subschema: any of them may hold the anchor
-            node, schema = order[linked], order[linked].schema
-            linked += 1
-            if isinstance(schema, bool):
-                continue
-            check_keywords(schema, schema is root)
-            for name in {schema.get("$anchor"), schema.get("$dynamicAnchor")} - {None}:
-                if anchors.setdefault(name, schema) is not schema:
-                    raise UnsupportedSchema(f"$anchor {name!r} is given twice")
-            node.in_place = [node_of(child) for child in subschemas(schema, IN_PLACE_KEYWORDS)]
-            node.children = [*node.in_place, *map(node_of, subschemas(schema, CHILD_KEYWORDS))]
-            for child in node.children:
-                child.uses += 1
-            for unused in subschemas(schema, ("$defs",)):
-                node_of(unused)
-        node = order[resolved]
-        resolved += 1
-        if isinstance(node.schema, dict) and "$ref" in node.schema:
-            target = node_of(referenced_schema(root, node.schema["$ref"], anchors))
-            target.uses += 1
-            node.in_place.append(target)
-            node.children.append(target)
-    refuse_self_loops(order)
-    stack = [node for node in order if node.uses != 1 or node.schema is root]
-    sorted_nodes: list[SchemaNode] = []
-    while stack:
-        sorted_nodes.append(stack.pop())
-        stack += [child for child in sorted_nodes[-1].children if child.uses == 1]
-    return sorted_nodes[::-1], nodes
+    in_place: dict[int, list[int]] = {}
+    applied, waiting, references = [id(root)], [root], []      # type: list[int], list[Any], list[dict[str, Any]]
+    while waiting or references:
+        if not waiting:     # all that is nested is known by now, and with it every anchor
+            holder = references.pop()
+            waiting.append(targets.setdefault(id(holder), referenced_schema(root, holder["$ref"], anchors)))
+            in_place[id(holder)].append(id(waiting[0]))
+            applied.append(id(waiting[0]))
+        schema = waiting.pop()
+        if id(schema) in found or isinstance(schema, bool):
+            continue
+        found[id(schema)] = schema
+        if len(found) > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
+        for keyword, content in schema.items():
+            if keyword in REFUSED_KEYWORDS or keyword == "$id" and schema is not root:
+                raise UnsupportedSchema(f"{keyword} is not supported")
+            if keyword in KEYWORD_SHAPES and not KEYWORD_SHAPES[keyword](content):
+                raise UnsupportedSchema(f"{keyword} is {brief_value(content)}")
+            if keyword in ("$anchor", "$dynamicAnchor") and anchors.setdefault(content, schema) is not schema:
+                raise UnsupportedSchema(f"{keyword} {content!r} is given twice")
+        if "$ref" in schema:
+            references.append(schema)
+        in_place[id(schema)] = list(map(id, subschemas(schema, IN_PLACE_KEYWORDS)))
+        children = subschemas(schema, IN_PLACE_KEYWORDS + CHILD_KEYWORDS)
+        applied += map(id, children)
+        waiting += children + subschemas(schema, ["$defs"])
+    from graphlib import CycleError, TopologicalSorter     # only where a schema is compiled
+    try:
+        TopologicalSorter(in_place).prepare()
+    except CycleError:
+        raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+    once: set[int] = set()
+    return targets, {key for key in applied if key in once or once.add(key)}
 
 
-def refuse_self_loops(nodes: list[SchemaNode]) -> None:
-    """A schema that applies itself to the same instance never ends: peel off what depends on nothing, and see what is left."""
-    users: dict[int, list[SchemaNode]] = {id(node): [] for node in nodes}
-    open_edges = {id(node): len(node.in_place) for node in nodes}
-    for node in nodes:
-        for target in node.in_place:
-            users[id(target)].append(node)
-    free = [node for node in nodes if not node.in_place]
-    for node in free:
-        for user in users[id(node)]:
-            open_edges[id(user)] -= 1
-            if not open_edges[id(user)]:
-                free.append(user)
-    if len(free) < len(nodes):
-        raise UnsupportedSchema("a $ref leads back to itself without descending")
+def accept_value(value: Any, run: SchemaRun) -> None:
+    return None
+
+
+def rejecting(keyword: str) -> SchemaCheck:
+    def reject_value(value: Any, run: SchemaRun) -> None:
+        raise SchemaMismatch(keyword, f"{brief_value(value)} is not allowed")
+    return reject_value
 
 
 def holds(check: SchemaCheck, value: Any, run: SchemaRun) -> bool:
-    before, run.tentative = run.tentative, True
     try:
         check(value, run)
-        return True
-    except SchemaMismatch:
+    except SchemaMismatch as mismatch:
+        if mismatch.is_final:
+            raise
         return False
-    finally:
-        run.tentative = before
+    return True
 
 
-def remembering(number: int, check: SchemaCheck) -> SchemaCheck:
-    """A schema that several places apply sees each value once: doubling is no work, and a container waits instead of recursing."""
+def remembering(check: SchemaCheck) -> SchemaCheck:
+    """A schema that several places apply sees each value once, so that doubling is no work."""
     def check_once(value: Any, run: SchemaRun) -> None:
-        key = (number, id(value))
-        if key in run.known:
-            mismatch = run.known[key]
-            if mismatch is not None:
-                raise mismatch
-        elif run.tentative:
+        key = (id(check), id(value))
+        if key not in run:
+            run[key] = None
             try:
                 check(value, run)
-                run.known[key] = None
             except SchemaMismatch as mismatch:
-                run.known[key] = SchemaMismatch(mismatch.keyword, mismatch.detail)
-                raise
-        else:
-            run.known[key] = None       # all must hold in the end: where this does not, nothing else matters
-            if isinstance(value, (dict, list)):
-                run.waiting.append((check, value))
-            else:
-                check(value, run)
+                run[key] = SchemaMismatch(mismatch.keyword, mismatch.detail, mismatch.path, mismatch.is_final)
+        known = run[key]
+        if known is not None:
+            raise SchemaMismatch(known.keyword, known.detail, known.path, known.is_final)
     return check_once
 
 
-Bounds = list[tuple[str, Callable[[Any, Any], Any], Any]]      # keyword, comparison that must hold, limit
+def same_value(value: Any) -> Any:
+    return value
 
 
-def bounds_of(schema: dict[str, Any], **comparisons: Callable[[Any, Any], Any]) -> Bounds:
-    return [(keyword, holds_for, schema[keyword]) for keyword, holds_for in comparisons.items() if keyword in schema]
+# For each family of values: what is measured, and how the measure relates to each limit.
+LIMITS: dict[str, tuple[Callable[[Any], Any], dict[str, Callable[[Any, Any], Any]]]] = {
+    "string": (len, {"minLength": operator.ge, "maxLength": operator.le}),
+    "array": (len, {"minItems": operator.ge, "maxItems": operator.le}),
+    "object": (len, {"minProperties": operator.ge, "maxProperties": operator.le}),
+    "number": (same_value, {"minimum": operator.ge, "maximum": operator.le, "exclusiveMinimum": operator.gt,
+                            "exclusiveMaximum": operator.lt, "multipleOf": is_multiple}),
+}
 
 
-def require_bounds(measured: Any, bounds: Bounds) -> None:
-    for keyword, holds_for, limit in bounds:
-        if not holds_for(measured, limit):
-            raise SchemaMismatch(keyword, f"{brief_value(measured)}, want {brief_value(limit)}")
+def limit_checks(schema: dict[str, Any], family: str) -> list[SchemaCheck]:
+    measure, comparisons = LIMITS[family]
+    limits = [(keyword, is_within, schema[keyword]) for keyword, is_within in comparisons.items() if keyword in schema]
+
+    def check_limits(value: Any, run: SchemaRun) -> None:
+        measured = measure(value)
+        for keyword, is_within, limit in limits:
+            if not is_within(measured, limit):
+                raise SchemaMismatch(keyword, f"{brief_value(measured)}, want {brief_value(limit)}")
+    return [check_limits] if limits else []
 
 
-def string_check(schema: dict[str, Any]) -> SchemaCheck | None:
-    bounds = bounds_of(schema, minLength=operator.ge, maxLength=operator.le)
-    search, longest = compile_pattern(schema["pattern"]) if "pattern" in schema else (None, None)
-    if search is None and not bounds:
-        return None
+def string_checks(schema: dict[str, Any]) -> list[SchemaCheck]:
+    search = compile_pattern(schema["pattern"]) if "pattern" in schema else None
 
-    least, most = schema.get("minLength", 0), schema.get("maxLength", sys.maxsize)
-
-    def check_string(value: Any, run: SchemaRun) -> None:
-        if not least <= len(value) <= most:
-            require_bounds(len(value), bounds)
-        if search is not None and (longest is not None and len(value) > longest or search(value) is None):
+    def check_pattern(value: Any, run: SchemaRun) -> None:
+        if search is not None and search(value) is None:
             raise SchemaMismatch("pattern", f"{brief_value(value)}, want {schema['pattern'][:200]!r}")
-    return check_string
+    return limit_checks(schema, "string") + ([check_pattern] if search else [])
 
 
-def number_check(schema: dict[str, Any]) -> SchemaCheck | None:
-    bounds = bounds_of(schema, minimum=operator.ge, maximum=operator.le, exclusiveMinimum=operator.gt,
-                       exclusiveMaximum=operator.lt, multipleOf=is_multiple)
-    return (lambda value, run: require_bounds(value, bounds)) if bounds else None
+def array_checks(schema: dict[str, Any], check_of: CheckOf) -> list[SchemaCheck]:
+    prefix = [check_of(child, "prefixItems") for child in schema.get("prefixItems", ())]
+    rest = check_of(schema.get("items", True), "items")
+    wanted = check_of(schema.get("contains", True), "contains")
+    least, most = schema.get("minContains", 1), schema.get("maxContains", sys.maxsize)
 
-
-def array_check(schema: dict[str, Any], check_of: Callable[[Any], SchemaCheck]) -> SchemaCheck | None:
-    bounds = bounds_of(schema, minItems=operator.ge, maxItems=operator.le)
-    prefix = [check_of(child) for child in schema.get("prefixItems", ())]
-    items = check_of(schema["items"]) if "items" in schema else None
-    contains = check_of(schema["contains"]) if "contains" in schema else None
-    least, most = schema.get("minContains", 1), schema.get("maxContains")
-    unique = schema.get("uniqueItems", False)
-    if not (bounds or prefix or items or contains or unique):
-        return None
-
-    def check_array(value: Any, run: SchemaRun) -> None:
-        if bounds:
-            require_bounds(len(value), bounds)
+    def check_items(value: Any, run: SchemaRun) -> None:
         index = 0
         try:
-            for index, check in enumerate(prefix[:len(value)]):
-                check(value[index], run)
-            if items is not None:
-                for index, item in enumerate(value[len(prefix):] if prefix else value, len(prefix)):
-                    items(item, run)
+            for index, item in enumerate(value):
+                (prefix[index] if index < len(prefix) else rest)(item, run)
         except SchemaMismatch as mismatch:
             mismatch.path.append(index)
             raise
-        if contains is not None:
-            found = sum(holds(contains, item, run) for item in value)
-            if found < least:
-                keyword = "minContains" if "minContains" in schema else "contains"
-                raise SchemaMismatch(keyword, f"{found} items match, want {brief_value(least)}")
-            if most is not None and found > most:
-                raise SchemaMismatch("maxContains", f"{found} items match, want at most {brief_value(most)}")
-        if unique and len(set(map(json_key, value))) < len(value):
+
+    def check_contains(value: Any, run: SchemaRun) -> None:
+        found = sum(holds(wanted, item, run) for item in value)
+        if not least <= found <= most:
+            keyword = "maxContains" if found > most else "minContains" if "minContains" in schema else "contains"
+            raise SchemaMismatch(keyword, f"{found} items match, want {brief_value(most if found > most else least)}")
+
+    def check_unique(value: Any, run: SchemaRun) -> None:
+        if len(set(map(json_key, value))) < len(value):
             raise SchemaMismatch("uniqueItems", "two items are equal")
-    return check_array
+    table = ((check_items, prefix or "items" in schema), (check_contains, "contains" in schema), (check_unique, schema.get("uniqueItems")))
+    return limit_checks(schema, "array") + [check for check, is_given in table if is_given]
 
 
-def object_check(schema: dict[str, Any], check_of: Callable[[Any], SchemaCheck]) -> SchemaCheck | None:
-    bounds = bounds_of(schema, minProperties=operator.ge, maxProperties=operator.le)
-    required = tuple(schema.get("required", ()))
-    properties = {name: check_of(child) for name, child in schema.get("properties", {}).items()}
-    patterns = [(*compile_pattern(source), check_of(child)) for source, child in schema.get("patternProperties", {}).items()]
-    extra, closed = schema.get("additionalProperties"), schema.get("additionalProperties") is False
-    additional = None if extra is None or isinstance(extra, bool) else check_of(extra)
-    names = check_of(schema["propertyNames"]) if "propertyNames" in schema else None
-    dependent = [(name, others) for name, others in schema.get("dependentRequired", {}).items() if others]
-    dependent_checks = [(name, check_of(child)) for name, child in schema.get("dependentSchemas", {}).items()]
-    if not (bounds or required or properties or patterns or additional or closed or names or dependent or dependent_checks):
-        return None
-    rare = bool(bounds or names or dependent or dependent_checks)
+def object_checks(schema: dict[str, Any], check_of: CheckOf) -> list[SchemaCheck]:
+    required = schema.get("required", [])
+    properties = {name: check_of(child, "properties") for name, child in schema.get("properties", {}).items()}
+    patterns = [(compile_pattern(source), check_of(child, "patternProperties")) for source, child in schema.get("patternProperties", {}).items()]
+    others = [check_of(schema["additionalProperties"], "additionalProperties")] if "additionalProperties" in schema else []
+    names = check_of(schema.get("propertyNames", True), "propertyNames")
+    companions = schema.get("dependentRequired", {})
+    dependents = {name: check_of(child, "dependentSchemas") for name, child in schema.get("dependentSchemas", {}).items()}
 
-    def check_extra(value: Any, name: str, run: SchemaRun) -> None:
-        """What `properties` does not name, or what patterns name besides."""
-        matched = name in properties
-        for search, longest, check in patterns:
-            if longest is not None and len(name) > longest:
-                raise SchemaMismatch("patternProperties", f"a name of {len(name)} characters, want at most {longest}")
-            if search(name):
-                matched = True
-                check(value[name], run)
-        if matched:
-            return
-        if closed:
-            raise SchemaMismatch("additionalProperties", f"unexpected {brief_value(name)}")
-        if additional is not None:
-            additional(value[name], run)
-
-    def check_object(value: Any, run: SchemaRun) -> None:
+    def check_required(value: Any, run: SchemaRun) -> None:
         for name in required:
             if name not in value:
                 raise SchemaMismatch("required", f"{name[:200]!r} is missing")
-        if rare:
-            check_rare(value, run)
+
+    def check_members(value: Any, run: SchemaRun) -> None:
         name = ""
         try:
             for name, content in value.items():
                 check = properties.get(name)
                 if check is not None:
                     check(content, run)
-                    if patterns:
-                        check_extra(value, name, run)
-                elif patterns or closed or additional:
-                    check_extra(value, name, run)
+                    if not patterns:
+                        continue
+                matching = [check for search, check in patterns if search(name)]
+                for other in matching or (others if check is None else ()):
+                    other(content, run)
         except SchemaMismatch as mismatch:
-            if mismatch.keyword != "additionalProperties" or mismatch.path or not closed:
-                mismatch.path.append(name)
+            mismatch.path.append(name)
             raise
 
-    def check_rare(value: Any, run: SchemaRun) -> None:
-        require_bounds(len(value), bounds)
-        for name in value if names else ():
-            if names is not None and not holds(names, name, run):
+    def check_names(value: Any, run: SchemaRun) -> None:
+        for name in value:
+            if not holds(names, name, run):
                 raise SchemaMismatch("propertyNames", f"{brief_value(name)} is no name for it")
-        for trigger, others in dependent:
-            missing = [other for other in others if other not in value] if trigger in value else []
-            if missing:
-                raise SchemaMismatch("dependentRequired", f"{missing[0][:200]!r} is missing beside {trigger[:200]!r}")
-        for trigger, check in dependent_checks:
-            if trigger in value:
+
+    def check_companions(value: Any, run: SchemaRun) -> None:
+        for name in value.keys() & companions.keys():
+            if not value.keys() >= set(companions[name]):
+                raise SchemaMismatch("dependentRequired", f"something is missing beside {name[:200]!r}")
+
+    def check_dependents(value: Any, run: SchemaRun) -> None:
+        for name, check in dependents.items():
+            if name in value:
                 check(value, run)
-    return check_object
+    table = ((check_required, required), (check_members, properties or patterns or others), (check_names, "propertyNames" in schema),
+             (check_companions, companions), (check_dependents, dependents))
+    return limit_checks(schema, "object") + [check for check, is_given in table if is_given]
 
 
-def in_place_checks(schema: dict[str, Any], check_of: Callable[[Any], SchemaCheck], reference: SchemaCheck | None) -> list[SchemaCheck]:
-    """The applicators that look at the same value, whatever its type."""
-    checks = [reference] if reference is not None else []
-    checks += [check_of(child) for child in schema.get("allOf", ())]
-    any_of, one_of = ([check_of(child) for child in schema.get(keyword, ())] for keyword in ("anyOf", "oneOf"))
-    negated, condition = (check_of(schema[keyword]) if keyword in schema else None for keyword in ("not", "if"))
-    consequence, alternative = (check_of(schema.get(keyword, True)) for keyword in ("then", "else"))
+def in_place_checks(schema: dict[str, Any], check_of: CheckOf) -> list[SchemaCheck]:
+    """The keywords that look at the same value, whatever its type."""
+    every, some, one = ([check_of(child, keyword) for child in schema.get(keyword, ())] for keyword in ("allOf", "anyOf", "oneOf"))
+    unwanted, condition, then, otherwise = (check_of(schema.get(keyword, True), keyword) for keyword in ("not", "if", "then", "else"))
+    allowed = {json_key(value) for value in schema.get("enum", [schema.get("const")])}
+    constant = json_key(schema.get("const"))
+
+    def check_enum(value: Any, run: SchemaRun) -> None:
+        if json_key(value) not in allowed:
+            raise SchemaMismatch("enum", f"{brief_value(value)} is not among {len(allowed)} values")
+
+    def check_const(value: Any, run: SchemaRun) -> None:
+        if json_key(value) != constant:
+            raise SchemaMismatch("const", f"{brief_value(value)}, want {brief_value(schema['const'])}")
 
     def check_any(value: Any, run: SchemaRun) -> None:
-        if not any(holds(check, value, run) for check in any_of):
+        if not any(holds(check, value, run) for check in some):
             raise SchemaMismatch("anyOf", f"{brief_value(value)} matches none")
 
     def check_one(value: Any, run: SchemaRun) -> None:
-        found = sum(holds(check, value, run) for check in one_of)
+        found = sum(holds(check, value, run) for check in one)
         if found != 1:
             raise SchemaMismatch("oneOf", f"{brief_value(value)} matches {found}, want 1")
 
     def check_not(value: Any, run: SchemaRun) -> None:
-        if negated is not None and holds(negated, value, run):
+        if holds(unwanted, value, run):
             raise SchemaMismatch("not", f"{brief_value(value)} matches what it must not")
 
     def check_if(value: Any, run: SchemaRun) -> None:
-        if condition is not None:
-            (consequence if holds(condition, value, run) else alternative)(value, run)
-    table = ((check_any, any_of), (check_one, one_of), (check_not, negated), (check_if, condition))
-    return checks + [check for check, given in table if given]
+        (then if holds(condition, value, run) else otherwise)(value, run)
+    table = {"enum": check_enum, "const": check_const, "anyOf": check_any, "oneOf": check_one, "not": check_not, "if": check_if}
+    return every + [check for keyword, check in table.items() if keyword in schema]
 
 
-def equality_check(keyword: str, allowed: Iterable[Any]) -> SchemaCheck:
-    keys = frozenset(map(json_key, allowed))
-
-    def check_equal(value: Any, run: SchemaRun) -> None:
-        if json_key(value) not in keys:
-            raise SchemaMismatch(keyword, f"{brief_value(value)} is not allowed")
-    return check_equal
-
-
-def node_check(node: SchemaNode, nodes: dict[int, SchemaNode]) -> SchemaCheck:
+def schema_check(schema: dict[str, Any], references: list[SchemaCheck], check_of: CheckOf) -> SchemaCheck:
     """One schema's keywords as one function: a table from the value's type to what is asked of it."""
-    schema = node.schema
-    if isinstance(schema, bool):
-        return node.check
-
-    def check_of(child: Any) -> SchemaCheck:
-        if isinstance(child, bool):
-            return accept_value if child else reject_value
-        target = nodes[id(child)]
-        return target.check if target.uses == 1 else lambda value, run: target.check(value, run)
-
-    reference = check_of(node.children[-1].schema) if "$ref" in schema else None
-    everywhere = [equality_check(keyword, allowed) for keyword, allowed in
-                  (("enum", schema.get("enum")), ("const", [schema["const"]] if "const" in schema else None)) if allowed is not None]
-    everywhere += in_place_checks(schema, check_of, reference)
-    number, wanted = number_check(schema), schema.get("type", list(JSON_TYPES))
-    wanted = [wanted] if isinstance(wanted, str) else wanted
+    wanted = listed(schema.get("type", list(JSON_TYPES)))
+    everywhere, numeric = references + in_place_checks(schema, check_of), limit_checks(schema, "number")
+    allowed = {kind for name in wanted for kind in JSON_TYPES[name]}
+    refuse_type = rejecting("type")
 
     def check_type(value: Any, run: SchemaRun) -> None:
-        if not (isinstance(value, float) and value.is_integer() and "integer" in wanted):
+        if not ("integer" in wanted and isinstance(value, float) and value.is_integer()):
             raise SchemaMismatch("type", f"{brief_value(value)}, want {' or '.join(wanted)}")
-
-    own: dict[type, SchemaCheck | None] = {
-        dict: object_check(schema, check_of), list: array_check(schema, check_of), str: string_check(schema),
-        int: number, float: number, bool: None, type(None): None}
-    allowed_types = {kind for name in wanted for kind in JSON_TYPES[name] if name != "integer" or kind is int}
-    table = {kind: (*([] if kind in allowed_types else [check_type]), *([check] if check else []), *everywhere)
-             for kind, check in own.items()}
-    if len(set(table.values())) == 1 and len(table[str]) < 2:       # no matter the type: nothing at all, or a lone $ref
-        return table[str][0] if table[str] else accept_value
+    own: dict[type, list[SchemaCheck]] = {dict: object_checks(schema, check_of), list: array_checks(schema, check_of), str: string_checks(schema),
+                                          int: numeric, float: numeric, bool: [], type(None): []}
+    table = {kind: ([] if kind in allowed else [check_type]) + checks + everywhere for kind, checks in own.items()}
+    if references and all(checks == references for checks in table.values()):
+        return references[0]
 
     def check_value(value: Any, run: SchemaRun) -> None:
-        for check in table.get(type(value)) or odd_checks(value, table):
+        for check in table.get(type(value), (refuse_type,)):
             check(value, run)
     return check_value
-
-
-def odd_checks(value: Any, table: dict[type, tuple[SchemaCheck, ...]]) -> tuple[SchemaCheck, ...]:
-    """The row for a subclass (or an empty row again); what is no JSON value at all matches nothing."""
-    for kind in (bool, dict, list, str, int, float, type(None)):
-        if isinstance(value, kind):
-            return table[kind]
-    return (reject_value,)
-
-
-def pointer_to(instance: Any, start: Any, path: list[str | int]) -> str:
-    """The JSON Pointer of a mismatch at `path` (innermost first) below the container `start`, which is found by its identity."""
-    tokens, parents, stack = list(path), {id(instance): (None, "")}, [instance]     # type: list[Any], dict[int, Any], list[Any]
-    while stack and id(start) not in parents:
-        item = stack.pop()
-        for token, child in item.items() if isinstance(item, dict) else enumerate(item):
-            if isinstance(child, (dict, list)) and id(child) not in parents:
-                parents[id(child)] = (item, token)
-                stack.append(child)
-    while start is not instance:
-        start, token = parents[id(start)]
-        tokens.append(token)
-    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in reversed(tokens))
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
@@ -2113,25 +1862,33 @@ def compile_schema(schema: Any) -> Callable[[Any], None]:
     UnsupportedSchema where it asserts what is not implemented here, is malformed, never ends, or holds a pattern that may
     backtrack without bound. `format`, `content*` and unknown keywords are annotations.
     """
-    nested_first, nodes = link_schema(schema)
-    for number, node in enumerate(nested_first):
-        try:
-            node.check = node_check(node, nodes)
-        except RecursionError:
-            raise UnsupportedSchema("the schema nests too deep") from None
-        if node.uses > 1 and isinstance(node.schema, dict):
-            node.check = remembering(number, node.check)
-    root = nodes[id(schema)].check
+    if not is_schema(schema):
+        raise UnsupportedSchema(f"the schema is {brief_value(schema)}, want an object")
+    targets, shared = link_schema(schema)
+    checks: dict[int, SchemaCheck] = {}
+
+    def check_of(child: Any, keyword: str) -> SchemaCheck:
+        if isinstance(child, bool):
+            return accept_value if child else rejecting(keyword)
+        key = id(child)
+        if key not in checks:
+            checks[key] = lambda value, run: checks[key](value, run)       # for a $ref inside itself
+            references = [check_of(targets[key], "$ref")] if key in targets else []
+            check = schema_check(child, references, check_of)
+            checks[key] = remembering(check) if key in shared else check
+        return checks[key]
+
+    try:
+        root = check_of(schema, "false")
+    except RecursionError:
+        raise UnsupportedSchema("the schema nests too deep") from None
 
     def check_instance(instance: Any) -> None:
-        run, check, start = SchemaRun(), root, instance
-        run.waiting.append((root, instance))
         try:
-            while run.waiting:
-                check, start = run.waiting.pop()
-                check(start, run)
+            root(instance, {})
         except SchemaMismatch as mismatch:
-            raise SchemaViolation(pointer_to(instance, start, mismatch.path), mismatch.keyword, mismatch.detail) from None
+            pointer = "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in reversed(mismatch.path))
+            raise SchemaViolation(pointer, mismatch.keyword, mismatch.detail) from None
         except RecursionError:
             raise SchemaViolation("", "$ref", "nests deeper than can be validated") from None
     return check_instance
@@ -2150,9 +1907,9 @@ def validate(instance: Any, schema: Any) -> None:
 
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =========================
 # Owns which document is adopted and which host it covers. Forgiving about spelling: an opt-out must never be lost.
-CONTRACT_MAJOR_1 = re.compile(re.escape(BLOCKLIST_CONTRACT) + r"(?:\.[0-9]+)*", re.ASCII)
-URL_TAIL = re.compile(r"[/?#\\]")
-NO_DOMAIN = re.compile(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
+CONTRACT_MAJOR_1 = lazy_re(re.escape(BLOCKLIST_CONTRACT) + r"(?:\.[0-9]+)*", re.ASCII)
+URL_TAIL = lazy_re(r"[/?#\\]")
+NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
 IGNORED_IN_HOSTS = dict.fromkeys([0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFE0F, 0xFEFF])      # what IDNA maps to nothing
 
 
@@ -2462,7 +2219,7 @@ def robots_is_current(state: RobotsState, now: float) -> bool:
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  R2, spec 9.1.1"""
-    if response.status == 304 and held.validators != Validators():
+    if response.status == 304 and held.robots is not None:      # asked or not: what we hold is what there is
         return held._replace(fetched_at=now, checked_at=now, retry_at=0.0, unreachable_since=0.0, no_network=False, trouble="")
     meaning = robots_meaning(response.status)
     if meaning == "rules":
@@ -2539,51 +2296,51 @@ def source_from_entry(entry: dict[str, Any] | None) -> dict[str, Any]:
 # 10a. Markdown: the block structure of CommonMark decides which text is code; the inline structure decides which brackets are links.
 QUOTE = -1                      # a block quote among the open containers; a list item is the width of its indentation
 BLOCK_START_CHARS = frozenset(">#`~<*+-_=0123456789")
-LIST_MARKER = re.compile(r"(?:[-+*]|([0-9]{1,9})[.)])(?= |$)")
-HEADING = re.compile(r"#{1,6}(?= |$)")
-FENCE = re.compile(r"`{3,}(?=[^`]*$)|~{3,}")
-SETEXT_UNDERLINE = re.compile(r"(=+|-+) *$")
+LIST_MARKER = lazy_re(r"(?:[-+*]|([0-9]{1,9})[.)])(?= |$)")
+HEADING = lazy_re(r"#{1,6}(?= |$)")
+FENCE = lazy_re(r"`{3,}(?=[^`]*$)|~{3,}")
+SETEXT_UNDERLINE = lazy_re(r"(=+|-+) *$")
 ATTRIBUTE = r"""\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
 TAG = rf"<(?:[A-Za-z][A-Za-z0-9-]*(?:{ATTRIBUTE})*\s*/?|/[A-Za-z][A-Za-z0-9-]*\s*)>"
-MARKDOWN_TAG = re.compile(TAG)
-AUTOLINK = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}:[^<>\x00-\x20]*|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+)>")
+MARKDOWN_TAG = lazy_re(TAG)
+AUTOLINK = lazy_re(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}:[^<>\x00-\x20]*|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+)>")
 HTML_BLOCK_NAMES = (
     "address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt|fieldset|figcaption|"
     "figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav|noframes|ol|optgroup|option|"
     "p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul"
 )
-BLANK = re.compile(r" *$")
+BLANK = lazy_re(r" *$")
 HTML_BLOCKS = [                 # how raw HTML starts and how it ends (CommonMark 4.6); the last kind never interrupts a paragraph
-    (re.compile(r"<(?:script|pre|style|textarea)(?=[\s>]|$)", re.IGNORECASE),
-     re.compile(r"</(?:script|pre|style|textarea)>", re.IGNORECASE)),
-    (re.compile(r"<!--"), re.compile(r"-->")),
-    (re.compile(r"<\?"), re.compile(r"\?>")),
-    (re.compile(r"<![A-Za-z]"), re.compile(r">")),
-    (re.compile(r"<!\[CDATA\["), re.compile(r"\]\]>")),
-    (re.compile(rf"</?(?:{HTML_BLOCK_NAMES})(?=[\s>]|/>|$)", re.IGNORECASE), BLANK),
-    (re.compile(rf"{TAG}\s*$"), BLANK),
+    (lazy_re(r"<(?:script|pre|style|textarea)(?=[\s>]|$)", re.IGNORECASE),
+     lazy_re(r"</(?:script|pre|style|textarea)>", re.IGNORECASE)),
+    (lazy_re(r"<!--"), lazy_re(r"-->")),
+    (lazy_re(r"<\?"), lazy_re(r"\?>")),
+    (lazy_re(r"<![A-Za-z]"), lazy_re(r">")),
+    (lazy_re(r"<!\[CDATA\["), lazy_re(r"\]\]>")),
+    (lazy_re(rf"</?(?:{HTML_BLOCK_NAMES})(?=[\s>]|/>|$)", re.IGNORECASE), BLANK),
+    (lazy_re(rf"{TAG}\s*$"), BLANK),
 ]
 
 ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
-OUTSIDE_BRACKETS = re.compile(rf"{ESCAPE}|`+|!?\[|<")
-INSIDE_BRACKETS = re.compile(rf"{ESCAPE}|\\\n|`+|!?\[|\]|<|{ENTITY}|\*+|_+")
-ESCAPE_OR_ENTITY = re.compile(rf"{ESCAPE}|{ENTITY}")
-BACKTICK_RUN = re.compile("`+")
-PLAIN_DESTINATION = re.compile(r"\(([^\x00-\x20\x7f()<\\&]+)\)")
-SIMPLE_LINK = re.compile(rf"\[([^\[\]\\`<&*_]*)\]{PLAIN_DESTINATION.pattern}")
-RAW_DESTINATION_PART = re.compile(rf"[^\x00-\x20\x7f()\\]+|{ESCAPE}|\\|[()]")
+OUTSIDE_BRACKETS = lazy_re(rf"{ESCAPE}|`+|!?\[|<")
+INSIDE_BRACKETS = lazy_re(rf"{ESCAPE}|\\\n|`+|!?\[|\]|<|{ENTITY}|\*+|_+")
+ESCAPE_OR_ENTITY = lazy_re(rf"{ESCAPE}|{ENTITY}")
+BACKTICK_RUN = lazy_re("`+")
+PLAIN_DESTINATION = lazy_re(r"\(([^\x00-\x20\x7f()<\\&]+)\)")
+SIMPLE_LINK = lazy_re(rf"\[([^\[\]\\`<&*_]*)\]{PLAIN_DESTINATION.pattern}")
+RAW_DESTINATION_PART = lazy_re(rf"[^\x00-\x20\x7f()\\]+|{ESCAPE}|\\|[()]")
 LINK_DELIMITERS = {             # what opens a destination or a title: what may close it, and what ends the attempt
-    "<": (">", re.compile(r"\\.|[<>\n]")),
-    '"': ('"', re.compile(r'\\.|"', re.DOTALL)),
-    "'": ("'", re.compile(r"\\.|'", re.DOTALL)),
-    "(": (")", re.compile(r"\\.|[()]", re.DOTALL)),
+    "<": (">", lazy_re(r"\\.|[<>\n]")),
+    '"': ('"', lazy_re(r'\\.|"', re.DOTALL)),
+    "'": ("'", lazy_re(r"\\.|'", re.DOTALL)),
+    "(": (")", lazy_re(r"\\.|[()]", re.DOTALL)),
 }
-LINK_SPACE = re.compile(r"[ \t\n]*")
-LINK_LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999})\]", re.DOTALL)
-DEFINITION_END = re.compile(r"[ \t]*(?:\n|$)")
+LINK_SPACE = lazy_re(r"[ \t\n]*")
+LINK_LABEL = lazy_re(r"\[((?:[^\[\]\\]|\\.){0,999})\]", re.DOTALL)
+DEFINITION_END = lazy_re(r"[ \t]*(?:\n|$)")
 MARKUP_ENDS = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "<!": ">"}     # raw inline HTML that is no tag
-ABSOLUTE_HTTP = re.compile(r"https?://[^\s/?#]", re.IGNORECASE)
+ABSOLUTE_HTTP = lazy_re(r"https?://[^\s/?#]", re.IGNORECASE)
 SHORTEST_LINK = len("[](http://a)")
 
 
@@ -3058,12 +2815,12 @@ def resolved_http_url(base_url: str, reference: str) -> str:
 
 # 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ between patch releases.
 RAW_TEXT_END = {
-    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("title", "script", "style", "noscript", "template", "noframes")
+    name: lazy_re(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("title", "script", "style", "noscript", "template", "noframes")
 }
 HEAD_ELEMENTS = RAW_TEXT_END.keys() | {"html", "head", "meta", "link", "base", "basefont", "bgsound"}
-HTML_TAG_NAME = re.compile(r"<(/?[A-Za-z][^\s/>]*)")
-HTML_ATTRIBUTE = re.compile(r"""([^\s/>=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*)?)?""")
-HTML_ATTRIBUTE_GAP = re.compile(r"[\s/=]*")
+HTML_TAG_NAME = lazy_re(r"<(/?[A-Za-z][^\s/>]*)")
+HTML_ATTRIBUTE = lazy_re(r"""([^\s/>=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*)?)?""")
+HTML_ATTRIBUTE_GAP = lazy_re(r"[\s/=]*")
 FEED_TYPES = frozenset(("application/rss+xml", "application/atom+xml", "application/feed+json"))
 MARKUP_DECLARATIONS = (("<!--", "-->"), ("<!", ">"), ("<?", ">"))
 
@@ -3181,7 +2938,7 @@ ROBOTS_WARNINGS = {
     "noai": "must not be used for machine learning",
     "noimageai": "its images must not be used for machine learning",
 }
-ROBOTS_AGENT = re.compile(r"([^\s:,]+)\s*:\s*")
+ROBOTS_AGENT = lazy_re(r"([^\s:,]+)\s*:\s*")
 
 
 def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
@@ -3273,8 +3030,8 @@ BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16
     (b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe\0\0", "utf-32-le"), (b"\0\0\xfe\xff", "utf-32-be"), (b"\xff\xfe", "utf-16-le"),
     (b"\xfe\xff", "utf-16-be"),
 )
-META_CHARSET = re.compile(rb"""<meta\s[^>]{0,256}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
-CHARSET_PARAMETER = re.compile(r""";\s*charset\s*=\s*["']?([^\s"';,]*)""", re.IGNORECASE)
+META_CHARSET = lazy_re(rb"""<meta\s[^>]{0,256}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
+CHARSET_PARAMETER = lazy_re(r""";\s*charset\s*=\s*["']?([^\s"';,]*)""", re.IGNORECASE)
 UNREAD_TYPES = frozenset((      # R6: scripts, stylesheets, fonts, archives, executables; PDF is a document and is read
     "text/css", "text/javascript", "application/javascript", "application/x-javascript", "application/ecmascript", "text/ecmascript",
     "application/wasm", "application/octet-stream", "application/x-font-ttf", "application/x-font-woff", "application/font-woff",
@@ -3291,12 +3048,12 @@ UNREAD_TYPES = frozenset((      # R6: scripts, stylesheets, fonts, archives, exe
 ))
 UNREAD_FAMILIES = ("image/", "font/", "audio/", "video/")
 MEDIA_KINDS = (                 # the first that fits
-    ("markdown", re.compile(r".*markdown")),                            # spec 10.4: "the Content-Type contains markdown"
-    ("html", re.compile(r"text/html$|application/xhtml\+xml$")),
-    ("feed", re.compile(r"application/(?:rss|atom|rdf)\+xml$|application/feed\+json$|text/(?:rss|atom)\+?xml$")),
-    ("json", re.compile(r"(?:application|text)/json$|[^/]+/[^/]+\+json$")),
-    ("xml", re.compile(r"(?:application|text)/xml$|[^/]+/[^/]+\+xml$")),
-    ("text", re.compile(r"text/")),
+    ("markdown", lazy_re(r".*markdown")),                            # spec 10.4: "the Content-Type contains markdown"
+    ("html", lazy_re(r"text/html$|application/xhtml\+xml$")),
+    ("feed", lazy_re(r"application/(?:rss|atom|rdf)\+xml$|application/feed\+json$|text/(?:rss|atom)\+?xml$")),
+    ("json", lazy_re(r"(?:application|text)/json$|[^/]+/[^/]+\+json$")),
+    ("xml", lazy_re(r"(?:application|text)/xml$|[^/]+/[^/]+\+xml$")),
+    ("text", lazy_re(r"text/")),
 )
 
 
@@ -3385,8 +3142,8 @@ XML_SLIP = (                # 1: what may hold anything, 2: a numeric reference;
     rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))|(&#(?:[0-9]{1,7}|[xX][0-9a-fA-F]{1,6});)"
     rb"|&(?![A-Za-z][A-Za-z0-9]{0,31};)|<(?![A-Za-z_:/!?\x80-\xff])")
 XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
-PLAIN_FEED_URL = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/(?:[\w~!$&'()*+,;=:@%?/-]|(?<!/)\.)*", re.A)   # nothing to resolve
-UNPRINTABLE_RUN = re.compile(r"[\x00-\x20\x7f-\x9f]+")
+PLAIN_FEED_URL = lazy_re(r"https?://[a-z0-9.-]+(?::[0-9]+)?/(?:[\w~!$&'()*+,;=:@%?/-]|(?<!/)\.)*", re.A)   # nothing to resolve
+UNPRINTABLE_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 BREAK_TAG = r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>"
 INLINE_TAG = (r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small|span|strike|strong"
               r"|sub|sup|tt|u|var|wbr)\b[^<>]*>")
@@ -3948,9 +3705,9 @@ ROBOTS2_SPELLINGS = {
     "license": "licence",
 }
 ROBOTS2_PATH_NAMES = ("user-agent", "allow", "disallow")
-ROBOTS2_COMMENT_RE = re.compile(r"(?:^|\s)#")       # a `#` inside a URL begins no comment
-LANGUAGE_TAG_RE = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
-AGENT_CATEGORY_RE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+ROBOTS2_COMMENT_RE = lazy_re(r"(?:^|\s)#")       # a `#` inside a URL begins no comment
+LANGUAGE_TAG_RE = lazy_re(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
+AGENT_CATEGORY_RE = lazy_re(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def robots2_name(text: str) -> str:
@@ -4102,7 +3859,7 @@ class Robots2(NamedTuple):
         return rule is not None and not rule.allow
 
     def to_dict(self) -> dict[str, Any]:
-        shown = {name: as_dict(getattr(self, name)) for name in self._fields if name != "paths"}
+        shown = {name: as_json(getattr(self, name)) for name in self._fields if name != "paths"}
         return {**shown, "rate_interval": self.rate_interval}
 
 
@@ -4211,7 +3968,7 @@ def parse_ask_answer(status: int, headers: Iterable[tuple[str, str]]) -> AskAnsw
 
 
 # What servers read in more than one way: a broken or doubled escape, an escaped slash, backslash or control, raw unsafe octets.
-SCOPE_DOUBT_RE = re.compile(r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]")
+SCOPE_DOUBT_RE = lazy_re(r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]")
 
 
 def scope_form(path: str) -> str | None:
@@ -4328,6 +4085,13 @@ def wants_any_success(status: int, headers: Sequence[tuple[str, str]]) -> bool:
 Octets = bytes                  # Result.bytes is a count
 NOTHING: list[Any] = []         # the defaults of tuples that a caller makes by hand
 NO_FIELDS: dict[str, Any] = {}
+
+
+def as_response(given: Any) -> Response:
+    """What a transport handed over, whatever its class. AttributeError, TypeError, ValueError: it is no answer."""
+    body = given.body if isinstance(given.body, bytes) else bytes(memoryview(given.body))
+    headers = [(name.lower(), value.strip()) for name, value in given.headers]
+    return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
 class Decision(NamedTuple):
@@ -4481,7 +4245,7 @@ def robots_decision(url: str, target: str, state: RobotsState, now: float, unrea
     if state.robots is None:
         return Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, reason=f"robots.txt answered {state.status}: no rules", robots_source=source)
     robots = state.robots
-    rule, verdict = robots.match(target), robots.verdict(target)
+    verdict, rule = robots.ruling(target)
     allowed = verdict is not Verdict.DISALLOWED_EXPLICIT
     if rule is not None:
         reason = spell_rule(rule)
@@ -4491,6 +4255,14 @@ def robots_decision(url: str, target: str, state: RobotsState, now: float, unrea
         reason = f"no rule of the group {printable(robots.group, 60)} matches"
     return Decision(allowed, url, None if allowed else "R2", reason, verdict, rule, robots.crawl_delay, group=robots.group,
                     robots_source=source, content_signals=robots.content_signals)
+
+
+def wants_structured(status: int, headers: Sequence[tuple[str, str]]) -> bool:
+    """For `discover`: what R6 reads, and gzip as sitemaps come in it."""
+    return wants_body(status, headers) or 200 <= status < 300 and content_type_of(headers)[0] in SITEMAP_ARCHIVE_TYPES
+
+
+SITEMAP_ARCHIVE_TYPES = ("application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream")
 
 
 class Reading(NamedTuple):
@@ -4503,11 +4275,13 @@ class Reading(NamedTuple):
     warnings: list[str] = NOTHING
 
 
-def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
-    """R6, R9: the metadata of a body by what the server says it is: markdown, a feed, or the head of a page. Never raises for bytes."""
-    kind = media_kind(content_type_of([("content-type", content_type)])[0])
+EMPTY_READING = Reading()
+
+
+def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> Reading:
+    """R6, R9: the metadata of a body by what the server says it is (`kind`, of `media_kind`): markdown, a feed, or the head of a page."""
     if not body:
-        return Reading()
+        return EMPTY_READING
     if kind == "markdown":
         head = body[:MAX_READ_BYTES]
         text = decode_body(head, content_type)
@@ -4525,7 +4299,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
         page = page_metadata(decode_body(body[:MAX_PAGE_HEAD_BYTES], content_type), base_url)
         metadata = {name: value for name, value in page.to_dict().items() if value and name not in ("title", "robots")}
         return Reading(page.title, [], metadata, page)
-    return Reading()
+    return EMPTY_READING
 
 
 def no_document(visit_trouble: str, answer: Response | TransportError | Decision) -> str:
@@ -4586,8 +4360,8 @@ def site_refusal(site: str) -> str:
 # Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
 
 OPEN_PRIVATELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-ENTRY_FILE = re.compile(r"([a-z]+)-[0-9a-f]{32}\.pickle\Z")
-SCRATCH_FILE = re.compile(r"[a-z]+-[0-9a-f]{32}\.pickle\.([0-9]{1,10})-[0-9a-f]{8}\.tmp\Z")
+ENTRY_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle\Z")
+SCRATCH_FILE = lazy_re(r"[a-z]+-[0-9a-f]{32}\.pickle\.([0-9]{1,10})-[0-9a-f]{8}\.tmp\Z")
 
 PICKLE_STOP, PICKLE_FRAME = 0x2E, 0x95
 # All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument.
@@ -4888,8 +4662,10 @@ class Shelf:
 
     def load(self, kind: str, key: str) -> dict[str, Any] | None:
         """The data last stored under `kind` and `key`, or None; whatever is wrong with the file is a warning and None."""
-        name = self._entry_name(kind, key)
         blob = self._memory.get((kind, key))
+        if blob is None and self.folder is None:
+            return None
+        name = self._entry_name(kind, key)
         refusal, cause = "", name
         try:
             if blob is None:
@@ -4917,7 +4693,7 @@ class Shelf:
         """True where `data` now lies whole on the disk (`durable`: also after a power cut); else this process remembers it."""
         import pickle       # not at the top: see plain_unpickler
 
-        name = self._entry_name(kind, key)
+        name = self._entry_name(kind, key) if self.folder is not None else kind
         try:
             blob = pickle.dumps({"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}, protocol=4)
         except Exception as error:
@@ -5040,13 +4816,13 @@ class Shelf:
 # The wire format is read here, by four patterns: http.client lets bare CR, colon-less lines and contradictory lengths pass.
 # imports: io, os, time; under TYPE_CHECKING: socket, ssl
 
-STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)\r?\n")      # RFC 9110 5.5: no control characters
-FOLDED_LINE = re.compile(rb"[ \t]([\t\x20-\x7e\x80-\xff]*)\r?\n")                               # RFC 9112 5.2: obsolete, one space
-CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-SENT_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-SENT_URL = re.compile(r"https?://[!-\"$-.0->@-~]+((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?")       # group 1: path and query, an empty query too
-IPV4_LITERAL = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
+STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
+HEADER_LINE = lazy_re(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)\r?\n")      # RFC 9110 5.5: no control characters
+FOLDED_LINE = lazy_re(rb"[ \t]([\t\x20-\x7e\x80-\xff]*)\r?\n")                               # RFC 9112 5.2: obsolete, one space
+CHUNK_LINE = lazy_re(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
+SENT_HEADER = lazy_re(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
+SENT_URL = lazy_re(r"https?://[!-\"$-.0->@-~]+((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?")       # group 1: path and query, an empty query too
+IPV4_LITERAL = lazy_re(r"[0-9]+(?:\.[0-9]+){3}")
 INFLATE_WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}      # zlib's wbits
 NETWORK_TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)      # ssl's errors are OSErrors; a port of 99999 overflows
 
@@ -5634,6 +5410,8 @@ class Pacer:
 
 
 SYSTEM_CLOCK = SystemClock()
+PARSE_ERROR_WARNING = "robots.txt is not text: what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
+SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # a host's first of these takes no slot; robots2.txt, its chain and its questions do
 PACERS: "weakref.WeakKeyDictionary[Clock, Pacer]" = weakref.WeakKeyDictionary()    # one pacer for each notion of time
 
 
@@ -5772,18 +5550,14 @@ class Bot:
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
         """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
 
-        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one request. `wait=False` asks
-        without taking or waiting for a slot. Never raises for a bad URL: that is a refusal with its reason.
+        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one request. `wait=False` asks without taking
+        or waiting for a slot of the target. Policy documents that are stale are waited for either way (R12). A bad URL is a refusal with its reason.
         """
         try:
             visit = Visit("target", url, wire_url(url), self._clock.monotonic())
         except ValueError as error:
             return Decision(False, mask_credentials(str(url)), reason=str(error))
-        steps = self._gates(visit, with_slot=wait)
-        if wait:
-            decision = self._drive(steps)
-        else:
-            decision = self._first_answer(visit, steps)
+        decision = self._drive(self._gates(visit, with_slot=wait))
         visit.release()
         return decision._replace(waited=visit.waited)
 
@@ -5801,7 +5575,8 @@ class Bot:
         lanes: dict[str, Lane] = {}
         for url in urls:
             try:
-                key, host = canonical_url(url), host_key(url)
+                wire = wire_url(url)
+                key, host = canonical_url(wire), host_key(wire)
             except ValueError as error:
                 yield self._result("failed", url, reason=str(error))
                 continue
@@ -5819,23 +5594,27 @@ class Bot:
 
         The target is read; feeds that its head advertises are listed. Every request passes every gate. A denied target yields nothing.
         """
-        result = self._drive(self._target(url, wants=wants_any_success))
+        result = self._drive(self._target(url, wants=wants_structured))
         self.last_result = result
         if not result.ok:
             return
         found = self._source_of(result)
         if found is not None:
             yield found
-        for link in (Link(feed["title"], feed["url"]) for feed in result.metadata.get("feeds", ())):
-            yield Source("feed", link.url, [], link.title)
+        named = {(found.kind, found.url)} if found is not None else set()
+        for feed in result.metadata.get("feeds", ()):
+            if ("feed", feed["url"]) not in named:
+                named.add(("feed", feed["url"]))
+                yield Source("feed", feed["url"], [], feed["title"])
         if found is None or found.kind == "markdown":
-            llms = self._drive(self._target(resolve_url(result.final_url, "/llms.txt")))
+            llms = self._drive(self._target(resolve_url(result.final_url, "/llms.txt"), wants=wants_body))
             if llms.ok and llms.body and media_kind(content_type_of([("content-type", llms.content_type)])[0]) in ("markdown", "text", "other"):
                 parsed = parse_llms_txt(llms.text, llms.final_url)
                 yield Source("llms.txt", llms.final_url, list(parsed.links), parsed.title)
         state = self._robots.get(site_key(result.final_url))
-        for sitemap in state.robots.sitemaps if state and state.robots else ():
-            yield Source("sitemap", sitemap)
+        for sitemap in dict.fromkeys(state.robots.sitemaps if state and state.robots else ()):
+            if ("sitemap", sitemap) not in named:
+                yield Source("sitemap", sitemap)
 
     def _source_of(self, result: Result) -> Source | None:
         """What the target itself is, if it is one of the structured forms."""
@@ -5889,8 +5668,7 @@ class Bot:
                 pace = self._pacer.hosts.get(lane.host, UNSEEN_HOST)
                 heapq.heappush(ready, (-len(lane.queue) * max(pace.interval, MIN_REQUEST_INTERVAL), next(order), lane))
             if not ready:
-                host = waiting[0][2].host
-                self._waits_for = host, self._pacer.hosts.get(host, UNSEEN_HOST).why
+                self._waits_for = waiting[0][2].host, self._why_it_waits(waiting[0][2].host, now)
                 self._clock.sleep(waiting[0][0] - now)
                 continue
             lane = heapq.heappop(ready)[2]
@@ -5920,6 +5698,11 @@ class Bot:
         start = next_start(self._pacer.hosts.get(host, UNSEEN_HOST), MIN_REQUEST_INTERVAL + self._margin, follows_policy=False)
         return start if start - self._clock.monotonic() <= self._max_wait else -math.inf
 
+    def _why_it_waits(self, host: str, now: float) -> str:
+        pace = self._pacer.hosts.get(host, UNSEEN_HOST)
+        asked = round(pace.interval - self._margin, 2)
+        return pace.why if pace.not_before > now else f"Crawl-delay {asked:g}" if asked > MIN_REQUEST_INTERVAL else ""
+
     def _drive(self, steps: Steps[T]) -> T:
         """Steps to their end, sleeping between them with nothing held."""
         while True:
@@ -5927,14 +5710,8 @@ class Bot:
                 later, value = next_step(steps)
             if later is None:
                 return cast(T, value)
+            self._waits_for = "", later.reason
             self._clock.sleep(max(0.0, later.at - self._clock.monotonic()))
-
-    def _first_answer(self, visit: Visit, steps: Steps[Decision]) -> Decision:
-        """What can be said without waiting for anything."""
-        with self._pacer.door:
-            later, value = next_step(steps)
-        steps.close()
-        return self._not_yet(visit, later) if later is not None else cast(Decision, value)
 
     # --- One target -------------------------------------------------------
 
@@ -5950,7 +5727,7 @@ class Bot:
         try:
             visit = Visit("target", url, wire, started_at)
             visit.wants = visit.wants if wants is None else wants
-            visit.known = source_from_entry(self._shelf.load("source", key))
+            visit.known = source_from_entry(self._shelf.load("source", key) if wants is None else None)     # who wants a body sends no validators
             age = self._clock.time() - visit.known.get("at", -math.inf)
             if 0.0 <= age < min_age:
                 return self._result("skipped", url, reason=f"fetched {spell_seconds(age)} ago; R8 asks it again after {spell_seconds(min_age)}",
@@ -6050,13 +5827,14 @@ class Bot:
         visit.attempts += 1
         self._say(f"{request.method} {printable(url)}")
         try:
-            answer: Response | TransportError = self._transport.send(request)
+            answer: Response | TransportError = as_response(self._transport.send(request))
         except TransportError as error:
             answer = error
         except Exception as error:      # a transport's bug is no answer either
             answer = TransportError(f"unexpected {type(error).__name__}: {printable(str(error))}")
         finally:
             visit.release()
+            visit.slot = -math.inf      # spent: a retry claims its own (R4)
         return answer
 
     def _validators(self, visit: Visit) -> Validators:
@@ -6177,14 +5955,18 @@ class Bot:
         url = self._origin + SCHEMA_PATH
         visit = Visit("schema", url, url, self._clock.monotonic())
         answer = yield from self._carry(visit)
+        trouble = ""
         if isinstance(answer, Response) and answer.status == 200 and not answer.truncated:
-            schema = parse_json(answer.body, "schema")
-            compile_schema(schema)      # one that does not compile must not displace one that does
-            self._shelf.store("schema", self._origin, {"body": answer.body, "checked_at": now}, durable=True)
-            return schema
+            try:
+                schema = parse_json(answer.body, "schema")
+                compile_schema(schema)      # one that does not compile must not displace one that does
+                self._shelf.store("schema", self._origin, {"body": answer.body, "checked_at": now}, durable=True)
+                return schema
+            except ValueError as error:
+                trouble = str(error)
         if not isinstance(body, bytes):
             return None
-        self._warn(f"schema: {no_document(visit.trouble, answer)}; the one of {iso_utc(checked_at)} is used (R10)")
+        self._warn(f"schema: {trouble or no_document(visit.trouble, answer)}; the one of {iso_utc(checked_at)} is used (R10)")
         return parse_json(body, "schema in the cache")
 
     # --- The address check, between R3 and R2 -----------------------------
@@ -6222,6 +6004,8 @@ class Bot:
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
         if not decision:
             return decision
+        if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR and PARSE_ERROR_WARNING not in visit.warnings:
+            visit.warnings.append(PARSE_ERROR_WARNING)
         visit.decision = decision
         return None
 
@@ -6253,6 +6037,8 @@ class Bot:
             return Decision(False, url, "address", answer.reason)
         if isinstance(answer, Response) and not visit.trouble.startswith("redirect refused"):
             state = robots_after_answer(held, answer, now)
+            if visit.retry_at is not None and state.retry_at:      # Retry-After or the last retry binds the host, and so its robots.txt
+                state = state._replace(retry_at=max(state.retry_at, visit.retry_at))
         else:
             state = robots_after_failure(held, f"robots.txt: {no_document(visit.trouble, answer)}", getattr(answer, "status", 0), now)
         self._keep_robots(site, state)
@@ -6286,9 +6072,12 @@ class Bot:
             return deferred
         stance = robots2_stance(robots2.policy, directive) if robots2 is not None else "unstated"
         if stance != "ask":
-            return visit.decision._replace(allowed=stance in ("yes", "none", "preferred"), gate="robots2", reason=f"{stance}: robots2.txt on {directive}")
-        answer = yield from self._ask(visit, directive)
-        return visit.decision._replace(allowed=ask_permits(answer, path_and_query(visit.at)), gate="robots2", reason=f"ask: {answer.reason}")
+            permitted, reason, retry_at = stance in ("yes", "none", "preferred"), f"{stance}: robots2.txt on {directive}", None
+        else:
+            answer = yield from self._ask(visit, directive)
+            permitted, reason = ask_permits(answer, path_and_query(visit.at)), f"ask: {answer.reason}"
+            retry_at = (visit.retry_at or self._clock.time() + POLICY_RETRY_SECONDS) if answer.decision == "later" else None
+        return visit.decision._replace(allowed=permitted, gate=None if permitted else "robots2", reason=reason, retry_at=retry_at)
 
     def _robots2_gate(self, visit: Visit) -> Steps[Decision | None]:
         """robots2.txt can only narrow what the other gates allow; without the option nothing of it is asked for."""
@@ -6304,7 +6093,7 @@ class Bot:
             answer = yield from self._ask(visit, directive)
             if answer.decision == "later":
                 return visit.decision._replace(allowed=False, gate="robots2", reason=f"asked for {directive}: {answer.reason}",
-                                               retry_at=self._clock.time() + POLICY_RETRY_SECONDS)
+                                               retry_at=visit.retry_at or self._clock.time() + POLICY_RETRY_SECONDS)
             if not ask_permits(answer, path_and_query(visit.at)):
                 return visit.decision._replace(allowed=False, gate="robots2", reason=f"asked for {directive}: {answer.reason}" + (
                     "" if answer.decision == "deny" else ", not for this path"))
@@ -6326,7 +6115,8 @@ class Bot:
             deferred = yield from self._errand(f"robots2 {site}", visit, is_current, load, lambda: self._refresh_robots2(site, visit.at))
             if deferred is not None:
                 return None, deferred._replace(url=visit.url)
-        return self._robots2[site][1], None
+        state, robots2 = self._robots2[site]
+        return None if robots_undefined_for_good(state, self._clock.time()) else robots2, None
 
     def _parse_chain(self, files: Any) -> Robots2 | None:
         """The files of a chain as the shelf keeps them, [[url, body], …], merged."""
@@ -6345,37 +6135,42 @@ class Bot:
         if isinstance(answer, Decision) and answer.retry_at is not None:
             return answer
         files: list[list[Any]] = []
-        if isinstance(answer, Response) and robots_meaning(answer.status) in ("rules", "none", "redirect"):
+        if isinstance(answer, Response) and robots_meaning(answer.status) in ("rules", "none", "redirect") and not visit.trouble.startswith("redirect refused"):
             state = robots_after_answer(RobotsState(), answer, now)
             if state.robots is not None:
-                files = yield from self._chain_of(url, state.body)
+                files = yield from self._chain_of(url, state.body, (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files"))
                 known = self._parse_chain(files)
             else:
                 known = None
-        elif isinstance(answer, Decision):      # a gate refuses the file: the site has nothing to say here
-            state, known = RobotsState(checked_at=now, fetched_at=now), None
-        else:
+        else:       # a gate that refuses the file, or a hop of it, is no answer either
             state = robots_after_failure(held, f"robots2.txt: {no_document(visit.trouble, answer)}", getattr(answer, "status", 0), now)
             files = (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files", [])
         self._robots2[site] = state._replace(body=b""), known
         self._shelf.store("robotstwo", f"{site} {self._category}", {**robots_to_entry(state), "body": None, "files": files})
         return None
 
-    def _chain_of(self, url: str, body: bytes) -> Steps[list[list[Any]]]:
-        """At most three further files, each behind every gate; what cannot be had ends the chain."""
+    def _chain_of(self, url: str, body: bytes, held: Any) -> Steps[list[list[Any]]]:
+        """At most three further files, each behind every gate; of one that is out of reach the `held` copy stays, what is not to be had ends the chain."""
         files: list[list[Any]] = [[url, body]]
+        kept = {file[0]: file[1] for file in held} if self._parse_chain(held) is not None else {}
         while True:
             chain = robots2_chain([(at, Robots2.parse(text, self._category)) for at, text in files])[1]
             if chain is None:
                 return files
             try:
-                visit = Visit("robots2", chain, wire_url(chain), self._clock.monotonic())
+                wire = wire_url(chain)
+                if canonical_url(wire) in (canonical_url(at) for at, _ in files):       # a loop in another spelling
+                    return files
             except ValueError:
                 return files
+            visit = Visit("robots2", chain, wire, self._clock.monotonic())
             answer = yield from self._carry(visit)
-            if not isinstance(answer, Response) or answer.status != 200:
+            if isinstance(answer, Response) and answer.status == 200:
+                files.append([chain, answer.body[:MAX_CHAINED_BYTES]])
+            elif chain in kept and not (isinstance(answer, Response) and robots_meaning(answer.status) in ("rules", "none")):
+                files.append([chain, kept[chain]])
+            else:
                 return files
-            files.append([chain, answer.body[:MAX_CHAINED_BYTES]])
 
     def _ask(self, visit: Visit, directive: str) -> Steps[AskAnswer]:
         """The ask protocol: an answer on file that still holds, else HEAD, itself behind blocklist, robots.txt and pace."""
@@ -6389,6 +6184,7 @@ class Bot:
         asking = Visit("ask", url, wire_url(url), self._clock.monotonic())
         answer = yield from self._carry(asking)
         visit.waited += asking.waited
+        visit.retry_at = answer.retry_at if isinstance(answer, Decision) else asking.retry_at      # read only where the answer is "later"
         if isinstance(answer, Decision):
             return AskAnswer("deny" if answer.retry_at is None else "later", reason=f"may not be asked: {answer.reason}")
         if isinstance(answer, TransportError):
@@ -6449,7 +6245,7 @@ class Bot:
         if self._interactive:       # spec 1.1
             return None
         interval = request_interval(self._crawl_delay(visit)) + self._margin
-        is_first_of_policy = visit.kind in MAX_BYTES_OF and visit.kind != "ask" and not visit.attempts
+        is_first_of_policy = visit.kind in SLOTLESS_KINDS and not visit.attempts
         while True:
             now = self._clock.monotonic()
             visit.lock = self._lock_host(visit.host)
@@ -6544,8 +6340,10 @@ class Bot:
         if answer.status == 304 and visit.sent_validators:
             fresh = validators_of(answer.headers)
             known = visit.known["validators"]
+            directives, cautions = robots_directives(answer.headers, None, self._clock.time())
             return self._result("unchanged", visit.url, visit, reason="not modified", etag=fresh.etag or known.etag,
-                                last_modified=fresh.last_modified or known.last_modified, **seen)
+                                last_modified=fresh.last_modified or known.last_modified, robots_directives=directives,
+                                warnings=visit.warnings + cautions, **seen)
         if 200 <= answer.status < 300:
             return self._read(visit, answer, seen)
         if visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES:      # Retry-After beyond max_wait
@@ -6559,10 +6357,10 @@ class Bot:
             return self._result("failed", visit.url, visit, reason=f"more than {self._max_bytes} bytes", **seen)
         media_type = content_type_of(answer.headers)[0]
         body, warnings = answer.body, list(visit.warnings)
-        if not visit.wants(answer.status, answer.headers):
+        if visit.wants is wants_body and is_unread_type(media_type):
             body = b""
             warnings.append(f"{media_type} is not read (R6)")
-        reading = read_metadata(body, seen["content_type"], visit.at)
+        reading = read_metadata(body, media_kind(media_type), seen["content_type"], visit.at)
         directives, cautions = robots_directives(answer.headers, reading.page, self._clock.time())
         validators = validators_of(answer.headers)
         return self._result(
@@ -6587,7 +6385,8 @@ class Bot:
 
     def explain(self, decision: Decision) -> list[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
-        listed = f"{self.blocklist_size} entries" if self._blocklist is not None else "no list was ever adopted"
+        checked = spell_seconds(self._clock.time() - self._blocklist_state.checked_at)
+        listed = f"among {self.blocklist_size}, checked {checked} ago" if self._blocklist is not None else "no list was ever adopted"
         said = [("blocklist", decision.reason if decision.gate == "R3" else f"not listed ({listed})")]
         if decision.gate == "R3":
             return said
@@ -6599,12 +6398,19 @@ class Bot:
         if decision.robots_source:
             said.append(("source", decision.robots_source))
         if decision:
-            host = host_of(decision.url)
-            start = next_start(self._pacer.hosts.get(host, UNSEEN_HOST), request_interval(decision.crawl_delay) + self._margin, False) - self._clock.monotonic()
-            said.append(("pace", f"{request_interval(decision.crawl_delay):g} s between requests; " +
+            wire = wire_url(decision.url)
+            robots2 = self._robots2.get(site_key(wire), (None, None))[1]
+            interval = max(request_interval(decision.crawl_delay), (robots2.rate_interval if robots2 is not None else None) or 0.0)
+            start = next_start(self._pacer.hosts.get(host_key(wire), UNSEEN_HOST), interval + self._margin, False) - self._clock.monotonic()
+            said.append(("pace", f"{interval:g} s between requests; " +
                          (f"next slot in {spell_seconds(start)}" if start > 0 else "a slot is free now")))
         if decision.content_signals:
             said.append(("signals", ", ".join(f"{name}={value}" for name, value in decision.content_signals.items()) + " (binds no use that this bot makes)"))
+        if decision:
+            known = source_from_entry(self._shelf.load("source", canonical_url(wire_url(decision.url))))
+            age = self._clock.time() - known["at"]
+            conditionally = "asked whether it changed (R7)" if known["validators"] != Validators() else "requested"
+            said.append(("next", f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then {conditionally}" if 0 <= age < 3600.0 else conditionally))
         return said
 
     # --- Voices -----------------------------------------------------------
@@ -6653,12 +6459,15 @@ class Check(NamedTuple):
         return as_dict(self)
 
 
-BLOCKLIST_SCHEMA = {
+BLOCKLIST_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "$id": ORIGIN + SCHEMA_PATH,
     "type": "object",
     "required": ["contract", "updated", "blocked"],
+    "additionalProperties": False,
     "properties": {
+        "$schema": {"type": "string"}, "schema": {"type": "object"},
+        "operator": {"type": "string"}, "contact": {"type": "string"}, "policy": {"type": "string", "pattern": "^https?://"},
         "contract": {"type": "string", "pattern": "^walsh-research-blocklist/v1(\\.[0-9]+)?$"},
         "updated": {"type": "string", "format": "date-time"},
         "refresh": {"type": "string", "pattern": "^P[0-9A-Z.]+$"},
@@ -7173,46 +6982,234 @@ def discover(url: str) -> Iterator[Source]:
 
 # === 17. DESK   the command ==============================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr carries everything else.
+# The help screen is the definition: the options, what each takes and its default are read from its lines.
 
-WORDS = {"fetched": ("OK", "32"), "unchanged": ("SAME", "32"), "denied": ("DENY", "33"), "deferred": ("WAIT", "36"),
-         "skipped": ("SKIP", "2"), "failed": ("FAIL", "31")}         # outcome: word, ANSI colour
-CHECK_COLOURS = {"pass": "32", "fail": "31", "skip": "2"}
-HELP_EXAMPLES = """\
-examples:
+HELP = """\
+usage: walsh_research.py [options] URL...
+Fetches the web politely, and proves it. One line a target: what happened, why.
+targets
+  URL                   what to fetch; - reads stdin, one URL a line, # comments
+  --input FILE          read targets from FILE as well
+what to do (without one of these: fetch each target)
+  --check               decide and explain gate by gate; fetch no target
+  --discover            list a target's feeds, markdown, llms.txt and sitemaps
+  --selftest            prove conformance: vectors, sandbox, live fixtures
+  --attest              print the attestation document, measured now
+  --version             print the version
+  -h, --help            print this screen
+pace and limits (TIME is 90, 5m, 1h30m or PT5M)
+  --min-age TIME        skip what was fetched less than TIME ago (default 1h)
+  --force               fetch it all the same; overrides --min-age alone
+  --max-wait TIME       defer what may only be asked later (default 5m)
+  --timeout SECONDS     for one whole request (default 30)
+  --max-bytes N         of one body, decoded (default 10485760)
+  --unreachable WHAT    while robots.txt is: allow or defer (default allow)
+  --robots2             obey robots2.txt as well
+  --allow-private       permit addresses that are not public
+cache and output
+  --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
+  --no-cache            read no cache and keep none
+  --json                JSON Lines on stdout
+  -q, --quiet           only what was not OK, SAME or SKIP; no summary
+  -v, --verbose         also each request, wait and gate, on stderr
+proof
+  --offline             with --selftest: vectors and sandbox alone
+  --origin URL          publishes the blocklist (default https://wal.sh)
+  --tag ORG/REPO[@SHA]  sign requests to the origin (R13)
+examples
   walsh_research.py https://example.org/ https://example.net/feed.xml
-  walsh_research.py --check -v https://example.org/private
-  walsh_research.py --input targets.txt --json -q >> results.jsonl
-
-exit codes:
-  0 all fetched, unchanged or fresh   1 a target failed or was deferred   2 command line or input file wrong
-  3 nothing failed, a gate denied     4 live fixtures out of reach        130 interrupted (143 by SIGTERM)
+  walsh_research.py --check https://example.org/private
+  walsh_research.py --input targets.txt --json >> results.jsonl
+exit codes
+  0 all fetched, unchanged or fresh      1 a target failed or was deferred
+  2 command line or input file wrong     3 nothing failed, a gate denied
+  4 live fixtures out of reach         130 interrupted (143 by SIGTERM)
 """
+MODES = ("check", "discover", "selftest", "attest", "version", "help")
+GOES_WITH = {"offline": "selftest", "force": "fetch", "min-age": "fetch"}       # option: the one mode that it means something to
+WORDS = {"fetched": ("OK", "32"), "unchanged": ("SAME", "32"), "denied": ("DENY", "33"), "deferred": ("WAIT", "36"),
+         "skipped": ("SKIP", "2"), "failed": ("FAIL", "31")}        # outcome: word, ANSI colour
+CHECK_COLOURS = {"pass": "32", "fail": "31", "skip": "2"}
+DETAIL_INDENT = " " * 15        # ours: under the URL, where a line does not fit the terminal
+MAX_URL_COLUMNS = 60            # ours: characters to which URLs are padded; longer ones stay whole
+
+
+class Misuse(ValueError):
+    """The command line or an input file is wrong: what was found, then what was wanted."""
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM: like Ctrl-C, with its own exit code."""
 
 
+# --- Arguments ----------------------------------------------------------------
+
+def timeout_seconds(text: str) -> float:
+    seconds = parse_wait(text)
+    if not 0.0 < seconds < 1e9:
+        raise ValueError(f"found {text!r}, wanted more than 0 seconds, and fewer than 1e9")
+    return seconds
+
+
+def byte_count(text: str) -> int:
+    if not re.fullmatch("0*[1-9][0-9]{0,14}", text):
+        raise ValueError(f"found {printable(text, 40)!r}, wanted a whole number of bytes, such as 10485760")
+    return int(text)
+
+
+def allow_or_defer(text: str) -> str:
+    require_choice("the answer", text, ("allow", "defer"))
+    return text
+
+
+def tag_text(text: str) -> str:
+    parse_tag(text)
+    return text
+
+
+def origin_text(text: str) -> str:
+    wire_url(text)
+    return text
+
+
+# What an option takes, as the help screen calls it: how it is read.
+ARGUMENT_READERS: dict[str, Callable[[str], Any]] = {
+    "TIME": parse_wait, "SECONDS": timeout_seconds, "N": byte_count, "WHAT": allow_or_defer, "ORG/REPO[@SHA]": tag_text, "URL": origin_text,
+    "FILE": str, "DIR": str}
+
+
+def read_arguments(argv: Sequence[str]) -> tuple[dict[str, Any], list[tuple[str, bool]]]:
+    """The options by name, and the targets in order: (text, whether it names a file). Misuse: it cannot be meant."""
+    takes: dict[str, str] = {}
+    letters: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    for letter, name, argument, said in re.findall(r"^  (?:-(\w), )?--([a-z0-9-]+)(?: (\S+))?  +(.*)", HELP, re.MULTILINE):
+        default = re.search(r"\(default (.*)\)", said)
+        takes[name], letters[letter] = argument, name
+        options[name] = ARGUMENT_READERS[argument](default[1]) if default else None if argument else False
+    given: list[str] = []
+    targets: list[tuple[str, bool]] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            targets += [(url, url == "-") for url in words]
+        elif word == "-" or not word.startswith("-"):
+            targets.append((word, word == "-"))
+        elif word.startswith("--"):
+            name, has_value, value = word[2:].partition("=")
+            if name not in takes:
+                raise Misuse(unknown_option("--" + name, ["--" + known for known in takes]))
+            given.append(name)
+            if not takes[name]:
+                if has_value:
+                    raise Misuse(f"--{name}: found a value, {printable(value, 40)!r}, wanted none")
+                options[name] = True
+                continue
+            value = value if has_value else next(words, "")
+            if not value or value.startswith("--") and not has_value:
+                raise Misuse(f"--{name}: found {printable(value, 40) or 'nothing'} after it, wanted {takes[name]}")
+            try:
+                options[name] = ARGUMENT_READERS[takes[name]](value)
+            except ValueError as error:
+                raise Misuse(f"--{name}: {error}") from None
+            if name == "input":
+                targets.append((value, True))
+        else:
+            for letter in word[1:]:
+                if not letters.get(letter):
+                    raise Misuse(unknown_option("-" + letter, ["-" + known for known in letters if known]))
+                options[letters[letter]] = True
+                given.append(letters[letter])
+    require_sense(options, given, bool(targets))
+    return options, targets
+
+
+def unknown_option(found: str, known: list[str]) -> str:
+    import difflib      # only where something was misspelt
+    near = difflib.get_close_matches(found, known, 1)
+    return f"found {printable(found, 40)}, which is no option" + (f"; did you mean {near[0]}?" if near else "; --help shows them all")
+
+
+def require_sense(options: dict[str, Any], given: list[str], has_targets: bool) -> None:
+    """Misuse: options that contradict each other, or mean nothing here."""
+    modes = [name for name in MODES if options[name]]
+    mode = modes[0] if modes else "fetch"
+    if options["help"] or options["version"]:
+        return
+    if len(modes) > 1:
+        raise Misuse(f"found --{' and --'.join(modes)}, wanted one of them")
+    for name, wanted in GOES_WITH.items():
+        if name in given and mode != wanted:
+            raise Misuse(f"--{name}: found " + (f"--{mode}" if modes else "no --selftest") + ", wanted it " + (
+                "with --selftest" if wanted == "selftest" else "where targets are fetched"))
+    if options["no-cache"] and options["cache-dir"]:
+        raise Misuse("found --no-cache and --cache-dir, wanted one of them")
+    if mode in ("selftest", "attest") and has_targets:
+        raise Misuse(f"--{mode}: found a target, wanted none")
+    if mode not in ("selftest", "attest") and not has_targets:
+        raise Misuse("found no target, wanted a URL, - for stdin, or --input FILE; --help shows all")
+
+
+def lines_of(name: str) -> list[str]:
+    """The targets in a file, or in stdin ("-"). Misuse: it cannot be read, or has none."""
+    shown = "stdin" if name == "-" else f"--input {printable(name, 400)}"
+    try:
+        if name == "-":
+            if sys.stdin is None:
+                raise Misuse("stdin: found it closed, wanted one URL a line")
+            data = sys.stdin.buffer.read()
+        else:
+            with open(name, "rb") as file:
+                data = file.read()
+    except (OSError, ValueError) as error:
+        raise Misuse(f"{shown}: {getattr(error, 'strerror', None) or error}; wanted a text file, one URL a line") from None
+    text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
+    if "\0" in text:
+        raise Misuse(f"{shown}: found binary data, wanted a text file, one URL a line")
+    lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in re.split(r"\r\n?|\n", text)]
+    if not any(lines):
+        raise Misuse(f"{shown}: found no target, wanted one URL a line")
+    return [line for line in lines if line]
+
+
+# --- The terminal -------------------------------------------------------------
+
+def is_terminal(stream: Any) -> bool:
+    """Whether it is one that moves its cursor when told to."""
+    try:
+        return stream.isatty() and os.environ.get("TERM") != "dumb" and (sys.platform != "win32" or "WT_SESSION" in os.environ)
+    except (AttributeError, ValueError):
+        return False
+
+
+def columns_of(stream: Any) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (AttributeError, ValueError, OSError):
+        return 80
+
+
 class StatusLine:
     """One live line on a terminal's stderr; nothing at all elsewhere."""
 
-    def __init__(self, stream: Any, wanted: bool) -> None:
-        self._stream, self._is_live, self._shown = stream, wanted and is_terminal(stream), ""
+    def __init__(self, is_wanted: bool) -> None:
+        self.is_live = is_wanted and is_terminal(sys.stderr)
+        self._is_shown = False
 
     def show(self, text: str) -> None:
-        if not self._is_live:
-            return
-        import shutil
-        width = shutil.get_terminal_size().columns - 1
-        self._shown = text if len(text) <= width else text[:width - 1] + "…"
-        self._stream.write("\r\x1b[2K" + self._shown)
-        self._stream.flush()
+        if self.is_live:
+            width = columns_of(sys.stderr) - 1
+            self._write("\r\x1b[2K" + (text if len(text) <= width else text[:width - 1] + "…"), True)
 
     def clear(self) -> None:
-        if self._shown:
-            self._stream.write("\r\x1b[2K")
-            self._stream.flush()
-            self._shown = ""
+        if self._is_shown:
+            self._write("\r\x1b[2K", False)
+
+    def _write(self, text: str, is_shown: bool) -> None:
+        self._is_shown = is_shown
+        with suppress(OSError, ValueError):     # that nobody watches stops nothing
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 class TickingClock(SystemClock):
@@ -7229,321 +7226,303 @@ class TickingClock(SystemClock):
             seconds = until - time.monotonic()
 
 
-def is_terminal(stream: Any) -> bool:
-    try:
-        return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
-    except (AttributeError, ValueError):
-        return False
-
-
-def argument_parser() -> Any:
-    import argparse         # only the command needs it
-
-    def seconds(text: str) -> float:
-        try:
-            return parse_wait(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    def positive(kind: Callable[[str], Any], what: str) -> Callable[[str], Any]:
-        def read(text: str) -> Any:
-            try:
-                value = kind(text)
-            except (ValueError, OverflowError):
-                value = 0
-            if not (text.isascii() and "_" not in text and 0 < value < 1e15):
-                raise argparse.ArgumentTypeError(f"found {printable(text, 40)!r}, wanted {what}")
-            return value
-        return read
-
-    def tag(text: str) -> str:
-        try:
-            parse_tag(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return text
-
-    parser = argparse.ArgumentParser(
-        prog="walsh_research.py", usage="%(prog)s [options] URL...", add_help=False, allow_abbrev=False, epilog=HELP_EXAMPLES,
-        description="Fetch the web politely, and prove it: blocklist, robots.txt, pace and back-off before every request.",
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=27, width=100))
-    group = parser.add_argument_group("targets")
-    group.add_argument("urls", metavar="URL", nargs="*", help="what to fetch; - reads targets from stdin, one a line, # comments")
-    group.add_argument("--input", metavar="FILE", help="read targets from FILE, one a line, # comments")
-    group = parser.add_argument_group("what to do (default: fetch each target)")
-    modes = group.add_mutually_exclusive_group()
-    modes.add_argument("--check", action="store_true", help="decide and explain; fetch no target")
-    modes.add_argument("--discover", action="store_true", help="list feeds, markdown, llms.txt and sitemaps of each target")
-    modes.add_argument("--selftest", action="store_true", help="prove conformance: vectors, sandbox, live fixtures")
-    modes.add_argument("--attest", action="store_true", help="print the attestation document, measured now")
-    modes.add_argument("--version", action="version", version=f"walsh_research {__version__} ({SPEC_VERSION})", help="print the version")
-    group.add_argument("-h", "--help", action="help", help="print this")
-    group = parser.add_argument_group("pace and limits (durations: 90, 5m, 1h30m or PT5M)")
-    group.add_argument("--min-age", metavar="TIME", type=seconds, default=3600.0, help="skip what was fetched less than TIME ago (1h)")
-    group.add_argument("--force", action="store_true", help="fetch it all the same; overrides --min-age alone")
-    group.add_argument("--max-wait", metavar="TIME", type=seconds, default=300.0, help="defer a host that may be asked only later than this (5m)")
-    group.add_argument("--timeout", metavar="SECONDS", type=positive(float, "seconds, more than 0"), default=30.0, help="for one whole request (30)")
-    group.add_argument("--max-bytes", metavar="N", type=positive(int, "a whole number of bytes"), default=10 * 2**20, help="of a decoded body (10485760)")
-    group.add_argument("--unreachable", choices=("allow", "defer"), default="allow", help="when robots.txt is out of reach (allow)")
-    group.add_argument("--robots2", action="store_true", help="obey robots2.txt as well")
-    group.add_argument("--allow-private", action="store_true", help="permit addresses that are not public")
-    group = parser.add_argument_group("cache and output")
-    group.add_argument("--cache-dir", metavar="DIR", help="where the cache is (WALSH_RESEARCH_CACHE, or the platform's)")
-    group.add_argument("--no-cache", action="store_true", help="remember nothing between runs")
-    group.add_argument("--json", action="store_true", help="JSON Lines on stdout")
-    group.add_argument("-q", "--quiet", action="store_true", help="only what was not OK, SAME or SKIP; no summary")
-    group.add_argument("-v", "--verbose", action="store_true", help="also every request, wait and gate")
-    group = parser.add_argument_group("proof")
-    group.add_argument("--offline", action="store_true", help="with --selftest: vectors and sandbox alone")
-    group.add_argument("--origin", metavar="URL", default=ORIGIN, help=f"who publishes blocklist and fixtures ({ORIGIN})")
-    group.add_argument("--tag", metavar="ORG/REPO[@SHA]", type=tag, help="sign requests to the origin (R13)")
-    return parser
-
-
-def read_targets(options: Any) -> list[str]:
-    """The targets of the command line, of stdin and of a file. ValueError: one of these is wrong."""
-    targets: list[str] = []
-    for url in options.urls:
-        targets += lines_of(sys.stdin.buffer, "stdin") if url == "-" else [url]
-    if options.input == "-":
-        targets += lines_of(sys.stdin.buffer, "stdin")
-    elif options.input is not None:
-        try:
-            with open(options.input, "rb") as file:
-                targets += lines_of(file, options.input)
-        except OSError as error:
-            raise ValueError(f"--input {printable(options.input)}: {error.strerror or error}; wanted a file with one URL a line") from None
-    return targets
-
-
-def lines_of(file: Any, name: str) -> list[str]:
-    lines = []
-    for line in file.read().decode("utf-8-sig", "surrogateescape").split("\n"):
-        text = re.sub(r"(?:^|\s)#.*", "", line).strip()
-        if text:
-            lines.append(text)
-    if not lines:
-        raise ValueError(f"{printable(name)}: found no target; wanted one URL a line")
-    return lines
-
+# --- One invocation -----------------------------------------------------------
 
 class Desk:
-    """One invocation: what was asked, and how it is shown."""
+    """What was asked, how it is shown, and what came of it."""
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
-        self.is_coloured = is_terminal(sys.stdout) and "NO_COLOR" not in os.environ
-        self.status = StatusLine(sys.stderr, not options.quiet)
+        self.is_json, self.is_quiet, self.is_verbose = options["json"], options["quiet"], options["verbose"]
+        self.is_coloured = is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")
+        self.width = columns_of(sys.stdout) if is_terminal(sys.stdout) else 0       # 0: a line is a line, however long
+        self.url_columns = 0
+        self.status = StatusLine(not self.is_quiet)
+        self.clock = TickingClock(self.tick)
+        PACERS[self.clock] = pacer_of(SYSTEM_CLOCK)     # one process, one pace (R4)
+        self.started_at = time.monotonic()
         self.counts: dict[str, int] = {}
-        self.waited: dict[str, float] = {}
-        self.requests = 0
-        self.retries: list[tuple[float, str]] = []
-        self.total = 0
+        self.waited: dict[str, float] = {}              # host -> seconds
+        self.again: list[tuple[float, str]] = []
+        self.requests = self.total = 0
+        self.exit_code_of_input = 0
         self.bot: Bot | None = None
 
-    def make_bot(self, **options: Any) -> Bot:
-        chosen = self.options
-        cache_dir = None if chosen.no_cache else chosen.cache_dir if chosen.cache_dir is not None else PLATFORM_CACHE
-        trace = self.tell if chosen.verbose else None
-        self.bot = Bot(**{
-            "cache_dir": cache_dir, "origin": chosen.origin, "timeout": chosen.timeout, "max_wait": chosen.max_wait, "max_bytes": chosen.max_bytes,
-            "unreachable": chosen.unreachable, "robots2": chosen.robots2, "allow_private": chosen.allow_private, "tag": chosen.tag,
-            "warn": lambda line: self.tell(f"warning: {line}"), "trace": trace, "clock": TickingClock(self.tick), **options})
+    def make_bot(self, **changes: Any) -> Bot:
+        """A bot as the options want it. Misuse: they would break a promise."""
+        chosen = {name: self.options[name.replace("_", "-")] for name in (
+            "origin", "timeout", "max_wait", "max_bytes", "unreachable", "robots2", "allow_private", "tag")}
+        folder = None if self.options["no-cache"] else self.options["cache-dir"] or PLATFORM_CACHE
+        try:
+            self.bot = Bot(**{"cache_dir": folder, "clock": self.clock, "warn": lambda line: self.tell(f"warning: {line}"), "trace": self.hear, **chosen, **changes})
+        except ValueError as error:
+            raise Misuse(str(error)) from None
         return self.bot
+
+    def targets_of(self, named: list[tuple[str, bool]]) -> list[str]:
+        """The targets; a file that is wrong is told, and costs the others nothing."""
+        targets: list[str] = []
+        for text, is_file in named:
+            if text == "-" and self.status.is_live and is_terminal(sys.stdin):
+                self.tell("reading targets from the terminal, one a line; Ctrl-D ends them")
+            try:
+                targets += lines_of(text) if is_file else [text]
+            except Misuse as error:
+                self.exit_code_of_input = 2
+                self.tell(f"walsh_research.py: {error}")
+        self.total = len(targets)
+        self.url_columns = min(MAX_URL_COLUMNS, max(map(len, targets), default=0))
+        return targets
 
     # --- Voices -----------------------------------------------------------
 
     def tell(self, line: str) -> None:
         """A line on stderr. That nobody reads it stops nothing."""
         self.status.clear()
-        try:
-            print(printable(line, 2000), file=sys.stderr, flush=True)
-        except (OSError, ValueError):
-            return
+        if sys.stderr is not None:
+            with suppress(OSError, ValueError):
+                print(printable(line, 2000), file=sys.stderr, flush=True)
 
     def put(self, line: str) -> None:
+        """A line on stdout, at once."""
         self.status.clear()
-        sys.stdout.write(line + "\n")
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "stdout is closed")
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         sys.stdout.flush()
 
     def put_json(self, value: Any) -> None:
         import json
-        self.put(json.dumps(value, ensure_ascii=True, allow_nan=False))
+        self.put(json.dumps(value, allow_nan=False))
 
     def paint(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self.is_coloured else text
 
-    def tick(self, seconds: float) -> None:
-        """What a long wait is for, while it lasts."""
-        if self.bot is None or seconds < STATUS_TICK_SECONDS / 2 and not self.total:
+    def put_line(self, outcome: str, code: str, url: str, detail: str) -> None:
+        """Outcome, status or gate, URL, detail: in columns, the detail below the URL where a terminal is too narrow for both."""
+        word, colour = WORDS[outcome]
+        head, url = f"{self.paint(f'{word:<4}', colour)}  {code:<7}  ", printable(url, MAX_URL_LENGTH)
+        if not self.width or 15 + max(len(url), self.url_columns) + 2 + len(detail) <= self.width:
+            self.put(f"{head}{url:<{self.url_columns}}  {detail}".rstrip())
             return
-        done = sum(self.counts.values())
-        parts = [f"{done}/{self.total}"] if self.total else []
-        host, why, hosts, left = self.bot.outlook()
-        parts += [f"{hosts} host{'s' * (hosts != 1)}"] if hosts else []
-        parts.append(f"waiting {seconds:.1f} s" + (f" for {host}" if host else "") + (f" ({why})" if why else ""))
-        parts += [f"about {spell_seconds(left)} left"] if left > 2.0 else []
-        self.status.show(" · ".join(parts))
+        self.put(head + url)
+        self.put_folded(DETAIL_INDENT, detail)
+
+    def put_folded(self, lead: str, text: str) -> None:
+        """Text after its lead, folded to the terminal's width; no URL in it is broken."""
+        if not self.width or len(lead) + len(text) <= self.width:
+            self.put(lead + text)
+            return
+        import textwrap
+        self.put(textwrap.fill(text, max(40, self.width), initial_indent=lead, subsequent_indent=" " * len(lead),
+                               break_long_words=False, break_on_hyphens=False))
+
+    def hear(self, line: str) -> None:
+        """What the bot says of its work: counted, shown while it lasts, and told where that was asked for."""
+        self.requests += line.startswith(("GET ", "HEAD "))
+        self.tell(line) if self.is_verbose else self.status.show(self.progress() + line)
+
+    def tick(self, seconds: float) -> None:
+        """What a wait is for, while it lasts."""
+        if self.bot is None or not self.status.is_live:
+            return
+        host, why, _, left = self.bot.outlook()
+        line = f"waiting {seconds:.1f} s" + (f" for {host}" if host else "") + (f" ({why})" if why else "")
+        self.status.show(self.progress() + line + (f" · about {spell_seconds(left)} left" if left > 2.0 else ""))
+
+    def progress(self) -> str:
+        if self.total < 2 or self.bot is None:
+            return ""
+        hosts = self.bot.outlook()[2]
+        return f"{sum(self.counts.values())}/{self.total} · " + (f"{counted(hosts, 'host')} · " if hosts else "")
 
     # --- What can be asked for --------------------------------------------
 
-    def fetch_all(self, targets: list[str]) -> int:
-        self.total = len(targets)
+    def fetch(self, targets: list[str]) -> int:
         with self.make_bot() as bot:
             try:
-                for result in bot.run(targets, min_age=0.0 if self.options.force else self.options.min_age):
-                    self.count(result)
-                    if not self.options.quiet or result.outcome not in ("fetched", "unchanged", "skipped"):
-                        self.put_json(result.to_dict()) if self.options.json else self.put(self.result_line(result))
-            finally:
-                self.status.clear()
+                for result in bot.run(targets, min_age=0.0 if self.options["force"] else self.options["min-age"]):
+                    self.note(result)
+                    if self.is_verbose and result.attempts + (result.gate is not None):
+                        self.tell_gates(bot, result)
+                    if not (self.is_quiet and result.outcome in ("fetched", "unchanged", "skipped")):
+                        self.put_json(result.to_dict()) if self.is_json else self.put_result(result)
+            except KeyboardInterrupt:
                 self.summarize()
+                raise
+        self.summarize()
         return self.exit_code()
 
-    def count(self, result: Result) -> None:
+    def tell_gates(self, bot: Bot, result: Result) -> None:
+        passed = result.outcome not in ("denied", "deferred")
+        reason = result.reason if not passed else spell_rule(result.rule) if result.rule else "no rule forbids it"
+        decision = Decision(passed, result.final_url or result.url, None if passed else result.gate, reason, result.verdict, result.rule, result.crawl_delay,
+                            robots_source=result.robots_source, content_signals=result.content_signals)
+        for name, said in bot.explain(decision):
+            self.tell(f"      {name:<10} {said}")
+
+    def put_result(self, result: Result) -> None:
+        self.put_line(result.outcome, str(result.status or result.gate or "-"), result.url, self.detail(result))
+
+    def detail(self, result: Result) -> str:
+        """In a few words: what came, or why not."""
+        said = [printable(result.reason, 400)]
+        if result.outcome == "fetched":
+            said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip()]
+            said += [f'"{printable(result.title, 60)}"'] if result.title else []
+            said += [counted(len(result.links), "link")] if result.links else []
+        said += [f"from {printable(result.final_url, 400)}"] if result.redirects else []
+        said += [f"again at {iso_utc(result.retry_at)}"] if result.retry_at is not None and result.outcome in ("deferred", "failed") else []
+        return ", ".join(filter(None, said + [printable(line, 200) for line in result.warnings]))
+
+    def note(self, result: Result) -> None:
         self.counts[result.outcome] = self.counts.get(result.outcome, 0) + 1
-        self.requests += result.attempts
         if result.waited >= 0.05:
             host = host_of(result.final_url or result.url)
             self.waited[host] = self.waited.get(host, 0.0) + result.waited
         if result.retry_at is not None and result.outcome in ("deferred", "failed"):
-            self.retries.append((result.retry_at, result.url))
+            self.again.append((result.retry_at, result.url))
 
     def exit_code(self) -> int:
-        if self.counts.get("failed") or self.counts.get("deferred"):
-            return 1
-        return 3 if self.counts.get("denied") else 0
-
-    def result_line(self, result: Result) -> str:
-        word, colour = WORDS[result.outcome]
-        code = str(result.status or result.gate or "-")
-        return f"{self.paint(f'{word:<4}', colour)}  {code:<7}  {printable(result.url, MAX_URL_LENGTH)}  {self.detail(result)}".rstrip()
-
-    def detail(self, result: Result) -> str:
-        """In a few words: what came, or why not."""
-        said = []
-        if result.outcome == "fetched":
-            said = [f"{result.bytes} bytes", result.content_type.partition(";")[0].strip()]
-            said += [f'"{printable(result.title, 60)}"'] if result.title else []
-            said += [f"{len(result.links)} links"] if result.links else []
-        else:
-            said = [printable(result.reason, 400)]
-        if result.redirects:
-            said.append(f"from {printable(result.final_url, 400)}")
-        if result.retry_at is not None and result.outcome in ("deferred", "failed"):
-            said.append(f"again at {iso_utc(result.retry_at)}")
-        return ", ".join(filter(None, said + [printable(line, 200) for line in result.warnings]))
+        if self.exit_code_of_input:
+            return self.exit_code_of_input
+        return 1 if self.counts.get("failed") or self.counts.get("deferred") else 3 if self.counts.get("denied") else 0
 
     def summarize(self) -> None:
-        """How it went, on stderr: outcomes, requests, waits, and what to try again when."""
-        if self.options.quiet or not self.total:
+        """How it went: outcomes, requests, waits, and what to try again when."""
+        if self.is_quiet or not self.total:
             return
-        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items())) or "nothing done"
-        line = f"{outcomes}; {self.requests} request{'s' * (self.requests != 1)} for targets"
-        if self.waited:
-            longest = sorted(self.waited.items(), key=lambda item: -item[1])
-            line += f"; waited {spell_seconds(sum(self.waited.values()))}, most for {longest[0][0]}"
-        if self.retries:
-            line += f"; try {len(self.retries)} again from {iso_utc(min(self.retries)[0])}"
+        outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in WORDS if outcome in self.counts) or "nothing done"
         left = self.total - sum(self.counts.values())
-        self.tell(line + (f"; {left} not reached" if left else ""))
+        line = f"{counted(self.total, 'target')}: {outcomes}" + (f", {left} not reached" if left else "")
+        line += f"; {counted(self.requests, 'request')} in {spell_seconds(time.monotonic() - self.started_at)}"
+        if self.waited and self.bot is not None:
+            host = max(self.waited, key=lambda host: self.waited[host])
+            line += f"; longest wait {spell_seconds(self.waited[host])} for {host}"
+        self.tell(line)
+        if self.again:
+            at, url = min(self.again)
+            self.tell(f"again from {iso_utc(at)}: {url}" + (f" and {len(self.again) - 1} more" if len(self.again) > 1 else ""))
 
-    def check_all(self, targets: list[str]) -> int:
-        denied = 0
+    def check(self, targets: list[str]) -> int:
         with self.make_bot() as bot:
             for url in targets:
                 decision = bot.may_fetch(url, wait=False)
-                denied += not decision
-                if self.options.json:
+                is_bad = not decision and decision.gate is None
+                outcome = "fetched" if decision else "failed" if is_bad else "deferred" if decision.retry_at is not None else "denied"
+                self.counts[outcome] = self.counts.get(outcome, 0) + 1
+                if self.is_quiet and decision:
+                    continue
+                if self.is_json:
                     self.put_json(decision.to_dict())
                     continue
-                word, colour = WORDS["fetched" if decision else "denied" if decision.retry_at is None else "deferred"]
-                self.put(f"{self.paint(f'{word:<4}', colour)}  {decision.gate or '-':<7}  {printable(decision.url, MAX_URL_LENGTH)}  {printable(decision.reason, 400)}")
-                for name, said in bot.explain(decision):
-                    self.put(f"      {name:<10} {printable(said, 400)}")
-        return 3 if denied else 0
+                again = f", again at {iso_utc(decision.retry_at)}" if decision.retry_at is not None else ""
+                self.put_line(outcome, decision.gate or "-", decision.url, printable(decision.reason, 400) + again)
+                for name, said in () if is_bad else bot.explain(decision):
+                    self.put_folded(f"      {name:<10} ", printable(said, 400))
+        return self.exit_code()
 
-    def discover_all(self, targets: list[str]) -> int:
-        found_everywhere = True
+    def discover(self, targets: list[str]) -> int:
+        is_found_everywhere = True
         with self.make_bot() as bot:
             for url in targets:
-                found = 0
+                is_found = False
                 for source in bot.discover(url):
-                    found += 1
-                    if self.options.json:
+                    is_found = True
+                    if self.is_json:
                         self.put_json(source.to_dict())
                         continue
-                    self.put(f"{source.kind:<9} {printable(source.url, MAX_URL_LENGTH)}  " + (f"{len(source.items)} items" if source.items else "listed"))
-                    for item in source.items if self.options.verbose else ():
-                        self.put(f"          {printable(item.url, MAX_URL_LENGTH)}  {printable(getattr(item, 'title', ''), 100)}")
-                if not found:
-                    found_everywhere = False
-                    self.tell(f"{printable(mask_credentials(url), 400)}: no feed, no markdown, no llms.txt, no sitemap")
-        return 0 if found_everywhere else 1
+                    size = counted(len(source.items), "item") if source.items else "listed"
+                    told = [size] + [f'"{printable(source.title, 60)}"'] * bool(source.title) + [printable(source.warning, 200)] * bool(source.warning)
+                    self.put(f"{source.kind:<8}  {printable(source.url, MAX_URL_LENGTH)}  {', '.join(told)}")
+                    for item in source.items if self.is_verbose else ():
+                        self.put(f"          {printable(item.url, MAX_URL_LENGTH)}  {printable(getattr(item, 'title', ''), 100)}".rstrip())
+                if is_found:
+                    continue
+                is_found_everywhere = False
+                result = bot.last_result
+                if result is not None and self.is_json:
+                    self.put_json(result.to_dict())
+                elif result is not None and not result.ok:
+                    self.put_result(result)
+                else:
+                    self.tell(f"{mask_credentials(url)}: found no feed, no markdown, no llms.txt and no sitemap")
+        return self.exit_code_of_input or (0 if is_found_everywhere else 1)
 
     def selftest(self) -> int:
         counts = {"pass": 0, "fail": 0, "skip": 0}
         live_skips = 0
         vectors = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors.json")
-        for is_live, checks in ((False, vector_checks(vectors)), (False, sandbox_checks()), (True, () if self.options.offline else self.live())):
+        for is_live, checks in ((False, vector_checks(vectors)), (False, sandbox_checks()), (True, () if self.options["offline"] else self.live_checks())):
             for check in checks:
                 counts[check.outcome] += 1
                 live_skips += is_live and check.outcome == "skip"
-                if self.options.json:
+                if self.is_quiet and check.outcome == "pass":
+                    continue
+                if self.is_json:
                     self.put_json(check.to_dict())
-                elif not (self.options.quiet and check.outcome == "pass"):
+                else:
                     mark = self.paint(f"{check.outcome.upper():<4}", CHECK_COLOURS[check.outcome])
                     self.put(f"{mark}  {check.clause:<5}  {printable(check.check, 70):<66}  {printable(check.observed, 200)}".rstrip())
         passed, failed, skipped = counts["pass"], counts["fail"], counts["skip"]
-        if self.options.json:
+        if self.is_json:
             self.put_json({"summary": {"passed": passed, "failed": failed, "skipped": skipped}})
         else:
             self.put(f"{passed} passed, {failed} failed, {skipped} skipped")
         return 1 if failed else 4 if live_skips else 0
 
-    def live(self) -> Iterator[Check]:
+    def live_checks(self) -> Iterator[Check]:
         """The fixtures are asked for afresh, signed (R13) where it is known who asks."""
-        tag = self.options.tag or detect_identity(os.environ, os.path.dirname(os.path.abspath(__file__)))
+        tag = self.options["tag"] or detect_identity(os.environ, os.path.dirname(os.path.abspath(__file__)))
         with self.make_bot(cache_dir=None, tag=tag) as bot:
             yield from live_checks(bot)
 
     def attest(self) -> int:
         import json
+        self.status.show("measuring in the sandbox, about six seconds")
         document = attest()
-        self.put(json.dumps(document) if self.options.json else json.dumps(document, indent=2))
+        self.put(json.dumps(document, indent=None if self.is_json else 2))
         return 0 if document["conformant"] else 1
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def command(argv: Sequence[str]) -> int:
     """One invocation, from its arguments to its exit code."""
-    parser = argument_parser()
-    options = parser.parse_args(argv)
-    desk = Desk(options)
-    needs_targets = not (options.selftest or options.attest)
-    if options.offline and not options.selftest:
-        parser.error("--offline goes with --selftest")
-    if not needs_targets and (options.urls or options.input):
-        parser.error(f"--{'selftest' if options.selftest else 'attest'} takes no targets")
-    if needs_targets and not (options.urls or options.input):
-        parser.error("found no target; wanted a URL, - for stdin, or --input FILE (--help shows all)")
+    desk = None
     try:
-        if options.selftest:
-            return desk.selftest()
-        if options.attest:
-            return desk.attest()
-        targets = read_targets(options)
-        if options.check:
-            return desk.check_all(targets)
-        return desk.discover_all(targets) if options.discover else desk.fetch_all(targets)
-    except ValueError as error:         # an option or a file that breaks a promise: found, then wanted
-        desk.tell(f"walsh_research.py: {error}")
+        options, named = read_arguments(argv)
+        desk = Desk(options)
+        if options["help"] or options["version"]:
+            desk.put(HELP.rstrip() if options["help"] else f"walsh_research {__version__} ({SPEC_VERSION})")
+            return 0
+        if options["selftest"] or options["attest"]:
+            return desk.selftest() if options["selftest"] else desk.attest()
+        targets = desk.targets_of(named)
+        if not targets:
+            return 2
+        return desk.check(targets) if options["check"] else desk.discover(targets) if options["discover"] else desk.fetch(targets)
+    except Misuse as error:
+        tell_last(str(error), "--json" in argv)
         return 2
     finally:
-        desk.status.clear()
+        if desk is not None:
+            desk.status.clear()
+
+
+def tell_last(reason: str, as_object: bool = False) -> None:
+    """The one line on stderr of a command that ends by it."""
+    import json
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(json.dumps({"error": reason}) if as_object else f"walsh_research.py: {printable(reason, 2000)}", file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command. Returns the exit code, and leaves no traceback behind."""
+    """The command: its arguments (`sys.argv[1:]` by default) to its exit code. Prints, and handles SIGTERM while it runs."""
     import signal
 
     def terminate(signum: int, frame: Any) -> None:
@@ -7564,7 +7543,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:    # a full disk behind stdout
         silence_stdout()
-        print(f"walsh_research.py: {error.strerror or error}", file=sys.stderr)
+        tell_last(f"stdout: {error.strerror or error}")
         return 1
     finally:
         if previous is not None:
@@ -7573,10 +7552,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def silence_stdout() -> None:
     """So that the interpreter's own flush at exit has nothing to complain about."""
-    try:
+    with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError, AttributeError):
-        return
 
 
 if __name__ == "__main__":
