@@ -7,19 +7,25 @@ from __future__ import annotations
 import ast
 import calendar
 import collections
+import configparser
 import contextlib
 import doctest
 import errno
 import gzip
+import inspect
 import ipaddress
 import itertools
 import json
+import logging
 import math
 import os
 import pathlib
 import pickle
+import pydoc
 import random
 import re
+import shlex
+import shutil
 import signal
 import socket
 import ssl
@@ -30,6 +36,8 @@ import sys
 import threading
 import time
 import tracemalloc
+import types
+import zipfile
 import zlib
 from email.utils import formatdate
 from functools import partial
@@ -61,7 +69,7 @@ class Clock:
     def sleep(self, seconds):
         assert seconds >= 0, seconds
         self.slept.append(seconds)
-        self.now += seconds
+        self.now = max(self.now + seconds, math.nextafter(self.now, math.inf) if seconds else self.now)      # a float may be too coarse to move
 
 
 class Web:
@@ -1353,7 +1361,8 @@ def test_R3c_only_contract_major_1_is_adopted(case):
 
 
 @pytest.mark.parametrize("broken", [
-    None, [], {}, 1, "x", nested(200_000), document(blocked={}), document(blocked=None), document(blocked=[1]), document(blocked=[{"domain": 1}]),
+    None, [], {}, 1, "x", nested(200_000), document(blocked={}), document(blocked=None), document(blocked=[1]),
+    document(blocked=[{"domain": 1}]),
     document(blocked=nested(200_000)), document(schema={"required": ["nowhere"]}), document(schema={"unevaluatedItems": False}),
     document(schema={"$ref": "#"}), document(contract=10 ** 5000)], ids=range(15))
 def test_R3c_a_document_that_does_not_hold_is_rejected(broken):
@@ -1372,7 +1381,8 @@ def test_R10_inline_schema_first_then_the_standalone_then_none():
             wr.Blocklist.from_document(bare, schema)
 
 
-@pytest.mark.parametrize("refresh, seconds, warned", [("PT6H", 21600, False), ("PT1S", 300, False), ("P30D", 604800, False), ("nonsense", 21600, True), (5, 21600, True)])
+@pytest.mark.parametrize("refresh, seconds, warned", [("PT6H", 21600, False), ("PT1S", 300, False), ("P30D", 604800, False),
+    ("nonsense", 21600, True), (5, 21600, True)])
 def test_R3_refresh_is_the_documents_own_within_bounds(refresh, seconds, warned):
     held = wr.Blocklist.from_document(document(refresh=refresh))
     assert (held.refresh_seconds, bool(held.warnings)) == (seconds, warned)
@@ -1386,7 +1396,8 @@ def test_R3c_the_full_v1_schema_holds_and_refuses():
             wr.Blocklist.from_document(broken)
 
 
-@pytest.mark.parametrize("change", [{"keys": ""}, {"keys": "a\na"}, {"keys": 1}, {"added": "x\ny\nz"}, {"refresh_seconds": 1.0}, {"refresh_seconds": float("nan")},
+@pytest.mark.parametrize("change", [{"keys": ""}, {"keys": "a\na"}, {"keys": 1}, {"added": "x\ny\nz"}, {"refresh_seconds": 1.0},
+    {"refresh_seconds": float("nan")},
                                     {"refresh_seconds": True}, {"updated": None}, {"extra": 1}, {"keys": "\na"}], ids=str)
 def test_ours_columns_of_another_shape_are_a_ValueError(change):
     columns = wr.Blocklist.from_document(document("a.test", "b.test")).to_columns()
@@ -1421,57 +1432,99 @@ def test_R3c_a_violation_names_pointer_and_keyword():
 
 
 @pytest.mark.parametrize("schema", [
-    {"unevaluatedItems": True}, {"unevaluatedProperties": False}, {"$dynamicRef": "#a"}, {"$vocabulary": {}}, {"$schema": "http://json-schema.org/draft-07/schema#"},
-    {"$ref": "https://x.test/s"}, {"$ref": "http://[x"}, {"$ref": "#/nowhere"}, {"$ref": "#nowhere"}, {"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"not": {"$ref": "#"}},
-    {"pattern": "\\p{L}"}, {"minLength": -1}, {"type": "text"}, {"type": []}, {"items": [{}]}, {"required": "a"}, {"multipleOf": 0}, {"allOf": []}, {"enum": 1},
+    {"unevaluatedItems": True}, {"unevaluatedProperties": False}, {"$dynamicRef": "#a"}, {"$vocabulary": {}},
+    {"$schema": "http://json-schema.org/draft-07/schema#"},
+    {"$ref": "https://x.test/s"}, {"$ref": "http://[x"}, {"$ref": "#/nowhere"}, {"$ref": "#nowhere"}, {"$ref": "#"},
+    {"allOf": [{"$ref": "#"}]}, {"not": {"$ref": "#"}},
+    {"pattern": "\\p{L}"}, {"minLength": -1}, {"type": "text"}, {"type": []}, {"items": [{}]}, {"required": "a"}, {"multipleOf": 0},
+    {"allOf": []}, {"enum": 1},
     {"properties": {"a": 1}}, {"$defs": {"unused": {"minimum": "1"}}}, {"properties": {"a": {"$id": "x"}}}, None, [], 1], ids=str)
 def test_R3c_what_is_not_implemented_is_refused_whatever_the_instance(schema):
     with pytest.raises(wr.UnsupportedSchema):
         wr.compile_schema(schema)
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+", "^(a|a)*$", "(a|aa)+$", "(.*)*x", "(x+x+)+y", r"^(\w+\s?)*$", ".*.*=.*", "^(b?ab?)*$", "^(a?){30}a{30}$", "a?" * 30 + "a" * 30,
-                                     "^((a{1,9}){0,3}){2}a+$", "(", ")", "[", "*", r"(a)\1", "(?<=a)b", "(" * 100_000, "[^]"])
+@pytest.mark.parametrize("pattern", [
+    "(a+)+", "^(a|a)*$", "(a|aa)+$", "(.*)*x", "(x+x+)+y", r"^(\w+\s?)*$", ".*.*=.*", "^(b?ab?)*$", "^(a?){30}a{30}$", "a?" * 30 + "a" * 30,
+    "^" + "(a?|b?)" * 30 + "x", "^((a{1,9}){0,3}){2}a+$", "(", ")", "[", "*", "a++", r"(a)\1", r"[\1]", r"\p{L}", r"\u{1F600}", "(?=a)",
+    "(?<=a)b",
+    "(" * 100_000, "[^]", "[z-a]", "a" * 501])
 def test_ours_patterns_that_may_backtrack_without_bound_are_refused(pattern):
     with pytest.raises(wr.UnsupportedSchema):
         wr.validate("", {"pattern": pattern})
 
 
 @pytest.mark.parametrize("pattern, yes, no", [
-    (r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,}$", "a-b.example.com", "a-.example.com"), (r"^[a-z0-9.-]+\.[a-z]{2,}$", "a.b.com", "a.b.c"),
-    (r"^P(\d+D)?(T(\d+H)?(\d+M)?)?$", "P1DT2H", "PT2H1D"), (r"^\S+@\S+\.\S+$", "j@wal.sh", "j@wal"), (r"^(?=.{1,5}$)(?!-)[a-z-]+$", "ab-c", "-abc"),
-    (r"^[^\]\s]+$|^\x41\u0042$", "x", "x]"), (r"^(?:foo|ba[rz])$", "baz", "bax")], ids=str)
+    (r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,}$", "a-b.example.com", "a-.example.com"), (r"^[a-z0-9.-]+\.[a-z]{2,}$",
+    "a.b.com", "a.b.c"),
+    (r"^P(\d+D)?(T(\d+H)?(\d+M)?)?$", "P1DT2H", "PT2H1D"), (r"^\S+@\S+\.\S+$", "j@wal.sh", "j@wal"), (r"^[^\]\s]+$|^\x41\u0042$", "x",
+    "x]"), (r"^(?:foo|ba[rz])$", "baz", "bax"), (r"^walsh-research-blocklist/v1(\.[0-9]+)?$",
+    "walsh-research-blocklist/v1.2", "walsh-research-blocklist/v10"), (r"^[a-z0-9-]+(\.[a-z0-9-]+)*$", "a-b.c", "a..c"),
+    (r"^\d{4}-\d{2}-\d{2}$", "2026-05-23", "2026-5-23"), (r"^https?://", "https://a", "ftp://a"), (r"^[^@\s]+@[^@\s]+$", "j@wal.sh", "j@@"),
+    (r"^P([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+S)?)?$", "PT6H", "PT6"), (r"^[\s\S]{2}$", "\n\u2028", "a"), (r"^[^\S\n]$", "\u3000", "\n"),
+    (r"^[a&&||~~[]$", "[", "d"), (r"[^/ ]+[.][^/ ]+", "see a.b", "a. b")], ids=str)
 def test_ours_harmless_patterns_are_read(pattern, yes, no):
     wr.validate(yes, {"pattern": pattern})
     with pytest.raises(wr.SchemaViolation):
         wr.validate(no, {"pattern": pattern})
 
 
-def test_ours_depth_doubling_and_size_are_bounded():
+def test_ours_a_pattern_that_is_a_power_of_the_length_sees_no_long_text():
+    schema = {"pattern": r"^[^/ ]+[.][^/ ]+$"}
+    wr.validate("a." * 500, schema)
+    for fails_closed in (schema, {"not": schema}, {"anyOf": [schema, {}]}, {"patternProperties": {schema["pattern"]: {}}}):
+        with pytest.raises(wr.SchemaViolation):
+            wr.validate({"a." * 5000: 1} if "patternProperties" in fails_closed else "a." * 5000, fails_closed)
+
+
+def chained_schema(applicator, end):
+    """Each of a hundred definitions applies the next one twice."""
+    names = [f"#/$defs/{number}" for number in range(101)]
+    steps = {str(number): {applicator: [{"$ref": names[number + 1]}, {"$ref": names[number + 1]}]} for number in range(100)}
+    return {"$ref": names[0], "$defs": {**steps, "100": end}}
+
+
+BOTTOMLESS = {}
+for _ in range(200_000):
+    BOTTOMLESS = {"not": BOTTOMLESS}
+
+
+@pytest.mark.parametrize("instance, schema, error", [
+    (nested(200_000), {}, None), (nested(200_000), {"type": "array", "items": {"maxItems": 1}}, None),
+    ([[[[5]]]] * 1000, {"items": {"$ref": "#"}}, None),
+    (nested(200_000), {"type": "array", "items": {"$ref": "#"}}, wr.SchemaViolation), (nested(200_000), {"uniqueItems": True},
+    wr.SchemaViolation),
+    (nested(200_000), {"anyOf": [{"type": "null"}, {"items": {"$ref": "#"}}]}, wr.SchemaViolation),
+    (1, {"const": nested(200_000)}, wr.UnsupportedSchema), (1, BOTTOMLESS, wr.UnsupportedSchema),
+    ("x", chained_schema("allOf", {"type": "string"}), None), (1, chained_schema("allOf", {"type": "string"}), wr.SchemaViolation),
+    (1, chained_schema("anyOf", {"type": "string"}), wr.SchemaViolation), ("x", chained_schema("oneOf", {"type": "string"}),
+    wr.SchemaViolation),
+    ([{"a": number} for number in range(100_000)], {"uniqueItems": True}, None),
+    ([number * (2 ** 61 - 1) for number in range(20_000)], {"uniqueItems": True}, None),       # all hash alike
+    (10 ** 5000, {"type": "integer", "minimum": 0, "multipleOf": 0.5, "enum": [10 ** 5000]}, None), (10 ** 5000, {"maximum": 1},
+    wr.SchemaViolation),
+], ids=range(16))
+def test_ours_depth_doubling_and_size_are_bounded(instance, schema, error):
     began = time.perf_counter()
-    wr.validate(nested(200_000), {"type": "array", "items": {"$ref": "#"}})
-    wr.validate(nested(200_000), {"const": nested(200_000)})
-    with pytest.raises(wr.SchemaViolation):
-        wr.validate(nested(200_000), {"anyOf": [{"type": "null"}, {"items": {"$ref": "#"}}]})
-    doubled = {"type": "object"}
-    for _ in range(60):
-        doubled = {"allOf": [doubled, doubled, {"not": {"not": doubled}}]}
-    with pytest.raises(wr.SchemaViolation):
-        wr.validate(1, doubled)
-    deep = {}
-    for _ in range(200_000):
-        deep = {"not": deep}
-    with pytest.raises(wr.UnsupportedSchema):
-        wr.validate(1, deep)
-    wr.validate([{"a": number} for number in range(20_000)], {"uniqueItems": True})
-    wr.validate([number * (2 ** 61 - 1) for number in range(20_000)], {"uniqueItems": True})       # all hash alike
-    wr.validate(10 ** 5000, {"type": "integer", "minimum": 0, "multipleOf": 0.5, "enum": [10 ** 5000]})
-    with pytest.raises(wr.SchemaViolation):
-        wr.validate(10 ** 5000, {"maximum": 1})
-    assert time.perf_counter() - began < 60
+    if error is None:
+        wr.validate(instance, schema)
+    else:
+        with pytest.raises(error):
+            wr.validate(instance, schema)
+    assert time.perf_counter() - began < 10
 
 
-@pytest.mark.parametrize("body", [b"", b"[NaN]", b"[Infinity]", b"[" * 10 ** 6, b"[" * 201 + b"]" * 201, b"9" * 10 ** 5, b"\xff", b"{", b'{"a":[' * 150], ids=range(9))
+def test_ours_a_compiled_schema_remembers_nothing_of_the_last_instance():
+    check = wr.compile_schema({"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"type": "null"},
+    "items": True}}})
+    instance = [1]
+    check(instance)
+    instance[:] = []
+    check(instance)
+
+
+@pytest.mark.parametrize("body", [b"", b"[NaN]", b"[Infinity]", b"[" * 10 ** 6, b"[" * 201 + b"]" * 201,
+    b"9" * 10 ** 5, b"\xff", b"{", b'{"a":[' * 150], ids=range(9))
 def test_ours_parse_json_refuses_with_ValueError(body):
     with pytest.raises(ValueError, match="^the list "):
         wr.parse_json(body, "the list")
@@ -1531,6 +1584,9 @@ MARKDOWN_CASES = [
     ("CR and CRLF end lines", f"x\r\r\n    [a]({U})\r[b]({V})", [("b", V)]),
     ("no space before the parenthesis", f"[a] ({U})", []),
     ("two brackets", f"[[a]]({U})", [("[a]", U)]),
+    ("a setext heading, then code", f"x\n-\n    [a]({U})", []),
+    ("an empty item ends at the second empty line", f"-\n\n    [a]({U})", []),
+    ("a lone tag interrupts no paragraph", f"x\n<b>\n[a]({U})", [("a", U)]),
     ("thematic break, then code", f"* * *\n    [a]({U})", []),
 ]
 
@@ -1556,7 +1612,7 @@ def test_R9_hostile_markdown_takes_linear_time_and_memory(unit):
         wr.markdown_links(text)
         return time.perf_counter() - start
 
-    small, large = unit * 1_000 + "](", unit * 8_000 + "]("
+    small, large = unit * 400 + "](", unit * 3_200 + "]("
     assert seconds(large) < 40 * max(min(seconds(small), seconds(small)), 0.002)
     tracemalloc.start()
     try:
@@ -1606,6 +1662,7 @@ def test_R9_llms_txt_gives_title_summary_and_sections():
         ("Docs", "Two", "https://x.test/a/two.md", ""),
         ("Optional", "Four", "https://x.test/four", "fourth"),
     ]
+    assert wr.parse_llms_txt("\ufeff# T\n> a\n\n> b")[:2] == ("T", "a")
     assert wr.parse_llms_txt("") == wr.LlmsTxt("", "", [])
 
 
@@ -1706,8 +1763,9 @@ def test_ours_a_charset_is_never_a_codec_that_does_more_than_letters(label):
 
 
 def test_ours_every_listed_charset_decodes_anything():
-    for label, codec in wr.CODEC_BY_LABEL.items():
+    for label, codec in wr.CODEC_BY_NAME.items():
         assert wr.charset_codec(label.upper()) == codec
+        assert wr.charset_codec("x-" + label) == codec
         assert isinstance(wr.decode_body(bytes(range(256)), f"text/plain; charset={label}"), str)
 
 
@@ -1754,33 +1812,47 @@ RSS_20 = b"""<?xml version="1.0"?><rss version="2.0" xmlns:media="http://search.
 <image><title>Picture</title><url>http://liftoff.example/i.png</url><link>http://img.example/</link></image>
 <textInput><title>Search</title><link>http://search.example/</link></textInput>
 <title>Liftoff</title><link>http://liftoff.example/</link>
-<item><source url="http://o.example/">Elsewhere</source><media:content url="http://m.example/1"><media:title>Leak</media:title></media:content><media:title>Leak</media:title>
+<item><source url="http://o.example/">Elsewhere</source><media:content url="http://m.example/1"><media:title>Leak</media:title>
+</media:content><media:title>Leak</media:title>
 <title>Star City</title><link>http://liftoff.example/news/star.asp</link><description>x</description>
 <pubDate>Tue, 03 Jun 2003 09:39:21 GMT</pubDate><guid>http://liftoff.example/2003/06/03.html#item573</guid></item>
 <item><title><![CDATA[A & B]]></title><guid>http://liftoff.example/2</guid><pubDate>Fri, 30 May 2003 11:06:42 EST</pubDate></item>
-<item><title>Caf&#233; &amp; t</title><link>http://liftoff.example/3</link><guid isPermaLink="false">abc-3</guid><pubDate>27 May 2003 08:37 -0700</pubDate></item>
+<item><title>Caf&#233; &amp; t</title><link>http://liftoff.example/3</link><guid isPermaLink="false">abc-3</guid>
+<pubDate>27 May 2003 08:37 -0700</pubDate></item>
 </channel></rss>"""
-RSS_10 = b"""<?xml version="1.0" encoding="iso-8859-1"?><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="http://purl.org/rss/1.0/"
+RSS_10 = b"""<?xml version="1.0" encoding="iso-8859-1"?>
+<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="http://purl.org/rss/1.0/"
 xmlns:x="http://purl.org/dc/elements/1.1/"><channel rdf:about="http://x.example/rss"><title>XML.com</title><link>http://x.example/</link>
-<items><rdf:Seq><rdf:li resource="http://x.example/1"/></rdf:Seq></items></channel><image rdf:about="http://x.example/i"><title>Leak</title><link>http://i.example/</link></image>
-<item rdf:about="http://x.example/1"><title>Traitement \xe9t\xe9</title><link>http://x.example/1.html</link><x:date>2002-09-12T10:00:00+02:00</x:date></item>
+<items><rdf:Seq><rdf:li resource="http://x.example/1"/></rdf:Seq></items></channel><image rdf:about="http://x.example/i">
+<title>Leak</title><link>http://i.example/</link></image>
+<item rdf:about="http://x.example/1"><title>Traitement \xe9t\xe9</title><link>http://x.example/1.html</link>
+<x:date>2002-09-12T10:00:00+02:00</x:date></item>
 <item rdf:about="http://x.example/2"><title>Two</title><link>http://x.example/2.html</link><x:date>2002-09</x:date></item></rdf:RDF>"""
-RSS_091 = b"""<?xml version="1.0"?><!-- > --><!DOCTYPE rss PUBLIC "-//Netscape Communications//DTD RSS 0.91//EN" "http://my.netscape.com/publish/formats/rss-0.91.dtd">
-<rss version="0.91"><channel><title>Old&nbsp;One &eacute;</title><link>http://o.example/</link><item><title>One</title><link>http://o.example/1</link></item></channel></rss>"""
-RSS_090 = b"""<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="http://my.netscape.com/rdf/simple/0.9/"><channel><title>Moz</title>
+RSS_091 = b"""<?xml version="1.0"?><!-- > -->
+<!DOCTYPE rss PUBLIC "-//Netscape Communications//DTD RSS 0.91//EN" "http://my.netscape.com/publish/formats/rss-0.91.dtd">
+<rss version="0.91"><channel><title>Old&nbsp;One &eacute;</title><link>http://o.example/</link><item><title>One</title>
+<link>http://o.example/1</link></item></channel></rss>"""
+RSS_090 = b"""<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="http://my.netscape.com/rdf/simple/0.9/"><channel>
+<title>Moz</title>
 <link>http://m.example/</link></channel><item><title>New</title><link>http://m.example/1</link></item></rdf:RDF>"""
 ATOM_10 = b"""<?xml version="1.0" encoding="utf-8"?><feed xmlns="http://www.w3.org/2005/Atom" xml:base="http://a.example/blog/">
 <title type="text">dive &lt;b&gt; in</title><id>tag:a.example,2003:3</id><link rel="self" href="/feed.atom"/><link href="/"/>
-<entry><title>Atom draft</title><link rel="enclosure" href="http://a.example/x.mp3"/><link rel="self" href="/self"/><link rel="alternate" type="application/json" href="/json"/>
-<link rel="alternate" type="text/html" href="2005/atom"/><id>tag:a.example,2003:3.2397</id><updated>2005-07-31T12:29:29Z</updated><published>2003-12-13T08:29:29-04:00</published>
+<entry><title>Atom draft</title><link rel="enclosure" href="http://a.example/x.mp3"/><link rel="self" href="/self"/>
+<link rel="alternate" type="application/json" href="/json"/>
+<link rel="alternate" type="text/html" href="2005/atom"/><id>tag:a.example,2003:3.2397</id><updated>2005-07-31T12:29:29Z</updated>
+<published>2003-12-13T08:29:29-04:00</published>
 <source><title>Leak</title><id>leak</id><link href="http://leak.example/"/><updated>2001-01-01T00:00:00Z</updated></source></entry>
-<entry xml:base="sub/"><title type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml">Less: <em>x</em> &lt; y</div></title><link href="two"/><id>http://a.example/id2</id>
+<entry xml:base="sub/"><title type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml">Less: <em>x</em> &lt; y</div></title>
+<link href="two"/><id>http://a.example/id2</id>
 <updated>2003-11-09T17:23:02.25+01:00</updated><content type="xhtml"><div><title>Leak</title></div></content></entry>
 <entry><title>No link</title><id>http://a.example/id3</id><updated>2003-11-09T17:23:02Z</updated></entry></feed>"""
-ATOM_03 = b"""<feed version="0.3" xmlns="http://purl.org/atom/ns#"><title>Zero three</title><link rel="alternate" type="text/html" href="http://z.example/"/>
-<entry><title mode="escaped" type="text/html">Q&amp;amp;A</title><link rel="alternate" type="text/html" href="http://z.example/1"/><id>tag:z.example,1</id>
+ATOM_03 = b"""<feed version="0.3" xmlns="http://purl.org/atom/ns#"><title>Zero three</title>
+<link rel="alternate" type="text/html" href="http://z.example/"/>
+<entry><title mode="escaped" type="text/html">Q&amp;amp;A</title><link rel="alternate" type="text/html" href="http://z.example/1"/>
+<id>tag:z.example,1</id>
 <issued>2003-12-13T08:29:29-04:00</issued><modified>2004-12-13T18:30:02Z</modified></entry></feed>"""
-PREFIXED = b"""<a:feed xmlns:a="http://www.w3.org/2005/Atom"><a:title>P</a:title><a:entry><a:title>E</a:title><a:link href="http://p.example/1"/><a:id>urn:1</a:id>
+PREFIXED = b"""<a:feed xmlns:a="http://www.w3.org/2005/Atom"><a:title>P</a:title><a:entry><a:title>E</a:title>
+<a:link href="http://p.example/1"/><a:id>urn:1</a:id>
 <a:updated>2020-01-01T00:00:00Z</a:updated></a:entry></a:feed>"""
 JSON_FEED = json.dumps(
     {
@@ -1863,13 +1935,15 @@ def test_R9_every_kind_of_feed_gives_its_titles_links_ids_and_dates(case):
 @pytest.mark.parametrize("case", KINDS.values(), ids=KINDS)
 def test_R9_a_feed_cut_anywhere_gives_a_prefix_of_its_items_and_a_warning(case):
     body, kind, _, _, items = case
-    for cut in range(0, len(body.rstrip()) - 1, 7):
+    most = 0
+    for cut in range(len(body.rstrip()) - 2, 0, -23):
         try:
             feed = wr.parse_feed(body[:cut], "", "http://base.example/feed")
         except ValueError:
             continue
+        most = max(most, len(feed.items))
         assert kind != "json" and feed.warning and [tuple(item) for item in feed.items] == items[: len(feed.items)]
-    assert kind == "json" or len(feed.items) == len(items)
+    assert most == (0 if kind == "json" else len(items))
 
 
 JAPANESE, RUSSIAN, CHINESE, LATIN = "\u65e5\u672c\u8a9e", "\u043f\u0440\u0438", "\u4e2d\u6587\u5b57", "d\u00e9j\u00e0 \u2014"
@@ -2080,7 +2154,8 @@ def test_R9_a_prefix_that_nobody_declared_breaks_nothing():
 
 def test_ours_entities_of_a_dtd_are_never_expanded():
     laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
-    doctype = f'<!DOCTYPE rss [<!-- ]> --><!ENTITY l0 "ha"><!ENTITY q \']>\'>{laughs}<!ENTITY file SYSTEM "file:///etc/passwd"><!ENTITY % p "<!ENTITY z \'y\'>"> %p; ]>'
+    doctype = f'<!DOCTYPE rss [<!-- ]> --><!ENTITY l0 "ha"><!ENTITY q \']>\'>{laughs}'
+    doctype += '<!ENTITY file SYSTEM "file:///etc/passwd"><!ENTITY % p "<!ENTITY z \'y\'>"> %p; ]>'
     feed = wr.parse_feed(doctype + rss("<title>&l11;&file;&z;x</title><link>/&l11;</link><guid isPermaLink='&l11;false'>1</guid>"))
     assert only(feed).title == "&l11;&file;&z;x" and not feed.warning
 
@@ -2099,8 +2174,8 @@ def test_ours_entities_of_a_dtd_are_never_expanded():
         b"[]",
         b'{"version": 1}',
         b'{"version": "https://jsonfeed.org/version/1"',
-        b"{" * 100_000,
-        b'{"version":"https://jsonfeed.org/version/1","items":' + b"[" * 100_000,
+        b"{" * 20_000,
+        b'{"version":"https://jsonfeed.org/version/1","items":' + b"[" * 20_000,
         b"<!DOCTYPE rss [",
         b"\0\0\0\0",
         b"\x1f\x8b\x08",
@@ -2195,7 +2270,7 @@ def test_ours_hostile_feeds_take_linear_time_and_bounded_memory(make):
             assert type(error) is ValueError
         return time.process_time() - start
 
-    small, large = make(2**14), make(2**17)
+    small, large = make(2**13), make(2**16)
     assert seconds(large) < 40 * max(seconds(small), 0.005)  # 8 times the input; squares would be 64 times
     tracemalloc.start()
     seconds(large)
@@ -2218,7 +2293,7 @@ def test_ours_a_feed_beyond_a_bound_keeps_what_came_before_it():
 def test_ours_random_bytes_never_raise_anything_else():
     dice = random.Random(9)
     seeds = [case[0] for case in KINDS.values()] + [URLSET, INDEX, gzip.compress(URLSET), b"http://h.example/1\nhttp://h.example/2"]
-    for _ in range(500):
+    for _ in range(300):
         body = bytearray(dice.choice(seeds))
         for _ in range(dice.randrange(1, 6)):
             at = dice.randrange(len(body))
@@ -2234,10 +2309,16 @@ def test_ours_random_bytes_never_raise_anything_else():
 
 # --- sitemaps ---------------------------------------------------------------
 
-URLSET = b"""<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:image="http://www.google.com/schemas/sitemap-image/1.1">
-<url><image:image><image:loc>http://s.example/leak.png</image:loc></image:image><image:loc>http://s.example/leak</image:loc><loc> http://s.example/1?a=1&amp;b=2 </loc><lastmod>2005-01-01</lastmod></url>
-<url><loc><![CDATA[http://s.example/2]]></loc><news:news><news:title>x</news:title></news:news></url><url><lastmod>2005</lastmod></url></urlset>"""
-INDEX = b"<sitemapindex><sitemap><loc>http://s.example/a.xml.gz</loc><lastmod>2004-10-01T18:23:17+00:00</lastmod></sitemap><url><loc>http://s.example/no</loc></url></sitemapindex>"
+URLSET = b"""<?xml version="1.0" encoding="UTF-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:image="http://www.google.com/schemas/sitemap-image/1.1">
+<url><image:image><image:loc>http://s.example/leak.png</image:loc></image:image><image:loc>http://s.example/leak</image:loc>
+<loc> http://s.example/1?a=1&amp;b=2 </loc><lastmod>2005-01-01</lastmod></url>
+<url><loc><![CDATA[http://s.example/2]]></loc><news:news><news:title>x</news:title></news:news></url><url><lastmod>2005</lastmod></url>
+</urlset>"""
+INDEX = (
+    b"<sitemapindex><sitemap><loc>http://s.example/a.xml.gz</loc><lastmod>2004-10-01T18:23:17+00:00</lastmod></sitemap>"
+    b"<url><loc>http://s.example/no</loc></url></sitemapindex>"
+)
 TWO = [("http://s.example/1?a=1&b=2", "2005-01-01"), ("http://s.example/2", None)]
 
 
@@ -2317,9 +2398,9 @@ def test_R9_a_broken_sitemap_gives_the_entries_before_the_break():
 
 
 def test_ours_a_sitemap_is_bounded_at_50000_entries():
-    body = numbered(b"<url><loc>http://s.example/%d</loc></url>", 36 * 60_000)
+    body = numbered(b"<url><loc>http://s.example/%d</loc></url>", 42 * 51_000)
     assert body.count(b"<url>") > 50_000
-    for whole in (gzip.compress(b"<urlset>" + body, 1), numbered(b"http://s.example/%d\n", 20 * 60_000)):
+    for whole in (gzip.compress(b"<urlset>" + body, 1), numbered(b"http://s.example/%d\n", 22 * 51_000)):
         found = wr.parse_sitemap(whole)
         assert len(found.entries) == 50_000 and "50000 entries" in found.warning and found.entries[-1].url == "http://s.example/49999"
 
@@ -2327,12 +2408,11 @@ def test_ours_a_sitemap_is_bounded_at_50000_entries():
 @pytest.mark.parametrize(
     "unit, mebibytes, warning",
     [
-        (b"aaaa", 60, "cut after"),
         (b"<url><loc>" + b"a" * (2**20 - 10), 60, "cut after"),
         (b"<url><loc>http://s.example/</loc></url>", 4, "50000 entries"),
         (b"<url><loc>" + b"a" * 1900 + b"</loc></url>", 16, "entries"),
     ],
-    ids=["text", "one URL", "entries", "long URLs"],
+    ids=["one URL", "entries", "long URLs"],
 )
 def test_ours_a_gzip_bomb_stays_small_in_memory(unit, mebibytes, warning):
     packer = zlib.compressobj(wbits=31)
@@ -2346,13 +2426,14 @@ def test_ours_a_gzip_bomb_stays_small_in_memory(unit, mebibytes, warning):
     assert found.entries[0].url == "http://s.example/first" and warning in found.warning and peak < 26 * 2**20
 
 
-def test_ours_a_gzip_of_nothing_but_tags_is_cut():
-    found = wr.parse_sitemap(gzip.compress(b"<urlset><url><loc>http://s.example/</loc></url>" + b"<a/>" * 1_100_000, 1))
-    assert len(found.entries) == 1 and "elements" in found.warning
+def test_ours_a_gzip_of_nothing_but_tags_is_cut(monkeypatch):
+    monkeypatch.setattr(wr, "MAX_SITEMAP_TAGS", 100_000)
+    found = wr.parse_sitemap(gzip.compress(b"<urlset><url><loc>http://s.example/</loc></url>" + b"<a/>" * 110_000, 1))
+    assert len(found.entries) == 1 and "tags" in found.warning
 
 
 def test_ours_many_tiny_gzip_members_are_cut():
-    found = wr.parse_sitemap(gzip.compress(b"<urlset><url><loc>http://s.example/</loc></url>") + gzip.compress(b" ") * 100_000)
+    found = wr.parse_sitemap(gzip.compress(b"<urlset><url><loc>http://s.example/</loc></url>") + gzip.compress(b" ") * 3_000)
     assert len(found.entries) == 1 and "members" in found.warning
 
 
@@ -3064,8 +3145,8 @@ def test_R2_4xx_means_no_rules(bot, web, status):
 
 
 UNREACHABLE = [500, 502, 504, wr.TransportError("timed out"), wr.TransportError("certificate has expired", final=True),
-               (302, {"Location": "https://blocked.test/robots.txt"}), (302, {"Location": "https://127.0.0.1/robots.txt"})]
-UNREACHABLE_IDS = ["500", "502", "504", "timeout", "certificate", "hop to a blocked host", "hop to a private address"]
+               (302, {"Location": "https://blocked.test/robots.txt"}), (302, {"Location": "https://127.0.0.1/robots.txt"}), (302, {"Location": "ftp://a.test/robots.txt"})]
+UNREACHABLE_IDS = ["500", "502", "504", "timeout", "certificate", "hop to a blocked host", "hop to a private address", "hop off the web"]
 
 
 @pytest.mark.parametrize("answer", UNREACHABLE, ids=UNREACHABLE_IDS)
@@ -3221,6 +3302,7 @@ def test_R2_a_body_that_is_no_text_warns_and_its_lines_hold(bot, web):
     decision = bot.may_fetch("https://bin.test/x", wait=False)
     assert decision and (decision.verdict, decision.recommendation) == ("unknown_parse_error", "allowed_but_warn")
     assert bot.fetch("https://bin.test/private").gate == "R2"
+    assert len(bot.fetch("https://bin.test/x").warnings) == 1
 
 
 def test_R2_every_redirect_hop_of_a_target_is_asked_about(bot, web):
@@ -3270,7 +3352,8 @@ def test_R2c_in_doubt_denied(bot, web, rules, target):
 @pytest.mark.parametrize("value, wanted", [("2", 2), ("2.5", 2.5), ("0.2", 1), ("soon", 1), ("-5", 1), ("inf", 1), ("3\nCrawl-delay: 2", 3)])
 def test_R2d_crawl_delay_is_the_spacing(bot, web, value, wanted):
     site(web, "d.test", f"User-agent: *\nCrawl-delay: {value}\n", one=b"", two=b"", three=b"")
-    run_of(bot, *("https://d.test/" + path for path in ("one", "two", "three")))
+    for path in ("one", "two", "three"):
+        assert bot.fetch("https://d.test/" + path).ok
     spacing = gaps([at for at, _, url, _ in web.log if "d.test" in url and "robots" not in url])
     assert all(wanted <= gap < wanted + 0.1 for gap in spacing) and len(spacing) == 2
 
@@ -3362,7 +3445,7 @@ def test_R3a_a_lookalike_is_not_blocked(bot, web, host):
 
 
 BAD_WEATHER = [404, 410, 500, 503, (200, {}, b"{"), (200, {}, b""), (200, {}, b"<html>"), wr.TransportError("timed out"), (301, {}), (304, {}),
-               (206, {}, b"{}"), RuntimeError("a transport's bug")]
+               (206, {}, blocklist("other.test")), RuntimeError("a transport's bug")]
 BAD_WEATHER_IDS = ["404", "410", "500", "503", "torn", "empty", "HTML", "timeout", "no Location", "304 unasked", "206", "a bug"]
 
 
@@ -3586,6 +3669,35 @@ def test_R4_the_runs_own_queue_is_not_what_max_wait_is_about(make_bot, web):
     assert {result.outcome for result in make_bot(max_wait=5).run([url + page for page in pages])} == {"fetched"}
 
 
+def test_R4_policy_documents_of_an_unseen_host_take_no_slot(bot, web, clock):
+    """The origin gives the list, its robots.txt and the first target at once; only then does the pace begin."""
+    url = site(web, "wal.sh", "User-agent: *", _=b"", x=b"")
+    assert bot.fetch(url).waited == 0 and clock.slept == [] and web.asked("wal.sh") == 3
+    assert bot.fetch(url + "x").waited >= 1.0
+
+
+def test_R4_what_the_last_request_asked_for_is_kept(bot, web):
+    site(web, "d.test", "User-agent: *\nCrawl-delay: 10", _=b"")
+    web.pages.update({"http://d.test/robots.txt": 404, "http://d.test/": b""})
+    bot.fetch("https://d.test/")
+    bot.fetch("http://d.test/")
+    assert web.times("http://d.test/")[0] - web.times("https://d.test/")[0] >= 10
+
+
+def test_R4_the_pace_counts_from_when_a_request_left(make_bot, web, clock):
+    """A slow handshake: the server sees the first request three seconds after it was started."""
+    class SlowOnce:
+        delays = {A: 3.0}
+
+        def send(self, request):
+            clock.now += self.delays.pop(request.url, 0.0)
+            return web.send(request)
+
+    bot = make_bot(transport=SlowOnce())
+    assert bot.fetch(A).ok and bot.fetch(X).ok
+    assert web.times(A) == [1003.0] and web.times(X)[0] >= 1004.0
+
+
 def test_R4_another_process_keeps_the_pace(make_bot, web, clock, tmp_path):
     url = site(web, "slow.test", "User-agent: *\nCrawl-delay: 20", one=b"", two=b"")
     make_bot(cache_dir=tmp_path).fetch(url + "one")
@@ -3633,7 +3745,7 @@ def test_R5_a_retry_after_that_is_none_is_the_schedule(bot, web):
 def test_R5_retry_after_beyond_max_wait_is_deferred_at_once(bot, web, clock):
     web.pages[X] = 429, {"Retry-After": "7200"}
     result = bot.fetch(X)
-    assert (result.outcome, result.gate, result.attempts) == ("deferred", "R5", 1) and clock.slept == []
+    assert (result.outcome, result.gate, result.status, result.attempts) == ("deferred", "R5", 429, 1) and clock.slept == []
     assert result.retry_at == clock.time() + 7200
 
 
@@ -3645,6 +3757,25 @@ def test_R5_a_hold_binds_every_target_of_the_host_until_its_time(bot, web, clock
     clock.sleep(7199)
     assert bot.fetch(A).waited == pytest.approx(1)
     assert web.times(A)[0] >= 1000 + 7200
+
+
+def test_R5_a_hold_binds_policy_documents_of_the_host(bot, web, clock):
+    web.pages.update({X: (429, {"Retry-After": "7200"}), "http://a.test/robots.txt": 404, "http://a.test/": b""})
+    bot.fetch(X)
+    result = bot.fetch("http://a.test/")
+    assert (result.outcome, result.gate, result.verdict) == ("deferred", "R5", None) and web.asked("http://a.test") == 0
+    clock.sleep(7200)
+    assert bot.fetch("http://a.test/").ok
+
+
+def test_R5_retry_after_of_the_blocklist_is_obeyed(bot, web, clock):
+    web.pages[BLOCKLIST_URL] = 503, {"Retry-After": "7200"}
+    assert bot.fetch(A).ok
+    clock.sleep(7000)
+    assert bot.fetch(A).ok and web.asked(BLOCKLIST_URL) == 1
+    listed(web, "a.test")
+    clock.sleep(200)
+    assert bot.fetch(A).gate == "R3"
 
 
 def test_R5_the_hold_after_the_last_retry_is_an_hour_or_retry_after(bot, web, clock):
@@ -3807,6 +3938,11 @@ def test_R7_304_keeps_the_validators_and_200_renews_them(bot, web):
     assert results[2].etag == '"1"' and results[4].etag == '"2"'
 
 
+def test_R7_304_keeps_last_modified_too(bot, web):
+    web.pages[X] = [(200, {"Last-Modified": "then"}, b"x"), (304, {})]
+    assert [bot.fetch(X).last_modified for _ in range(3)] == ["then"] * 3 and conditions(web, X)[2] == (None, "then")
+
+
 def test_R7_validators_survive_a_run_and_a_failure(make_bot, web, clock, tmp_path):
     web.pages[X] = [(200, {"ETag": '"1"'}, b"x"), 500, (304, {})]
     for outcome in ("fetched", "failed", "unchanged"):
@@ -3859,6 +3995,7 @@ def test_R8_across_runs_and_spellings(make_bot, web, clock, tmp_path):
 def test_R8_unchanged_counts_as_fetched_and_min_age_is_the_callers(bot, web, clock):
     assert run_of(bot, A)[A].outcome == "fetched"
     web.pages[A] = 304
+    clock.sleep(HOUR)
     assert run_of(bot, A, min_age=0)[A].outcome == "unchanged"
     clock.sleep(120)
     assert run_of(bot, A, min_age=600)[A].outcome == "skipped" and run_of(bot, A, min_age=100)[A].outcome == "unchanged"
@@ -4070,6 +4207,13 @@ def test_gates_R3_precedes_R2(bot, web):
     assert web.urls() == [BLOCKLIST_URL]
 
 
+def test_gates_R3_is_named_where_both_would_deny(bot, web, clock):
+    assert bot.fetch(SECRET).gate == "R2"
+    listed(web, "a.test")
+    clock.sleep(6 * HOUR)
+    assert bot.fetch(SECRET).gate == "R3"
+
+
 def test_gates_R3_precedes_the_address_check_and_that_R2(bot, web):
     listed(web, "printer.local")
     assert bot.fetch("http://printer.local/").gate == "R3"
@@ -4134,6 +4278,7 @@ def test_gates_a_bad_target_is_a_failure_and_costs_nothing(bot, web, url):
 def test_ours_interactive_has_no_pace_and_no_back_off(make_bot, web, clock):
     web.pages["https://a.test/busy"] = 503, {"Retry-After": "9000"}
     web.pages["https://b.test/"] = wr.TransportError("reset")
+    make_bot().fetch(A)
     bot = make_bot(interactive=True)
     assert all(result.waited == 0 for result in (bot.fetch(A), bot.fetch(X)))
     result = bot.fetch("https://a.test/busy")
@@ -4313,15 +4458,67 @@ def test_ours_a_target_with_credentials_costs_the_same_one_without_nothing(bot):
 
 # --- Warnings ---
 
-def test_ours_what_concerns_the_run_is_said_once(bot, web):
+def test_ours_what_concerns_the_run_is_said_once(bot, web, clock):
     web.pages[BLOCKLIST_URL] = 404
-    results = [bot.fetch(url) for url in (A, X, "https://b.test/")]
-    assert len(bot.warnings) == 1 and not any(result.warnings for result in results)
+    results = []
+    for url in (A, X, "https://b.test/"):
+        results.append(bot.fetch(url))
+        clock.sleep(300)
+    assert web.asked(BLOCKLIST_URL) == 3 and len(bot.warnings) == 1 and not any(result.warnings for result in results)
 
 
 def test_ours_what_concerns_a_target_is_in_its_result(bot, web):
     web.pages[X] = 200, {"Content-Type": "image/png"}, b"x"
     assert bot.fetch(X).warnings and bot.warnings == []
+
+
+# --- robots2.txt, opt-in ---
+
+ROBOTS2 = "https://a.test/robots2.txt"
+
+
+def test_ours_robots2_is_asked_for_only_where_it_is_wanted(make_bot, web):
+    make_bot().fetch(X)
+    assert web.asked("robots2") == 0
+    make_bot(robots2=True).fetch(X)
+    assert web.urls().index(ROBOTS2) > web.urls().index(A_ROBOTS) and web.urls()[-1] == X
+
+
+def test_ours_robots2_can_only_narrow(make_bot, web):
+    web.pages[ROBOTS2] = robots("read: no\n")
+    result = make_bot(robots2=True).fetch(X)
+    assert (result.outcome, result.gate, result.recommendation) == ("denied", "robots2", "not_recommended") and X not in web.urls()
+    web.pages[ROBOTS2] = robots("User-agent: *\nAllow: /private\n\nread: yes\n")
+    assert make_bot(robots2=True).fetch(SECRET).gate == "R2"
+
+
+def test_ours_robots2_speaks_to_our_category(make_bot, web):
+    web.pages[ROBOTS2] = robots("read: yes\n\n[agent: search-indexer]\nread: no\n")
+    assert make_bot(robots2=True).fetch(X).ok and make_bot(robots2="search-indexer").fetch(X).gate == "robots2"
+
+
+@pytest.mark.parametrize("answer, outcome", [("allow", "fetched"), ("deny", "denied"), ("allow-once", "fetched"), (None, "denied")])
+def test_ours_robots2_asks_first_where_the_site_wants_that(make_bot, web, answer, outcome):
+    web.pages[ROBOTS2] = robots("read: ask\n")
+    asked = []
+
+    def ask(request):
+        asked.append((request.method, request.headers["User-Agent"], "X-Agent-Identity" in request.headers))
+        return (200, {"X-Robots2-Decision": answer}) if answer else 404
+
+    url = wr.robots2_ask_url("https://a.test/", "read")
+    web.pages[url] = ask
+    bot = make_bot(robots2=True)
+    assert bot.fetch(X).outcome == outcome and asked == [("HEAD", wr.USER_AGENT, True)]
+    assert answer is None or min(gaps([at for at, _, seen, _ in web.log if seen in (url, X)]), default=1.0) >= 1.0
+
+
+# --- One bot for all ---
+
+def test_ours_module_functions_share_one_bot(monkeypatch, tmp_path):
+    monkeypatch.setenv("WALSH_RESEARCH_CACHE", str(tmp_path))
+    assert wr.fetch("nonsense").outcome == "failed" and not wr.may_fetch("nonsense")
+    assert [result.outcome for result in wr.run(["nonsense"])] == ["failed"] and list(wr.discover("nonsense")) == []
 
 
 # === 9. THE SHAPE =========================================================
@@ -4335,7 +4532,7 @@ BANNERS = [(at, int(match[1]), match[2]) for at, line in enumerate(SOURCE.splitl
 ROOMS = ["CONSTANTS", "NOUNS", "TIME", "ADDRESSES", "ROBOTS", "SCHEMA", "BLOCKLIST", "PACING", "FRESHNESS", "READINGS", "ROBOTS2", "EXCHANGE",
          "SHELF", "DOOR", "BOT", "PROOF", "DESK"]
 FIRST_ROOM_BELOW_THE_WATERLINE = 13
-PURE_MODULES = set("""binascii bisect calendar codecs collections datetime email.utils functools hashlib html html.entities ipaddress itertools json math
+PURE_MODULES = set("""binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math
                       unicodedata urllib.parse xml.parsers xml.parsers.expat zlib re enum typing operator heapq contextlib""".split())
 PURE_OF_SYS = {"maxsize", "maxunicode", "version_info"}
 IMPURE_NAMES = set("time os io sys random socket ssl threading _thread subprocess tempfile logging open print input exec eval __import__ errno stat".split())
@@ -4560,7 +4757,18 @@ POLICY_TABLE = [    # a row of the WebCanon table: robots.txt, robots_mode, verd
 
 
 @pytest.fixture
-def speak(web):
+def patient(clock, monkeypatch):
+    """A clock that ends what would go on for ever."""
+    sleep = clock.sleep
+
+    def sleep_not_for_ever(seconds):
+        assert len(clock.slept) < 300, "waits without end"
+        sleep(seconds)
+    monkeypatch.setattr(clock, "sleep", sleep_not_for_ever)
+
+
+@pytest.fixture
+def speak(web, patient):
     """speak(robots2, rules): c.test says this in robots2.txt and robots.txt; `directive=answer` answers an ask."""
     def say(text, rules=404, host="c.test", **answers):
         site = f"https://{host}"
@@ -4735,6 +4943,14 @@ def test_policy_a_held_copy_stays_in_force_for_thirty_days_then_the_host_is_with
         allowed, forbidden = bot.fetch("https://a.test/x"), bot.fetch("https://a.test/private/x")
         assert [allowed.outcome, forbidden.outcome] == outcomes, age
     assert forbidden.verdict == "allowed_implicit" and "30 days" in forbidden.reason
+
+
+def test_policy_a_held_copy_and_a_long_crawl_delay_come_to_an_end(make_bot, web, clock, patient):
+    web.pages["https://a.test/robots.txt"] = [robots("User-agent: *\nCrawl-delay: 600\nDisallow: /private\n"), 500]
+    bot = make_bot(max_wait=7200.0)
+    assert bot.fetch("https://a.test/x").ok
+    clock.now += MANIFEST_DAY
+    assert bot.fetch("https://a.test/x").ok and bot.fetch("https://a.test/").ok and len(web.times("https://a.test/robots.txt")) < 6
 
 
 def test_policy_defer_drops_nothing_for_ever(make_bot, web, clock, tmp_path):
@@ -4938,7 +5154,8 @@ def test_R9_discover_names_each_source_once(bot, web):
 
 def test_R9_discover_of_what_R6_does_not_read_is_no_download(bot, web):
     web.pages["https://a.test/logo.png"] = 200, {"Content-Type": "image/png"}, b"\x89PNG" + bytes(100)
-    assert list(bot.discover("https://a.test/logo.png")) == [] and bot.last_result.body == b"" and bot.last_result.warnings
+    assert list(bot.discover("https://a.test/logo.png")) == [] and bot.last_result.body == b""
+    assert "R6" in " ".join(bot.last_result.warnings)
 
 
 def test_R9_discover_again_finds_the_same_though_nothing_is_new(bot, web, clock):
@@ -5129,13 +5346,15 @@ def test_robots2_files_of_a_chain_claim_slots(make_bot, web, speak):
     assert all(after - before >= wr.MIN_REQUEST_INTERVAL for before, after in zip(times, times[1:]))
 
 
-def test_robots2_announce_yes_adds_the_identity_to_that_hosts_requests_only(make_bot, web, speak):
+def test_robots2_announce_yes_adds_the_identity_to_that_hosts_requests_only(make_bot, web, clock, speak):
     loud, quiet = speak("announce: yes\n"), speak("announce: no\n", host="d.test")
     bot = make_bot(robots2=True)
     for url in (loud + "/x", quiet + "/x", loud + "/", "https://a.test/"):
         assert bot.fetch(url).ok
     assert [identity_of(web, url) for url in (loud + "/x", loud + "/", quiet + "/x", "https://a.test/")] == [IDENTITY, IDENTITY, None, None]
     assert all(headers["User-Agent"] == wr.USER_AGENT for _, _, _, headers in web.log)
+    clock.now += MANIFEST_DAY + 60
+    assert bot.fetch(loud + "/x").ok and [identity_of(web, loud + path) for path in ("/robots.txt", "/robots2.txt")] == [IDENTITY, IDENTITY]
 
 
 def test_robots2_identity_names_the_chosen_category(make_bot, web, speak):
@@ -5183,12 +5402,24 @@ def test_robots2_ask_allow_of_one_category_is_not_anothers(make_bot, web, speak,
     assert make_bot(cache_dir=tmp_path, robots2="ad-network").fetch(site + "/x").gate == "robots2" and len(heads(web)) == 2
 
 
+def test_robots2_ask_allow_of_one_directive_is_not_anothers(make_bot, web, speak):
+    site = speak("crawl: ask\ntrain: ask\n", crawl=decided("allow"), train=decided("deny"))
+    bot = make_bot(robots2=True)
+    assert bot.fetch(site + "/x").ok and not bot.may(site + "/x", "train") and len(heads(web)) == 2
+
+
 def test_robots2_ask_allow_once_is_for_one_request_and_never_cached(make_bot, web, speak, tmp_path):
     site = speak("crawl: ask\n", crawl=[decided("allow-once"), decided("allow-once"), decided("deny")])
     bot = make_bot(cache_dir=tmp_path, robots2=True)
     assert bot.fetch(site + "/x").ok and bot.fetch(site + "/x").ok
     assert make_bot(cache_dir=tmp_path, robots2=True).fetch(site + "/x").gate == "robots2"
     assert len(heads(web)) == 3 and web.asked("c.test/x") == 2
+
+
+def test_robots2_ask_allow_once_does_not_cover_a_retry(make_bot, web, speak):
+    site = speak("crawl: ask\n", crawl=[decided("allow-once"), decided("deny")])
+    web.pages[site + "/x"] = [503, (200, HTML, b"<title>CX</title>")]
+    assert make_bot(robots2=True).fetch(site + "/x").gate == "robots2" and len(web.times(site + "/x")) == 1
 
 
 def test_robots2_ask_allow_once_does_not_cover_the_hop_of_a_redirect(make_bot, web, speak):
@@ -5240,6 +5471,13 @@ def test_robots2_may_429_is_not_yet(make_bot, speak):
     assert not decision and decision.retry_at is not None and decision.retry_at >= NOW + 1800
 
 
+def test_robots2_ask_429_recommends_the_same_on_decision_and_result(make_bot, speak):
+    site = speak("crawl: ask\n", crawl=(429, {"Retry-After": "1800"}))
+    bot = make_bot(robots2=True)
+    decision, result = bot.may_fetch(site + "/x"), bot.fetch(site + "/x")
+    assert decision.retry_at and result.outcome == "deferred" and decision.recommendation == result.recommendation
+
+
 # --- robots2: Bot.may ----------------------------------------------------------------------
 
 STANCES = [(name, value, None if value == "ask" else value in ("yes", "none", "preferred"))
@@ -5273,8 +5511,9 @@ def test_robots2_may_silence_is_unstated_for_every_directive(make_bot, speak):
 
 def test_robots2_may_refuses_a_misspelt_directive_and_answers_for_a_bad_url(make_bot, c):
     bot = make_bot(robots2=True)
-    with pytest.raises(ValueError, match="directive"):
-        bot.may(c + "/x", "trian")
+    for url in (c + "/x", "https://b.test/", "nonsense"):
+        with pytest.raises(ValueError, match="directive"):
+            bot.may(url, "trian")
     assert not bot.may("nonsense", "train") and bot.may("nonsense", "train").reason
 
 
@@ -5354,7 +5593,8 @@ def test_robots2_is_cached_for_24_hours_also_for_a_new_bot(make_bot, web, clock,
         assert web.asked("robots2.txt") == asked and identity_of(web, site + "/x") == IDENTITY
 
 
-@pytest.mark.parametrize("trouble", [500, wr.TransportError("connect: refused"), (302, {"Location": "https://listed.test/r"}), (302, {"Location": "http://10.0.0.1/r"})])
+@pytest.mark.parametrize("trouble", [500, wr.TransportError("connect: refused"), (302, {"Location": "https://listed.test/r"}), (302, {"Location": "http://10.0.0.1/r"}),
+                                     (302, {"Location": "ftp://c.test/r"}), 304])
 @pytest.mark.parametrize("is_new", [False, True])
 def test_robots2_is_kept_while_unreachable_and_asked_again_after_five_minutes(trouble, is_new, make_bot, web, clock, speak, tmp_path):
     web.pages[BLOCKLIST_URL] = blocklist("listed.test")
@@ -5401,6 +5641,62 @@ def test_robots2_a_chained_file_is_kept_while_unreachable(is_new, make_bot, web,
     clock.now = NOW + MANIFEST_DAY + 60
     bot = make_bot(cache_dir=tmp_path, robots2=True) if is_new else bot
     assert bot.fetch(site + "/x").gate == "robots2"
+
+
+def test_robots2_a_chained_file_that_is_gone_no_longer_binds(make_bot, web, clock, speak):
+    site = speak("train: no\nchain: https://base.test/r\n")
+    web.pages.update({"https://base.test/robots.txt": 404, "https://base.test/r": [robots("crawl: no\nchain: https://base.test/2\n"), 500, 404],
+                      "https://base.test/2": 404})
+    bot = make_bot(robots2=True)
+    gates = []
+    for at in (0, MANIFEST_DAY + 60, MANIFEST_DAY + 460):
+        clock.now = NOW + at
+        gates.append(bot.fetch(site + "/x").gate)
+    assert gates == ["robots2", "robots2", None]
+
+
+def test_robots2_a_chained_file_out_of_reach_is_asked_for_again_after_five_minutes(make_bot, web, clock, speak):
+    site = speak("train: no\nchain: https://base.test/r\n")
+    web.pages.update({"https://base.test/robots.txt": 404, "https://base.test/r": [500, robots("crawl: no\n")]})
+    bot = make_bot(robots2=True)
+    assert bot.fetch(site + "/x").ok
+    clock.now += 200
+    assert bot.fetch(site + "/x").ok and web.asked("base.test/r") == 2      # its robots.txt, and itself once
+    clock.now += 200
+    assert bot.fetch(site + "/x").gate == "robots2"
+
+
+# --- robots2: what was read is shown ---------------------------------------------------------------
+
+@pytest.fixture
+def checked(web, clock, monkeypatch, capsys):
+    """checked(*arguments): what --check --robots2 prints."""
+    class Wired(wr.Bot):
+        def __init__(self, **options):
+            super().__init__(**{**options, "transport": web, "clock": clock})
+
+    def run(*arguments):
+        monkeypatch.setattr(wr, "Bot", Wired)
+        wr.main(["--no-cache", "--check", "--robots2", *arguments])
+        return capsys.readouterr().out
+    return run
+
+
+def test_robots2_a_refusal_is_explained_as_robots2_and_not_as_robots_txt(checked, speak):
+    shown = [line.split() for line in checked(speak("crawl: no\n") + "/x").splitlines()]
+    robots_txt, robots2 = ([words for words in shown if words[0] == name] for name in ("robots.txt", "robots2"))
+    assert "allowed_implicit" in robots_txt[0][1] and "robots2.txt" not in robots_txt[0]
+    assert robots2 and " ".join(robots2[0]).endswith("robots2.txt says crawl: no")
+
+
+def test_robots2_policy_signals_and_what_is_not_understood_are_shown(checked, speak):
+    site = speak("quote: short-only\ncontent-type: news\nreport-to: https://c.test/report\nfrobnicate: yes\ntrain: maybe\n")
+    shown = checked(site + "/x")
+    assert all(text in shown for text in ("quote: short-only", "content-type: news", "https://c.test/report", "frobnicate: yes", "train: maybe", "train: no"))
+
+
+def test_robots2_check_of_what_is_no_url_is_explained_too(checked):
+    assert checked("nonsense").startswith("FAIL")
 
 
 # === 5. THE DOOR ==========================================================
@@ -6600,7 +6896,7 @@ class WeatherServer:
     """A loopback publisher: `answers[path]` is bytes or script(connection, stop). Counts requests by path, and connections that are open at once."""
 
     def __init__(self):
-        self.answers, self.hits, self.open, self.most_open = {}, [], 0, 0
+        self.answers, self.hits = {}, []
         self.stop, self.guard = threading.Event(), threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.origin = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
@@ -6622,34 +6918,27 @@ class WeatherServer:
     def accept(self):
         while not self.stop.is_set():
             connection, _ = self.listener.accept()
-            thread = threading.Thread(target=self.talk, args=(connection,), daemon=True)
+            thread = threading.Thread(target=self.talk, args=(connection, time.monotonic()), daemon=True)
             self.threads = [one for one in self.threads if one.is_alive()] + [thread]
             thread.start()
 
-    def talk(self, connection):
+    def talk(self, connection, accepted_at):
         with connection, contextlib.suppress(OSError):
             connection.settimeout(10)
+            request = b""
+            while b"\r\n\r\n" not in request:
+                piece = connection.recv(65536)
+                if not piece:
+                    return
+                request += piece
+            path = request.split(b" ", 2)[1].decode().partition("?")[0]
             with self.guard:
-                self.open += 1
-                self.most_open = max(self.most_open, self.open)
-            try:
-                request = b""
-                while b"\r\n\r\n" not in request:
-                    piece = connection.recv(65536)
-                    if not piece:
-                        return
-                    request += piece
-                path = request.split(b" ", 2)[1].decode().partition("?")[0]
-                with self.guard:
-                    self.hits.append((time.monotonic(), path))
-                answer = self.answers.get(path, weather_status(404))
-                if callable(answer):
-                    answer(connection, self.stop)
-                else:
-                    connection.sendall(answer)
-            finally:
-                with self.guard:
-                    self.open -= 1
+                self.hits.append((accepted_at, path))
+            answer = self.answers.get(path, weather_status(404))
+            if callable(answer):
+                answer(connection, self.stop)
+            else:
+                connection.sendall(answer)
 
     def asked(self, path):
         return sum(hit == path for _, hit in self.hits)
@@ -7221,7 +7510,7 @@ def test_ours_every_fallible_system_call_fails_in_turn_once_and_for_good(call, w
             after = []
             clock = Clock()
             clock.now += 9 * 86400
-            with wr.Bot(folder, transport=WeatherDown(), clock=clock, warn=after.append, origin=server.origin, allow_private=True) as bot:
+            with wr.Bot(folder, transport=WeatherDown(), clock=clock, rand=lambda: 1.0, warn=after.append, origin=server.origin, allow_private=True) as bot:
                 assert bot.fetch("http://a.blocked.test/").gate == "R3", (fault_at, for_good, after)
             assert not [line for line in after if line.startswith("cache: ")], after
             shutil.rmtree(folder)
@@ -7230,6 +7519,621 @@ def test_ours_every_fallible_system_call_fails_in_turn_once_and_for_good(call, w
 class WeatherDown:
     def send(self, request):
         raise wr.TransportError("down")
+
+
+# --- kill -9 ---------------------------------------------------------------------
+
+DEATHS_SCRIPT = """
+import importlib, os, random, signal, sys
+sys.path.insert(0, sys.argv[1])
+world = importlib.import_module(sys.argv[2])
+wr, folder, dice = world.wr, sys.argv[3], random.Random(3)
+os.fsync = lambda fd: None      # this is about the death of a process, not of the machine; it costs 10 s
+CALLS = ("open", "write", "fsync", "utime", "replace", "close", "unlink")
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def life(number, now, how, at):
+    # a refresh of everything and a run, which ends at instruction `at`; gives the count of instructions where it does not
+    made = [0]
+
+    def step():
+        made[0] += 1
+        if made[0] == at:
+            die()
+    if how == "line":
+        def local(frame, event, argument):
+            if event == "line":
+                step()
+            return local
+        sys.settrace(lambda frame, event, argument: local if frame.f_code.co_filename == wr.__file__ else None)
+    else:
+        for name in CALLS:
+            def patched(*arguments, real=getattr(os, name), **named):
+                step()
+                value = real(*arguments, **named)
+                step()
+                return value
+            setattr(wr.os, name, patched)
+    clock = world.Clock(now)
+    rules = b"User-agent: *\\nDisallow: /private\\n# %d\\n" % number
+    web = world.Web(clock, {world.BLOCKLIST_URL: (200, {"ETag": '"%d"' % number}, world.blocklist("listed.test", "g%d.test" % number)),
+                            "https://a.test/robots.txt": rules, "https://a.test/": b"a", "https://a.test/private/": b"p"})
+    with wr.Bot(folder, transport=web, clock=clock, rand=lambda: 1.0, warn=lambda line: None) as bot:
+        for result in bot.run(["https://a.test/", "https://listed.test/", "https://a.test/private/"], min_age=0.0):
+            assert (result.outcome, result.gate) in (("fetched", None), ("denied", "R3"), ("denied", "R2")), result
+    sys.settrace(None)
+    return made[0]
+
+
+def forked(number, now, how, at):
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            os.write(writer, b"%d" % life(number, now, how, at))
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    said = os.read(reader, 99)
+    os.close(reader)
+    status = os.waitpid(pid, 0)[1]
+    return os.WIFSIGNALED(status), int(said or b"-1")
+
+
+class Dead:
+    def send(self, request):
+        raise wr.TransportError("down")
+
+
+def survived(now, generations):
+    # what a fresh bot finds while nothing answers: the generation of the list
+    said, clock = [], world.Clock(now)
+    bot = wr.Bot(folder, transport=Dead(), clock=clock, rand=lambda: 1.0, warn=said.append)
+    assert bot.fetch("https://www.listed.test/").gate == "R3", said
+    held = [number for number in generations if bot.fetch("https://g%d.test/" % number).gate == "R3"]
+    assert len(held) == 1, (held, said)
+    result = bot.fetch("https://a.test/private/")
+    assert result.gate == "R2", (result, said)
+    assert not [line for line in said if line.startswith("cache: ") or "does not hold" in line], said
+    return held[0]
+
+
+now, hours, deaths, kept, adopted = world.NOW, 3600.0, 0, 0, 0
+assert forked(0, now, "line", 0)[0] is False
+counts = {how: forked(0, now + 30 * hours, how, 0)[1] for how in ("line", "call")}
+assert counts["line"] > 500 and counts["call"] > 20, counts
+now += 60 * hours
+plan = [("call", at) for at in range(1, counts["call"] + 1)] + [("line", dice.randrange(1, counts["line"] + 1)) for _ in range(int(sys.argv[4]))]
+dice.shuffle(plan)
+for number, (how, at) in enumerate(plan, 1):
+    was_killed, _ = forked(number, now, how, at)
+    deaths += was_killed
+    found = survived(now + 7 * hours, (kept, number))
+    adopted += found == number
+    kept = found
+    now += 26 * hours
+    if number % 10 == 0:        # robots.txt must not be out of reach for thirty days
+        kept = number + 1000
+        assert forked(kept, now, "line", 0)[0] is False
+        now += 26 * hours
+bot = wr.Bot(folder, transport=Dead(), clock=world.Clock(now))
+bot.close()
+print(deaths, adopted, len([name for name in os.listdir(folder) if name.endswith(".tmp")]), len(os.listdir(folder)))
+"""
+
+
+@posix_only
+def test_R3b_no_death_by_kill_9_costs_the_list_or_leaves_a_torn_entry(tmp_path):
+    done = subprocess.run([sys.executable, "-c", DEATHS_SCRIPT, HERE, __name__, str(tmp_path / "cache"), "170"], capture_output=True, text=True, timeout=120,
+                          env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(wr.__file__))))
+    assert done.returncode == 0, done.stderr
+    deaths, adopted, scratch, files = map(int, done.stdout.split())
+    assert deaths >= 200 and 10 < adopted < deaths + 5, done.stdout    # before the rename, and after it
+    assert scratch == 0 and files < 400
+
+
+# --- Random bytes for every parser ---------------------------------------------------
+
+PARSER_SEEDS = [
+    b"User-agent: *\nDisallow: /a*b$\nAllow: /\nCrawl-delay: 2\nSitemap: https://a.test/s.xml\n", b"# T\n> s\n\n## S\n- [a](/b): c\n![i](x) `code` <http://a.test> [r]\n\n[r]: /x 'y'\n",
+    b"<rss version='2.0'><channel><title>T</title><item><title>a</title><link>/x</link></item></channel></rss>",
+    b"<feed xmlns='http://www.w3.org/2005/Atom'><title>T</title><entry><title>a</title><link href='/x'/><id>1</id></entry></feed>",
+    b"<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'><url><loc>https://a.test/</loc></url></urlset>", b'{"version":"https://jsonfeed.org/version/1.1","items":[{"id":"1"}]}',
+    b"<html><head><title>T</title><meta name=robots content=noindex><link rel=canonical href=/x></head></html>", b"https://user@a.test:81/%7Ea/../b?c=d#e", b"P1DT2H3M4.5S",
+    b"Sun, 06 Nov 1994 08:49:37 GMT", b"120", b'{"type":"object","properties":{"a":{"pattern":"^[a-z]+$"}},"required":["a"]}', gzip.compress(b"https://a.test/\n" * 9), b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
+]
+
+
+def weather_noise(dice):
+    """Bytes that are sometimes almost right."""
+    kind = dice.randrange(4)
+    if kind == 0:
+        return bytes(dice.randrange(256) for _ in range(dice.randrange(80)))
+    seed = bytearray(dice.choice(PARSER_SEEDS))
+    if kind == 1:
+        seed += dice.choice(PARSER_SEEDS) * dice.randrange(3)
+    for _ in range(dice.randrange(1, 8)):
+        at = dice.randrange(len(seed) + 1)
+        seed[at:at + dice.randrange(4)] = dice.choice((b"", b"\0", b"\xff", b"<", b"[" * 40, b"\r", b"&#0;", b"*" * 9, b"%zz", bytes([dice.randrange(256)]), b"9" * 40, "\u2028\ufeff\u0130".encode()))
+    return bytes(seed)
+
+
+# parser: (call with bytes, the exceptions that it may raise)
+PARSERS = {
+    "parse_duration": (lambda noise: wr.parse_duration(noise.decode("latin-1")), ValueError),
+    "parse_retry_after": (lambda noise: wr.parse_retry_after(noise.decode("latin-1"), NOW), ()),
+    "canonical_url": (lambda noise: wr.canonical_url(wr.canonical_url(noise.decode("utf-8", "replace"))), ValueError),
+    "host_key": (lambda noise: wr.host_key(noise.decode("utf-8", "surrogateescape")), ValueError),
+    "markdown_links": (lambda noise: wr.markdown_links(noise.decode("utf-8", "surrogateescape")), ()),
+    "parse_feed": (lambda noise: wr.parse_feed(noise, "application/xml", "https://a.test/"), ValueError),
+    "parse_sitemap": (lambda noise: wr.parse_sitemap(noise, "https://a.test/"), ValueError),
+    "parse_llms_txt": (lambda noise: wr.parse_llms_txt(noise.decode("utf-8", "surrogateescape"), "https://a.test/"), ()),
+    "page_metadata": (lambda noise: wr.page_metadata(noise.decode("utf-8", "surrogateescape"), "https://a.test/"), ()),
+    "validate": (lambda noise: wr.validate({"a": noise.decode("latin-1")}, json.loads(noise)), ValueError),
+    "RobotsTxt": (lambda noise: [(robots.verdict("/a"), robots.match("/a?b"), robots.rules, robots.crawl_delay, robots.sitemaps, robots.content_signals, robots.allows(noise.decode("latin-1")))
+                                 for robots in (wr.RobotsTxt.parse(noise), wr.RobotsTxt.parse(noise.decode("latin-1"), token="x"))], ()),
+    "Blocklist": (lambda noise: wr.Blocklist.from_document({"contract": "walsh-research-blocklist/v1", "blocked": [{"domain": noise.decode("latin-1")}], "schema": {},
+                                                            "refresh": noise.decode("latin-1")}).blocks(noise.decode("utf-8", "replace")), ()),
+    "Blocklist document": (lambda noise: wr.Blocklist.from_document(json.loads(noise)), ValueError),
+    "may_fetch": (None, ()),
+}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_ours_random_bytes_are_parsed_or_refused(name, make_bot):
+    parse, permitted = PARSERS[name]
+    if parse is None:
+        bot = make_bot()
+
+        def parse(noise):
+            decision = bot.may_fetch(noise.decode("utf-8", "surrogateescape"), wait=False)
+            assert is_one_line(decision.reason) or decision.allowed and decision.reason.isprintable(), decision
+    dice, started = random.Random(name), time.monotonic()
+    for _ in range(400):
+        noise = weather_noise(dice)
+        try:
+            parse(noise)
+        except permitted as error:
+            assert str(error).isprintable() or isinstance(error, json.JSONDecodeError), (noise, error)
+        except BaseException:
+            print(ascii(noise))
+            raise
+        if time.monotonic() - started > 3:      # a slow machine tries less
+            break
+# === 7. BESIDE ITSELF =========================================================
+
+def beside_environment(**more):
+    """The environment of a child: the module importable, no proxy, no colours."""
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and not name.startswith("WALSH_")}
+    return {**kept, "PYTHONPATH": os.path.dirname(os.path.abspath(wr.__file__)), "PYTHONIOENCODING": "utf-8", **more}
+
+
+BESIDE_SCRIPT = """
+import sys, walsh_research as wr
+origin, folder, number, count = sys.argv[1:5]
+with wr.Bot(folder, origin=origin, allow_private=True, transport=wr.Door(allow_private=True, proxies={}), warn=print) as bot:
+    sys.stdout.write("ready\\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    for result in bot.run([f"{origin}/target/{number}/{n}" for n in range(int(count))]):
+        print(result.outcome, result.reason)
+"""
+
+
+@pytest.mark.parametrize("gone", [0, 1], ids=["all live", "one dies in its wait"])
+def test_R4_processes_that_share_a_cache_and_a_host_keep_its_pace(gone, tmp_path):
+    """On the server's own timestamps. With `gone`, another process takes a slot and is killed before it uses it: nobody waits for the dead."""
+    alive, each = (4, 2) if not gone else (2, 2)
+    with WeatherServer() as server:
+        server.answers.update(weather_fair_answers("target"))
+        for n in range(alive + gone):
+            for m in range(each):
+                server.answers[f"/target/{n}/{m}"] = weather_fair(b"x")
+        children = [subprocess.Popen([sys.executable, "-c", BESIDE_SCRIPT, server.origin, str(tmp_path / "cache"), str(n), str(each)], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=beside_environment()) for n in range(alive + gone)]
+        said = []
+        try:
+            for child in children:
+                assert child.stdout.readline() == "ready\n"
+            for child in children:
+                child.stdin.write("go\n")
+                child.stdin.flush()
+            if gone:
+                deadline = time.monotonic() + 10
+                while not any(path.startswith("/target/") for _, path in server.hits) and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                time.sleep(0.3)         # all have claimed, and sleep
+                children[-1].kill()
+            for child in children:
+                said.append(child.communicate(timeout=40)[0])
+        finally:
+            for child in children:
+                if child.poll() is None:
+                    child.kill()
+                    child.communicate()
+        for child, lines in list(zip(children, said))[:alive]:
+            assert child.returncode == 0 and lines.split("\n")[:-1] == [line for line in lines.split("\n") if line.startswith("fetched ")] and lines.count("fetched ") == each, lines
+        starts = sorted(hit for hit in server.hits if hit[1].startswith("/target/"))
+        assert len({path for _, path in starts}) == len(starts) >= alive * each
+        gaps = [later[0] - sooner[0] for sooner, later in zip(starts, starts[1:])]
+        assert min(gaps) >= 1.0, gaps
+        assert max(gaps) < (3.5 if gone else 2.5), gaps        # no slot is lost to a lock that somebody sleeps with
+        first = {path.split("/")[2]: at for at, path in reversed(starts)}
+        assert len(first) >= alive and max(first.values()) - starts[0][0] < 1.3 * len(starts), first       # nobody starves
+        assert server.asked("/robots.txt") == server.asked(DOCUMENTS["blocklist"]) == 1      # one refresh serves all
+
+
+@pytest.mark.parametrize("cause", ["Retry-After", "Crawl-delay", "exhausted", "start"])
+def test_R4_R5_what_one_run_met_binds_the_next(cause, clock, web, make_bot, tmp_path):
+    answers = {"Retry-After": (429, {"Retry-After": "900"}), "exhausted": 503}
+    if cause == "Crawl-delay":
+        web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nCrawl-delay: 40\n")
+    web.pages["https://a.test/"] = [answers.get(cause, (200, HTML, b"x"))]
+    folder = tmp_path / "cache"
+    with make_bot(cache_dir=folder) as first:
+        result = first.fetch("https://a.test/")
+    assert result.outcome == {"Retry-After": "deferred", "exhausted": "failed"}.get(cause, "fetched")
+    held_for = {"Retry-After": 900.0, "exhausted": 3600.0, "Crawl-delay": 40.0, "start": 1.0}[cause]
+    last = web.times("https://a.test/")[-1]
+    wr.OTHER_PACERS.pop(id(clock), None)          # another process: what this one knew in memory is gone
+    with make_bot(cache_dir=folder, max_wait=0.0) as second:
+        result = second.fetch("https://a.test/x")
+        assert (result.outcome, result.gate) == ("deferred", "R5" if cause in answers else "R4") and abs(result.retry_at - clock.time() - held_for) < 0.2
+        assert web.asked("a.test/x") == 0
+    wr.OTHER_PACERS.pop(id(clock), None)
+    with make_bot(cache_dir=folder, max_wait=4000.0) as third:
+        assert third.fetch("https://a.test/x").outcome == "fetched"
+    assert held_for <= web.times("https://a.test/x")[0] - last < held_for + 1.1
+    assert web.asked("b.test") == 0 and make_bot(cache_dir=folder).fetch("https://b.test/").waited == 0.0       # no other host pays
+
+
+def test_R12_one_refresh_of_a_stale_document_serves_all_bots(clock, web, make_bot, tmp_path):
+    folder = tmp_path / "cache"
+    assert make_bot(cache_dir=folder).fetch("https://a.test/").ok
+    clock.now += 86400 * 2
+    web.log.clear()
+    bots = [make_bot(cache_dir=folder) for _ in range(4)]
+    for bot in bots:
+        wr.OTHER_PACERS.pop(id(clock), None)
+        assert bot.fetch("https://a.test/x").ok
+    assert web.asked("robots.txt") == 1 and web.asked("blocklist.json") == 1
+
+
+def test_R4_threads_never_have_two_connections_open(weather_server):
+    server = weather_server
+    server.answers.clear()
+    server.answers.update(weather_fair_answers("target"))
+    server.hits.clear()
+
+    under_way, most, guard = [], [], threading.Lock()
+
+    def slowly(connection, stop):
+        with guard:
+            under_way.append(connection)
+            most.append(len(under_way))
+        time.sleep(0.02)
+        with guard:
+            under_way.remove(connection)        # before the last byte: the client may be gone a moment later
+        connection.sendall(weather_fair(b"slow"))
+    for n in range(4):
+        for m in range(2):
+            server.answers[f"/t{n}/{m}"] = slowly
+    clock, results = Clock(), []
+    bots = [wr.Bot(None, transport=wr.Door(allow_private=True, proxies={}), clock=clock, rand=lambda: 1.0, warn=print, origin=server.origin, allow_private=True) for _ in range(2)]
+
+    def work(bot, n):
+        results.extend(bot.run([f"{server.origin}/t{n}/{m}" for m in range(2)], min_age=0))
+    threads = [threading.Thread(target=work, args=(bots[n % 2], n)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert [result.outcome for result in results] == ["fetched"] * 8, results
+    assert max(most) == 1 and sum(path.startswith("/t") for _, path in server.hits) == 8
+
+
+FORK_SCRIPT = """
+import os, sys, threading, time, walsh_research as wr
+folder = sys.argv[1]
+inside, go_on = threading.Event(), threading.Event()
+
+
+class Slow:
+    def send(self, request):
+        if request.url.endswith("/hang"):
+            inside.set()
+            go_on.wait(20)
+        return wr.Response(200, [("content-type", "text/plain")], b"x")
+
+
+clock = wr.VirtualClock()
+bot = wr.Bot(folder, transport=Slow(), clock=clock, warn=lambda line: None)
+other = wr.Bot(None, transport=Slow(), clock=clock, warn=lambda line: None)
+thread = threading.Thread(target=bot.fetch, args=("https://a.test/hang",))
+thread.start()
+assert inside.wait(10)
+pid = os.fork()                     # while a request of the parent is under way
+if not pid:
+    code = 1
+    try:
+        ok = [other.fetch("https://b.test/y").outcome, bot.fetch("https://c.test/z").outcome, not wr.HELD_NAMES, not wr.HELD_STRIPES]
+        code = 0 if ok == ["fetched", "fetched", True, True] else 2
+        if code:
+            print("child", ok, flush=True)
+    finally:
+        os._exit(code)
+deadline = time.monotonic() + 10
+while True:
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if done or time.monotonic() > deadline:
+        break
+    time.sleep(0.01)
+if not done:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    print("the child hangs")
+elif status:
+    print("status", status)
+go_on.set()
+thread.join()
+print("done")
+"""
+
+
+@posix_only
+def test_ours_a_forked_child_shares_neither_lock_nor_connection(tmp_path):
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_SCRIPT, str(tmp_path / "cache")], capture_output=True, text=True, timeout=60, env=beside_environment())
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+
+
+class SharedTime:
+    """One time for many threads, each of which plays a process: it moves when all of them sleep."""
+
+    def __init__(self, threads):
+        self.now, self.awake, self.turn, self.wakes = NOW, threads, threading.Condition(), []
+
+    def sleep(self, seconds):
+        with self.turn:
+            wake = round(self.now + seconds, 6)
+            self.wakes.append(wake)
+            self.awake -= 1
+            self.move()
+            while self.now < wake:
+                assert self.turn.wait(20), "all are stuck"
+
+    def move(self):
+        if not self.awake and self.wakes:
+            self.now = min(self.wakes)
+            self.awake = self.wakes.count(self.now)
+            self.wakes = [wake for wake in self.wakes if wake > self.now]
+            self.turn.notify_all()
+
+    def leave(self):
+        with self.turn:
+            self.awake -= 1
+            self.move()
+
+
+class SharedClock:
+    """A process's own view of the shared time; it oversleeps by as much as `late()` says."""
+
+    jitter_seconds = 0.02
+
+    def __init__(self, shared, late=lambda: 0.0):
+        self.shared, self.late = shared, late
+
+    def time(self):
+        return self.shared.now
+
+    def monotonic(self):
+        return self.shared.now - NOW + 1000.0
+
+    def sleep(self, seconds):
+        self.shared.sleep(max(seconds, 1e-6) + self.late())
+
+
+@pytest.mark.parametrize("latency, late", [(0.0, 0.0), (0.0, 0.03), (0.5, 0.0), (0.4, 0.03)], ids=["ideal", "late wakes", "slow connections", "both"])
+def test_R4_every_process_gets_its_turn_and_none_comes_too_soon(latency, late, tmp_path):
+    """Four processes, five targets each of one host, in a shared time. `latency` passes between the gates and the departure (name, TCP, TLS)."""
+    processes, each = 4, 5
+    shared, departures, results = SharedTime(processes), [], []
+
+    class Process(threading.Thread):
+        def __init__(self, number):
+            super().__init__(daemon=True)
+            self.number, self.dice = number, random.Random(number)
+            self.clock = SharedClock(shared, lambda: self.dice.random() * late)
+
+        def send(self, request):
+            if request.url.startswith("https://a.test/t"):
+                if latency:
+                    shared.sleep(self.dice.random() * latency)
+                departures.append((shared.now, self.number))
+            request.departed()
+            body = blocklist() if request.url == BLOCKLIST_URL else b""
+            return wr.Response(200, [("content-type", "text/plain")], body)
+
+        def run(self):
+            try:
+                with wr.Bot(tmp_path / "cache", transport=self, clock=self.clock, rand=lambda: 1.0, warn=print) as bot:
+                    results.extend(bot.run([f"https://a.test/t{self.number}/{n}" for n in range(each)]))
+            finally:
+                shared.leave()
+    threads = [Process(number) for number in range(processes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [result.outcome for result in results] == ["fetched"] * processes * each, results
+    departures.sort()
+    gaps = [round(later[0] - sooner[0], 4) for sooner, later in zip(departures, departures[1:])]
+    assert min(gaps) >= 1.0, gaps
+    assert sum(gaps) <= len(gaps) * (1.02 + latency + late + 0.06), gaps       # no slot is lost
+    for number in range(processes):         # and none starves
+        mine = [at for at, who in departures if who == number]
+        assert max(later - sooner for sooner, later in zip(mine, mine[1:])) < 2 * processes * (1.1 + latency), mine
+# === 8. THE OPERATOR INTERRUPTS ===============================================
+
+COMMAND = os.path.abspath(wr.__file__)
+
+
+def desk_command(origin, *arguments, **more):
+    return subprocess.Popen([sys.executable, "-W", "error", COMMAND, "--allow-private", "--origin", origin, *arguments], text=True,
+                            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": beside_environment(), **more})
+
+
+@posix_only
+@pytest.mark.parametrize("number, code, moment, is_json", [
+    (signal.SIGINT, 130, "sleep", False), (signal.SIGTERM, 143, "sleep", True), (signal.SIGINT, 130, "body", True), (signal.SIGTERM, 143, "body", False)])
+def test_ours_an_interrupted_run_keeps_what_was_done(number, code, moment, is_json, tmp_path):
+    asked, folder = threading.Event(), tmp_path / "cache"
+
+    def hang(connection, stop):
+        asked.set()
+        weather_drip(WEATHER_OK + b"\r\n", b"#")(connection, stop)
+    with WeatherServer() as server:
+        server.answers.update(weather_fair_answers("target"))
+        if moment == "sleep":
+            server.answers["/robots.txt"] = weather_fair(b"User-agent: *\nCrawl-delay: 60\n")
+            second = server.origin + "/y"
+        else:
+            server.answers["/hang"] = hang
+            second = server.origin + "/hang"
+        child = desk_command(server.origin, "--cache-dir", str(folder), *(["--json"] if is_json else []), server.origin + "/x", second, server.origin + "/private/x")
+        try:
+            first = child.stdout.readline()
+            if moment == "body":
+                assert asked.wait(10)
+            else:
+                time.sleep(0.1)
+            child.send_signal(number)
+            out, err = child.communicate(timeout=20)
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.communicate()
+        assert child.returncode == code, (child.returncode, err)
+        assert (json.loads(first)["outcome"] == "fetched") if is_json else first.startswith("OK    200      " + server.origin + "/x"), first
+        assert out == "" and "Traceback" not in err and "Error" not in err and len(err.splitlines()) <= 2, err
+        assert "1 fetched" in err and "2 not reached" in err
+        names = os.listdir(folder)
+        assert names and not [name for name in names if name.endswith(".tmp")]
+        # it is kept: the next run skips what was done, and the list is held
+        again = desk_command("http://127.0.0.1:9", "--cache-dir", str(folder), server.origin + "/x")
+        out, err = again.communicate(timeout=20)
+        assert again.returncode in (0, 1) and "cache: " not in err
+        said = []
+        with wr.Bot(folder, origin=server.origin, allow_private=True, transport=WeatherDown(), warn=said.append) as bot:
+            [result] = bot.run([server.origin + "/x"])
+            assert result.outcome == "skipped" and bot.fetch("http://blocked.test/").gate == "R3" and not said
+
+
+@posix_only
+def test_ours_an_interrupt_within_seconds_of_the_start_leaves_no_traceback(tmp_path):
+    with WeatherServer() as server:
+        server.answers.update(weather_fair_answers("target"))
+        server.answers["/robots.txt"] = weather_drip(b"", b"")
+        child = desk_command(server.origin, "--no-cache", server.origin + "/x")
+        deadline = time.monotonic() + 20
+        while not server.asked("/robots.txt") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=20)
+        assert (child.returncode, out) == (130, "") and "Traceback" not in err, err
+
+
+@posix_only
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["--check"], ["--discover"]], ids=lambda arguments: "".join(arguments) or "fetch")
+def test_ours_a_closed_pipe_ends_the_run_quietly_and_a_full_disk_in_one_line(arguments, tmp_path):
+    with WeatherServer() as server:
+        server.answers.update(weather_fair_answers("target"))
+        server.answers["/page.md"] = weather_fair(b"[a](/b)\n", "text/markdown")
+        target = server.origin + "/page.md"
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            child = desk_command(server.origin, "--cache-dir", str(tmp_path / "c"), *arguments, target, stdout=writer)
+        finally:
+            os.close(writer)
+        _, err = child.communicate(timeout=20)
+        assert "Traceback" not in err and "pipe" not in err.lower() and "Exception" not in err, err
+        assert child.returncode == 0 and err == "", (child.returncode, err)
+        if not os.path.exists("/dev/full"):
+            return
+        with open("/dev/full", "w") as full:
+            child = desk_command(server.origin, "--cache-dir", str(tmp_path / "c2"), *arguments, target, stdout=full)
+        _, err = child.communicate(timeout=20)
+        assert child.returncode == 1 and len(err.splitlines()) == 1 and "No space left" in err and "Traceback" not in err, (child.returncode, err)
+
+
+MEMORY_SCRIPT = """
+import sys, walsh_research as wr
+origin, path, folder = sys.argv[1:4]
+with wr.Bot(folder or None, origin=origin, allow_private=True, transport=wr.Door(allow_private=True, proxies={}), warn=lambda line: None) as bot:
+    result = bot.fetch(origin + path)
+    print(result.outcome, result.reason.replace("\\n", " "))
+try:
+    peak = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")][0]
+except OSError:
+    import resource
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
+print(peak)
+"""
+XML_HEAD = b"<?xml version='1.0'?><rss version='2.0'><channel>"
+MEMORY_ROWS = {  # id: (path, media type, body or script, outcome, limit in MiB)
+    "gzip bomb": ("/x", b"Content-Encoding: gzip\r\n\r\n" + weather_bomb(), "failed more than", 40),
+    "gzip bomb of a page": ("/x", b"Content-Type: text/html\r\nContent-Encoding: gzip, gzip\r\n\r\n" + gzip.compress(weather_bomb()), "failed more than", 40),
+    "huge page": ("/x", b"Content-Type: text/html\r\n\r\n<title>x</title>" + b"<p class='a'>&amp;" * 580_000, "fetched", 40),
+    "endless body": ("/x", weather_flood(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", b"x" * 65536), "failed more than", 40),
+    "robots.txt of 10^5 rules": ("/robots.txt", b"\r\nUser-agent: *\n" + b"Disallow:\n" * 2 + b"Allow: /\n" * 56_000, "fetched", 40),
+    "robots.txt of 10^5 short rules": ("/robots.txt", b"\r\nUser-agent:*\n" + b"Allow:\n" * 100_000, "fetched", 40),
+    "robots.txt of one line": ("/robots.txt", b"\r\nUser-agent: *\nDisallow: /" + b"*a" * 250_000 + b"b", "fetched", 40),
+    "robots.txt of stars": ("/robots.txt", b"\r\nUser-agent: *\n" + b"Disallow: /*a*a*a*a*b\n" * 22_000, "fetched", 40),
+    "robots.txt bomb": ("/robots.txt", b"Content-Encoding: gzip\r\n\r\n" + weather_bomb(), "fetched", 40),
+    "markdown of 10^5 brackets": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b"[" * 100_000, "fetched", 40),
+    "markdown of 10^5 links": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b"[a](b)" * 100_000, "fetched", 60),
+    "markdown of quotes": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b">" * 100_000 + b"\n" + b"- " * 100_000, "fetched", 40),
+    "RSS without end": ("/x", b"Content-Type: application/rss+xml\r\n\r\n" + XML_HEAD + b"<a>" * 100_000, "fetched", 40),
+    "RSS of entities": ("/x", b"Content-Type: application/rss+xml\r\n\r\n<!DOCTYPE r [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '" + b"&a;" * 1000 + b"'><!ENTITY c '" + b"&b;" * 1000 +
+                        b"'>]><rss><channel><title>&c;</title></channel></rss>", "fetched", 40),
+    "JSON of 10^5 levels": ("/x", b"Content-Type: application/feed+json\r\n\r\n" + b"[" * 100_000, "fetched", 40),
+    "JSON of tiny objects": ("/x", b"Content-Type: application/feed+json\r\n\r\n[" + b"{}," * 500_000 + b"{}]", "fetched", 100),
+    "page of attributes": ("/x", b"Content-Type: text/html\r\n\r\n<html><head><meta " + b"a='b' " * 300_000 + b">", "fetched", 40),
+    "page of entities": ("/x", b"Content-Type: text/html\r\n\r\n<title>" + b"&#x1F600;" * 100_000, "fetched", 40),
+    "megabyte of header": ("/x", b"A: " + b"b" * 2**20 + b"\r\n\r\n", "failed ", 40),
+}
+
+
+@pytest.fixture(scope="module")
+def memory_pycache(tmp_path_factory):
+    """Compiling this large a file takes 38 MiB by itself: done before, once, as for any module that is imported."""
+    folder = str(tmp_path_factory.mktemp("pycache"))
+    subprocess.run([sys.executable, "-c", "import walsh_research"], check=True, env=beside_environment(PYTHONPYCACHEPREFIX=folder, PYTHONDONTWRITEBYTECODE=""))
+    return folder
+
+
+@posix_only
+@pytest.mark.parametrize("name", MEMORY_ROWS)
+def test_R6_the_whole_process_stays_small(name, tmp_path, memory_pycache):
+    path, answer, wanted, limit_mebibytes = MEMORY_ROWS[name]
+    with WeatherServer() as server:
+        server.answers.update(weather_fair_answers("target"))
+        server.answers[path] = answer if callable(answer) else b"HTTP/1.1 200 OK\r\n" + answer
+        started = time.monotonic()
+        child = subprocess.Popen([sys.executable, "-c", MEMORY_SCRIPT.replace("(origin + path)", "(origin + '/x')").replace("wr.Bot(", "wr.Bot(clock=wr.VirtualClock(), cache_dir="),
+                                  server.origin, path, str(tmp_path / "c")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=beside_environment(PYTHONPYCACHEPREFIX=memory_pycache, PYTHONDONTWRITEBYTECODE=""))
+        out, err = child.communicate(timeout=60)
+        assert child.returncode == 0 and err == "", err
+        outcome, peak = out.splitlines()
+        print(f"{name}: {int(peak) / 1024:.1f} MiB, {time.monotonic() - started:.2f} s")
+        assert outcome.startswith(wanted), outcome
+        assert int(peak) < limit_mebibytes * 1024, f"{int(peak) / 1024:.1f} MiB"
 
 
 # === 7. THE SHELF =========================================================
@@ -7887,3 +8791,719 @@ def test_ours_shelf_hourly_processes_do_not_put_the_sweep_off(shelf_folder, shel
         shelf.sweep(1e9 + hour * 3600)
         passes.append((shelf.load("sweep", "marker")["at"] - 1e9) / 3600)
     assert sorted(set(passes)) == [0, 24, 48]
+
+
+# === 8. THE DESK ==========================================================
+
+Done = collections.namedtuple("Done", "code out err")
+PLAIN = {"Content-Type": "text/plain"}
+
+
+@pytest.fixture
+def desk(monkeypatch, tmp_path, clock, web, capsys):
+    """The command in this process, in the world of a dict: desk(*argv, stdin=b"") -> (code, out, err)."""
+    monkeypatch.setattr(wr, "Door", lambda **options: web)
+    monkeypatch.setattr(wr, "SYSTEM_CLOCK", clock)
+    monkeypatch.setattr(wr, "TickingClock", lambda tick: clock)
+    monkeypatch.setenv("WALSH_RESEARCH_CACHE", str(tmp_path / "cache"))
+    web.pages[BLOCKLIST_URL] = blocklist("example.com")
+
+    def run(*argv, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=types.SimpleNamespace(read=lambda: stdin), isatty=lambda: False))
+        code = wr.main(list(argv))
+        return Done(code, *capsys.readouterr())
+    return run
+
+
+def spawn(argv, flags=(), env=(), **options):
+    """The command in a process of its own, with little around it."""
+    environ = {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP", "TMP") if name in os.environ}
+    return subprocess.Popen([sys.executable, *flags, wr.__file__, *argv], env={**environ, "WALSH_RESEARCH_CACHE": "", **dict(env)},
+                            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
+
+
+def finish(process):
+    out, err = process.communicate(timeout=30)
+    return Done(process.returncode, *(stream.decode() if stream is not None else "" for stream in (out, err)))
+
+
+def at(publisher, *paths):
+    """Arguments that fetch these of a publisher on loopback."""
+    return ["--origin", publisher.origin, "--allow-private", "--no-cache", *(publisher.origin + path for path in paths)]
+
+
+# --- The help screen and the arguments ------------------------------------------
+
+def test_ours_help_fits_one_screen(desk):
+    done = desk("--help")
+    lines = done.out.split("\n")
+    assert done.code == 0 and not done.err and desk("-h").out == done.out
+    assert len(lines) <= 41 and max(map(len, lines)) <= 80
+    assert sum(line.startswith("  walsh_research.py ") for line in lines) == 3
+    for group in ("targets", "what to do", "pace and limits", "cache and output", "proof", "examples", "exit codes"):
+        assert any(line.startswith(group) for line in lines), group
+    for code in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 ", "143 "):
+        assert code in done.out[done.out.index("exit codes"):], code
+
+
+def test_ours_help_names_every_option_and_its_default(desk):
+    shown = desk("--help").out
+    for name in ("input FILE", "check", "discover", "selftest", "attest", "version", "json", "cache-dir DIR", "no-cache", "force", "min-age TIME", "max-wait TIME",
+                 "timeout SECONDS", "max-bytes N", "unreachable WHAT", "robots2", "allow-private", "origin URL", "tag ORG/REPO[@SHA]", "offline", "quiet", "verbose"):
+        assert re.search(rf"^  (-\w, )?--{re.escape(name)}  ", shown, re.MULTILINE), name
+    options = wr.read_arguments(["https://a.test/"])[0]
+    defaults = {name: parameter.default for name, parameter in inspect.signature(wr.Bot).parameters.items()}
+    for name in ("origin", "timeout", "max_wait", "max_bytes", "unreachable", "tag", "robots2", "allow_private"):
+        assert options[name.replace("_", "-")] == defaults[name], name
+    assert options["min-age"] == inspect.signature(wr.run).parameters["min_age"].default
+    for argv in re.findall(r"^  walsh_research\.py (.*)", shown, re.MULTILINE):
+        assert wr.read_arguments(shlex.split(argv.partition(" >>")[0]))[1], argv
+
+
+def test_ours_version(desk):
+    assert desk("--version") == (0, f"walsh_research {wr.__version__} ({wr.SPEC_VERSION})\n", "")
+
+
+@pytest.mark.parametrize("argv, said", [
+    ([], "found no target, wanted a URL, - for stdin, or --input FILE; --help shows all"),
+    (["--jsn", "x"], "found --jsn, which is no option; did you mean --json?"),
+    (["--max-wiat", "5m", "x"], "did you mean --max-wait?"),
+    (["--zzz", "x"], "found --zzz, which is no option; --help shows them all"),
+    (["-qz", "x"], "found -z, which is no option"),
+    (["--max-wait", "soon", "x"], "--max-wait: duration is 'soon', want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
+    (["--min-age", "-5", "x"], "--min-age: duration is '-5', want seconds (90)"),
+    (["--max-wait"], "--max-wait: found nothing after it, wanted TIME"),
+    (["--max-wait=", "x"], "--max-wait: found nothing after it, wanted TIME"),
+    (["--input", "--check"], "--input: found --check after it, wanted FILE"),
+    (["--json=yes", "x"], "--json: found a value, 'yes', wanted none"),
+    (["--timeout", "0", "x"], "--timeout: found '0', wanted more than 0 seconds"),
+    (["--timeout", "nan", "x"], "--timeout: duration is 'nan', want seconds"),
+    (["--max-bytes", "1.5", "x"], "--max-bytes: found '1.5', wanted a whole number of bytes"),
+    (["--max-bytes", "0", "x"], "--max-bytes: found '0', wanted a whole number of bytes"),
+    (["--max-bytes", "\u0663", "x"], "--max-bytes: found '\u0663', wanted a whole number of bytes"),
+    (["--unreachable", "maybe", "x"], "--unreachable: the answer is 'maybe', want one of allow, defer"),
+    (["--tag", "walsh", "x"], "--tag: tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
+    (["--origin", "wal.sh", "x"], "--origin: URL is 'wal.sh', want one that begins with http:// or https://"),
+    (["--origin", "http://10.0.0.1", "x"], "origin http://10.0.0.1: "),
+    (["--check", "--discover", "x"], "found --check and --discover, wanted one of them"),
+    (["--offline", "x"], "--offline: found no --selftest, wanted it with --selftest"),
+    (["--offline", "--attest"], "--offline: found --attest, wanted it with --selftest"),
+    (["--force", "--check", "x"], "--force: found --check, wanted it where targets are fetched"),
+    (["--no-cache", "--cache-dir", "d", "x"], "found --no-cache and --cache-dir, wanted one of them"),
+    (["--selftest", "x"], "--selftest: found a target, wanted none"),
+    (["--attest", "--input", "f"], "--attest: found a target, wanted none"),
+], ids=lambda value: " ".join(value) or "nothing" if isinstance(value, list) else "")
+def test_ours_misuse_is_one_line_with_the_found_and_the_wanted(desk, web, argv, said):
+    done = desk(*argv)
+    assert done.code == 2 and not done.out and not web.log
+    assert done.err.startswith("walsh_research.py: ") and done.err.count("\n") == 1 and said in done.err
+
+
+def test_ours_misuse_is_an_object_for_those_who_asked_for_json(desk):
+    done = desk("--json", "--timeout", "0", "x")
+    assert done.code == 2 and "--timeout: found '0'" in json.loads(done.err)["error"]
+
+
+@pytest.mark.parametrize("text, seconds", [("90", 90.0), ("1.5", 1.5), ("5m", 300.0), ("1h30m", 5400.0), ("1d", 86400.0), ("PT5M", 300.0), ("0", 0.0)])
+def test_ours_durations_as_people_type_them(text, seconds):
+    assert wr.read_arguments(["--max-wait", text, "x"])[0]["max-wait"] == seconds
+    assert wr.read_arguments([f"--min-age={text}", "x"])[0]["min-age"] == seconds
+
+
+@pytest.mark.parametrize("argv, name, value", [
+    ([], "timeout", 30.0), (["--timeout", "5"], "timeout", 5.0), (["--max-wait", "2m"], "max_wait", 120.0), (["--max-bytes", "9"], "max_bytes", 9),
+    (["--unreachable", "defer"], "unreachable", "defer"), (["--robots2"], "robots2", True), (["--allow-private"], "allow_private", True),
+    (["--origin", "https://b.test"], "origin", "https://b.test"), (["--tag", "a/b@1"], "tag", "a/b@1"), (["--no-cache"], "cache_dir", None),
+    (["--cache-dir", "elsewhere"], "cache_dir", "elsewhere"), ([], "cache_dir", wr.PLATFORM_CACHE)], ids=str)
+def test_ours_every_option_reaches_the_bot(desk, monkeypatch, tmp_path, argv, name, value):
+    monkeypatch.chdir(tmp_path)
+    made, real = [], wr.Bot
+
+    def record(**options):
+        made.append(options)
+        return real(**options)
+    monkeypatch.setattr(wr, "Bot", record)
+    for words in (["https://a.test/", *argv], [*argv, "--check", "https://a.test/"], ["--discover", *argv, "--", "https://a.test/"]):
+        desk(*words)
+        assert made.pop()[name] == value, words
+
+
+# --- Result lines, exit codes, input --------------------------------------------
+
+@pytest.mark.parametrize("paths, code", [
+    (["/"], 0), (["/", "/#again"], 0), (["/", "/private/x"], 3), (["/private/x", "/missing"], 1), (["/missing"], 1), (["/", "busy"], 1), (["nonsense"], 1),
+    (["ftp://a.test/"], 1), (["http://example.com/"], 3)], ids=str)
+def test_ours_exit_codes_of_a_run(desk, web, paths, code):
+    web.pages["https://a.test/missing"] = 404
+    web.pages["https://c.test/robots.txt"] = 404
+    web.pages["https://c.test/"] = 429, {"Retry-After": "9999"}
+    urls = ["https://c.test/" if path == "busy" else "https://a.test" + path if path.startswith("/") else path for path in paths]
+    assert desk(*urls).code == code
+
+
+def test_ours_a_line_a_result_in_columns(desk, web, clock):
+    long_url = "https://a.test/private/" + "x" * 300
+    web.pages["https://a.test/busy"] = 429, {"Retry-After": "9999"}
+    web.pages["https://a.test/"] = [web.pages["https://a.test/"], 304]
+    lines = desk("https://a.test/x", "https://a.test/x#2", "http://www.example.com/", long_url, "nonsense").out.split("\n")
+    assert lines[:-1] == [
+        f"SKIP  -        {'https://a.test/x#2':<60}  the same source as https://a.test/x (R7)",
+        f"FAIL  -        {'nonsense':<60}  URL is 'nonsense', want one that begins with http:// or https://",
+        f"OK    200      {'https://a.test/x':<60}  16 bytes, text/html, \"X\"",
+        f"DENY  R3       {'http://www.example.com/':<60}  www.example.com: operator blocklist entry example.com, 2026-05-23 (email)",
+        f"DENY  R2       {long_url}  robots.txt line 2: Disallow: /private"]
+    desk("-q", "https://a.test/")
+    assert desk("--force", "https://a.test/").out == "SAME  304      https://a.test/  not modified\n"
+    wait = desk("https://a.test/busy")
+    assert wait.out.startswith("WAIT  429      https://a.test/busy  ") and f"again at {wr.iso_utc(clock.time() + 9999)}" in wait.out
+    assert f"again from {wr.iso_utc(clock.time() + 9999)}: https://a.test/busy\n" in wait.err
+
+
+def test_R8_force_overrides_the_age_alone(desk, web):
+    assert desk("https://a.test/").out.startswith("OK ")
+    assert desk("https://a.test/").out.startswith("SKIP  -        https://a.test/  fetched ")
+    assert desk("https://a.test/", "--min-age", "0").out.startswith("OK ")
+    assert desk("--force", "https://a.test/").out.startswith("OK ") and desk("--force", "https://a.test/private/x").code == 3
+    assert web.asked("private") == 0
+
+
+@pytest.mark.parametrize("data", [
+    b"# list\n\nhttps://a.test/x   # why\n  https://b.test/#top\n", b"\xef\xbb\xbfhttps://a.test/x\r\nhttps://b.test/#top\r\n",
+    "https://a.test/x\nhttps://b.test/#top\n".encode("utf-16"), b"https://a.test/x\rhttps://b.test/#top"], ids=["comments", "BOM and CRLF", "UTF-16", "CR"])
+def test_ours_targets_from_a_file_and_from_stdin(desk, tmp_path, data):
+    path = tmp_path / "targets.txt"
+    path.write_bytes(data)
+    urls = ["https://a.test/x", "https://b.test/#top"]
+    for done in (desk("--json", "--input", str(path)), desk("--json", "--force", "-", stdin=data), desk("--json", "--force", "--input", "-", stdin=data)):
+        assert sorted(json.loads(line)["url"] for line in done.out.splitlines()) == urls and done.code == 0
+
+
+@pytest.mark.parametrize("content, said", [
+    (None, "No such file or directory; wanted a text file, one URL a line"), ("folder", "wanted a text file, one URL a line"),
+    (b"", "found no target, wanted one URL a line"), (b"# nothing\n\n", "found no target"), (b"\x7fELF\0\0\0", "found binary data, wanted a text file")],
+    ids=["missing", "a folder", "empty", "comments", "binary"])
+def test_ours_a_wrong_input_file_is_one_line_and_costs_the_others_nothing(desk, tmp_path, content, said):
+    path = tmp_path / "targets"
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    alone = desk("--input", str(path))
+    assert alone.code == 2 and not alone.out and alone.err.count("\n") == 1
+    assert alone.err.startswith(f"walsh_research.py: --input {path}: ") and said in alone.err
+    beside = desk("https://a.test/", "--input", str(path))
+    assert beside.code == 2 and beside.out.startswith("OK    200") and said in beside.err
+    assert [desk(mode, "https://a.test/", "--input", str(path)).code for mode in ("--check", "--discover")] == [2, 2]
+
+
+def test_ours_a_cache_folder_that_is_a_file_is_said_once(desk, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"mine")
+    done = desk("--cache-dir", str(path), "https://a.test/", "https://a.test/x", "-q")
+    assert (done.code, done.out) == (0, "") and done.err.count("\n") == 1 and str(path) in done.err and path.read_bytes() == b"mine"
+
+
+def test_ours_no_cache_writes_nothing(desk, tmp_path):
+    assert desk("--no-cache", "https://a.test/").code == 0 and not (tmp_path / "cache").exists()
+    assert desk("--cache-dir", str(tmp_path / "other"), "https://a.test/").code == 0 and os.listdir(tmp_path / "other")
+
+
+def test_ours_credentials_are_shown_by_no_mode(desk):
+    for mode in ([], ["--check"], ["--discover"], ["--json"], ["-v"]):
+        done = desk(*mode, "https://ada:lovelace@a.test/")
+        assert done.code == 1 and "lovelace" not in done.out + done.err and "https://***@a.test/" in done.out, mode
+
+
+def test_ours_what_a_server_wrote_moves_no_cursor(desk, web):
+    web.pages["https://a.test/"] = 200, HTML, "<title>\x1b[2J\u202egnp\x9b1m</title>".encode()
+    out = desk("https://a.test/").out
+    assert out.count("\n") == 1 and out[:-1].isprintable() and "\\x1b[2J" in out
+
+
+# --- Check, discover, quiet, verbose, summary ------------------------------------
+
+def test_ours_check_explains_each_gate_and_asks_no_target(desk, web):
+    web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nDisallow: /private\nCrawl-delay: 7\n")
+    done = desk("--check", "https://a.test/x", "https://a.test/private/x", "http://www.example.com/")
+    assert done.code == 3 and not web.asked("/x") and not web.asked("example.com")
+    blocks = re.split(r"\n(?=\w)", done.out)
+    assert blocks[0].startswith("OK    -        https://a.test/x") and blocks[1].startswith("DENY  R2       https://a.test/private/x")
+    assert blocks[2].startswith("DENY  R3       http://www.example.com/") and "robots.txt" not in blocks[2]
+    for part in ("blocklist ", "address ", "robots.txt allowed_implicit, group *", "source     robots.txt (200)", "pace       7 s between requests"):
+        assert part in blocks[0], part
+    assert "robots.txt line 2: Disallow: /private" in blocks[1] and "example.com, 2026-05-23 (email)" in blocks[2]
+    assert desk("--check", "https://a.test/x").code == 0 and desk("--check", "https://a.test/x", "nonsense").code == 1
+    quiet = desk("--check", "-q", "https://a.test/x", "https://a.test/private/x")
+    assert quiet.out.startswith("DENY ") and "https://a.test/x\n" not in quiet.out
+
+
+def test_ours_check_json_is_a_decision(desk):
+    done = desk("--check", "--json", "https://a.test/private/x", "https://a.test/")
+    denied, allowed = map(json.loads, done.out.splitlines())
+    assert set(denied) == set(wr.Decision(True, "").to_dict()) and done.code == 3
+    assert (denied["allowed"], denied["gate"], denied["rule"]["line"], allowed["allowed"], allowed["gate"]) == (False, "R2", 2, True, None)
+
+
+def test_R9_discover_at_the_prompt(desk, web):
+    feed = b"<rss version='2.0'><channel><title>News</title><item><title>First</title><link>https://a.test/1</link></item></channel></rss>"
+    web.pages["https://a.test/feed"] = 200, {"Content-Type": "application/rss+xml"}, feed
+    web.pages["https://b.test/llms.txt"] = 404
+    done = desk("--discover", "https://a.test/feed")
+    assert done == (0, 'feed      https://a.test/feed  1 item, "News"\n', "")
+    denied = desk("--discover", "https://a.test/private/x")
+    assert denied.code == 1 and denied.out == "DENY  R2       https://a.test/private/x  robots.txt line 2: Disallow: /private\n"
+    nothing = desk("--discover", "https://b.test/")
+    assert (nothing.code, nothing.out, nothing.err) == (1, "", "https://b.test/: found no feed, no markdown, no llms.txt and no sitemap\n")
+    machine = [json.loads(line) for line in desk("--no-cache", "--discover", "--json", "https://a.test/feed", "https://a.test/private/x").out.splitlines()]
+    assert machine[0]["items"][0]["url"] == "https://a.test/1" and machine[1]["outcome"] == "denied" and machine[1]["gate"] == "R2"
+
+
+def test_ours_quiet_says_only_what_was_not_well_and_warnings(desk, web):
+    assert desk("-q", "https://a.test/", "https://a.test/#2") == (0, "", "")
+    done = desk("-q", "--force", "https://a.test/", "https://a.test/private/x")
+    assert done.code == 3 and done.out.startswith("DENY") and done.out.count("\n") == 1 and not done.err
+    web.pages[BLOCKLIST_URL] = 404
+    assert "warning: blocklist: " in desk("-q", "--no-cache", "https://a.test/").err
+    assert [json.loads(line)["outcome"] for line in desk("-q", "--json", "https://a.test/x", "https://a.test/private/x").out.splitlines()] == ["denied"]
+
+
+def test_ours_verbose_shows_requests_waits_and_gates_on_stderr(desk):
+    done = desk("--no-cache", "-v", "https://a.test/", "https://a.test/x")
+    plain = desk("--no-cache", "https://a.test/", "https://a.test/x")
+    assert done.out == plain.out and "GET" not in plain.err
+    for part in (f"GET {BLOCKLIST_URL}\n", "GET https://a.test/robots.txt\n", "GET https://a.test/x\n", "https://a.test/x: waits 1",
+                 "      robots.txt allowed_implicit", "      source     robots.txt (200)"):
+        assert part in done.err, part
+
+
+def test_ours_closing_summary(desk, web):
+    web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nDisallow: /private\nCrawl-delay: 5\n")
+    done = desk("https://a.test/", "https://a.test/x", "https://a.test/private/x", "nonsense")
+    assert re.fullmatch(r"4 targets: 2 fetched, 1 denied, 1 failed; 4 requests in 10 s; waited 10 s, most for a\.test \(Crawl-delay 5\)\n", done.err), done.err
+    assert "\x1b" not in done.err + done.out and "\r" not in done.err + done.out
+
+
+def test_ours_json_lines_have_every_field_in_one_line(desk):
+    done = desk("--json", "https://a.test/", "https://a.test/private/x", "nonsense")
+    for line in done.out.splitlines():
+        result = json.loads(line)
+        assert set(result) == set(wr.Result._fields) - {"body"} | {"ok", "recommendation"}, result["url"]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", result["at"])
+    assert len(done.out.splitlines()) == 3 and "<title>" not in done.out
+
+
+# --- Self-test and attestation at the desk ----------------------------------------
+
+@pytest.fixture
+def scenes(monkeypatch):
+    """Scenes that are over at once; whether they hold is up to the test."""
+    def play(*holds):
+        monkeypatch.setattr(wr, "SCENES", (lambda: ((clause, "a check", hold, "seen") for clause in wr.REQUIREMENTS for hold in holds),))
+    monkeypatch.setattr(wr, "vector_checks", lambda path: iter([wr.Check("12", "vectors", "skip", f"no {os.path.basename(path)}")]))
+    return play
+
+
+def test_ours_selftest_report_and_exit_code(desk, scenes):
+    scenes(True)
+    done = desk("--selftest", "--offline")
+    assert done.code == 0 and done.out.startswith("SKIP  12     vectors") and done.out.endswith("\n20 passed, 0 failed, 1 skipped\n")
+    assert f"\nPASS  R2a    {'a check':<66}  seen\n" in done.out
+    scenes(False)
+    lines = [json.loads(line) for line in desk("--selftest", "--offline", "--json").out.splitlines()]
+    assert lines[1] == {"clause": "R1", "check": "a check", "outcome": "fail", "observed": "seen"}
+    assert lines[-1] == {"summary": {"passed": 0, "failed": 20, "skipped": 1}} and desk("--selftest", "--offline").code == 1
+
+
+def test_ours_selftest_without_a_network_exits_4(desk, scenes, web, monkeypatch):
+    scenes(True)
+    monkeypatch.setattr(wr, "detect_identity", lambda environ, folder: None)
+    web.pages.clear()
+    done = desk("--selftest")
+    assert done.code == 4 and "SKIP  R1     the policy page" in done.out and "FAIL" not in done.out
+
+
+def test_ours_attest_prints_the_document(desk, scenes, monkeypatch):
+    monkeypatch.setattr(wr, "measured_user_agent", lambda: wr.USER_AGENT)
+    scenes(True)
+    done = desk("--attest")
+    assert done.code == 0 and json.loads(done.out)["conformant"] is True and done.out.count("\n") > 20
+    scenes(True, False)
+    done = desk("--attest", "--json")
+    assert done.code == 1 and json.loads(done.out)["conformant"] is False and done.out.count("\n") == 1
+
+
+# --- A process of its own: terminals, pipes, signals --------------------------------
+
+def at_terminal(argv, columns=80, env=()):
+    """What the command writes to a terminal, stdout and stderr together, and its exit code."""
+    fcntl, pty, termios = pytest.importorskip("fcntl"), pytest.importorskip("pty"), pytest.importorskip("termios")
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, b"".join(n.to_bytes(2, sys.byteorder) for n in (24, columns, 0, 0)))
+    process = spawn(argv, env={"TERM": "xterm", **dict(env)}, stdin=side, stdout=side, stderr=side)
+    os.close(side)
+    written = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:         # Linux: the other side is closed
+            piece = b""
+        if not piece:
+            break
+        written += piece
+    os.close(main)
+    return process.wait(timeout=30), written.decode()
+
+
+def screen_of(written):
+    """What remains on the screen: lines, without what was erased."""
+    return [re.sub(r".*\x1b\[2K", "", line) for line in written.replace("\r\n", "\n").split("\n")]
+
+
+def test_ours_on_a_terminal_colour_and_a_status_line_that_goes(publisher):
+    code, written = at_terminal(at(publisher, "/allowed", "/denied", "/page.md"), columns=200)
+    assert code == 3 and "\x1b[32mOK  \x1b[0m  200  " in written and "\x1b[33mDENY\x1b[0m  R2  " in written
+    shown = re.findall(r"\r\x1b\[2K([^\r\x1b]+)", written)
+    host = publisher.origin[len("http://"):]
+    assert any(re.fullmatch(rf"[01]/3 · 1 host · waiting \d\.\d s for {host}( \(.*\))?( · about .* left)?", line) for line in shown), shown
+    assert any(line.endswith(f"GET {publisher.origin}/allowed") for line in shown), shown
+    screen = screen_of(written)
+    assert not any("waiting" in line or "GET" in line for line in screen) and "3 targets: " in screen[-2], screen
+
+
+@pytest.mark.parametrize("env, argv", [({"NO_COLOR": "1"}, []), ({"TERM": "dumb"}, []), ({}, ["-q"])], ids=["NO_COLOR", "dumb", "quiet"])
+def test_ours_on_a_terminal_without_colour(publisher, env, argv):
+    code, written = at_terminal(at(publisher, "/denied") + argv, env=env)
+    assert code == 3 and "DENY" in written
+    assert ("\x1b[33m" in written) == (argv == ["-q"]) and ("\x1b[2K" in written) == ("NO_COLOR" in env)
+
+
+def test_ours_on_a_narrow_terminal_the_detail_is_folded_and_the_url_whole(publisher):
+    url = publisher.origin + "/denied/" + "x" * 90
+    written = at_terminal(at(publisher, "/denied", "/denied/" + "x" * 90) + ["--check"], env={"NO_COLOR": "1"})[1]
+    lines = written.replace("\r\n", "\n").split("\n")
+    assert f"DENY  R2       {url}" in screen_of(written) and "               robots.txt line 6: Disallow: /denied" in lines
+    assert all(len(line) <= 80 for line in screen_of(written) if url not in line)
+    publisher.answers["/far"] = 302, {"Location": url}, b""
+    assert url in at_terminal(at(publisher, "/far"))[1].split()
+
+
+def test_ours_lines_are_flushed_as_they_are_done_and_ctrl_c_keeps_them(publisher):
+    process = spawn(at(publisher, "/allowed", "/page.md", "/feed.xml"))
+    assert process.stdout.readline().startswith(b"OK    200 ")
+    process.send_signal(signal.SIGINT)
+    done = finish(process)
+    assert done.code == 130 and "Traceback" not in done.err and re.match(r"3 targets: 1 fetched, 2 not reached; ", done.err)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: SIGTERM's exit code")
+def test_ours_sigterm_exits_143(publisher):
+    process = spawn(at(publisher, "/allowed", "/page.md") + ["-q", "-v"])
+    assert any(b"GET" in line and b"/allowed" in line for line in process.stderr)
+    process.terminate()
+    done = finish(process)
+    assert done.code == 143 and not done.out and "Traceback" not in done.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: how a pipe closes")
+def test_ours_a_closed_pipe_ends_it_quietly(publisher):
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = spawn(at(publisher, "/allowed", "/page.md"), stdout=writing)
+    os.close(writing)
+    assert finish(process) == (0, "", "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_ours_a_full_disk_behind_stdout_is_one_line(publisher):
+    with open("/dev/full", "wb") as full:
+        done = finish(spawn(at(publisher, "/allowed"), stdout=full))
+    assert done.code == 1 and done.err == "walsh_research.py: stdout: No space left on device\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: a closed descriptor")
+def test_ours_closed_streams_are_no_traceback(publisher):
+    command = shlex.join([sys.executable, wr.__file__, *at(publisher, "/denied")])
+    shut_out = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, timeout=30)
+    assert shut_out.returncode == 1 and shut_out.stderr.decode().count("\n") == 1
+    shut_err = subprocess.run(f"{command} 2>&-", shell=True, stdout=subprocess.PIPE, timeout=30)
+    assert shut_err.returncode == 3 and shut_err.stdout.decode().startswith("DENY") and shut_err.stdout.count(b"\n") == 1
+
+
+def test_ours_an_ascii_stdout_loses_no_result(publisher):
+    done = finish(spawn(at(publisher, "/denied/é"), env={"PYTHONIOENCODING": "ascii"}))
+    assert done.code == 3 and "/denied/\\xe9" in done.out
+
+
+# --- What the file needs, and what it leaves alone ------------------------------------
+
+@pytest.mark.parametrize("argv", [["--version"], ["--check", "nonsense"]], ids=str)
+def test_ours_a_lone_copy_works_with_nothing_around_it(tmp_path, argv):
+    copy = shutil.copy(wr.__file__, tmp_path / "walsh_research.py")
+    environ = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
+    done = subprocess.run([sys.executable, "-I", "-S", "-W", "error", str(copy), *argv], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=30)
+    assert (done.returncode, done.stderr) == ((0, b"") if argv == ["--version"] else (1, b"")) and wr.__version__.encode() in done.stdout + wr.__version__.encode()
+    assert os.listdir(tmp_path) == ["walsh_research.py"]
+
+
+def test_ours_no_home_costs_the_cache_alone(publisher):
+    argv = ["--origin", publisher.origin, "--allow-private", publisher.origin + "/denied"]
+    for home in ({}, {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}):
+        done = finish(spawn(argv, env=home))
+        assert done.code == 3 and done.out.startswith("DENY  R2 ") and "Traceback" not in done.err and done.err.count("\n") <= 2, done
+
+
+def test_ours_python_m_and_a_zip(tmp_path):
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.write(wr.__file__, "walsh_research.py")
+    folder = os.path.dirname(os.path.abspath(wr.__file__))
+    for path in (folder, str(tmp_path / "all.zip")):
+        done = subprocess.run([sys.executable, "-m", "walsh_research", "--version"], env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+                              cwd=tmp_path, stdout=subprocess.PIPE, timeout=30)
+        assert done.returncode == 0 and done.stdout.decode().startswith("walsh_research " + wr.__version__), path
+
+
+IMPORT_PROBE = """
+import sys
+seen = []
+sys.addaudithook(lambda event, args: seen.append((event, args)))
+before = set(sys.modules)
+import walsh_research
+loaded = sorted(name for name in set(sys.modules) - before if name in {heavy!r})
+touched = [event for event, args in seen if event.split('.')[0] in ('socket', 'subprocess', 'os', 'shutil', 'tempfile', 'signal', 'logging', 'pickle')
+           and event not in ('os.listdir', 'os.register_at_fork') or event == 'open' and isinstance(args[1], str) and set(args[1]) & set('wax+')]
+import threading
+print(loaded, touched, threading.active_count())
+"""
+
+
+def test_ours_import_touches_nothing_and_costs_little(tmp_path):
+    heavy = ("ssl", "http.client", "argparse", "logging", "json", "xml.etree.ElementTree", "xml.parsers.expat", "subprocess", "tempfile", "urllib.request", "email",
+             "asyncio", "dataclasses", "http.server", "pickle", "difflib", "textwrap", "shutil")
+    folder = os.path.dirname(os.path.abspath(wr.__file__))
+    done = subprocess.run([sys.executable, "-B", "-S", "-c", f"import sys; sys.path.insert(0, {folder!r})" + IMPORT_PROBE.format(heavy=heavy)],
+                          cwd=tmp_path, stdout=subprocess.PIPE, timeout=30)
+    assert done.stdout.decode().strip() == "[] [] 1" and not os.listdir(tmp_path)
+
+
+def test_ours_logging_adds_no_handler_and_tells_no_secret(make_bot, web, caplog, desk, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://ada:lovelace@proxy.test:3128")
+    web.pages[BLOCKLIST_URL] = 404
+    web.pages["https://b.test/"] = 200, {"Set-Cookie": "session=lovelace"}, b"b"
+    with caplog.at_level(logging.DEBUG):
+        bot = make_bot(warn=None, trace=None)
+        for url in ("https://ada:lovelace@a.test/", "https://b.test/"):
+            bot.fetch(url)
+    assert any(record.name == "walsh_research" and "blocklist" in record.getMessage() for record in caplog.records)
+    done = desk("-v", "--json", "https://b.test/", "https://ada:lovelace@a.test/")
+    assert "lovelace" not in caplog.text + done.out + done.err
+    assert not logging.getLogger("walsh_research").handlers and logging.getLogger("walsh_research").propagate
+
+
+def test_ours_the_command_shares_the_pace_of_the_process(desk, web, clock, make_bot):
+    make_bot().fetch("https://a.test/")
+    desk("--no-cache", "https://a.test/x")
+    assert web.times("https://a.test/x")[0] - web.times("https://a.test/")[0] >= 1.0
+
+
+def test_ours_pep_723_header():
+    with open(wr.__file__, encoding="utf-8") as file:
+        source = file.read()
+    blocks = re.findall(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$", source)     # the expression of PEP 723 itself
+    assert [block[0] for block in blocks] == ["script"] and source.index("# /// script") < 200
+    assert 'requires-python = ">=3.9"' in blocks[0][1] and "dependencies = []" in blocks[0][1]
+
+
+def test_ours_help_of_the_module_reads_like_a_manual():
+    text = pydoc.plain(pydoc.render_doc(wr))
+    for name in ("class Bot", "class Sandbox", "class RobotsTxt", "class Blocklist", "class Verdict", "class Decision", "class Result", "may_fetch(", "fetch(", "run(",
+                 "discover(", "attest(", "parse_duration(", "parse_retry_after(", "backoff_delay(", "canonical_url(", "host_key(", "tag_url(", "markdown_links(",
+                 "parse_feed(", "parse_sitemap(", "parse_llms_txt(", "page_metadata(", "validate(", "USER_AGENT = ", "main("):
+        assert name in text, name
+    assert inspect.getdoc(wr)
+    for noun in (wr.Bot, wr.Sandbox, wr.RobotsTxt, wr.Blocklist, wr.Decision, wr.Result, wr.main, *(getattr(wr.Bot, name) for name in (
+            "may_fetch", "fetch", "run", "discover", "attest", "may", "explain"))):
+        assert noun.__doc__ and "\n" not in noun.__doc__[:20], noun
+
+
+# === 10. THE README ========================================================
+
+with open(os.path.join(HERE, "README.md"), encoding="utf-8") as readme_file:
+    README = readme_file.read()
+README_BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+BOT_PAGE = "https://wal.sh/bot/"
+
+
+def readme_blocks(language, containing=""):
+    found = [block for kind, block in README_BLOCKS if kind == language and containing in block]
+    assert found, (language, containing)
+    return found
+
+
+def readme_table(heading):
+    """The rows below a heading, first cell first, without the table's own head."""
+    section = README[README.index(heading):]
+    rows = re.findall(r"^\| (.*) \|$", section[:section.index("\n\n", section.index("\n|---"))], re.MULTILINE)
+    return [row.split(" | ") for row in rows[1:]]
+
+
+@pytest.fixture
+def origin_pages(web):
+    page = b"<!doctype html><title>Walsh Research Bot</title>"
+    web.pages[BLOCKLIST_URL] = blocklist(blocked=[{"domain": "example.com", "added": "2026-05-23", "reason": "email opt-out"}])
+    web.pages["https://wal.sh/robots.txt"] = robots("User-agent: *\nAllow: /\n")
+    web.pages[BOT_PAGE] = 200, HTML, page + b" " * (1042 - len(page))
+    return web
+
+
+def test_README_first_screen():
+    first = README[:README.index("## Options")]
+    assert README.startswith("# walsh_research\n\n") and len(first.split("\n")) < 64
+    commands = re.findall(r"^python3 -m venv.*$", README, re.MULTILINE)
+    assert len(commands) == 1 and commands[0].endswith("-m pytest -q") and commands[0] in first
+    assert "python3-venv" in first and "What it will not do" in first
+    assert [int(row[0]) for row in readme_table("| exit |")] == [0, 1, 2, 3, 4, 130]
+
+
+def test_README_session_is_what_the_program_prints(desk, origin_pages):
+    session = readme_blocks("console")[0].split("\n")
+    assert session[0].startswith("$ python3 walsh_research.py ") and session[0][2:] == readme_blocks("sh", "wal.sh/bot")[0].strip()
+    desk_of_session = desk
+    origin_pages.pages[BLOCKLIST_URL] = blocklist(blocked=[{"domain": "example.com", "added": "2026-05-23", "reason": "email opt-out"}])
+    done = desk_of_session(*shlex.split(session[0])[3:])
+    assert done.out.splitlines() == session[1:3] and session[3:5] == ["$ echo $?", str(done.code)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: a shell")
+def test_README_copy_command(tmp_path):
+    command = readme_blocks("sh", "cp ")[0]
+    subprocess.run(["sh", "-ec", command], cwd=os.path.dirname(os.path.abspath(wr.__file__)), env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]}, check=True)
+    done = subprocess.run([sys.executable, "-I", str(tmp_path / "bin" / "walsh_research.py"), "--version"], stdout=subprocess.PIPE, timeout=30)
+    assert done.returncode == 0
+
+
+def test_README_options_are_the_help_screen():
+    assert readme_blocks("text")[0] == wr.HELP
+
+
+def test_README_names_every_field():
+    assert sorted(row[0].strip("`") for row in readme_table("| field |")) == sorted(wr.Result("fetched", "").to_dict())
+    said = README[README.index("With `--check`, an object"):README.index("## As a library")]
+    for value in (wr.Decision(True, ""), wr.Source("feed", ""), wr.Check("", "", "", "")):
+        for name in value.to_dict():
+            assert f"`{name}`" in said, name
+    for verdict in wr.Verdict:
+        assert f"`{verdict.value}`" in README and f"`{verdict.recommendation}`" in README
+
+
+def test_README_manifests():
+    rows = readme_table("| manifest |")
+    assert [row[0] for row in rows] == ["operator blocklist", "robots.txt", "X-Robots-Tag, meta robots", "Content-Signal", "llms.txt", "feeds", "sitemaps", "robots2.txt"]
+    assert all(len(row) == 4 and all(row) for row in rows)
+
+
+@pytest.fixture
+def readme_world(desk, origin_pages, monkeypatch):
+    """Where the README's Python runs as it is written: the same module, the web that is a dict, a cache folder of its own."""
+    monkeypatch.setattr(wr, "DEFAULT_BOT", [])
+    origin_pages.pages[BLOCKLIST_URL] = blocklist("example.com")
+    return origin_pages
+
+
+def test_README_library_use(readme_world, capsys):
+    exec(readme_blocks("python", "with walsh_research.Bot() as bot:\n    if")[0], {})
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[0] == "allowed" and lines[1] == "fetched 200 Walsh Research Bot 1042" and any(line.startswith("denied http://example.com/ ") for line in lines)
+
+
+def test_README_for_agents(readme_world):
+    names = {}
+    exec(readme_blocks("python", "TOOLS")[0], names)
+    call = names["call_tool"]
+    assert sorted(names["TOOLS"]) == ["discover", "fetch", "may_fetch"]
+    assert call("may_fetch", {"url": "http://example.com/"})["gate"] == "R3" and call("may_fetch", {"url": BOT_PAGE})["allowed"] is True
+    fetched = call("fetch", {"url": BOT_PAGE})
+    assert fetched["outcome"] == "fetched" and fetched["text"].startswith("<!doctype html>") and json.dumps(fetched)
+    assert call("fetch", {"url": "http://example.com/"})["text"] == "" and call("fetch", {"url": "nonsense"})["outcome"] == "failed"
+    readme_world.pages["https://wal.sh/llms.txt"] = 200, PLAIN, b"# W\n\n## Docs\n\n- [Spec](/spec): it\n"
+    assert [source["kind"] for source in call("discover", {"url": "https://wal.sh/llms-page"})] == []
+    assert json.dumps(call("discover", {"url": "http://example.com/"})) == "[]"
+    assert {name for row in readme_table("| field |") for name in [row[0].strip("`")]} <= set(fetched)
+
+
+class Partitions:
+    """What the recipe asks of an RDD, in one process."""
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def map(self, change):
+        return Partitions([[change(item) for item in part] for part in self.parts])
+
+    def partitionBy(self, count, number_of):
+        parts = [[] for _ in range(count)]
+        for part in self.parts:
+            for pair in part:
+                parts[number_of(pair[0]) % count].append(pair)
+        return Partitions(parts)
+
+    def values(self):
+        return Partitions([[value for _, value in part] for part in self.parts])
+
+    def mapPartitions(self, change):
+        return Partitions([list(change(iter(part))) for part in self.parts])
+
+    def collect(self):
+        return [item for part in self.parts for item in part]
+
+
+@pytest.mark.parametrize("engine", ["sc", "client", "ray"])
+def test_README_on_a_cluster(readme_world, engine, monkeypatch, tmp_path):
+    urls = [f"https://h{index % 7}.test/{index}" for index in range(21)] + ["nonsense"]
+    for url in urls[:-1]:
+        readme_world.pages[url] = b"x"
+        readme_world.pages[url.rsplit("/", 1)[0] + "/robots.txt"] = 404
+    (tmp_path / "targets.txt").write_text("\n".join(urls) + "\n")
+    monkeypatch.chdir(tmp_path)
+    shipped, batches = [], []
+
+    def batched(fetch_part):
+        def run(part):
+            batches.append(list(part))
+            return fetch_part(batches[-1])
+        return run
+    names = {
+        "sc": types.SimpleNamespace(addPyFile=shipped.append, textFile=lambda path: Partitions([(tmp_path / path).read_text().split()])),
+        "client": types.SimpleNamespace(upload_file=shipped.append, map=lambda work, parts: [work(part) for part in parts], gather=lambda futures: futures),
+        "ray": types.SimpleNamespace(init=lambda runtime_env: shipped.append(runtime_env["working_dir"]), get=lambda futures: futures,
+                                     remote=lambda work: types.SimpleNamespace(remote=work))}
+    exec(readme_blocks("python", "def fetch_part")[0], names)
+    names["fetch_part"] = batched(names["fetch_part"])
+    if engine != "sc":
+        exec(readme_blocks("python", "parts = [[")[0], names)
+    exec(readme_blocks("python", f"{engine}.")[0], names)
+    results = names["results"] if engine == "sc" else [result for part in names["results"] for result in part]
+    assert shipped and sorted(result["url"] for result in results) == sorted(urls)
+    assert sum(result["ok"] for result in results) == 21 and [result["url"] for result in results if result["outcome"] == "failed"] == ["nonsense"]
+    homes = [{url.split("/")[2] for url in batch if "//" in url} for batch in batches if batch]
+    assert sum(map(len, homes)) == 7 and len(homes) > 1, "a host lies in one partition"
+    assert readme_world.asked("blocklist.json") == 1
+
+
+@pytest.mark.parametrize("command", [
+    readme_blocks("crontab")[0].split(None, 5)[5], re.search(r"^ExecStart=/usr/bin/env (.*)$", readme_blocks("ini", "[Service]")[0], re.MULTILINE)[1]],
+    ids=["crontab", "systemd"])
+def test_README_in_cron(desk, tmp_path, command):
+    (tmp_path / "targets.txt").write_text("https://a.test/\nhttps://a.test/private/x\n")
+    words = shlex.split(re.sub(r" 2?>> \S+", "", command.strip()).replace("$HOME", str(tmp_path)).replace("%h", str(tmp_path)))
+    assert words[:2] == ["python3", f"{tmp_path}/bin/walsh_research.py"]
+    done = desk(*words[2:])
+    assert done.code == 3 and "denied" in [json.loads(line)["outcome"] for line in done.out.splitlines()]
+
+
+def test_README_timer():
+    assert len(readme_blocks("crontab")[0].strip().split("\n")) == 1 and re.match(r"\d+( \*){4} ", readme_blocks("crontab")[0])
+    units = configparser.ConfigParser(interpolation=None)
+    for block in readme_blocks("ini"):
+        units.read_string(block)
+    assert units["Service"]["SuccessExitStatus"] == "1 3" and units["Timer"]["OnCalendar"] == "hourly" and units["Service"]["Type"] == "oneshot"

@@ -1,4 +1,41 @@
-"""(title page: written by the integrator)"""
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.9"
+# dependencies = []
+# ///
+"""walsh_research: fetch the web politely, and prove it.
+
+The conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file: standard library only, CPython 3.9 to 3.14.
+
+    import walsh_research
+    result = walsh_research.fetch("https://example.org/")       # blocklist, address, robots.txt, pace, then one request
+    result.outcome, result.reason, result.links                 # never an exception for policy, network or server trouble
+    walsh_research.may_fetch("https://example.org/private")     # a Decision: true or false, which gate, which rule, which line
+    for result in walsh_research.run(urls): ...                 # many hosts, each at its own pace, strictly serial
+
+    python walsh_research.py URL...                 python walsh_research.py --selftest --offline
+
+Where each requirement lives, and the prefix of its tests:
+
+    R1  User-Agent, one door      12 EXCHANGE, Bot._exchange              test_R1_
+    R2  robots.txt, a b c d       5 ROBOTS, 9 FRESHNESS, Bot._robots_gate test_R2_ test_R2a_ test_R2b_ test_R2c_ test_R2d_
+    R3  blocklist, a b c          7 BLOCKLIST, Bot._blocklist_gate        test_R3_ test_R3a_ test_R3b_ test_R3c_
+    R4  serial, spacing           8 PACING, Bot._throttle_gate            test_R4_
+    R5  back-off, Retry-After     3 TIME, 8 PACING, Bot._retries          test_R5_
+    R6  scope                     10 READINGS, 12 EXCHANGE, 14 DOOR       test_R6_
+    R7  conditional, canonical    4 ADDRESSES, 9 FRESHNESS, Bot.run       test_R7_
+    R8  frequency                 Bot._target                             test_R8_
+    R9  structured formats        10 READINGS, Bot.discover               test_R9_
+    R10 schema of the blocklist   6 SCHEMA, Bot._standalone_schema        test_R10_
+    R11 persistent caches         13 SHELF                                test_R11_
+    R12 stale blocks on refresh   9 FRESHNESS, Bot._errand                test_R12_
+    R13 tags                      12 EXCHANGE, Bot._exchange              test_R13_
+    7   the order of the gates    TARGET_GATES                            test_gates_
+    12 to 16  vectors, fixtures, attestation, canaries                    16 PROOF
+
+`grep -n '^# ===' walsh_research.py` is the contents page. A room uses only rooms above it; above the waterline nothing reads a clock, rolls dice,
+opens a file or a socket, reads the environment or prints. In a copy of your own, edit section 1b and nothing else, and you still conform.
+"""
 from __future__ import annotations
 
 import _thread
@@ -13,20 +50,29 @@ import os
 import re
 import stat
 import sys
-import threading
 import time
-import weakref
 from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, AnyStr, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, AnyStr, TypeVar, cast
+
 if TYPE_CHECKING:
     import socket
     import ssl
+    from typing import NamedTuple, Self
+else:
+    class RecordType(type):
+        """typing.NamedTuple, less its compiling of every annotation: that was a fifth of the time to import this file."""
 
-    from typing_extensions import Self
+        def __new__(cls, name, bases, body):
+            fields = body["__annotations__"]
+            defaults = [body.pop(field) for field in fields if field in body]
+            return type(name, (collections.namedtuple(name, fields, defaults=defaults),), {"__slots__": (), **body})
+
+    NamedTuple = type.__new__(RecordType, "NamedTuple", (), {})
 
 
 # === 1. CONSTANTS   spec 6 ================================================
@@ -45,6 +91,60 @@ SPEC_VERSION = "walsh-research-compliance/v1.3"
 BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
 ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
 __version__ = "1.0.0"
+__all__ = [
+    "BACKOFF_CAP",
+    "BLOCKLIST_REFRESH",
+    "DEFAULT_BACKOFF_BASE",
+    "DEFAULT_MAX_RETRIES",
+    "MIN_REQUEST_INTERVAL",
+    "ORIGIN",
+    "ROBOTS_TTL_SECONDS",
+    "SCHEMA_TTL_SECONDS",
+    "SPEC_VERSION",
+    "STALE_HARD_CUTOFF",
+    "UA_TOKEN",
+    "USER_AGENT",
+    "Blocklist",
+    "BlocklistRejected",
+    "Bot",
+    "Decision",
+    "Feed",
+    "FeedItem",
+    "Link",
+    "LlmsTxt",
+    "PageMetadata",
+    "Request",
+    "Response",
+    "Result",
+    "Robots2",
+    "RobotsTxt",
+    "Rule",
+    "Sandbox",
+    "SchemaViolation",
+    "Sitemap",
+    "Source",
+    "TransportError",
+    "UnsupportedSchema",
+    "Verdict",
+    "attest",
+    "backoff_delay",
+    "canonical_url",
+    "discover",
+    "fetch",
+    "host_key",
+    "main",
+    "markdown_links",
+    "may_fetch",
+    "page_metadata",
+    "parse_duration",
+    "parse_feed",
+    "parse_llms_txt",
+    "parse_retry_after",
+    "parse_sitemap",
+    "run",
+    "tag_url",
+    "validate",
+]
 
 # 1b. Our own numbers, each with its unit and its reason.
 MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
@@ -77,14 +177,15 @@ MAX_XML_NAMES = 4096            # ours: different element and attribute names of
 MAX_XML_TOKEN_BYTES = 256 * 1024        # ours: one tag or comment; expat holds it whole, its attributes many times over
 XML_PIECE_BYTES = 64 * 1024     # ours: handed to expat at a time; the bounds are checked in between
 MAX_BASE_LENGTH = 2048          # ours: characters; each relative link of a document repeats its base
-MAX_JSON_FEED_BYTES = 1536 * 1024      # ours: JSON is parsed whole, and a hostile byte of it takes up to 45 of memory (tiny objects)
-MAX_SITEMAP_ENTRIES = 50_000    # sitemaps.org: of one sitemap
+MAX_JSON_FEED_BYTES = 1536 * 1024       # ours: JSON is parsed whole, and a hostile byte of it takes up to 45 of memory (tiny objects)
+MAX_LISTED_ENTRIES = 50_000     # sitemaps.org: of one sitemap; a feed has hundreds
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: of one sitemap, uncompressed
-MAX_GZIP_MEMBERS = 1024         # ours: a block-wise gzip of 50 MiB has 800
+MAX_SITEMAP_TAGS = 2_000_000    # ours: 50,000 entries of 20 elements each; 50 MiB of "<a/>" are 13 million
 MAX_SITEMAP_TEXT = 12 * 2**20   # ours: characters of all URLs kept of one sitemap; 50,000 of 250
+MAX_GZIP_MEMBERS = 1024         # ours: a block-wise gzip of 50 MiB has 800
+GZIP_PIECE_BYTES = 16 * 1024    # ours: small, since each member copies what is left of the piece
 MAX_DATE_LENGTH = 80            # ours: characters; no date of a feed is longer
-MAX_FEED_TEXT = 64 * 1024       # ours: characters of one title, id or link; tidying a text takes 25 times its size
-MAX_SITEMAP_ELEMENTS = 1_000_000        # ours: 50,000 entries of 20 each; 50 MiB of "<a/>" are 13 million
+MAX_FEED_TEXT = 4096            # ours: characters of one title, id or link; nothing that a person reads is longer
 # For room 11 (ROBOTS2); all belong to 1b of head.py.
 ROBOTS2_AGENT = "Walsh-Research/1.2"            # ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
 ROBOTS2_CATEGORY = "ai-researcher"              # robots2: our agent category unless told otherwise
@@ -120,6 +221,8 @@ MAX_READ_BYTES = 4 * 2**20              # ours: of a Markdown body, for its link
 MAX_PAGE_HEAD_BYTES = 512 * 1024        # ours: of a page, for its head
 MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the rest is on the shelf
+LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
+MAX_PACERS = 32                         # ours: clocks of simulations that are remembered
 MAX_WARNINGS = 1000                     # ours: lines about a run
 PACE_MARGIN_SECONDS = 0.005             # ours: added to every interval, so that a server's own clock never logs less; a clock may ask for more
 SLOT_TOLERANCE_SECONDS = 0.002          # ours: how late a request may leave without being written down again; a part of the margin
@@ -727,6 +830,8 @@ def canonical_url(url: str) -> str:
     plain = PLAIN_URL.fullmatch(url)
     if plain and len(url) <= MAX_URL_LENGTH:
         origin, _, path, question_query = plain.groups("")
+        if path == "/" or not path.endswith("/"):
+            return url      # the same string, not another: a run may hold 10^6 of them
     else:
         parts = split_url(url)
         origin, path = f"{parts.scheme}://{parts_host_key(parts)}", parts.path
@@ -920,7 +1025,7 @@ ROBOTS_FIELD_END = r"(?:[{blank}]*:|[{blank}]+(?=[^{blank}\n#]+[{blank}]*(?:[\n#
 
 def robots_line_regex(pattern: str) -> re.Pattern[str]:
     """A regex of whole fields. Texts have a line feed before every line, so that the search leaps from one to the next."""
-    return re.compile((r"\n[{blank}]*" + pattern).replace("{blank}", ROBOTS_BLANKS), re.ASCII | re.IGNORECASE)
+    return lazy_re((r"\n[{blank}]*" + pattern).replace("{blank}", ROBOTS_BLANKS), re.ASCII | re.IGNORECASE)
 
 
 ROBOTS_AGENT_LINE = robots_line_regex(ROBOTS_AGENT_FIELD + ROBOTS_FIELD_END + r"([^\n#]*)")
@@ -1190,13 +1295,12 @@ class RobotsTxt:
     ('*', True, Rule(allow=False, value='/private', line=2))
     """
 
-    __slots__ = ("_crawl_delay", "_index", "_lines", "_otherwise", "_rules", "_signals", "_spans", "_text", "group")
+    __slots__ = ("_crawl_delay", "_index", "_otherwise", "_rules", "_signals", "_spans", "_text", "group")
 
     def __init__(self, text: str, group: str | None, spans: list[tuple[int, int]]) -> None:
         self.group = group if group is None else robots_shown(group)
         self._text = text
         self._spans = spans
-        self._lines: list[tuple[str, str]] | None = None
         self._rules: list[Rule] | None = None
         self._index: RobotsIndex | None = None
         self._otherwise: Verdict | None = None      # where no rule matches
@@ -1209,12 +1313,11 @@ class RobotsTxt:
         text = robots_text(body)
         return cls(text, *robots_group(text, robots_agent_name(token)))
 
-    def _group_lines(self) -> list[tuple[str, str]]:
+    def _group_lines(self) -> Iterator[tuple[str, str]]:
         """(field, value) of the group's lines; field is lower-case, "" for Disallow."""
-        if self._lines is None:
-            self._lines = [(field.lower(), value.strip(ROBOTS_BLANKS)) for begin, end in self._spans
-                           for field, value in ROBOTS_GROUP_LINE.findall(self._text, begin, end)]
-        return self._lines
+        for begin, end in self._spans:
+            for found in ROBOTS_GROUP_LINE.finditer(self._text, begin, end):
+                yield (found[1] or "").lower(), (found[2] or "").strip(ROBOTS_BLANKS)
 
     @property
     def rules(self) -> list[Rule]:
@@ -1313,7 +1416,7 @@ def parse_json(body: bytes, what: str, max_depth: int = MAX_JSON_DEPTH) -> Any:
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
     """
-    import json     # only where a document arrives
+    import json  # only where a document arrives
 
     def refused_constant(name: str) -> Any:
         raise ValueError(f"{name} is not JSON")
@@ -1334,16 +1437,15 @@ def parse_json(body: bytes, what: str, max_depth: int = MAX_JSON_DEPTH) -> Any:
 # 6a. Patterns: ECMA 262, written again for `re`, which must never backtrack without bound.
 ECMA_SPACES = {      # within a set; with re.ASCII, `\s` alone is the first six
     "\\s": r"\s\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff",
-    "\\S": r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"}
+    "\\S": r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\ufefe"
+           r"\uff00-\U0010ffff"}
 PATTERN_ESCAPE = r"\\[dDwWsStnvfr]|\\0(?![0-9])|\\x[0-9A-Fa-f]{2}|\\u(?![dD][89A-Fa-f])[0-9A-Fa-f]{4}|\\[!-/:-@\[-`{-~]"
 PATTERN_SET_ITEM = lazy_re(rf"({PATTERN_ESCAPE}|\\b|[^\]\\])(?:-({PATTERN_ESCAPE}|[^\]\\]))?")
 PATTERN_TOKEN = lazy_re(
     rf"(?P<set>\[\^?(?:{PATTERN_ESCAPE}|\\b|[^\]\\])*\])|(?P<atom>{PATTERN_ESCAPE}|[^\\()\[\]{{}}*+?|^$])|(?P<edge>\\b|[$^])"
     r"|(?P<open>\((?:\?:|(?!\?)))|(?P<close>\))|(?P<bar>\|)|(?P<count>(?:[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\})\??(?![*+?{]))")
-REWRITTEN_TOKENS = {"(": "(?:", "$": r"\Z", ".": r"[^\n\r\u2028\u2029]", "\\s": f"[{ECMA_SPACES[chr(92) + 's']}]",
-                    "\\S": f"[{ECMA_SPACES[chr(92) + 'S']}]"}
+REWRITTEN_TOKENS = {"(": "(?:", "$": r"\Z", ".": r"[^\n\r\u2028\u2029]", **{escape: f"[{items}]" for escape, items in ECMA_SPACES.items()}}
 BEYOND_ASCII = lazy_re(r"[^ -~]|\[\^|\\[xuUDWS]")       # a class, as written for `re`, that may hold more than ASCII
-ANY_CHARACTER = r"[\x00-\U0010ffff]"
 
 
 class PatternPiece(NamedTuple):
@@ -1354,9 +1456,6 @@ class PatternPiece(NamedTuple):
     is_optional: bool = True
 
 
-PATTERN_EDGE, PATTERN_START = PatternPiece(), PatternPiece()
-
-
 class PatternGraph:
     """Which character class may follow which (Glushkov's construction). A class is a bit set: ASCII, and one for what lies beyond."""
 
@@ -1365,14 +1464,14 @@ class PatternGraph:
         self.follow: list[set[int]] = []
 
     def position(self, written: str) -> PatternPiece:
-        matches = lazy_re(written, re.ASCII).match
+        matches: Callable[[str], Any] = lazy_re(written, re.ASCII).match if len(written) > 1 else written.__eq__
         self.classes.append(sum(1 << code for code in range(128) if matches(chr(code))) | bool(BEYOND_ASCII.search(written)) << 128)
         self.follow.append(set())
         here = frozenset([len(self.follow) - 1])
         return PatternPiece(here, here, False)
 
     def sequence(self, pieces: list[PatternPiece]) -> PatternPiece:
-        first, last, is_optional = PATTERN_EDGE
+        first, last, is_optional = PatternPiece()
         for piece in pieces:
             for position in last:
                 self.follow[position] |= piece.first
@@ -1396,13 +1495,12 @@ class PatternGraph:
             self.sequence([piece, piece])
         return piece._replace(is_optional=count[0] in "*?" or count.startswith("{0"))
 
-    def is_within_loop(self, position: int, others: set[int]) -> bool:
+    def reachable(self, position: int) -> set[int]:
         reached, edge = set(), [position]      # type: set[int], list[int]
         while edge:
-            fresh = self.follow[edge.pop()] - reached
-            reached |= fresh
-            edge += fresh
-        return others <= reached
+            edge += self.follow[edge.pop()] - reached
+            reached.update(edge)
+        return reached
 
     def is_ambiguous(self, starts: frozenset[int]) -> bool:
         """Whether two walkers that read one text can part and meet again; ValueError where they can do so within a loop."""
@@ -1414,15 +1512,14 @@ class PatternGraph:
                 raise ValueError("too large to be proved harmless")
             if not self.classes[left] & self.classes[right]:
                 continue
-            for one in self.follow[left]:
-                for other in self.follow[right]:
-                    if one == other and left != right:
-                        found = True
-                        if self.is_within_loop(one, {left, right}):
-                            raise ValueError("could backtrack without bound")
-                    elif (one, other) not in seen:
-                        seen.add((one, other))
-                        pairs.append((one, other))
+            if left != right:
+                for meeting in self.follow[left] & self.follow[right]:
+                    found, steps = True, steps + len(self.follow)
+                    if {left, right} <= self.reachable(meeting):
+                        raise ValueError("could backtrack without bound")
+            fresh = {(one, other) for one in self.follow[left] for other in self.follow[right] if one != other} - seen
+            seen |= fresh
+            pairs += fresh
         return found
 
 
@@ -1442,28 +1539,23 @@ def read_pattern(source: str) -> tuple[Callable[[str], Any], int]:
     """
     tokens = [(str(token.lastgroup), token[0]) for token in PATTERN_TOKEN.finditer(source[:MAX_PATTERN_LENGTH])]
     if "".join(text for _, text in tokens) != source:
-        raise ValueError(f"too long, or a part that is not supported near {''.join(text for _, text in tokens)[-12:]!r}")
+        raise ValueError(f"a part that is not supported, or more than {MAX_PATTERN_LENGTH} characters")
     tokens = [(kind, pattern_set(text) if kind == "set" else REWRITTEN_TOKENS.get(text, text)) for kind, text in tokens]
     search = re.compile("".join(written for _, written in tokens), re.ASCII).search     # `re` sees to the syntax
     graph, groups = PatternGraph(), [[[]]]     # type: PatternGraph, list[list[list[PatternPiece]]]
     for kind, written in tokens:
-        if kind in ("set", "atom"):
-            groups[-1][-1].append(graph.position(written))
-        elif kind == "edge":
-            groups[-1][-1].append(PATTERN_START if written == "^" else PATTERN_EDGE)
-        elif kind == "count":
-            groups[-1][-1].append(graph.counted(groups[-1][-1].pop(), written))
-        elif kind == "open":
+        if kind == "open":
             groups.append([[]])
         elif kind == "bar":
             groups[-1].append([])
         else:
-            piece = graph.choice(groups.pop())
+            piece = (PatternPiece() if kind == "edge" else graph.choice(groups.pop()) if kind == "close"
+                     else graph.counted(groups[-1][-1].pop(), written) if kind == "count" else graph.position(written))
             groups[-1][-1].append(piece)
-    is_anchored = all(branch and branch[0] is PATTERN_START for branch in groups[0])
+    is_anchored = source.startswith("^") and len(groups[0]) == 1
     whole = graph.choice(groups[0])
     if not is_anchored:     # a search tries every start, as if the pattern began with .*
-        whole = graph.sequence([graph.counted(graph.position(ANY_CHARACTER), "*"), whole])
+        whole = graph.sequence([graph.counted(graph.position(r"[\x00-\U0010ffff]"), "*"), whole])
     if not graph.is_ambiguous(whole.first):
         return search, sys.maxsize
     loops = sum(kind == "count" and written[0] != "?" for kind, written in tokens) + (not is_anchored)
@@ -1486,81 +1578,29 @@ def compile_pattern(source: str) -> Callable[[str], Any]:
     return search if longest == sys.maxsize else search_bounded
 
 
-# 6b. Schemas: every subschema is found and every reference resolved, then each becomes a function, those inside before those around them.
+# 6b. Schemas: every subschema is found and every reference resolved, then each becomes a function of the instance.
 class SchemaMismatch(Exception):
-    """An assertion that failed, on its way up; `path` grows from the value to the root. A final one cannot be excused by `not` or `anyOf`."""
+    """An assertion that failed, on its way up; `path` grows from the value to the root. A final one is not excused by `not` or `anyOf`."""
 
     def __init__(self, keyword: str, detail: str, path: Iterable[str | int] = (), is_final: bool = False) -> None:
         self.keyword, self.detail, self.path, self.is_final = keyword, detail, list(path), is_final
 
 
-SchemaRun = Dict[Tuple[int, int], Optional[SchemaMismatch]]     # what one validation knows of (schema, value)
-SchemaCheck = Callable[[Any, SchemaRun], None]                  # raises SchemaMismatch
-CheckOf = Callable[[Any, str], SchemaCheck]                     # of a subschema, and the keyword that a `false` there stands for
-JSON_TYPES: dict[str, tuple[type, ...]] = {"object": (dict,), "array": (list,), "string": (str,), "number": (int, float),
-                                           "integer": (int,), "boolean": (bool,), "null": (type(None),)}
-SCHEMA_DIALECTS = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
-REFUSED_KEYWORDS = ("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef", "$vocabulary")
-IN_PLACE_KEYWORDS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
-CHILD_KEYWORDS = ("items", "prefixItems", "contains", "additionalProperties", "propertyNames", "properties", "patternProperties")
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and bool(value - value == 0)     # neither NaN nor infinite
-
-
-def is_count(value: Any) -> bool:
-    return is_number(value) and bool(value >= 0 and value == value // 1)
-
-
-def is_schema(value: Any) -> bool:
-    return isinstance(value, (dict, bool))
-
-
-def is_schema_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(is_schema, value.values()))
-
-
-def is_name_list(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
-
-
-def listed(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
-# What the value of each keyword must be.
-KEYWORD_SHAPES: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"), is_count),
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), is_number),
-    **dict.fromkeys(("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames"), is_schema),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), lambda value: isinstance(value, list) and value != [] and all(map(is_schema, value))),
-    **dict.fromkeys(("properties", "patternProperties", "$defs", "dependentSchemas"), is_schema_map),
-    **dict.fromkeys(("$id", "$ref", "$anchor", "$dynamicAnchor", "pattern", "format"), lambda value: isinstance(value, str)),
-    "$schema": lambda value: value in SCHEMA_DIALECTS,
-    "type": lambda value: value != [] and is_name_list(listed(value)) and set(listed(value)) <= set(JSON_TYPES),
-    "enum": lambda value: isinstance(value, list),
-    "multipleOf": lambda value: is_number(value) and value > 0,
-    "uniqueItems": lambda value: isinstance(value, bool),
-    "required": is_name_list,
-    "dependentRequired": lambda value: isinstance(value, dict) and all(map(is_name_list, value.values())),
-}
+SchemaCheck = Callable[[Any], None]      # raises SchemaMismatch
 
 
 def brief_value(value: Any) -> str:
     """A value for a message, whatever its size: 5,000 digits are more than `str` converts."""
     if isinstance(value, (dict, list)):
-        return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
+        is_short = isinstance(value, list) and len(value) < 9 and all(isinstance(item, str) for item in value)
+        return str(value)[:200] if is_short else f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"
     return repr(value[:60] if isinstance(value, str) else value)
 
 
 def json_key(value: Any) -> str:
-    """A text that two JSON values share only where they are equal: 1.0 is 1, true is not, members have no order.
-
-    A text, since its hash is seeded (numbers can be made to collide).
-    """
+    """A text that equal JSON values share (1.0 is 1, true is not, members have no order); numbers could be made to collide when hashed."""
     if isinstance(value, str):
         return f"{len(value)}:{value}"
     if isinstance(value, dict):
@@ -1573,98 +1613,16 @@ def json_key(value: Any) -> str:
 
 def is_multiple(value: Any, step: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
-    from fractions import Fraction      # only for this keyword
+    from fractions import Fraction  # only for this keyword
+    if value - value != 0:      # infinite
+        return False
     exact_value, exact_step = (Fraction(number if isinstance(number, int) else repr(number)) for number in (value, step))
     return exact_value % exact_step == 0
 
 
-def subschemas(schema: dict[str, Any], keywords: Iterable[str]) -> list[Any]:
-    """What these keywords of a schema whose shape is checked hold: schemas, lists or maps of them."""
-    found: list[Any] = []
-    for keyword in set(keywords) & set(schema):
-        content = schema[keyword]
-        found += content.values() if KEYWORD_SHAPES[keyword] is is_schema_map else listed(content)
-    return found
-
-
-def referenced_schema(root: Any, reference: str, anchors: dict[str, Any]) -> Any:
-    """The subschema that a $ref of this document names; a foreign document is never fetched."""
-    base, _, fragment = reference.partition("#")
-    found = root if base in ("", root.get("$id", "").partition("#")[0]) else None
-    if "%" in fragment:
-        from urllib.parse import unquote        # only for a percent-encoded pointer
-        fragment = unquote(fragment)
-    if found is not None and fragment and not fragment.startswith("/"):
-        found = anchors.get(fragment)
-    else:
-        for part in fragment.split("/")[1:]:
-            part = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list):
-                found = found[int(part)] if re.fullmatch("0|[1-9][0-9]{0,8}", part) and int(part) < len(found) else None
-            else:
-                found = found.get(part) if isinstance(found, dict) else None
-    if not is_schema(found):
-        raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
-    return found
-
-
-def link_schema(root: Any) -> tuple[dict[int, Any], set[int]]:
-    """What each $ref names, by the identity of the schema that holds it, and what is applied from several places.
-
-    UnsupportedSchema for what is malformed, not implemented, or applies itself to the same instance, even where nothing uses it.
-    """
-    found: dict[int, Any] = {}
-    targets: dict[int, Any] = {}
-    anchors: dict[str, Any] = {}
-    in_place: dict[int, list[int]] = {}
-    applied, waiting, references = [id(root)], [root], []      # type: list[int], list[Any], list[dict[str, Any]]
-    while waiting or references:
-        if not waiting:     # all that is nested is known by now, and with it every anchor
-            holder = references.pop()
-            waiting.append(targets.setdefault(id(holder), referenced_schema(root, holder["$ref"], anchors)))
-            in_place[id(holder)].append(id(waiting[0]))
-            applied.append(id(waiting[0]))
-        schema = waiting.pop()
-        if id(schema) in found or isinstance(schema, bool):
-            continue
-        found[id(schema)] = schema
-        if len(found) > MAX_SUBSCHEMAS:
-            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
-        for keyword, content in schema.items():
-            if keyword in REFUSED_KEYWORDS or keyword == "$id" and schema is not root:
-                raise UnsupportedSchema(f"{keyword} is not supported")
-            if keyword in KEYWORD_SHAPES and not KEYWORD_SHAPES[keyword](content):
-                raise UnsupportedSchema(f"{keyword} is {brief_value(content)}")
-            if keyword in ("$anchor", "$dynamicAnchor") and anchors.setdefault(content, schema) is not schema:
-                raise UnsupportedSchema(f"{keyword} {content!r} is given twice")
-        if "$ref" in schema:
-            references.append(schema)
-        in_place[id(schema)] = list(map(id, subschemas(schema, IN_PLACE_KEYWORDS)))
-        children = subschemas(schema, IN_PLACE_KEYWORDS + CHILD_KEYWORDS)
-        applied += map(id, children)
-        waiting += children + subschemas(schema, ["$defs"])
-    from graphlib import CycleError, TopologicalSorter     # only where a schema is compiled
+def holds(check: SchemaCheck, value: Any) -> bool:
     try:
-        TopologicalSorter(in_place).prepare()
-    except CycleError:
-        raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-    once: set[int] = set()
-    return targets, {key for key in applied if key in once or once.add(key)}
-
-
-def accept_value(value: Any, run: SchemaRun) -> None:
-    return None
-
-
-def rejecting(keyword: str) -> SchemaCheck:
-    def reject_value(value: Any, run: SchemaRun) -> None:
-        raise SchemaMismatch(keyword, f"{brief_value(value)} is not allowed")
-    return reject_value
-
-
-def holds(check: SchemaCheck, value: Any, run: SchemaRun) -> bool:
-    try:
-        check(value, run)
+        check(value)
     except SchemaMismatch as mismatch:
         if mismatch.is_final:
             raise
@@ -1672,188 +1630,260 @@ def holds(check: SchemaCheck, value: Any, run: SchemaRun) -> bool:
     return True
 
 
-def remembering(check: SchemaCheck) -> SchemaCheck:
-    """A schema that several places apply sees each value once, so that doubling is no work."""
-    def check_once(value: Any, run: SchemaRun) -> None:
-        key = (id(check), id(value))
-        if key not in run:
-            run[key] = None
-            try:
-                check(value, run)
-            except SchemaMismatch as mismatch:
-                run[key] = SchemaMismatch(mismatch.keyword, mismatch.detail, mismatch.path, mismatch.is_final)
-        known = run[key]
-        if known is not None:
-            raise SchemaMismatch(known.keyword, known.detail, known.path, known.is_final)
-    return check_once
+def apply_all(value: Any, checks: list[SchemaCheck]) -> bool:
+    for check in checks:
+        check(value)
+    return True
 
 
-def same_value(value: Any) -> Any:
-    return value
+def apply_if(value: Any, checks: list[SchemaCheck]) -> bool:
+    condition, consequence, alternative = checks
+    (consequence if holds(condition, value) else alternative)(value)
+    return True
 
 
-# For each family of values: what is measured, and how the measure relates to each limit.
-LIMITS: dict[str, tuple[Callable[[Any], Any], dict[str, Callable[[Any, Any], Any]]]] = {
-    "string": (len, {"minLength": operator.ge, "maxLength": operator.le}),
-    "array": (len, {"minItems": operator.ge, "maxItems": operator.le}),
-    "object": (len, {"minProperties": operator.ge, "maxProperties": operator.le}),
-    "number": (same_value, {"minimum": operator.ge, "maximum": operator.le, "exclusiveMinimum": operator.gt,
-                            "exclusiveMaximum": operator.lt, "multipleOf": is_multiple}),
+def apply_items(value: Any, checks: tuple[list[SchemaCheck], SchemaCheck]) -> bool:
+    prefix, rest = checks
+    index = 0
+    try:
+        for index, item in enumerate(value):
+            (prefix[index] if index < len(prefix) else rest)(item)
+    except SchemaMismatch as mismatch:
+        mismatch.path.append(index)
+        raise
+    return True
+
+
+def apply_members(value: Any, checks: tuple[dict[str, SchemaCheck], list[tuple[Callable[[str], Any], SchemaCheck]], SchemaCheck]) -> bool:
+    properties, patterns, rest = checks
+    name = ""
+    try:
+        for name, content in value.items():
+            check = properties.get(name)
+            if patterns:
+                matching = [wanted for search, wanted in patterns if search(name)] + ([check] if check else [])
+                apply_all(content, matching or [rest])
+            else:
+                (check or rest)(content)
+    except SchemaMismatch as mismatch:
+        mismatch.path.append(name)
+        raise
+    return True
+
+
+EVERY_TYPE, NUMBERS = (dict, list, str, int, float, bool, type(None)), (int, float)
+JSON_TYPES: dict[str, tuple[type, ...]] = {"object": (dict,), "array": (list,), "string": (str,), "number": NUMBERS, "integer": (int,),
+                                           "boolean": (bool,), "null": (type(None),)}
+MEASURED: tuple[tuple[str, type], ...] = (("Length", str), ("Items", list), ("Properties", dict))
+# What is asserted: the types that the keyword is about, and what must hold of (instance, the keyword's value once compiled).
+ASSERTIONS: dict[str, tuple[tuple[type, ...], Callable[[Any, Any], Any]]] = {
+    **{f"min{what}": ((kind,), lambda value, least: len(value) >= least) for what, kind in MEASURED},
+    **{f"max{what}": ((kind,), lambda value, most: len(value) <= most) for what, kind in MEASURED},
+    "minimum": (NUMBERS, operator.ge), "exclusiveMinimum": (NUMBERS, operator.gt),
+    "maximum": (NUMBERS, operator.le), "exclusiveMaximum": (NUMBERS, operator.lt), "multipleOf": (NUMBERS, is_multiple),
+    "pattern": ((str,), lambda value, search: search(value) is not None),
+    "enum": (EVERY_TYPE, lambda value, keys: json_key(value) in keys),
+    "const": (EVERY_TYPE, lambda value, key: json_key(value) == key),
+    "uniqueItems": ((list,), lambda value, wanted: not wanted or len(set(map(json_key, value))) == len(value)),
+    "contains": ((list,), lambda value, wanted: wanted[1] <= sum(holds(wanted[0], item) for item in value) <= wanted[2]),
+    "required": ((dict,), lambda value, names: value.keys() >= names),
+    "dependentRequired": ((dict,), lambda value, others: all(value.keys() >= set(others[name]) for name in others.keys() & value.keys())),
+    "propertyNames": ((dict,), lambda value, check: all(holds(check, name) for name in value)),
+    "items": ((list,), apply_items), "properties": ((dict,), apply_members),
+    "dependentSchemas": ((dict,), lambda value, checks: apply_all(value, [checks[name] for name in checks.keys() & value.keys()])),
+    "$ref": (EVERY_TYPE, apply_all), "allOf": (EVERY_TYPE, apply_all), "if": (EVERY_TYPE, apply_if),
+    "anyOf": (EVERY_TYPE, lambda value, checks: any(holds(check, value) for check in checks)),
+    "oneOf": (EVERY_TYPE, lambda value, checks: sum(holds(check, value) for check in checks) == 1),
+    "not": (EVERY_TYPE, lambda value, check: not holds(check, value)),
+}
+# What the value of each keyword must be, as a schema; a keyword that is not here is an annotation.
+A_NUMBER, A_COUNT, A_TEXT = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "string"}
+NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
+A_SCHEMA = {"type": ["object", "boolean"]}
+SCHEMAS, SCHEMA_MAP = {"type": "array", "minItems": 1, "items": A_SCHEMA}, {"type": "object", "additionalProperties": A_SCHEMA}
+IN_PLACE_SHAPES = {**dict.fromkeys(("not", "if", "then", "else"), A_SCHEMA), **dict.fromkeys(("allOf", "anyOf", "oneOf"), SCHEMAS),
+                   "dependentSchemas": SCHEMA_MAP}
+APPLIED_SHAPES = {**IN_PLACE_SHAPES, **dict.fromkeys(("items", "contains", "additionalProperties", "propertyNames"), A_SCHEMA),
+                  "prefixItems": SCHEMAS, "properties": SCHEMA_MAP, "patternProperties": SCHEMA_MAP}
+KEYWORD_SHAPES: dict[str, Any] = {
+    **APPLIED_SHAPES, "$defs": SCHEMA_MAP, **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), A_NUMBER),
+    "multipleOf": {"type": "number", "exclusiveMinimum": 0}, "uniqueItems": {"type": "boolean"}, "enum": {"type": "array"},
+    **{f"{end}{what}": A_COUNT for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")},
+    "required": NAMES, "dependentRequired": {"type": "object", "additionalProperties": NAMES},
+    **dict.fromkeys(("$id", "$ref", "$anchor", "$dynamicAnchor", "pattern"), A_TEXT),
+    "type": {"anyOf": [{"enum": list(JSON_TYPES)}, {**NAMES, "minItems": 1, "items": {"enum": list(JSON_TYPES)}}]},
+    "$schema": {"enum": ["https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"]},
+    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef", "$vocabulary"), False),
 }
 
 
-def limit_checks(schema: dict[str, Any], family: str) -> list[SchemaCheck]:
-    measure, comparisons = LIMITS[family]
-    limits = [(keyword, is_within, schema[keyword]) for keyword, is_within in comparisons.items() if keyword in schema]
-
-    def check_limits(value: Any, run: SchemaRun) -> None:
-        measured = measure(value)
-        for keyword, is_within, limit in limits:
-            if not is_within(measured, limit):
-                raise SchemaMismatch(keyword, f"{brief_value(measured)}, want {brief_value(limit)}")
-    return [check_limits] if limits else []
+def subschemas(schema: dict[str, Any], keywords: Iterable[str]) -> Iterator[Any]:
+    """The schemas that these keywords of a well-formed schema hold, alone or in a list or map."""
+    for keyword in keywords:
+        if keyword in schema:
+            shape, content = KEYWORD_SHAPES[keyword], schema[keyword]
+            yield from content.values() if shape is SCHEMA_MAP else content if shape is SCHEMAS else [content]
 
 
-def string_checks(schema: dict[str, Any]) -> list[SchemaCheck]:
-    search = compile_pattern(schema["pattern"]) if "pattern" in schema else None
-
-    def check_pattern(value: Any, run: SchemaRun) -> None:
-        if search is not None and search(value) is None:
-            raise SchemaMismatch("pattern", f"{brief_value(value)}, want {schema['pattern'][:200]!r}")
-    return limit_checks(schema, "string") + ([check_pattern] if search else [])
-
-
-def array_checks(schema: dict[str, Any], check_of: CheckOf) -> list[SchemaCheck]:
-    prefix = [check_of(child, "prefixItems") for child in schema.get("prefixItems", ())]
-    rest = check_of(schema.get("items", True), "items")
-    wanted = check_of(schema.get("contains", True), "contains")
-    least, most = schema.get("minContains", 1), schema.get("maxContains", sys.maxsize)
-
-    def check_items(value: Any, run: SchemaRun) -> None:
-        index = 0
-        try:
-            for index, item in enumerate(value):
-                (prefix[index] if index < len(prefix) else rest)(item, run)
-        except SchemaMismatch as mismatch:
-            mismatch.path.append(index)
-            raise
-
-    def check_contains(value: Any, run: SchemaRun) -> None:
-        found = sum(holds(wanted, item, run) for item in value)
-        if not least <= found <= most:
-            keyword = "maxContains" if found > most else "minContains" if "minContains" in schema else "contains"
-            raise SchemaMismatch(keyword, f"{found} items match, want {brief_value(most if found > most else least)}")
-
-    def check_unique(value: Any, run: SchemaRun) -> None:
-        if len(set(map(json_key, value))) < len(value):
-            raise SchemaMismatch("uniqueItems", "two items are equal")
-    table = ((check_items, prefix or "items" in schema), (check_contains, "contains" in schema), (check_unique, schema.get("uniqueItems")))
-    return limit_checks(schema, "array") + [check for check, is_given in table if is_given]
+def referenced_schema(root: Any, reference: str, anchors: dict[str, Any]) -> Any:
+    """The subschema that a $ref of this document names; a foreign document is never fetched."""
+    base, _, fragment = reference.partition("#")
+    found = root if base in ("", root.get("$id", "").partition("#")[0]) else None
+    if "%" in fragment:
+        from urllib.parse import unquote  # only for a percent-encoded pointer
+        fragment = unquote(fragment)
+    if found is not None and fragment and not fragment.startswith("/"):
+        found = anchors.get(fragment)
+    for part in fragment.split("/")[1:]:
+        part = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = dict(zip(map(str, range(len(found))), found))
+        found = found.get(part) if isinstance(found, dict) else None
+    if not isinstance(found, (dict, bool)):
+        raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
+    return found
 
 
-def object_checks(schema: dict[str, Any], check_of: CheckOf) -> list[SchemaCheck]:
-    required = schema.get("required", [])
-    properties = {name: check_of(child, "properties") for name, child in schema.get("properties", {}).items()}
-    patterns = [(compile_pattern(source), check_of(child, "patternProperties")) for source, child in schema.get("patternProperties", {}).items()]
-    others = [check_of(schema["additionalProperties"], "additionalProperties")] if "additionalProperties" in schema else []
-    names = check_of(schema.get("propertyNames", True), "propertyNames")
-    companions = schema.get("dependentRequired", {})
-    dependents = {name: check_of(child, "dependentSchemas") for name, child in schema.get("dependentSchemas", {}).items()}
-
-    def check_required(value: Any, run: SchemaRun) -> None:
-        for name in required:
-            if name not in value:
-                raise SchemaMismatch("required", f"{name[:200]!r} is missing")
-
-    def check_members(value: Any, run: SchemaRun) -> None:
-        name = ""
-        try:
-            for name, content in value.items():
-                check = properties.get(name)
-                if check is not None:
-                    check(content, run)
-                    if not patterns:
-                        continue
-                matching = [check for search, check in patterns if search(name)]
-                for other in matching or (others if check is None else ()):
-                    other(content, run)
-        except SchemaMismatch as mismatch:
-            mismatch.path.append(name)
-            raise
-
-    def check_names(value: Any, run: SchemaRun) -> None:
-        for name in value:
-            if not holds(names, name, run):
-                raise SchemaMismatch("propertyNames", f"{brief_value(name)} is no name for it")
-
-    def check_companions(value: Any, run: SchemaRun) -> None:
-        for name in value.keys() & companions.keys():
-            if not value.keys() >= set(companions[name]):
-                raise SchemaMismatch("dependentRequired", f"something is missing beside {name[:200]!r}")
-
-    def check_dependents(value: Any, run: SchemaRun) -> None:
-        for name, check in dependents.items():
-            if name in value:
-                check(value, run)
-    table = ((check_required, required), (check_members, properties or patterns or others), (check_names, "propertyNames" in schema),
-             (check_companions, companions), (check_dependents, dependents))
-    return limit_checks(schema, "object") + [check for check, is_given in table if is_given]
+@cache
+def shape_check(keyword: str) -> SchemaCheck:
+    """Whether the value of a keyword is well-formed; a schema uses few of them."""
+    return schema_function(KEYWORD_SHAPES[keyword], {}, set(), {})
 
 
-def in_place_checks(schema: dict[str, Any], check_of: CheckOf) -> list[SchemaCheck]:
-    """The keywords that look at the same value, whatever its type."""
-    every, some, one = ([check_of(child, keyword) for child in schema.get(keyword, ())] for keyword in ("allOf", "anyOf", "oneOf"))
-    unwanted, condition, then, otherwise = (check_of(schema.get(keyword, True), keyword) for keyword in ("not", "if", "then", "else"))
-    allowed = {json_key(value) for value in schema.get("enum", [schema.get("const")])}
-    constant = json_key(schema.get("const"))
+def link_schema(root: Any) -> tuple[dict[str, Any], set[int]]:
+    """What each $ref names, and which schemas several places apply.
 
-    def check_enum(value: Any, run: SchemaRun) -> None:
-        if json_key(value) not in allowed:
-            raise SchemaMismatch("enum", f"{brief_value(value)} is not among {len(allowed)} values")
+    UnsupportedSchema for what is malformed, not implemented, or applies itself to the same instance, even where nothing uses it.
+    """
+    from graphlib import (  # only where a schema is compiled
+        CycleError,
+        TopologicalSorter,
+    )
 
-    def check_const(value: Any, run: SchemaRun) -> None:
-        if json_key(value) != constant:
-            raise SchemaMismatch("const", f"{brief_value(value)}, want {brief_value(schema['const'])}")
+    targets, anchors, in_place = {}, {}, {}      # type: dict[str, Any], dict[str, Any], dict[int, list[int]]
+    applied, waiting, references = [id(root)], [root], []      # type: list[int], list[Any], list[dict[str, Any]]
+    while waiting or references:
+        if not waiting:     # all that is nested is known by now, and with it every anchor
+            holder = references.pop()
+            waiting = [targets.setdefault(holder["$ref"], referenced_schema(root, holder["$ref"], anchors))]
+            in_place[id(holder)].append(id(waiting[0]))
+            applied.append(id(waiting[0]))
+        schema = waiting.pop()
+        if id(schema) in in_place or isinstance(schema, bool):
+            continue
+        for keyword, content in schema.items():
+            if keyword in KEYWORD_SHAPES and not holds(shape_check(keyword), content) or keyword == "$id" and schema is not root:
+                raise UnsupportedSchema(f"{keyword} of {brief_value(content)} is not supported")
+            if keyword in ("$anchor", "$dynamicAnchor") and anchors.setdefault(content, schema) is not schema:
+                raise UnsupportedSchema(f"{keyword} {content!r} is given twice")
+        children = list(subschemas(schema, APPLIED_SHAPES))
+        in_place[id(schema)] = list(map(id, subschemas(schema, IN_PLACE_SHAPES)))
+        applied += map(id, children)
+        waiting += [*children, *subschemas(schema, ["$defs"])]
+        references += [schema] if "$ref" in schema else []
+        if len(in_place) > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
+    try:
+        TopologicalSorter(in_place).prepare()
+    except CycleError:
+        raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+    once: set[int] = set()
+    return targets, {key for key in applied if key in once or once.add(key)}       # type: ignore[func-returns-value]
 
-    def check_any(value: Any, run: SchemaRun) -> None:
-        if not any(holds(check, value, run) for check in some):
-            raise SchemaMismatch("anyOf", f"{brief_value(value)} matches none")
 
-    def check_one(value: Any, run: SchemaRun) -> None:
-        found = sum(holds(check, value, run) for check in one)
-        if found != 1:
-            raise SchemaMismatch("oneOf", f"{brief_value(value)} matches {found}, want 1")
-
-    def check_not(value: Any, run: SchemaRun) -> None:
-        if holds(unwanted, value, run):
-            raise SchemaMismatch("not", f"{brief_value(value)} matches what it must not")
-
-    def check_if(value: Any, run: SchemaRun) -> None:
-        (then if holds(condition, value, run) else otherwise)(value, run)
-    table = {"enum": check_enum, "const": check_const, "anyOf": check_any, "oneOf": check_one, "not": check_not, "if": check_if}
-    return every + [check for keyword, check in table.items() if keyword in schema]
+def asserting(keyword: str, wanted: Any, holds_for: Callable[[Any, Any], Any], compiled: Any) -> SchemaCheck:
+    def check_assertion(value: Any) -> None:
+        if not holds_for(value, compiled):
+            raise SchemaMismatch(keyword, f"{brief_value(value)}, want {brief_value(wanted)}")
+    return check_assertion
 
 
-def schema_check(schema: dict[str, Any], references: list[SchemaCheck], check_of: CheckOf) -> SchemaCheck:
+def remembering(check: SchemaCheck, known: dict[tuple[int, int], Any]) -> SchemaCheck:
+    """A schema that several places apply sees each value once, so that doubling is no work."""
+    def check_once(value: Any) -> None:
+        key = (id(check), id(value))
+        outcome = known.get(key, known)
+        if outcome is known:
+            outcome = None
+            try:
+                check(value)
+            except SchemaMismatch as mismatch:
+                outcome = (mismatch.keyword, mismatch.detail, tuple(mismatch.path), mismatch.is_final)
+            known[key] = outcome
+        if outcome is not None:
+            raise SchemaMismatch(*outcome)
+    return check_once
+
+
+Compiled = Callable[[Any, str], Any]     # of a keyword's value: its schemas as checks, alone or in a list or map; else the value itself
+# What an assertion wants instead, where it is compiled from another form or from several keywords.
+OPERANDS: dict[str, Callable[[dict[str, Any], Compiled], Any]] = {
+    "pattern": lambda schema, compiled: compile_pattern(schema["pattern"]),
+    "enum": lambda schema, compiled: frozenset(map(json_key, schema["enum"])),
+    "const": lambda schema, compiled: json_key(schema["const"]),
+    "required": lambda schema, compiled: frozenset(schema["required"]),
+    "if": lambda schema, compiled: [compiled(schema.get(keyword, True), keyword) for keyword in ("if", "then", "else")],
+    "contains": lambda schema, compiled: (
+        compiled(schema["contains"], "contains"), schema.get("minContains", 1), schema.get("maxContains", sys.maxsize)),
+    "items": lambda schema, compiled: (
+        compiled(schema.get("prefixItems", []), "prefixItems"), compiled(schema.get("items", True), "items")),
+    "properties": lambda schema, compiled: (
+        compiled(schema.get("properties", {}), "properties"),
+        [(compile_pattern(source), check) for source, check in compiled(schema.get("patternProperties", {}), "patternProperties").items()],
+        compiled(schema.get("additionalProperties", True), "additionalProperties")),
+}
+ASSERTED_WITH = {"prefixItems": "items", "patternProperties": "properties", "additionalProperties": "properties"}
+
+
+def schema_check(schema: dict[str, Any], compiled: Compiled) -> SchemaCheck:
     """One schema's keywords as one function: a table from the value's type to what is asked of it."""
-    wanted = listed(schema.get("type", list(JSON_TYPES)))
-    everywhere, numeric = references + in_place_checks(schema, check_of), limit_checks(schema, "number")
-    allowed = {kind for name in wanted for kind in JSON_TYPES[name]}
-    refuse_type = rejecting("type")
+    for unused in schema.keys() & {"$defs", "then", "else"}:        # read all the same: a refusal must not depend on what is used
+        compiled(schema[unused], unused)
+    given = {ASSERTED_WITH.get(keyword, keyword) for keyword in schema}
+    asserted = {keyword: asserting(keyword, schema.get(keyword), holds_for, OPERANDS[keyword](schema, compiled) if keyword in OPERANDS
+                                   else compiled(schema[keyword], keyword))
+                for keyword, (_, holds_for) in ASSERTIONS.items() if keyword in given}
+    if [*asserted] == ["$ref"] and "type" not in schema:        # hot: the entries of a list are a lone $ref
+        return cast(SchemaCheck, compiled(schema["$ref"], "$ref")[0])
+    names = schema.get("type", [*JSON_TYPES])
+    names = [names] if isinstance(names, str) else names
+    check_type = asserting("type", schema.get("type"), lambda value, wanted: isinstance(value, float) and value.is_integer() and
+                           "integer" in wanted, names)
+    allowed = {kind for name in names for kind in JSON_TYPES[name]}
+    table = {kind: [check for keyword, check in asserted.items() if kind in ASSERTIONS[keyword][0]] for kind in EVERY_TYPE}
+    for kind in EVERY_TYPE:
+        table[kind][:0] = [] if kind in allowed else [check_type]
 
-    def check_type(value: Any, run: SchemaRun) -> None:
-        if not ("integer" in wanted and isinstance(value, float) and value.is_integer()):
-            raise SchemaMismatch("type", f"{brief_value(value)}, want {' or '.join(wanted)}")
-    own: dict[type, list[SchemaCheck]] = {dict: object_checks(schema, check_of), list: array_checks(schema, check_of), str: string_checks(schema),
-                                          int: numeric, float: numeric, bool: [], type(None): []}
-    table = {kind: ([] if kind in allowed else [check_type]) + checks + everywhere for kind, checks in own.items()}
-    if references and all(checks == references for checks in table.values()):
-        return references[0]
-
-    def check_value(value: Any, run: SchemaRun) -> None:
-        for check in table.get(type(value), (refuse_type,)):
-            check(value, run)
+    def check_value(value: Any) -> None:
+        for check in table.get(type(value), (check_type,)):
+            check(value)
     return check_value
+
+
+def schema_function(root: Any, targets: dict[str, Any], shared: set[int], known: dict[tuple[int, int], Any]) -> SchemaCheck:
+    checks: dict[int, SchemaCheck] = {}
+
+    def check_of(schema: Any, keyword: str) -> SchemaCheck:
+        key = id(schema)
+        if isinstance(schema, bool):
+            return asserting(keyword, schema, lambda value, allowed: allowed, schema)
+        if key not in checks:
+            checks[key] = lambda value: checks[key](value)       # for a $ref inside itself
+            check = schema_check(schema, compiled)
+            checks[key] = remembering(check, known) if key in shared else check
+        return checks[key]
+
+    def compiled(content: Any, keyword: str) -> Any:
+        shape = KEYWORD_SHAPES.get(keyword)
+        if keyword == "$ref":
+            return [check_of(targets[content], keyword)]
+        if shape is SCHEMA_MAP:
+            return {name: check_of(child, keyword) for name, child in content.items()}
+        if shape is SCHEMAS:
+            return [check_of(child, keyword) for child in content]
+        return check_of(content, keyword) if shape is A_SCHEMA else content
+
+    return check_of(root, "false")
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
@@ -1862,35 +1892,24 @@ def compile_schema(schema: Any) -> Callable[[Any], None]:
     UnsupportedSchema where it asserts what is not implemented here, is malformed, never ends, or holds a pattern that may
     backtrack without bound. `format`, `content*` and unknown keywords are annotations.
     """
-    if not is_schema(schema):
+    known: dict[tuple[int, int], Any] = {}
+    if not isinstance(schema, (dict, bool)):
         raise UnsupportedSchema(f"the schema is {brief_value(schema)}, want an object")
-    targets, shared = link_schema(schema)
-    checks: dict[int, SchemaCheck] = {}
-
-    def check_of(child: Any, keyword: str) -> SchemaCheck:
-        if isinstance(child, bool):
-            return accept_value if child else rejecting(keyword)
-        key = id(child)
-        if key not in checks:
-            checks[key] = lambda value, run: checks[key](value, run)       # for a $ref inside itself
-            references = [check_of(targets[key], "$ref")] if key in targets else []
-            check = schema_check(child, references, check_of)
-            checks[key] = remembering(check) if key in shared else check
-        return checks[key]
-
     try:
-        root = check_of(schema, "false")
+        check = schema_function(schema, *link_schema(schema), known)
     except RecursionError:
         raise UnsupportedSchema("the schema nests too deep") from None
 
     def check_instance(instance: Any) -> None:
         try:
-            root(instance, {})
+            check(instance)
         except SchemaMismatch as mismatch:
             pointer = "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in reversed(mismatch.path))
             raise SchemaViolation(pointer, mismatch.keyword, mismatch.detail) from None
         except RecursionError:
             raise SchemaViolation("", "$ref", "nests deeper than can be validated") from None
+        finally:
+            known.clear()       # identities are those of this instance
     return check_instance
 
 
@@ -1900,7 +1919,7 @@ def validate(instance: Any, schema: Any) -> None:
     >>> validate({"domain": "example.com"}, {"required": ["domain"]})
     >>> validate([1, "two"], {"items": {"type": "integer"}})
     Traceback (most recent call last):
-    SchemaViolation: /1: type: 'two', want integer
+    SchemaViolation: /1: type: 'two', want 'integer'
     """
     compile_schema(schema)(instance)
 
@@ -1926,7 +1945,7 @@ class BlockedDomain(NamedTuple):
 
 def folded_host(text: str) -> str:
     """Full-width, ideographic stops, NFD and case become one form. ß stays itself: its punycode is another name than `ss`."""
-    import unicodedata      # only for names beyond ASCII
+    import unicodedata  # only for names beyond ASCII
     text = unicodedata.normalize("NFKC", text.translate(IGNORED_IN_HOSTS))
     return unicodedata.normalize("NFKC", text.lower()).replace("\u03c2", "\u03c3").replace("\u3002", ".")
 
@@ -1952,7 +1971,7 @@ def blocklist_key(host: str) -> str:
             and ".." not in host and "xn--" not in host and len(host) <= MAX_BLOCKLIST_KEY):
         return host         # plain already: thrice as fast as a regular expression
     if "%" in host:
-        from urllib.parse import unquote        # only for a percent-encoded host
+        from urllib.parse import unquote  # only for a percent-encoded host
         host = unquote(host)
     host = host.lower() if host.isascii() else folded_host(host)
     host = URL_TAIL.split(host.split("//", 1)[-1], maxsplit=1)[0].rpartition("@")[2].strip()
@@ -1965,7 +1984,7 @@ def blocklist_key(host: str) -> str:
 
 
 def ip6_key(host: str) -> str:
-    from ipaddress import ip_address        # only for a host in IPv6 form
+    from ipaddress import ip_address  # only for a host in IPv6 form
     inside = host.partition("[")[2].partition("]")[0] if host.startswith("[") else host
     try:
         return str(ip_address(inside.partition("%")[0]))
@@ -2002,11 +2021,6 @@ def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
     return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
-
-
-def column_text(values: Sequence[str]) -> str:
-    text = "\n".join(values)
-    return text if text.count("\n") < len(values) or not values else "\n".join(value.replace("\n", " ") for value in values)
 
 
 class Blocklist:
@@ -2081,7 +2095,7 @@ class Blocklist:
             raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
         warnings: list[str] = []
         index, rows = listed_domains(blocked, warnings)
-        domains, added, reasons = map(column_text, zip(*rows)) if rows else ("", "", "")
+        domains, added, reasons = ("\n".join(text.replace("\n", " ") for text in column) for column in zip(*rows)) if rows else ("", "", "")
         keys, updated = "\n".join(index), document.get("updated")
         columns = {"keys": keys, "domains": keys if domains == keys else domains, "added": added, "reasons": reasons,
                    "refresh_seconds": blocklist_refresh_seconds(document.get("refresh"), warnings),
@@ -2110,7 +2124,7 @@ UNSEEN_HOST = HostPace()
 
 def roll() -> float:
     """random.random; the module is heavy, and most runs never back off."""
-    import random       # slow to import
+    import random  # slow to import
     return random.random()
 
 
@@ -2289,74 +2303,68 @@ def source_from_entry(entry: dict[str, Any] | None) -> dict[str, Any]:
     return {"at": as_number(entry.get("at")), "wire": as_text(entry.get("wire")), "validators": validators_from_entry(entry)}
 
 
-# imports: none beyond head.py
+# imports: io
 # === 10. READINGS   R9 R6 ================================================
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives, charsets. Feeds and sitemaps follow.
 
 # 10a. Markdown: the block structure of CommonMark decides which text is code; the inline structure decides which brackets are links.
 QUOTE = -1                      # a block quote among the open containers; a list item is the width of its indentation
-BLOCK_START_CHARS = frozenset(">#`~<*+-_=0123456789")
-LIST_MARKER = lazy_re(r"(?:[-+*]|([0-9]{1,9})[.)])(?= |$)")
-HEADING = lazy_re(r"#{1,6}(?= |$)")
-FENCE = lazy_re(r"`{3,}(?=[^`]*$)|~{3,}")
-SETEXT_UNDERLINE = lazy_re(r"(=+|-+) *$")
 ATTRIBUTE = r"""\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
 TAG = rf"<(?:[A-Za-z][A-Za-z0-9-]*(?:{ATTRIBUTE})*\s*/?|/[A-Za-z][A-Za-z0-9-]*\s*)>"
-MARKDOWN_TAG = lazy_re(TAG)
-AUTOLINK = lazy_re(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}:[^<>\x00-\x20]*|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+)>")
 HTML_BLOCK_NAMES = (
     "address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt|fieldset|figcaption|"
     "figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav|noframes|ol|optgroup|option|"
     "p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul"
 )
-BLANK = lazy_re(r" *$")
-HTML_BLOCKS = [                 # how raw HTML starts and how it ends (CommonMark 4.6); the last kind never interrupts a paragraph
-    (lazy_re(r"<(?:script|pre|style|textarea)(?=[\s>]|$)", re.IGNORECASE),
-     lazy_re(r"</(?:script|pre|style|textarea)>", re.IGNORECASE)),
-    (lazy_re(r"<!--"), lazy_re(r"-->")),
-    (lazy_re(r"<\?"), lazy_re(r"\?>")),
-    (lazy_re(r"<![A-Za-z]"), lazy_re(r">")),
-    (lazy_re(r"<!\[CDATA\["), lazy_re(r"\]\]>")),
-    (lazy_re(rf"</?(?:{HTML_BLOCK_NAMES})(?=[\s>]|/>|$)", re.IGNORECASE), BLANK),
-    (lazy_re(rf"{TAG}\s*$"), BLANK),
-]
+BLOCK_STARTS = {                # a line ends in a newline; the first that fits
+    "quote": r"> ?",
+    "heading": r"#{1,6}(?=[ \n])",
+    "fence": r"`{3,}(?=[^`]*$)|~{3,}",
+    "rule": "|".join(rf"{mark} *{mark} *{mark}[{mark} ]*$" for mark in (r"\*", "-", "_")),
+    "item": r"(?:[-+*]|[0-9]{1,9}[.)])(?: {1,4}(?=[^ \n])|[ \n])",
+    "script": r"<(?i:script|pre|style|textarea)(?=[\s>])",
+    "comment": "<!--",
+    "instruction": r"<\?",
+    "declaration": "<![A-Za-z]",
+    "cdata": r"<!\[CDATA\[",
+    "block": rf"</?(?i:{HTML_BLOCK_NAMES})(?=[\s>]|/>)",
+    "tag": rf"{TAG}\s*$",
+}
+HTML_ENDS = {                   # how raw HTML ends (CommonMark 4.6)
+    "script": r"</(?i:script|pre|style|textarea)>", "comment": "-->", "instruction": r"\?>", "declaration": ">", "cdata": r"\]\]>",
+    "block": "^ *$", "tag": "^ *$",
+}
+PARAGRAPH_ENDS = {              # the same in a paragraph: an item must not be empty, and must count from 1
+    "underline": r"(?:=+|-+) *$", **BLOCK_STARTS, "item": r"(?:[-+*]|1[.)])(?: {1,4}(?=[^ \n])| (?= +[^ \n]))",
+}
+BLOCK_START, PARAGRAPH_END = (
+    " {0,3}(?=[>#`~<*+_=0-9-])(?:" + "|".join(f"(?P<{kind}>{start})" for kind, start in starts.items()) + ")"
+    for starts in (BLOCK_STARTS, PARAGRAPH_ENDS)
+)
+QUOTE_MARK = lazy_re(" {0,3}> ?")
+TABBED_MARKS = lazy_re(r"[ \t>*+.)0-9#_-]{0,256}")     # tab stops count from the line's start, through the marks
 
 ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
-OUTSIDE_BRACKETS = lazy_re(rf"{ESCAPE}|`+|!?\[|<")
-INSIDE_BRACKETS = lazy_re(rf"{ESCAPE}|\\\n|`+|!?\[|\]|<|{ENTITY}|\*+|_+")
+VERBATIM_ENDS = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "<!": ">"}      # raw inline HTML that is no tag
+VERBATIM_START = r"``*|<!---?>|<!--|<\?|<!\[CDATA\[|<!(?=[A-Za-z])"
+OUTSIDE_BRACKETS = lazy_re(rf"\[|!\[|{ESCAPE}|{VERBATIM_START}|<")
+INSIDE_BRACKETS = lazy_re(rf"\[|!\[|\]|\\\n|{ESCAPE}|{VERBATIM_START}|<|{ENTITY}|\*\**|__*")
 ESCAPE_OR_ENTITY = lazy_re(rf"{ESCAPE}|{ENTITY}")
 BACKTICK_RUN = lazy_re("`+")
-PLAIN_DESTINATION = lazy_re(r"\(([^\x00-\x20\x7f()<\\&]+)\)")
-SIMPLE_LINK = lazy_re(rf"\[([^\[\]\\`<&*_]*)\]{PLAIN_DESTINATION.pattern}")
+AUTOLINK_OR_TAG = lazy_re(
+    rf"<([A-Za-z][A-Za-z0-9+.-]{{1,31}}:[^<>\x00-\x20]*|[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@[A-Za-z0-9.-]+)>|{TAG}"
+)
+PLAIN_LINK = lazy_re(r"\[([^\[\]\\`<&*_]*)\]\(([^\x00-\x20\x7f()<\\&]*)\)")
+DESTINATION_START = lazy_re(r"[ \t\n]*(?:<([^<>\n\\]*(?:\\.[^<>\n\\]*){0,999})>|(?!<))")
 RAW_DESTINATION_PART = lazy_re(rf"[^\x00-\x20\x7f()\\]+|{ESCAPE}|\\|[()]")
-LINK_DELIMITERS = {             # what opens a destination or a title: what may close it, and what ends the attempt
-    "<": (">", lazy_re(r"\\.|[<>\n]")),
-    '"': ('"', lazy_re(r'\\.|"', re.DOTALL)),
-    "'": ("'", lazy_re(r"\\.|'", re.DOTALL)),
-    "(": (")", lazy_re(r"\\.|[()]", re.DOTALL)),
-}
-LINK_SPACE = lazy_re(r"[ \t\n]*")
-LINK_LABEL = lazy_re(r"\[((?:[^\[\]\\]|\\.){0,999})\]", re.DOTALL)
+LINK_TITLE = lazy_re(
+    r"""[ \t\n]+(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'|\([^()\\]*(?:\\.[^()\\]*){0,999}\))""", re.DOTALL
+)
+LINK_END = lazy_re(r"[ \t\n]*\)")
 DEFINITION_END = lazy_re(r"[ \t]*(?:\n|$)")
-MARKUP_ENDS = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "<!": ">"}     # raw inline HTML that is no tag
+LINK_LABEL = lazy_re(r"\[((?:[^\[\]\\]|\\.){0,999})\]", re.DOTALL)
 ABSOLUTE_HTTP = lazy_re(r"https?://[^\s/?#]", re.IGNORECASE)
-SHORTEST_LINK = len("[](http://a)")
-
-
-class Leaf(NamedTuple):
-    """A piece of Markdown that holds inline text: a heading or a paragraph, without its container marks."""
-
-    level: int                  # of a heading; 0 for a paragraph
-    quoted: bool
-    text: str
-
-
-class InlineLink(NamedTuple):
-    start: int
-    end: int
-    title: str
-    destination: str
 
 
 def markdown_links(text: str) -> list[Link]:
@@ -2369,194 +2377,106 @@ def markdown_links(text: str) -> list[Link]:
     """
     if "](" not in text:
         return []
-    labels: set[str] = set()
-    texts: Iterable[str] = (leaf.text for leaf in markdown_leaves(text, labels) if "](" in leaf.text and len(leaf.text) >= SHORTEST_LINK)
-    if "]:" in text:            # a definition may follow its uses, and a reference inside breaks the link around it
-        texts = list(texts)
+    labels = reference_labels(text)
     title_by_url: dict[str, str] = {}
-    for leaf_text in texts:
-        for link in inline_links(leaf_text, labels):
-            if ABSOLUTE_HTTP.match(link.destination):
-                title_by_url.setdefault(link.destination, link.title)
+    for _, _, leaf in markdown_leaves(text, labels):
+        for title, destination, _ in inline_links(leaf, labels):
+            if ABSOLUTE_HTTP.match(destination):
+                title_by_url.setdefault(destination, title)
     return [Link(title, url) for url, title in title_by_url.items()]
 
 
-def markdown_leaves(text: str, labels: set[str]) -> Iterator[Leaf]:
-    """Headings and paragraphs in order; labels of link reference definitions are added to `labels` on the way.
+def reference_labels(text: str) -> set[str]:
+    """The labels that link references may use: a reference is no link of R9, but breaks one around it, and may precede its definition."""
+    labels: set[str] = set()
+    if "]:" in text:
+        for _ in markdown_leaves(text, labels):
+            pass
+    return labels
 
-    One pass, a line at a time: keep the containers that the line continues, open those that it starts, give the rest to the open leaf.
+
+def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, str]]:
+    """(level or 0, is quoted, inline text) of each heading and paragraph; labels of reference definitions are added to `labels` on the way.
+
+    One pass, a line at a time: keep the containers that the line continues, see what it starts, then go on with the paragraph or end it.
     """
+    block_start, paragraph_end = re.compile(BLOCK_START), re.compile(PARAGRAPH_END)
     containers: list[int] = []
-    paragraph = bytearray()     # UTF-8: a list of short lines would cost fifty octets for each
-    paragraph_quoted = False
-    code_fence = ""             # the opening run, while inside
-    html_end: re.Pattern[str] | None = None
-    bare_item = False           # an item whose first line was empty: a second empty line ends it
+    paragraph = bytearray()                     # UTF-8: a list of short lines would cost fifty bytes for each
+    raw_end: re.Pattern[str] | None = None      # inside a code fence or raw HTML: what ends it
+    bare_item = False                           # an item whose first line was empty: a second empty line ends it
+    for line in io.StringIO(text + "\n\n", newline=None):       # only LF, CR and CRLF end a line; the empty one ends the last paragraph
+        if "\t" in line:
+            line = TABBED_MARKS.sub(lambda marks: marks[0].expandtabs(4), line, count=1)
+        kept, rest = continued_containers(containers, line) if containers else (0, line)
+        if raw_end and kept == len(containers):
+            raw_end = None if raw_end.search(rest) else raw_end
+            continue
+        raw_end = None
+        if bare_item and kept == len(containers) and not rest.strip(" \t\n"):
+            kept -= 1
+        opened: list[int] = []
+        kind: str | None = None
+        starts = paragraph_end if paragraph and kept == len(containers) else block_start
+        while start := starts.match(rest, 0, MAX_TAG_CHARS):
+            kind = start.lastgroup
+            if kind not in ("quote", "item"):
+                break
+            kind = None
+            if kept + len(opened) >= MAX_MARKDOWN_NESTING:
+                break
+            opened.append(QUOTE if start["quote"] else start.end())
+            rest = rest[start.end():]
+            starts = block_start
+        if kind == "tag" and paragraph and not opened:
+            kind = None
 
-    def finished(level: int = 0) -> Iterator[Leaf]:
+        blank = not rest.strip(" \t\n")
         if paragraph:
+            if not (kind or opened or blank):   # a paragraph goes on even without its containers' marks
+                paragraph += rest.lstrip(" ").encode("utf-8", "surrogatepass")
+                continue
             leaf = paragraph[:-1].decode("utf-8", "surrogatepass")
             paragraph.clear()
             if leaf.startswith("["):
                 leaf = leaf[link_definitions_end(leaf, labels):]
             if leaf:
-                yield Leaf(level, paragraph_quoted, leaf)
+                yield (0 if kind != "underline" else 1 if "=" in rest else 2), QUOTE in containers, leaf
+        bare_item = bool(blank and opened and opened[-1] != QUOTE)
+        containers[kept:] = opened
+        if kind == "heading" and start:
+            yield len(start[kind]), QUOTE in containers, rest[start.end():].strip(" \n")
+        elif kind == "fence" and start:
+            raw_end = lazy_re(rf"^ {{0,3}}{start[kind]}{start[kind][0]}* *$")
+        elif kind and kind in HTML_ENDS:
+            raw_end = None if re.search(HTML_ENDS[kind], rest) else lazy_re(HTML_ENDS[kind])
+        elif not (kind or blank or rest.startswith("    ")):
+            paragraph += rest.lstrip(" ").encode("utf-8", "surrogatepass")
 
-    for line in markdown_lines(text):
-        at = 0
-        first = len(line) - len(line.lstrip(" "))
-        blank = first == len(line)
-        kept = 0
-        for kept, container in enumerate(containers):
-            if container == QUOTE:
-                if blank or first - at > 3 or line[first] != ">":
-                    break
-                at = first + 2 if line.startswith(" ", first + 1) else first + 1
-                first = len(line) - len(line[at:].lstrip(" "))
-                blank = first >= len(line)
-            elif blank:
-                if bare_item and kept == len(containers) - 1:
-                    break
-            elif first - at >= container:
-                at += container
-            else:
-                break
+
+def continued_containers(containers: list[int], rest: str) -> tuple[int, str]:
+    """How many of the open containers a line continues, and what follows their marks. An empty line continues an item, but no quote."""
+    blank = not rest.strip(" \t\n")
+    for kept, container in enumerate(containers):
+        if container != QUOTE and (blank or rest.startswith(" " * container)):
+            rest = rest[container:]
+        elif container == QUOTE and (mark := QUOTE_MARK.match(rest)):
+            rest = rest[mark.end():]
+            blank = not rest.strip(" \t\n")
         else:
-            kept = len(containers)
-        bare_item = False
-
-        if kept < len(containers) and (code_fence or html_end):     # only a paragraph goes on without its container's mark
-            code_fence, html_end = "", None
-        if code_fence:
-            run = line[first:].rstrip(" ")
-            if first - at <= 3 and len(run) >= len(code_fence) and not run.strip(code_fence[0]):
-                code_fence = ""
-            continue
-        if html_end:
-            if html_end.search(line, at) if html_end is not BLANK else blank:
-                html_end = None
-            continue
-
-        lazy = bool(paragraph) and kept < len(containers)
-        while not blank and first - at <= 3 and line[first] in BLOCK_START_CHARS:
-            own_paragraph = bool(paragraph) and kept == len(containers)
-            rest = line[first:]
-            mark = rest[0]
-            heading = HEADING.match(rest) if mark == "#" else None
-            underline = SETEXT_UNDERLINE.match(rest) if own_paragraph and mark in "=-" else None
-            if mark == ">" and kept < MAX_MARKDOWN_NESTING:
-                yield from finished()
-                del containers[kept:]
-                containers.append(QUOTE)
-                at = first + 2 if rest.startswith("> ") else first + 1
-            elif heading:
-                yield from finished()
-                del containers[kept:]
-                paragraph_quoted = QUOTE in containers
-                paragraph.extend(markdown_line_bytes(rest[heading.end():].strip(" ")))
-                yield from finished(heading.end())
-                blank = True
-                break
-            elif mark in "`~" and (fence := FENCE.match(rest)):
-                yield from finished()
-                del containers[kept:]
-                code_fence = fence[0]
-                break
-            elif mark == "<":
-                kinds = HTML_BLOCKS[:-1] if paragraph else HTML_BLOCKS
-                found = next((end for start, end in kinds if start.match(rest)), None)
-                if not found:
-                    break
-                yield from finished()
-                del containers[kept:]
-                html_end = None if found is not BLANK and found.search(rest) else found
-                blank = True
-                break
-            elif underline:
-                yield from finished(1 if mark == "=" else 2)
-                blank = True
-                break
-            elif mark in "*-_" and is_thematic_break(rest):
-                yield from finished()
-                del containers[kept:]
-                blank = True
-                break
-            else:
-                marker = LIST_MARKER.match(rest)
-                if not marker or kept >= MAX_MARKDOWN_NESTING:
-                    break
-                after = rest[marker.end():]
-                empty = not after.strip(" ")
-                if own_paragraph and (empty or marker[1] not in (None, "1")):
-                    break
-                spaces = len(after) - len(after.lstrip(" "))
-                width = marker.end() + (spaces if 1 <= spaces <= 4 and not empty else 1)
-                yield from finished()
-                del containers[kept:]
-                containers.append(first - at + width)
-                at = min(first + width, len(line))
-                bare_item = empty
-            kept = len(containers)
-            lazy = False
-            first = len(line) - len(line[at:].lstrip(" "))
-            blank = first >= len(line)
-
-        if code_fence or html_end:
-            continue
-        if lazy and not blank and paragraph:
-            paragraph.extend(markdown_line_bytes(line[first:]))
-            continue
-        if kept < len(containers):
-            yield from finished()
-            del containers[kept:]
-        if blank:
-            yield from finished()
-        elif paragraph or first - at <= 3:      # deeper is indented code, unless it continues a paragraph
-            if not paragraph:
-                paragraph_quoted = QUOTE in containers
-            paragraph.extend(markdown_line_bytes(line[first:]))
-    yield from finished()
-
-
-def markdown_lines(text: str) -> Iterator[str]:
-    """The lines of a text, indentation in spaces. Only LF, CR and CRLF end one; a list of them would cost fifty bytes for each."""
-    for match in re.finditer(r"[^\r\n]*(?:\r\n|\r|\n|$)", text):
-        line = match[0].rstrip("\r\n")
-        if "\t" in line:
-            marks = re.match(r"[ \t>*+.)0-9-]{0,256}", line)        # tab stops count from the line's start, through the marks
-            if marks:
-                line = marks[0].expandtabs(4) + line[marks.end():]
-            if not line.strip(" \t"):
-                line = ""
-        yield line
-
-
-def markdown_line_bytes(line: str) -> bytes:
-    return line.encode("utf-8", "surrogatepass") + b"\n"
-
-
-def is_thematic_break(line: str) -> bool:
-    marks = line.replace(" ", "")
-    return len(marks) >= 3 and not marks.strip(marks[0])
+            return kept, rest
+    return len(containers), rest
 
 
 def link_definitions_end(paragraph: str, labels: set[str]) -> int:
     """Where the `[label]: destination "title"` definitions end that a paragraph begins with; their labels are added to `labels`."""
     end = 0
-    while label := LINK_LABEL.match(paragraph, end):
-        if not paragraph.startswith(":", label.end()) or not label[1].strip():
-            break
-        start = link_space_end(paragraph, label.end() + 1)
-        destination = link_destination(paragraph, start)
-        if destination is None or destination[1] == start:
-            break
-        plain = DEFINITION_END.match(paragraph, destination[1])
-        title_end = link_title_end(paragraph, destination[1])
-        done = title_end and DEFINITION_END.match(paragraph, title_end) or plain
-        if not done:
+    while (label := LINK_LABEL.match(paragraph, end)) and label[1].strip() and paragraph.startswith(":", label.end()):
+        target = link_target(paragraph, label.end() + 1, DEFINITION_END)
+        if not target:
             break
         labels.add(link_label_key(label[1]))
-        end = done.end()
+        end = target[1]
     return end
 
 
@@ -2564,66 +2484,30 @@ def link_label_key(label: str) -> str:
     return " ".join(label.casefold().split())
 
 
-def link_space_end(text: str, at: int) -> int:
-    space = LINK_SPACE.match(text, at)
-    return space.end() if space else at
-
-
-def link_destination(text: str, start: int) -> tuple[str, int] | None:
-    """A destination as written, and where it ends; None where there is none."""
-    if text.startswith("<", start):
-        end = delimited_end(text, start)
-        return (text[start + 1:end - 1], end) if end else None
-    at, depth = start, 0
-    while part := RAW_DESTINATION_PART.match(text, at):
-        if part[0] == "(":
-            depth += 1
-            if depth > MAX_DESTINATION_PARENTHESES:
-                return None
-        elif part[0] == ")":
-            if depth == 0:
-                break
-            depth -= 1
+def link_target(text: str, start: int, closing: re.Pattern[str]) -> tuple[str, int] | None:
+    """A `destination "title"` with what must close it: (the destination, escapes resolved; where all ends)."""
+    opening = DESTINATION_START.match(text, start)
+    if not opening:
+        return None
+    at, depth = opening.end(), 0
+    while opening[1] is None and (part := RAW_DESTINATION_PART.match(text, at)):
+        depth += (part[0] == "(") - (part[0] == ")")
+        if not 0 <= depth <= MAX_DESTINATION_PARENTHESES:
+            break
         at = part.end()
-    return None if depth else (text[start:at], at)
-
-
-def delimited_end(text: str, start: int) -> int:
-    """Where the text ends that the mark at `start` opens; 0 where it opens none, or none that is closed."""
-    closer, marks = LINK_DELIMITERS.get(text[start:start + 1], ("", None))
-    end = next((mark for mark in marks.finditer(text, start + 1) if mark[0][0] != "\\"), None) if marks else None
-    return end.end() if end and end[0] == closer else 0
-
-
-def link_title_end(text: str, destination_end: int) -> int:
-    start = link_space_end(text, destination_end)
-    return delimited_end(text, start) if start > destination_end and not text.startswith("<", start) else 0
-
-
-def link_tail(text: str, start: int) -> tuple[str, int] | None:
-    """What follows `[text]`: the destination of `(destination "title")`, escapes resolved, and where it ends."""
-    plain = PLAIN_DESTINATION.match(text, start)
-    if plain:
-        return plain[1], plain.end()
-    if not text.startswith("(", start):
+    if depth > 0 or closing is DEFINITION_END and at == opening.end() and opening[1] is None:
         return None
-    found = link_destination(text, link_space_end(text, start + 1))
-    if not found:
-        return None
-    destination, end = found
-    close = link_space_end(text, link_title_end(text, end) or end)
-    if not text.startswith(")", close):
-        return None
-    return ESCAPE_OR_ENTITY.sub(unescaped_mark, destination), close + 1
+    title = LINK_TITLE.match(text, at)
+    closed = title and closing.match(text, title.end()) or closing.match(text, at)
+    destination = text[opening.end():at] if opening[1] is None else opening[1]
+    return (ESCAPE_OR_ENTITY.sub(unescaped_mark, destination), closed.end()) if closed else None
 
 
 def link_reference_end(text: str, opener: int, closer: int, labels: set[str]) -> int | None:
     """Where a reference `[text][label]`, `[label][]` or `[label]` ends; `closer` is just behind its first `]`."""
     label = LINK_LABEL.match(text, closer)
-    if label and label[1].strip():
-        return label.end() if link_label_key(label[1]) in labels else None
-    own = LINK_LABEL.match(text, opener)
-    if not own or own.end() != closer or link_label_key(own[1]) not in labels:
+    own = label if label and label[1].strip() else LINK_LABEL.match(text, opener)
+    if not own or link_label_key(own[1]) not in labels or own is not label and own.end() != closer:
         return None
     return label.end() if label else closer
 
@@ -2639,74 +2523,70 @@ def unescaped_mark(mark: re.Match[str]) -> str:
     return unescape(token) if token[1] == "#" else html5.get(token[1:], token)
 
 
-def inline_links(text: str, labels: set[str]) -> Iterator[InlineLink]:
-    """The inline links of a leaf, in order. One scan; brackets are a stack, as in the algorithm that CommonMark's appendix describes."""
-    found: list[InlineLink] = []        # held back while an image is open: what stands in its text is no link
+def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
+    """(title, destination, note) of the inline links of a leaf; the note is what follows a link that the leaf begins with.
+
+    One scan; brackets are a stack, as in the algorithm that CommonMark's appendix describes.
+    """
+    found: list[tuple[str, str, str]] = []      # held back while an image is open: what stands in its text is no link
     openers: list[tuple[int, bool, int, int]] = []      # where, is an image, pieces before it, links before it
-    pieces: list[Any] = []              # plain text since the outermost open bracket; a run of * or _ is a tuple
+    pieces: list[str] = []              # plain text since the outermost open bracket
+    emphasis: dict[str, int] = {}       # a run of * or _ that may open emphasis: the index of its latest piece
     dead = 0                            # openers that a link has closed inside of: links hold no links
     images = 0                          # openers that are images
-    last_runs: dict[int, int] | None = None
-    missing: set[str] = set()           # ends of raw HTML that this leaf does not have any more
-    at = 0
-    while mark := (INSIDE_BRACKETS if openers else OUTSIDE_BRACKETS).search(text, at):
-        token = mark[0]
+    last_closings: dict[str, int] = {}
+    at, last_tail = 0, text.rfind("](")
+    while (openers or at <= last_tail) and (mark := (INSIDE_BRACKETS if openers else OUTSIDE_BRACKETS).search(text, at)):
+        token, start = mark[0], mark.start()
         kind = token[0]
-        if openers and mark.start() > at:
-            pieces.append(text[at:mark.start()])
-        at = mark.end()
-        piece: Any = token
+        if openers and start > at:
+            pieces.append(text[at:start])
+        piece, at = token, mark.end()
         if kind in "[!":
-            simple = SIMPLE_LINK.match(text, mark.start()) if kind == "[" and not openers else None
-            if simple:                  # nearly all links: no mark inside, nothing open outside
-                yield from found
-                found.clear()
-                yield InlineLink(mark.start(), simple.end(), " ".join(simple[1].split()), simple[2])
-                at = simple.end()
-                continue
             if not openers:
+                if plain := PLAIN_LINK.match(text, start):      # nearly all links: no mark inside, nothing open outside
+                    at = plain.end()
+                    yield " ".join(plain[1].split()), plain[2], text[at:] if start == 0 else ""
+                    continue
                 pieces.clear()
                 dead = 0
-            openers.append((mark.start(), kind == "!", len(pieces), len(found)))
+            openers.append((start, kind == "!", len(pieces), len(found)))
             images += kind == "!"
         elif kind == "]":
             opener, is_image, pieces_before, links_before = openers.pop()
             images -= is_image
             is_dead = not is_image and len(openers) < dead
             dead = min(dead, len(openers))
-            tail = None if is_dead else link_tail(text, at)
+            tail = link_target(text, at + 1, LINK_END) if not is_dead and text.startswith("(", at) else None
             end = tail[1] if tail else None if is_dead or not labels else link_reference_end(text, opener, at, labels)
             if end is not None:
-                piece = emphasis_text(pieces[pieces_before + 1:])
+                piece = "".join(pieces[pieces_before + 1:])
                 del pieces[pieces_before:]
                 at = end
                 if is_image:
                     del found[links_before:]
                 else:
                     if tail:
-                        found.append(InlineLink(opener, end, " ".join(piece.split()), tail[0]))
+                        found.append((" ".join(piece.split()), tail[0], text[end:] if opener == 0 else ""))
                     dead = len(openers)
-                    if not images:      # nothing is left that could still close
-                        yield from found
-                        found.clear()
-                        openers.clear()
-        elif kind == "`":
-            if last_runs is None:
-                last_runs = {len(run[0]): run.start() for run in BACKTICK_RUN.finditer(text)}
-            if last_runs.get(len(token), 0) >= at:
-                close = next(run for run in BACKTICK_RUN.finditer(text, at) if len(run[0]) == len(token))
-                piece, at = text[at:close.start()], close.end()
+            if not images:
+                yield from found
+                found.clear()
+                if dead == len(openers):        # nothing is left that could still close
+                    openers.clear()
+        elif kind == "`" or token in VERBATIM_ENDS:
+            if closing := verbatim_closing(text, token, at, last_closings):
+                piece, at = text[at:closing[0]] if kind == "`" else "", closing[1]
         elif kind == "<":
-            autolink = AUTOLINK.match(text, mark.start(), mark.start() + MAX_TAG_CHARS)
-            tag = autolink or MARKDOWN_TAG.match(text, mark.start(), mark.start() + MAX_TAG_CHARS)
-            if tag:
-                piece, at = autolink[1] if autolink else "", tag.end()
-            else:
-                end = raw_markup_end(text, mark.start(), missing)
-                if end is not None:
-                    piece, at = "", end
+            if tag := AUTOLINK_OR_TAG.match(text, start, start + MAX_TAG_CHARS):
+                piece, at = tag[1] or "", tag.end()
         elif kind in "*_":
-            piece = emphasis_run(text, mark.start(), at)
+            before, after = text[start - 1], text[at:at + 1] or " "
+            opened = emphasis.get(token, -1)
+            if not before.isspace() and not (kind == "_" and after.isalnum()) and openers[-1][2] < opened < len(pieces):
+                piece = pieces[emphasis.pop(token)] = ""
+            elif not after.isspace() and not (kind == "_" and before.isalnum()):
+                emphasis[token] = len(pieces)
         elif token == "\\\n":
             piece = " "
         elif kind in "\\&":
@@ -2719,58 +2599,20 @@ def inline_links(text: str, labels: set[str]) -> Iterator[InlineLink]:
     yield from found
 
 
-def raw_markup_end(text: str, start: int, missing: set[str]) -> int | None:
-    """Where a comment, processing instruction, CDATA section or declaration of inline HTML ends; an end once missed is not sought again."""
-    if text.startswith(("<!-->", "<!--->"), start):
-        return text.index(">", start) + 1
-    opening = next((opening for opening in MARKUP_ENDS if text.startswith(opening, start)), None)
-    if opening is None or opening in missing or opening == "<!" and not re.compile("[A-Za-z]").match(text, start + 2):
+def verbatim_closing(text: str, opening: str, at: int, last_closings: dict[str, int]) -> tuple[int, int] | None:
+    """Start and end of what closes a code span or raw HTML that `opening` opens before `at`.
+
+    `last_closings`, filled on the way, knows where each closing is last in the leaf: no search is in vain, however many stay open.
+    """
+    closing = VERBATIM_ENDS.get(opening, opening)
+    if closing not in last_closings:
+        runs = {run[0]: run.start() for run in BACKTICK_RUN.finditer(text)} if closing == opening else {closing: text.rfind(closing)}
+        last_closings.update({closing: -1, **runs})
+    if last_closings[closing] < at:
         return None
-    end = text.find(MARKUP_ENDS[opening], start + len(opening))
-    if end < 0:
-        missing.add(opening)
-        return None
-    return end + len(MARKUP_ENDS[opening])
-
-
-def emphasis_run(text: str, start: int, end: int) -> tuple[str, int, bool, bool]:
-    """A run of `*` or `_`: (character, length, can open, can close), by what stands on its two sides (CommonMark 6.2)."""
-    before, after = text[start - 1:start] or " ", text[end:end + 1] or " "
-    space_before, space_after = before.isspace(), after.isspace()
-    word_before, word_after = before.isalnum(), after.isalnum()
-    left = not space_after and (word_after or not word_before)
-    right = not space_before and (word_before or not word_after)
-    if text[start] == "*":
-        return "*", end - start, left, right
-    return "_", end - start, left and not (right and word_before), right and not (left and word_after)
-
-
-def emphasis_text(pieces: list[Any]) -> str:
-    """The pieces as one text, without the `*` and `_` that make emphasis."""
-    left: dict[int, int] = {}           # characters of a run that remain, by its index
-    openers: list[int] = []
-    for at, piece in enumerate(pieces):
-        if isinstance(piece, str):
-            continue
-        character, length, can_open, can_close = piece
-        left[at] = length
-        while can_close and left[at]:
-            for depth in range(len(openers) - 1, max(-1, len(openers) - MAX_MARKDOWN_NESTING), -1):
-                other, other_length, _, other_closes = pieces[openers[depth]]
-                odd = (can_open or other_closes) and (length + other_length) % 3 == 0 and (length % 3 or other_length % 3)
-                if other == character and not odd:
-                    break
-            else:
-                break
-            del openers[depth + 1:]
-            used = 2 if left[at] >= 2 and left[openers[depth]] >= 2 else 1
-            left[at] -= used
-            left[openers[depth]] -= used
-            if not left[openers[depth]]:
-                del openers[depth]
-        if can_open and left[at]:
-            openers.append(at)
-    return "".join(piece if isinstance(piece, str) else piece[0] * left[at] for at, piece in enumerate(pieces))
+    if closing == opening:
+        return next(run.span() for run in BACKTICK_RUN.finditer(text, at) if run[0] == opening)
+    return text.index(closing, at), text.index(closing, at) + len(closing)
 
 
 # 10b. llms.txt
@@ -2783,24 +2625,20 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """
     title = summary = section = ""
     links: list[LlmsLink] = []
-    labels: set[str] = set()
-    for leaf in markdown_leaves(text.lstrip("\ufeff"), labels):
-        words = " ".join(leaf.text.split())
-        if leaf.level in (1, 2):
+    text = text.removeprefix("\ufeff")
+    labels = reference_labels(text)
+    for level, quoted, leaf in markdown_leaves(text, labels):
+        words = " ".join(leaf.split())
+        if level:
             words = re.sub(r"(?:^| )#+$", "", words)
-        if leaf.level == 1:
-            title = title or words
-        elif leaf.level == 2:
-            section = words
-        elif leaf.quoted:
-            summary = summary or words
-        if leaf.level or "](" not in leaf.text:
+            title, section = (title or words if level == 1 else title), (words if level == 2 else section)
             continue
-        for link in inline_links(leaf.text, labels):
-            url = resolved_http_url(base_url, link.destination)
-            note = leaf.text[link.end:].lstrip(" :\n") if link.start == 0 else ""
+        if quoted:
+            summary = summary or words
+        for name, destination, note in inline_links(leaf, labels):
+            url = resolved_http_url(base_url, destination)
             if url:
-                links.append(LlmsLink(section, link.title, url, " ".join(note.split())))
+                links.append(LlmsLink(section, name, url, " ".join(note.lstrip(" :\n").split())))
     return LlmsTxt(title, summary, links)
 
 
@@ -2814,15 +2652,13 @@ def resolved_http_url(base_url: str, reference: str) -> str:
 
 
 # 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ between patch releases.
-RAW_TEXT_END = {
-    name: lazy_re(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("title", "script", "style", "noscript", "template", "noframes")
-}
-HEAD_ELEMENTS = RAW_TEXT_END.keys() | {"html", "head", "meta", "link", "base", "basefont", "bgsound"}
-HTML_TAG_NAME = lazy_re(r"<(/?[A-Za-z][^\s/>]*)")
-HTML_ATTRIBUTE = lazy_re(r"""([^\s/>=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*)?)?""")
-HTML_ATTRIBUTE_GAP = lazy_re(r"[\s/=]*")
+RAW_TEXT_ELEMENTS = ("title", "script", "style", "noscript", "template", "noframes")
+HEAD_ELEMENTS = frozenset(("html", "head", "meta", "link", "base", "basefont", "bgsound", *RAW_TEXT_ELEMENTS))
+HEAD_ENDS = ("/head", "/body", "/html")
+HEAD_MARK = lazy_re(r"\s*(?:<(/?[A-Za-z][^\s/>]*)|<!(?=--).*?-->|<!(?!--)[^>]*>|<\?[^>]*>)", re.DOTALL)   # anything else is the body
+HTML_ATTRIBUTE = lazy_re(r"""[\s/=]*([^\s/>=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*)?)?""")
+HTML_TAG_END = lazy_re(r"[\s/=]*>")
 FEED_TYPES = frozenset(("application/rss+xml", "application/atom+xml", "application/feed+json"))
-MARKUP_DECLARATIONS = (("<!--", "-->"), ("<!", ">"), ("<?", ">"))
 
 
 def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
@@ -2838,107 +2674,79 @@ def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
     robots: dict[str, list[str]] = {}   # directives by the name of their <meta>
     feeds: list[tuple[str, str]] = []
     for name, attributes, content in head_elements(text[:MAX_HEAD_CHARS]):
+        href, meta_name = attributes.get("href"), attributes.get("name", "").lower() if name == "meta" else ""
         if name == "title":
-            first.setdefault("title", html_text(content))
+            first.setdefault("title", content)
         elif name == "html":
             first.setdefault("language", attributes.get("lang") or attributes.get("xml:lang", ""))
-        elif name == "base" and "href" in attributes:
-            first.setdefault("base", attributes["href"])
-        elif name == "meta":
-            subject = attributes.get("name", "").strip().lower()
-            if subject == "description":
-                first.setdefault("description", " ".join(attributes.get("content", "").split()))
-            elif subject in ("robots", UA_TOKEN.lower()):
-                robots.setdefault(subject, []).extend(directive for _, directive in robots_tag_directives(attributes.get("content", "")))
-        elif name == "link" and "href" in attributes:
+        elif name == "base" and href is not None:
+            first.setdefault("base", href)
+        elif meta_name == "description":
+            first.setdefault("description", attributes.get("content", ""))
+        elif meta_name in ("robots", UA_TOKEN.lower()):
+            robots.setdefault(meta_name, []).extend(directive for _, directive in robots_tag_directives(attributes.get("content", "")))
+        elif name == "link" and href is not None:
             relations = attributes.get("rel", "").lower().split()
             if "canonical" in relations:
-                first.setdefault("canonical", attributes["href"])
+                first.setdefault("canonical", href)
             if "alternate" in relations and media_type_of(attributes.get("type", "")) in FEED_TYPES and len(feeds) < MAX_HEAD_LISTED:
-                feeds.append((" ".join(attributes.get("title", "").split()), attributes["href"]))
+                feeds.append((attributes.get("title", ""), href))
     base = resolved_http_url(base_url, first.get("base", "")) or base_url
     directives = robots.get(UA_TOKEN.lower(), robots.get("robots", []))
-    advertised = (Link(title, resolved_http_url(base, href)) for title, href in feeds)
+    advertised = [Link(title, resolved_http_url(base, href)) for title, href in feeds]
     return PageMetadata(
-        title=first.get("title", ""),
-        description=first.get("description", ""),
+        title=first.get("title", ""), description=first.get("description", ""), language=first.get("language", ""),
         canonical=resolved_http_url(base, first["canonical"]) if first.get("canonical") else "",
-        language=first.get("language", "").strip(),
-        robots=tuple(dict.fromkeys(directives))[:MAX_HEAD_LISTED],
-        feeds=tuple(feed for feed in advertised if feed.url),
+        robots=tuple(dict.fromkeys(directives))[:MAX_HEAD_LISTED], feeds=tuple(feed for feed in advertised if feed.url),
     )
 
 
 def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
     """(name, attributes, raw text) of each start tag until the head is over: its end tag, or the first thing that cannot stand in it."""
-    at = 1 if text.startswith("\ufeff") else 0
-    while True:
-        start = text.find("<", at)
-        if start < 0 or text[at:start].strip():         # text begins the body
-            return
-        tag = HTML_TAG_NAME.match(text, start)
-        if not tag:
-            closer = next((closer for opener, closer in MARKUP_DECLARATIONS if text.startswith(opener, start)), None)
-            end = text.find(closer, start + 2) if closer else -1
-            if closer is None or end < 0:
-                return
-            at = end + len(closer)
+    at = len(text) - len(text.removeprefix("\ufeff"))
+    while mark := HEAD_MARK.match(text, at):
+        name, at = (mark[1] or "").lower(), mark.end()
+        if not name:
             continue
-        name = tag[1].lower()
-        if name.startswith("/"):
-            if name in ("/head", "/body", "/html"):
-                return
-        elif name not in HEAD_ELEMENTS:
+        if name not in HEAD_ELEMENTS and name[0] != "/" or name in HEAD_ENDS:
             return
         attributes: dict[str, str] = {}
-        at = html_gap_end(text, tag.end())
         while attribute := HTML_ATTRIBUTE.match(text, at):
-            key, value = attribute[1].lower(), attribute[2] or ""
+            value = attribute[2] or ""
             if len(attributes) < MAX_HEAD_LISTED:
-                attributes.setdefault(key, html_text(value[1:-1] if value[:1] in ('"', "'") else value))
-            at = html_gap_end(text, attribute.end())
-        if at == len(text):
+                attributes.setdefault(attribute[1].lower(), html_text(value[1:-1] if value[:1] in ('"', "'") else value))
+            at = attribute.end()
+        tag_end = HTML_TAG_END.match(text, at)
+        if not tag_end:
             return
-        at += 1                                         # the `>`
-        content = ""
-        if name in RAW_TEXT_END:
-            close = RAW_TEXT_END[name].search(text, at)
+        at, content = tag_end.end(), ""
+        if name in RAW_TEXT_ELEMENTS:
+            close = lazy_re(rf"(?i:</{name})(?=[\s/>])").search(text, at)
             if not close:
                 return
-            content, at = text[at:close.start()], close.start()
+            content, at = html_text(text[at:close.start()]), close.start()
         yield name, attributes, content
-
-
-def html_gap_end(text: str, at: int) -> int:
-    gap = HTML_ATTRIBUTE_GAP.match(text, at)
-    return gap.end() if gap else at
 
 
 def html_text(value: str) -> str:
     """Character references resolved, white space collapsed, no longer than a head's value may be."""
     value = value[:MAX_HEAD_VALUE_CHARS]
     if "&" in value:
-        from html import unescape  # as above
+        from html import unescape  # two thousand names: read only where a page uses one
 
         value = unescape(value)
     return " ".join(value.split())
 
 
 # 10d. Directives that bind what is done with a page
-ROBOTS_VALUE_DIRECTIVES = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
 ROBOTS_WARNINGS = {
-    "noindex": "must not be indexed",
-    "none": "must not be indexed, and its links must not be followed",
-    "nofollow": "its links must not be followed",
-    "noarchive": "no copy of it must be kept or shown",
-    "nocache": "no copy of it must be kept or shown",
-    "nosnippet": "no extract of it must be shown",
-    "noimageindex": "its images must not be indexed",
-    "notranslate": "no translation of it must be offered",
-    "noai": "must not be used for machine learning",
-    "noimageai": "its images must not be used for machine learning",
+    "noindex": "must not be indexed", "none": "must not be indexed, and its links must not be followed",
+    "nofollow": "its links must not be followed", "noimageindex": "its images must not be indexed",
+    "noarchive": "no copy of it must be kept or shown", "nocache": "no copy of it must be kept or shown",
+    "nosnippet": "no extract of it must be shown", "notranslate": "no translation of it must be offered",
+    "noai": "must not be used for machine learning", "noimageai": "its images must not be used for machine learning",
 }
-ROBOTS_AGENT = lazy_re(r"([^\s:,]+)\s*:\s*")
+ROBOTS_AGENT = lazy_re(rf"(?!(?:unavailable_after|max-[a-z]+-?[a-z]*|{'|'.join(ROBOTS_WARNINGS)})\s*:)([^\s:,]+)\s*:\s*")
 
 
 def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
@@ -2952,7 +2760,7 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
     for item in items:
         directive = " ".join(item.split())
         prefix = ROBOTS_AGENT.match(directive)
-        if prefix and prefix[1] not in ROBOTS_VALUE_DIRECTIVES and prefix[1] not in ROBOTS_WARNINGS:
+        if prefix:
             agent = "" if prefix[1] == "*" else prefix[1].split("/")[0]
             directive = directive[prefix.end():]
         if re.match(r"unavailable_after ?: ?[a-z]+$", directive):       # RFC 1123 puts a comma behind the weekday
@@ -2961,32 +2769,26 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
         yield agent, f"{name.strip()}: {setting.strip()}" if colon else directive
 
 
-def robots_directives(
-    headers: Iterable[tuple[str, str]], metadata: PageMetadata | None, now: float | None
-) -> tuple[list[str], list[str]]:
+def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata | None, now: float | None) -> tuple[list[str], list[str]]:
     """(the directives that bind us, once each in order; a line of warning for each that forbids something).
 
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
     `now` in Unix seconds, or None where it is not known whether an `unavailable_after` has passed.
     """
-    by_agent: dict[str, list[str]] = {}
-    for name, value in headers:
-        if name.lower() == "x-robots-tag":
-            for agent, directive in robots_tag_directives(value):
-                if agent in ("", UA_TOKEN.lower()):
-                    by_agent.setdefault(agent, []).append(directive)
-    own = by_agent.get(UA_TOKEN.lower(), by_agent.get("", []))
-    page = list(metadata.robots) if metadata else []
-    directives = [directive for directive in dict.fromkeys(own + page) if directive and directive.isprintable()][:MAX_HEAD_LISTED]
+    by_agent: dict[str, list[str]] = {"": [], UA_TOKEN.lower(): []}
+    for header, value in headers:
+        for agent, directive in robots_tag_directives(value) if header.lower() == "x-robots-tag" else ():
+            by_agent.get(agent, []).append(directive)
+    own = (by_agent[UA_TOKEN.lower()] or by_agent[""]) + (list(metadata.robots) if metadata else [])
+    directives = [directive for directive in dict.fromkeys(own) if directive and directive.isprintable()][:MAX_HEAD_LISTED]
     warnings = [f"{directive}: {ROBOTS_WARNINGS[directive]}" for directive in directives if directive in ROBOTS_WARNINGS]
     for directive in directives:
         name, _, date = directive.partition(": ")
-        if name == "unavailable_after":
-            moment = directive_date_seconds(date)
-            if moment is None:
-                warnings.append(f"{directive}: not a date, want one as in 25 Jun 2030 15:00:00 GMT")
-            elif now is not None and moment <= now:
-                warnings.append(f"{directive}: has passed, the page should no longer be used")
+        moment = directive_date_seconds(date) if name == "unavailable_after" else math.inf
+        if moment is None:
+            warnings.append(f"{directive}: not a date, want one as in 25 Jun 2030 15:00:00 GMT")
+        elif now is not None and moment <= now:
+            warnings.append(f"{directive}: has passed, the page should no longer be used")
     return directives, warnings
 
 
@@ -2996,10 +2798,10 @@ def directive_date_seconds(text: str) -> float | None:
     from datetime import datetime
     from email.utils import mktime_tz, parsedate_tz
 
-    text = text[:64].strip()
+    text = text[:64].strip().upper()
     try:
-        if re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
-            return float(timegm(datetime.fromisoformat(re.sub(r"Z$", "+00:00", text.upper())).utctimetuple()))
+        if re.match(r"[0-9]{4}-", text):
+            return float(timegm(datetime.fromisoformat(re.sub("Z$", "+00:00", text)).utctimetuple()))
         parts = parsedate_tz(text)
         return float(mktime_tz(parts)) if parts else None
     except (ValueError, OverflowError, IndexError, TypeError):
@@ -3007,46 +2809,32 @@ def directive_date_seconds(text: str) -> float | None:
 
 
 # 10e. What a body is, and in which letters
-# Python's codec, and what the web calls it (its latin-1 is windows-1252). None that unpacks or rewrites: zlib, punycode, utf-7.
-CODEC_LABELS = {
-    "utf-8": "utf8 unicode-1-1-utf-8", "utf-16-le": "utf-16 utf-16le utf16 ucs-2 unicode", "utf-16-be": "utf-16be unicodefffe",
-    "utf-32-le": "utf-32 utf-32le utf32", "utf-32-be": "utf-32be",
-    "cp1252": "iso-8859-1 iso8859-1 iso88591 iso_8859-1 latin1 latin-1 l1 ascii us-ascii ansi_x3.4-1968",
-    "cp1254": "iso-8859-9 iso8859-9 latin5 l5", "cp874": "windows-874 tis-620 iso-8859-11 iso8859-11", "cp866": "ibm866 866",
-    "iso8859-2": "latin2 l2", "iso8859-5": "cyrillic", "iso8859-6": "arabic", "iso8859-7": "greek", "iso8859-8": "iso-8859-8-i hebrew",
-    "iso8859-15": "latin9 l9", "koi8-r": "koi8 koi8_r", "koi8-u": "koi8-ru", "mac-roman": "macintosh mac x-mac-roman",
-    "mac-cyrillic": "x-mac-cyrillic",
-    "gb18030": "gb2312 gb_2312-80 gbk x-gbk cp936 euc-cn chinese csgb2312", "big5hkscs": "big5 big5-hkscs cn-big5 csbig5",
-    "euc_jp": "euc-jp x-euc-jp", "cp932": "shift_jis shift-jis sjis x-sjis ms_kanji windows-31j", "iso2022_jp": "iso-2022-jp csiso2022jp",
-    "cp949": "euc-kr ks_c_5601-1987 ksc5601 ksc_5601 korean windows-949",
+# A codec, and Python's names for what the web means by it (its latin-1 is windows-1252). None that does more: zlib, punycode, utf-7.
+CODEC_NAMES = {
+    "utf-8": "utf_8 unicode_1_1_utf_8", "utf-16-le": "utf_16 utf_16_le ucs_2 unicode", "utf-16-be": "utf_16_be unicodefffe",
+    "utf-32-le": "utf_32 utf_32_le", "utf-32-be": "utf_32_be", "gb18030": "gb2312 gb_2312_80 csgb2312 gbk", "big5hkscs": "big5 cn_big5",
+    "cp1252": "ascii latin_1 iso88591", "cp1254": "iso8859_9", "cp874": "tis_620 iso8859_11", "cp932": "shift_jis cp31j",
+    "cp949": "euc_kr ksc_5601", "koi8_r": "koi8", "koi8_u": "koi8_ru", "mac_roman": "mac", "iso8859_8": "iso_8859_8_i",
 }
-CODEC_BY_LABEL = {
-    **{f"windows-{number}": f"cp{number}" for number in range(1250, 1259)},
-    **{f"cp{number}": f"cp{number}" for number in range(1250, 1259)},
-    **{f"iso-8859-{part}": f"iso8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
-    **{label: codec for codec, labels in CODEC_LABELS.items() for label in [codec, *labels.split()]},
-}
+PLAIN_CODECS = (                # the web and Python agree
+    "cp866 cp1250 cp1251 cp1253 cp1255 cp1256 cp1257 cp1258 iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_10 "
+    "iso8859_13 iso8859_14 iso8859_15 iso8859_16 mac_cyrillic euc_jp iso2022_jp"
+)
+CODEC_BY_NAME = {name: codec for codec, names in CODEC_NAMES.items() for name in (codec, *names.split())}
+CODEC_BY_NAME.update((codec, codec) for codec in PLAIN_CODECS.split())
 BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
     (b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe\0\0", "utf-32-le"), (b"\0\0\xfe\xff", "utf-32-be"), (b"\xff\xfe", "utf-16-le"),
     (b"\xfe\xff", "utf-16-be"),
 )
 META_CHARSET = lazy_re(rb"""<meta\s[^>]{0,256}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
 CHARSET_PARAMETER = lazy_re(r""";\s*charset\s*=\s*["']?([^\s"';,]*)""", re.IGNORECASE)
-UNREAD_TYPES = frozenset((      # R6: scripts, stylesheets, fonts, archives, executables; PDF is a document and is read
-    "text/css", "text/javascript", "application/javascript", "application/x-javascript", "application/ecmascript", "text/ecmascript",
-    "application/wasm", "application/octet-stream", "application/x-font-ttf", "application/x-font-woff", "application/font-woff",
-    "application/font-woff2", "application/font-sfnt", "application/x-font-otf", "application/vnd.ms-fontobject", "application/zip",
-    "application/x-zip-compressed", "application/gzip", "application/x-gzip", "application/x-bzip", "application/x-bzip2",
-    "application/x-xz",
-    "application/zstd", "application/x-tar", "application/x-gtar", "application/x-7z-compressed", "application/vnd.rar",
-    "application/x-rar-compressed", "application/java-archive", "application/x-iso9660-image", "application/x-apple-diskimage",
-    "application/x-debian-package", "application/vnd.debian.binary-package", "application/x-rpm", "application/x-redhat-package-manager",
-    "application/vnd.android.package-archive", "application/x-msdownload", "application/x-msdos-program", "application/x-msi",
-    "application/vnd.microsoft.portable-executable", "application/x-executable", "application/x-sharedlib", "application/x-mach-binary",
-    "application/x-elf", "application/x-shockwave-flash", "application/ogg", "application/mp4", "application/vnd.apple.mpegurl",
-    "application/x-mpegurl", "application/dash+xml", "application/binary", "binary/octet-stream",
-))
-UNREAD_FAMILIES = ("image/", "font/", "audio/", "video/")
+UNREAD_TYPE = lazy_re(       # R6: sub-resources, archives, executables; PDF is a document and is read
+    r"(?:image|font|audio|video)/|text/(?:css|javascript|ecmascript)$|(?:application|binary)/(?:x-)?(?:javascript|ecmascript|wasm|binary|"
+    r"octet-stream|font-\w+|vnd\.ms-fontobject|zip|zip-compressed|gzip|bzip2?|xz|zstd|g?tar|7z-compressed|(?:vnd\.)?rar|rar-compressed|"
+    r"java-archive|iso9660-image|apple-diskimage|debian-package|vnd\.debian\.binary-package|rpm|redhat-package-manager|"
+    r"vnd\.android\.package-archive|msdownload|msdos-program|msi|vnd\.microsoft\.portable-executable|executable|sharedlib|mach-binary|elf|"
+    r"shockwave-flash|ogg|mp4|(?:vnd\.apple\.)?mpegurl|dash\+xml)$"
+)
 MEDIA_KINDS = (                 # the first that fits
     ("markdown", lazy_re(r".*markdown")),                            # spec 10.4: "the Content-Type contains markdown"
     ("html", lazy_re(r"text/html$|application/xhtml\+xml$")),
@@ -3074,29 +2862,28 @@ def charset_codec(label: str) -> str | None:
     >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
     ('gb18030', 'cp1252', None)
     """
-    return CODEC_BY_LABEL.get(label.strip().strip("\"'").lower())
+    from encodings.aliases import aliases
+
+    name = re.sub("[^a-z0-9]+", "_", label[:64].lower().strip(" \t\r\n\"'")).removeprefix("x_").replace("windows_", "cp")
+    return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
     """The text of a body: charset of the header, byte order mark, <meta charset> (HTML), then UTF-8 with U+FFFD. Never raises."""
     media_type, charset = content_type_of([("content-type", content_type_header)])
     marked = next((codec for mark, codec in BYTE_ORDER_MARKS if body.startswith(mark)), None)
-    codec = charset_codec(charset)
+    codec = charset_codec(charset) or marked
     if codec and marked and codec[:6] == marked[:6]:    # "utf-16" without a byte order: its mark tells
         codec = marked
-    codec = codec or marked
-    if not codec and media_kind(media_type) == "html":
-        meta = META_CHARSET.search(body[:1024])
-        codec = charset_codec(meta[1].decode("ascii")) if meta else None
-        if codec and codec.startswith("utf-"):          # it was read as ASCII, so it is no UTF-16
-            codec = "utf-8"
+    elif not codec and media_kind(media_type) == "html" and (meta := META_CHARSET.search(body[:1024])):
+        codec = charset_codec(meta[1].decode("ascii")) or "utf-8"
+        codec = "utf-8" if codec.startswith("utf-") else codec      # it was read as ASCII, so it is no UTF-16
     return body.decode(codec or "utf-8", "replace").removeprefix("\ufeff")
 
 
 def is_unread_type(media_type: str) -> bool:
     """R6: is this a kind of body that is never read (image, script, stylesheet, font, sound, film, archive, binary)?"""
-    media_type = media_type_of(media_type)
-    return media_type.startswith(UNREAD_FAMILIES) or media_type in UNREAD_TYPES
+    return UNREAD_TYPE.match(media_type_of(media_type)) is not None
 
 
 def media_kind(media_type: str) -> str:
@@ -3105,73 +2892,70 @@ def media_kind(media_type: str) -> str:
     return next((kind for kind, pattern in MEDIA_KINDS if pattern.match(media_type)), "other")
 
 
-# --- Feeds   R9: titles, links, ids and dates; never the articles ----------
+# imports: itertools
+# --- Feeds and sitemaps   R9: titles, links, ids and dates; never the articles ---
+# Both are XML that lists entries, so one walker serves both: a table says which roots, entries and fields there are.
 
-# What an element is called where its namespace is known, whatever prefix the document chose.
-FEED_NAMESPACES = {
-    "http://www.w3.org/2005/atom": "",
-    "http://purl.org/atom/ns#": "",
-    "http://purl.org/rss/1.0/": "",
-    "http://my.netscape.com/rdf/simple/0.9/": "",
-    "http://channel.netscape.com/rdf/simple/0.9/": "",
-    "http://backend.userland.com/rss2": "",
-    "http://www.w3.org/1999/02/22-rdf-syntax-ns#": "rdf:",
-    "http://purl.org/dc/elements/1.1/": "dc:",
-    "http://purl.org/dc/terms/": "dcterms:",
+FEED_NAMESPACES = {             # what stands before an element's name for us, whatever prefix the document chose
+    **dict.fromkeys(("http://www.w3.org/2005/atom", "http://purl.org/atom/ns#", "http://purl.org/rss/1.0/",
+                     "http://my.netscape.com/rdf/simple/0.9/", "http://channel.netscape.com/rdf/simple/0.9/",
+                     "http://backend.userland.com/rss2"), ""), "http://www.w3.org/1999/02/22-rdf-syntax-ns#": "rdf:",
+    "http://purl.org/dc/elements/1.1/": "dc:", "http://purl.org/dc/terms/": "dcterms:",
 }
 FEED_PREFIXES = {"atom": "", "atom10": "", "a10": "", "rss": "", "rdf": "rdf:", "dc": "dc:", "dcterms": "dcterms:"}    # where undeclared
-FEED_ROOTS = {"rss": "rss", "rdf:rdf": "rss", "rdf": "rss", "channel": "rss", "feed": "atom"}     # and the kind each stands for
-FEED_CONTAINERS = frozenset(("item", "entry", "channel"))
-
-# Fields of an item, the most telling first. A link without rel is "alternate" (RFC 4287 4.2.7.2).
+FEED_ROOTS = {**dict.fromkeys(("rss", "rdf:rdf", "rdf", "channel"), ("rss", "item")), "feed": ("atom", "entry")}     # kind, entry
+SITEMAP_ROOTS = {"urlset": ("urlset", "url"), "sitemapindex": ("index", "sitemap")}
+ENTRY_FIELDS = {                # elements that are read, and the field that each fills
+    "title": "title", "dc:title": "dc:title", "link": "link", "guid": "id", "id": "id",
+    "published": "published", "pubdate": "published", "issued": "published", "dcterms:issued": "published", "dc:date": "dc:date",
+    "created": "created", "dcterms:created": "created", "updated": "updated", "modified": "updated", "dcterms:modified": "updated",
+    "loc": "link", "lastmod": "lastmod",
+}
+FIELD_NAMES = frozenset(ENTRY_FIELDS.values())
+JSON_FIELDS = {
+    "title": ("title",), "alternate": ("url", "external_url"), "id": ("id",),
+    "published": ("date_published",), "updated": ("date_modified",)}
+# Which field tells most. A link without rel is "alternate" (RFC 4287 4.2.7.2).
 FEED_TITLES = ("title", "dc:title")
-FEED_LINKS = ("alternate", "alternate of another type", "permalink", "self", "related", "via", "rdf:about")
-FEED_IDS = ("guid", "id", "rdf:about")
-FEED_DATES = ("published", "pubdate", "issued", "dcterms:issued", "dc:date", "created", "dcterms:created",
-              "updated", "modified", "dcterms:modified")
-TITLE_FORMS = {"html": "html", "text/html": "html"}     # Atom's type attribute (RFC 4287 3.1.1, and 0.3); any other is text
-FEED_FIELDS = {                 # what is read of an item, or of the channel, and how
-    "link": "link", **dict.fromkeys(FEED_TITLES, "title"), **dict.fromkeys(FEED_IDS, "id"), **dict.fromkeys(FEED_DATES, "date")}
+FEED_LINKS = ("link", "alternate", "alternate of another type", "permalink", "self", "related", "via", "rdf:about")
+FEED_IDS = ("id", "opaque id", "rdf:about")
+FEED_DATES = ("published", "dc:date", "created", "updated")
+PLAIN_FEED_URL = lazy_re(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9_.~!$&'()*+,;=:@%?/-]*")       # nothing to resolve but dots
+UNPRINTABLE_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 
-# Patterns that a decision does not need are compiled, and kept by re, where a document is read: they would be a third of the import.
+# What a decision does not need is compiled, and kept by re, where a document is read: it would be a third of the import.
 XML_ENCODING = rb"\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([\w.:-]{1,40})"
-UTF8_SEQUENCE = rb"[\xc2-\xf4][\x80-\xbf]"
-PROLOG_PIECE = rb"(?is)\s+|<!--.*?-->|<\?.*?\?>|<!DOCTYPE"
-DOCTYPE_TOKEN = rb"(?s)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|[\[\]>]"
-XML_SLIP = (                # 1: what may hold anything, 2: a numeric reference; else a bare & or <
-    rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))|(&#(?:[0-9]{1,7}|[xX][0-9a-fA-F]{1,6});)"
+PROLOG_TOKEN = (                # 1: the root
+    rb"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!DOCTYPE|[\[\]>]|<([a-z_:\x80-\xff])")
+DOCTYPE_STEPS = {(0, b"<!DOCTYPE"): 1, (1, b"["): 2, (2, b"]"): 1, (1, b">"): 0}    # 0: outside, 1: inside, 2: in its subset
+XML_SLIP = (                    # 1: what may hold anything; else a numeric reference, a bare & or <
+    rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))|&#(?:[0-9]{1,7}|[xX][0-9a-fA-F]{1,6});"
     rb"|&(?![A-Za-z][A-Za-z0-9]{0,31};)|<(?![A-Za-z_:/!?\x80-\xff])")
 XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
-PLAIN_FEED_URL = lazy_re(r"https?://[a-z0-9.-]+(?::[0-9]+)?/(?:[\w~!$&'()*+,;=:@%?/-]|(?<!/)\.)*", re.A)   # nothing to resolve
-UNPRINTABLE_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 BREAK_TAG = r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>"
-INLINE_TAG = (r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small|span|strike|strong"
-              r"|sub|sup|tt|u|var|wbr)\b[^<>]*>")
-ANY_TAG = r"(?s)</?[A-Za-z][^<>]*>|<!--.*?(?:-->|\Z)"
-OVERLONG_REFERENCE = r"&#[xX]?[0-9a-fA-F]{9,};?"
-
-ZONE_MINUTES = {        # RFC 822 5.1, and names that publishers use; any other name counts as UTC (RFC 5322 4.3)
-    "adt": -180, "ast": -240, "edt": -240, "est": -300, "cdt": -300, "cst": -360, "mdt": -360, "mst": -420, "pdt": -420, "pst": -480,
-    "et": -300, "ct": -360, "mt": -420, "pt": -480, "akdt": -480, "akst": -540, "hst": -600, "a": -60, "m": -720, "n": 60, "y": 720,
-    "wet": 0, "west": 60, "bst": 60, "cet": 60, "met": 60, "cest": 120, "mest": 120, "eet": 120, "eest": 180, "msk": 180,
-    "jst": 540, "kst": 540, "aest": 600, "aedt": 660, "nzst": 720, "nzdt": 780,
+TITLE_TAGS = {                  # by the type of the title; in RSS only known tags are some: `List<String>` is a title
+    "rss": r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small|span|strike|strong"
+           r"|sub|sup|tt|u|var|wbr)\b[^<>]*>",
+    "html": r"(?s)</?[A-Za-z][^<>]*>|<!--.*?(?:-->|\Z)",    # RFC 4287 3.1.1; any other type is text, and has no markup
 }
-MONTH_NUMBERS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
-FEED_DATE_PARTS = ("year", "month", "day", "hour", "minute", "second", "sign", "zone_hours", "zone_minutes", "zone")
-DATE_TIME = r"(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,]\d+)?)?"
-DATE_ZONE = r"\s*(?:(?:gmt|utc?)?(?P<sign>[+-])(?P<zone_hours>\d\d?):?(?P<zone_minutes>\d\d)?(?:\s*\([\w\s]*\))?|(?P<zone>[a-z]{1,5}))?"
-DATE_CLOCK = rf"{DATE_TIME}{DATE_ZONE}"
-DATE_DAY, DATE_MONTH = r"(?P<day>\d\d?)(?:st|nd|rd|th)?", r"(?P<month>[a-z]{3,9})"
-DATE_YEAR, DATE_WEEKDAY = r"(?P<year>\d{4})", r"[a-z]+[.,]?"
-FEED_DATE_FORMS = (
-    # RFC 822 and 5322: Thu, 01 Jan 2004 19:48:21 GMT
-    rf"(?:{DATE_WEEKDAY}\s*)?{DATE_DAY}[\s-]+{DATE_MONTH}[.,\s-]+(?P<year>\d{{4}}|\d\d)(?:[\s,t]+{DATE_CLOCK})?",
-    # W3C-DTF and RFC 3339: 2003-12-31T10:14:55-08:00, down to the year alone
-    rf"{DATE_YEAR}(?:[-/]?(?P<month>\d\d)(?:[-/]?(?P<day>\d\d)(?:[t\s]\s*{DATE_TIME})?{DATE_ZONE})?)?",
-    # Written out: January 1st, 2004 19:48 EST
-    rf"(?:{DATE_WEEKDAY}\s+)?{DATE_MONTH}\.?\s+{DATE_DAY}[\s,]+{DATE_YEAR}(?:[\s,t]+{DATE_CLOCK})?",
-    # asctime: Thu Jan  1 19:48:21 2004
-    rf"(?:{DATE_WEEKDAY}\s+)?{DATE_MONTH}\s+{DATE_DAY}\s+{DATE_CLOCK}\s+{DATE_YEAR}",
+TITLE_TAGS["text/html"] = TITLE_TAGS["html"]                # Atom 0.3
+
+ZONE_MINUTES = {                # RFC 822 5.1, and names that publishers use; any other name counts as UTC (RFC 5322 4.3)
+    name: 60 * hours for hours, names in {
+        -12: "m", -10: "hst", -9: "akst", -8: "pst pt akdt", -7: "mst pdt mt", -6: "cst mdt ct", -5: "est cdt et", -4: "ast edt", -3: "adt",
+        -1: "a", 1: "n bst cet met west", 2: "cest mest eet", 3: "eest msk", 9: "jst kst", 10: "aest", 11: "aedt", 12: "y nzst", 13: "nzdt",
+    }.items() for name in names.split()}
+DATE_TIME = r"(\d\d?):?(\d\d)(?::?(\d\d)(?:[.,]\d+)?)?"
+DATE_ZONE = r"\s*(?:(?:gmt|utc?)?([+-])(\d\d?):?(\d\d)?(?:\s*\([\w\s]*\))?|([a-z]{1,5}))?"
+DATE_WEEKDAY, DATE_DAY, DATE_MONTH = r"(?a)(?:[a-z]+[.,]?\s*)??", r"(\d\d?)(?:st|nd|rd|th)?", "([a-z]{3,9})"
+UTC_DATE = (                    # nine in ten, in days that every month has: RFC 822, or W3C-DTF as it is wanted
+    r"(?a)[A-Z][a-z]{2}, (0[1-9]|1\d|2[0-8]) ([A-Z][a-z]{2}) ([12]\d{3}) ((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d) (?:GMT|[+-]0000)"
+    r"|[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ")
+FEED_DATE_FORMS = (             # and the order of day, month and year; hour, minute, second and zone follow
+    (rf"{DATE_WEEKDAY}{DATE_DAY}[\s-]+{DATE_MONTH}[.,\s-]+(\d{{4}}|\d\d)(?:[\s,t]+{DATE_TIME}{DATE_ZONE})?", (0, 1, 2)),    # RFC 822
+    (rf"(?a)(\d{{4}})(?:[-/]?(\d\d)(?:[-/]?(\d\d)(?:[t\s]\s*{DATE_TIME})?{DATE_ZONE})?)?", (2, 1, 0)),     # W3C-DTF, RFC 3339
+    (rf"{DATE_WEEKDAY}{DATE_MONTH}\.?\s+{DATE_DAY}[\s,]+(\d{{4}})(?:[\s,t]+{DATE_TIME}{DATE_ZONE})?", (1, 0, 2)),     # January 1st, 2004
+    (rf"{DATE_WEEKDAY}{DATE_MONTH}\s+{DATE_DAY}\s+(?=.*?(\d{{4}})\Z){DATE_TIME}{DATE_ZONE}\s+\d{{4}}", (1, 0, 2)),    # asctime
 )
 
 
@@ -3181,21 +2965,29 @@ def feed_date(text: str) -> str | None:
     >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
     '2004-01-02T00:48:21Z'
     """
-    import datetime                     # a decision needs no calendar
-    text = text.strip()[:MAX_DATE_LENGTH].lower()
-    for form in FEED_DATE_FORMS:
-        found = re.fullmatch(form, text, re.A)
-        if found:
+    text = text.strip()[:MAX_DATE_LENGTH]
+    if simple := re.fullmatch(UTC_DATE, text):
+        day, month, year, time_of_day = simple.groups()
+        if not month:
+            return text
+        if month.lower() in MONTH_NAMES:
+            return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z"
+    text = text.lower()
+    for form, order in FEED_DATE_FORMS:
+        if found := re.fullmatch(form, text):
             break
     else:
         return None
-    year, month, day, hour, minute, second, sign, zone_hours, zone_minutes, zone = found.group(*FEED_DATE_PARTS)
+    from datetime import datetime, timedelta  # a decision needs no calendar
+
+    *date, hour, minute, second, sign, zone_hours, zone_minutes, zone = found.groups()
+    day, month, year = (date[place] for place in order)
     century = 0 if len(year) == 4 else 2000 if year < "50" else 1900        # RFC 5322 4.3
-    offset = int(sign + zone_hours) * 60 + int(sign + (zone_minutes or "0")) if sign else ZONE_MINUTES.get(zone, 0) if zone else 0
+    minutes = int(zone_hours) * 60 + int(zone_minutes or 0) if sign else ZONE_MINUTES.get(zone, 0)
     try:
-        moment = datetime.datetime(century + int(year), MONTH_NUMBERS.get(month[:3]) or int(month) if month else 1, int(day or 1),
-                                   int(hour or 0), int(minute or 0), min(int(second or 0), 59))      # 60: a leap second
-        return (moment - datetime.timedelta(0, 60 * offset) if offset else moment).isoformat() + "Z"
+        month_number = 1 if not month else int(month) if month.isdigit() else MONTH_NAMES.index(month[:3]) + 1
+        moment = datetime(century + int(year), month_number, int(day or 1), int(hour or 0), int(minute or 0), min(int(second or 0), 59))
+        return (moment - timedelta(0, (-60 if sign == "-" else 60) * minutes) if minutes else moment).isoformat() + "Z"    # :60 leaps
     except (ValueError, OverflowError):
         return None
 
@@ -3204,277 +2996,267 @@ def one_line(text: str) -> str:
     return text.strip(" ") if text.isprintable() and "  " not in text else UNPRINTABLE_RUN.sub(" ", text).strip(" ")
 
 
-def first_field(fields: Dict[str, str], names: Sequence[str]) -> str:
-    for name in names:
-        if fields.get(name):
-            return fields[name]
-    return ""
-
-
 def feed_title(text: str, form: str) -> str:
-    """One line of text. `form`: "text" has no markup, in "html" every tag is one, in "rss" a known one is (`List<String>` is a title)."""
-    if form != "text" and ("&" in text or "<" in text):
-        from html import unescape       # its table of entities is large
-        if "<" in text:
-            text = re.sub(ANY_TAG if form == "html" else INLINE_TAG, "", re.sub(BREAK_TAG, " ", text))
-        if "&#" in text:                # int() of many digits is slow, or raises
-            text = re.sub(OVERLONG_REFERENCE, "\ufffd", text)
-        text = unescape(text)
+    """One line of text, whose markup is that of `form`: "rss", "html" or none."""
+    text = text[:MAX_FEED_TEXT]
+    if form in TITLE_TAGS and ("&" in text or "<" in text):
+        from html import unescape  # its table of entities is large
+
+        text = unescape(re.sub(TITLE_TAGS[form], "", re.sub(BREAK_TAG, " ", text)))
     return one_line(text)
 
 
 def feed_url(base: str, reference: str) -> str:
     """The absolute URL; as it stands where there is no base; "" where it is none, so that one bad URL does not lose the feed."""
     reference = reference.strip()
-    if PLAIN_FEED_URL.fullmatch(reference):      # nine in ten, and resolving takes half of the time
-        return reference
-    if not reference or not base:
-        return "" if UNPRINTABLE_RUN.search(reference) else reference
+    if len(reference) > MAX_FEED_TEXT:
+        return ""
+    if not base or not reference or PLAIN_FEED_URL.fullmatch(reference) and "/." not in reference:  # nine in ten: resolving is slow
+        return one_line(reference)
     try:
         return resolve_url(base, reference)
     except ValueError:
         return ""
 
 
-def feed_item(fields: Dict[str, str]) -> FeedItem:
-    published = None
-    for name in FEED_DATES:
-        if name in fields:
-            published = feed_date(fields[name])
-            if published:
-                break
-    return FeedItem(first_field(fields, FEED_TITLES), first_field(fields, FEED_LINKS), one_line(first_field(fields, FEED_IDS)), published)
+def first_field(fields: dict[str, str], names: Sequence[str]) -> str:
+    return next(filter(None, map(fields.get, names)), "")
 
 
-def feed_document(body: bytes | str, content_type: str) -> bytes:
-    """The body as UTF-8: by its byte order mark, its NULs, the header, the XML declaration, in this order (RFC 7303 3)."""
-    if isinstance(body, str):
-        return body.encode("utf-8", "replace")
-    for mark, codec in BYTE_ORDER_MARKS:
-        if body.startswith(mark):
-            return body[len(mark):].decode(codec, "replace").encode()
-    if b"\0" in body[:2]:
-        return body.decode("utf-16-le" if body[1:2] == b"\0" else "utf-16-be", "replace").encode()
-    parameter, declaration = CHARSET_PARAMETER.search(content_type), re.match(XML_ENCODING, body)
-    labels = [parameter[1] if parameter else "", declaration[1].decode("latin-1") if declaration else "", "utf-8"]
-    codecs = [codec for codec in map(charset_codec, filter(None, labels)) if codec and not codec.startswith(("utf-16", "utf-32"))]
-    for codec in codecs:
-        try:
-            text = body.decode(codec)
-        except UnicodeError:
-            continue
-        return body if codec == "utf-8" else text.encode()
-    # Nothing fits: a few torn characters in UTF-8, or the Latin text of an editor that never heard of it.
-    codec = codecs[0] if codecs[0] != "utf-8" else "utf-8" if re.search(UTF8_SEQUENCE, body) else "cp1252"
-    return body.decode(codec, "replace").encode()
+def feed_item(fields: dict[str, str], kind: str) -> FeedItem:
+    identifier = fields.get("id", "")
+    if "link" not in fields and identifier.lstrip().startswith(("http://", "https://")):
+        fields["permalink"] = identifier
+    title = feed_title(first_field(fields, FEED_TITLES), "rss" if kind == "rss" else fields.get("type", ""))
+    published = next(filter(None, (feed_date(fields[name]) for name in FEED_DATES if name in fields)), None)
+    url = feed_url(fields["base"], first_field(fields, FEED_LINKS))
+    return FeedItem(title, url, one_line(first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]), published)
+
+
+def gathered(entries: Iterable[Any], room: int) -> tuple[list[Any], str]:
+    """The entries that name anything, and what broke them off. `room`: characters of URLs, since a long base makes short links long."""
+    kept: list[Any] = []
+    try:
+        for entry in entries:
+            room -= len(entry.url)
+            if room < 0 or len(kept) == MAX_LISTED_ENTRIES:
+                return kept, f"cut after {len(kept)} entries"
+            if any(entry):
+                kept.append(entry)
+    except ValueError as error:
+        return kept, str(error)
+    return kept, ""
+
+
+# What a document is written in, and how it is mended.
+def document_codecs(body: bytes, content_type: str = "") -> list[str]:
+    """The codecs to try: by the byte order mark or NULs alone, else by the header, the XML declaration, UTF-8 (RFC 7303 3)."""
+    marked = next((codec for mark, codec in BYTE_ORDER_MARKS if body.startswith(mark)), "")
+    if not marked and b"\0" in body[:2]:
+        marked = "utf-16-le" if body[1:2] == b"\0" else "utf-16-be"
+    if marked:
+        return [marked]
+    declaration = re.match(XML_ENCODING, body)
+    labels = content_type_of([("content-type", content_type)])[1], declaration[1].decode("latin-1") if declaration else "", "utf-8"
+    return [codec for codec in map(charset_codec, labels) if codec and not codec.startswith(("utf-16", "utf-32"))]
+
+
+def feed_document(body: bytes, content_type: str) -> bytes:
+    """The body as UTF-8, without what may stand before its first character."""
+    codecs = document_codecs(body, content_type)
+    text = next((text for text in (body.decode(codec, "replace") for codec in codecs) if "\ufffd" not in text), None)
+    if text is None:        # a few torn characters in UTF-8, or the Latin text of an editor that never heard of it
+        latin = codecs[0] == "utf-8" and not re.search(rb"[\xc2-\xf4][\x80-\xbf]", body)
+        text = body.decode("cp1252" if latin else codecs[0], "replace")
+    return text.lstrip("\ufeff \t\r\n\0").encode()
 
 
 def xml_without_prolog(document: bytes) -> bytes:
     """The root element and what follows it, on the lines where they were. Without a DOCTYPE there is no entity to expand, by any expat."""
-    end = 0
-    while piece := re.compile(PROLOG_PIECE).match(document, end):
-        end = piece.end()
-        if piece[0][:2] == b"<!" and piece[0][2:3] != b"-":
-            subset = False
-            for token in re.compile(DOCTYPE_TOKEN).finditer(document, end):
-                end = token.end()
-                subset = token[0] == b"[" or subset and token[0] != b"]"
-                if token[0] == b">" and not subset:
-                    break
-            else:
-                return b""
-    return b"\n" * document.count(b"\n", 0, end) + document[end:]
+    state = 0
+    for token in re.finditer(PROLOG_TOKEN, document):
+        if token[1] and state == 0:
+            return b"\n" * document.count(b"\n", 0, token.start()) + document[token.start():]
+        state = DOCTYPE_STEPS.get((state, token[0].upper()), state)
+    return b""
 
 
 def repaired_xml(document: bytes) -> bytes:
     """Bare & and <, impossible references and control characters mended: the slips that need not lose the rest of a document."""
     from html import escape, unescape
-
     repaired, end = bytearray(), 0      # not sub(): joining a million pieces takes 80 bytes for each
     for slip in re.finditer(XML_SLIP, document):
-        if slip[1]:
-            continue
-        repaired += document[end:slip.start()]
-        repaired += escape(unescape(slip[2].decode())).encode("utf-8", "replace") if slip[2] else escape(slip[0].decode()).encode()
-        end = slip.end()
+        if not slip[1]:
+            repaired += document[end:slip.start()] + escape(unescape(slip[0].decode())).encode("utf-8", "replace")
+            end = slip.end()
     repaired += document[end:]
     return bytes(repaired.translate(None, XML_FORBIDDEN).replace(b"\xef\xbf\xbe", b"").replace(b"\xef\xbf\xbf", b""))
 
 
-def read_xml(parser: Any, pieces: Iterable[bytes]) -> None:
-    """Drive expat, and bound what it would keep. ValueError with the position where the document breaks off."""
-    from xml.parsers.expat import ExpatError
+def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head: dict[str, str], base: str) -> Iterator[dict[str, str]]:
+    """The fields of each entry of a document in UTF-8, as soon as it is complete; "base" is among them.
 
-    given = 0
-    try:
-        for piece in pieces:
-            parser.Parse(piece, False)
-            given += len(piece)
-            if len(parser.intern) > MAX_XML_NAMES:
-                raise ValueError(f"more than {MAX_XML_NAMES} different names: line {parser.CurrentLineNumber}")
-            if given - parser.CurrentByteIndex > MAX_XML_TOKEN_BYTES:
-                raise ValueError(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes: line {parser.CurrentLineNumber}")
-        parser.Parse(b"", True)
-    except ExpatError as error:
-        raise ValueError(str(error)) from None
-
-
-def xml_feed(document: bytes, base_url: str) -> Feed:
-    """One pass. What broke it is in `.warning`; where no feed began, `.kind` is ""."""
+    `head` gets the "kind", and the fields of the whole. ValueError, with the position, where the document breaks off or passes a bound.
+    """
     from html import unescape
-    from xml.parsers import expat       # C, and nothing else of the xml package
+    from xml.parsers import expat  # C, and nothing else of the xml package
 
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.UseForeignDTD(True)          # &nbsp; without a DTD is then skipped, not an error
-    kind = ""
-    items: List[FeedItem] = []
-    head: Dict[str, str] = {}           # the fields of the channel,
-    fields = head                       # or of the item that is open
-    prefixes = dict(FEED_PREFIXES)
-    names: Dict[str, str] = {}          # element as written -> its name to us, "" where it means nothing
-    bases = [base_url if len(base_url) <= MAX_BASE_LENGTH else ""]     # of the open containers: root, channel, item
+    complete: list[dict[str, str]] = []
+    fields = head                       # or those of the entry that is open
+    prefixes, names = dict(FEED_PREFIXES), {}       # type: dict[str, str], dict[str, str]
+    bases = [base if len(base) <= MAX_BASE_LENGTH else ""]      # of the open containers: root, channel, entry
     depth, child_depth = 0, 1           # of the open element; of what the innermost container holds
-    field, attributes_of_field, text = "", {}, []      # type: str, Dict[str, str], List[str]
-    room = 4 * len(document) + XML_PIECE_BYTES          # characters of URLs: a long base and many short links would outgrow any memory
+    entry = field = ""                  # what an entry is called here; the field that is open
+    text: list[str] = []
+    collect = text.append
+
+    def stop(reason: str) -> None:
+        raise ValueError(f"{reason}: line {parser.CurrentLineNumber}")
+
+    def based(attributes: dict[str, str]) -> str:
+        base = feed_url(bases[-1], attributes.get("xml:base", ""))
+        return base if 0 < len(base) <= MAX_BASE_LENGTH else bases[-1]
+
+    def open_container(attributes: dict[str, str]) -> None:
+        nonlocal child_depth
+        child_depth += 1
+        fields["base"] = based(attributes) if attributes else bases[-1]
+        bases.append(fields["base"])
+        for attribute, value in attributes.items():
+            if attribute.startswith("xmlns:") and value.lower() in FEED_NAMESPACES:
+                prefixes[attribute[6:].lower()] = FEED_NAMESPACES[value.lower()]
+                names.clear()
 
     def name_of(element: str) -> str:
         prefix, colon, local = element.lower().rpartition(":")
         return (prefixes.get(prefix, prefix + colon) if colon else "") + local
 
-    def based(attributes: Dict[str, str]) -> str:
-        if "xml:base" not in attributes:
-            return bases[-1]
-        base = feed_url(bases[-1], attributes["xml:base"])
-        return base if 0 < len(base) <= MAX_BASE_LENGTH else bases[-1]
+    def open_root(element: str, attributes: dict[str, str]) -> None:
+        nonlocal entry
+        open_container(attributes)
+        name = name_of(element)
+        if name not in roots and ":" in name:       # of a namespace that nobody knows
+            prefix, _, name = name.rpartition(":")
+            prefixes[prefix] = ""
+        if name not in roots:
+            stop(f"found <{element[:40]}>, want {' or '.join(roots)}")
+        head["kind"], entry = roots[name]
 
-    def open_container(attributes: Dict[str, str]) -> None:
-        nonlocal child_depth
-        child_depth += 1
-        for attribute, value in attributes.items():
-            if attribute.startswith("xmlns:") and value.lower() in FEED_NAMESPACES:
-                prefixes[attribute[6:].lower()] = FEED_NAMESPACES[value.lower()]
-                names.clear()
-        bases.append(based(attributes))
+    def read_attributes(name: str, attributes: dict[str, str]) -> str:
+        """The field that the element's text fills."""
+        if name == "title":
+            fields.setdefault("type", attributes.get("type", "").lower())
+        elif name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
+            return "opaque id"
+        elif name == "link" and "href" in attributes:
+            rel = attributes.get("rel", "").strip().lower().rpartition("/")[2] or "alternate"       # the registry's URI form, too
+            if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
+                rel = "alternate of another type"
+            if rel in FEED_LINKS:
+                fields.setdefault(rel, feed_url(based(attributes), attributes["href"]) if "xml:base" in attributes else attributes["href"])
+            return ""
+        return name
 
-    def start(element: str, attributes: Dict[str, str]) -> None:
-        nonlocal depth, kind, fields, field, attributes_of_field
+    def start(element: str, attributes: dict[str, str]) -> None:
+        nonlocal depth, fields, field
         depth += 1
         if depth != child_depth:        # inside a field, an image, a source, somebody's extension
             if depth > MAX_XML_DEPTH:
-                raise ValueError(f"elements nested deeper than {MAX_XML_DEPTH}: line {parser.CurrentLineNumber}")
+                stop(f"elements nested deeper than {MAX_XML_DEPTH}")
             return
+        if depth == 1:
+            return open_root(element, attributes)
         name = names.get(element)
         if name is None:
-            if depth == 1:
-                open_container(attributes)
             name = name_of(element)
-            if depth == 1:
-                kind = FEED_ROOTS.get(name, "")
-                if not kind:
-                    raise ValueError(f"found <{element[:40]}>, want rss, rdf:RDF or feed: line {parser.CurrentLineNumber}")
-                return
-            name = names[element] = name if name in FEED_FIELDS or name in FEED_CONTAINERS else ""
-        if not name:
-            return
-        if name in FEED_FIELDS:
-            field, attributes_of_field = name, attributes
-            text.clear()
-            parser.CharacterDataHandler = text.append
-            if name == "link" and "href" in attributes:
-                keep_link(attributes)
-        elif name == "channel":
-            if depth == 2:
-                open_container(attributes)
-        elif fields is head:
-            open_container(attributes)
+            name = names[element] = "entry" if name == entry else name if name == "channel" else ENTRY_FIELDS.get(name, "")
+        if name == "entry" and fields is head:
             fields = {"rdf:about": attributes["rdf:about"]} if "rdf:about" in attributes else {}
-
-    def keep_link(attributes: Dict[str, str]) -> None:
-        rel = attributes.get("rel", "").strip().lower().rpartition("/")[2] or "alternate"      # the registry's URI form, too
-        if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
-            rel = "alternate of another type"
-        if rel in FEED_LINKS and not fields.get(rel):
-            fields[rel] = feed_url(based(attributes), attributes["href"])
-
-    def keep_field() -> None:
-        name, value, reading = field, "".join(text)[:MAX_FEED_TEXT], FEED_FIELDS[field]
-        if reading == "title":
-            value = feed_title(value, "rss" if kind == "rss" else TITLE_FORMS.get(attributes_of_field.get("type", "").lower(), "text"))
-        elif reading == "link":
-            name, value = "alternate", feed_url(based(attributes_of_field), value)
-        elif reading == "id" and not fields.get("alternate") and value.lstrip().startswith(("http://", "https://")):
-            if attributes_of_field.get("isPermaLink", "true").strip().lower() == "true":
-                fields.setdefault("permalink", feed_url("", value))
-        if not fields.get(name):
-            fields[name] = value
+            open_container(attributes)
+        elif name == "channel" and depth == 2:
+            open_container(attributes)
+        elif name in FIELD_NAMES:
+            field = read_attributes(name, attributes) if attributes else name
+            if field:
+                parser.CharacterDataHandler = collect
 
     def end(element: str) -> None:
-        nonlocal depth, child_depth, fields, field, room
+        nonlocal depth, child_depth, fields, field
         if depth == child_depth:
             if field:
                 parser.CharacterDataHandler = None
-                keep_field()
+                if text:
+                    fields.setdefault(field, "".join(text))
+                    text.clear()
                 field = ""
-        elif depth == child_depth - 1:  # a container
+        elif depth < child_depth:       # a container
             child_depth -= 1
             bases.pop()
             if fields is not head:
-                item = feed_item(fields)
+                complete.append(fields)
                 fields = head
-                room -= len(item.url)
-                if room < 0:
-                    raise ValueError(f"links outgrow the document: line {parser.CurrentLineNumber}")
-                if any(item):           # else it names nothing that could be fetched
-                    items.append(item)
         depth -= 1
 
     def skipped(entity: str, is_parameter: bool) -> None:
         if field and not is_parameter:
-            text.append(unescape(f"&{entity};"))
+            collect(unescape(f"&{entity};"))
 
-    parser.StartElementHandler, parser.EndElementHandler, parser.SkippedEntityHandler = start, end, skipped
-    warning = ""
-    try:
-        read_xml(parser, (document[at:at + XML_PIECE_BYTES] for at in range(0, len(document), XML_PIECE_BYTES)))
-    except ValueError as error:
-        warning = str(error)
-    return Feed(kind, first_field(head, FEED_TITLES), head.get("alternate", ""), items, warning)
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.SkippedEntityHandler, parser.EntityDeclHandler = skipped, lambda *entity: stop("a document that declares entities")
+    given, trouble = 0, ""
+    for piece in itertools.chain(filter(None, pieces), (b"",)):
+        try:
+            parser.Parse(piece, not piece)
+            given += len(piece)
+            if len(parser.intern) > MAX_XML_NAMES:
+                stop(f"more than {MAX_XML_NAMES} different names")
+            if piece and given - parser.CurrentByteIndex > MAX_XML_TOKEN_BYTES:
+                stop(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes")
+        except (ValueError, expat.ExpatError) as error:
+            trouble = str(error)
+        yield from complete
+        complete.clear()
+        if trouble:
+            raise ValueError(trouble)
+        if text:
+            text[:] = ["".join(text)[:XML_PIECE_BYTES]]
+
+
+def xml_feed(document: bytes, base_url: str) -> Feed:
+    """What broke it is in `.warning`; where no feed began, `.kind` is ""."""
+    head = {"kind": "", "base": ""}
+    pieces = (document[at:at + XML_PIECE_BYTES] for at in range(0, len(document), XML_PIECE_BYTES))
+    found = xml_entries(pieces, FEED_ROOTS, head, base_url)
+    items, warning = gathered((feed_item(fields, head["kind"]) for fields in found), 4 * len(document) + XML_PIECE_BYTES)
+    site = feed_url(head["base"], first_field(head, FEED_LINKS[:3]))
+    return Feed(head["kind"], feed_item(head, head["kind"]).title, site, items, warning)
 
 
 def json_feed(document: bytes, base_url: str) -> Feed:
     if len(document) > MAX_JSON_FEED_BYTES:
         raise ValueError(f"JSON feed of {len(document)} bytes, want at most {MAX_JSON_FEED_BYTES}")
     data = parse_json(document, "JSON feed")
-    version = data.get("version") if isinstance(data, dict) else None
-    if not isinstance(version, str) or "jsonfeed.org/version/" not in version:
+    if not isinstance(data, dict) or "jsonfeed.org/version/" not in str(data.get("version")):
         raise ValueError("line 1, column 0: found JSON whose version is no JSON Feed's, want https://jsonfeed.org/version/1 or 1.1")
     base = base_url if len(base_url) <= MAX_BASE_LENGTH else ""
 
-    def text(holder: Dict[str, Any], *keys: str) -> str:
+    def text(holder: dict[str, Any], *keys: str) -> str:
         for value in map(holder.get, keys):
             if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != "":    # numeric ids are coerced
                 return str(value).encode("utf-8", "replace").decode()       # a lone surrogate cannot be printed
         return ""
 
-    items = []
-    room = 4 * len(document) + XML_PIECE_BYTES
-    for entry in data["items"] if isinstance(data.get("items"), list) else ():
-        if not isinstance(entry, dict):
-            continue
-        identifier = text(entry, "id")
-        item = feed_item({
-            "title": feed_title(text(entry, "title"), "text"), "id": identifier,
-            "alternate": feed_url(base, text(entry, "url", "external_url")),
-            "permalink": feed_url("", identifier) if identifier.startswith(("http://", "https://")) else "",
-            "published": text(entry, "date_published"), "updated": text(entry, "date_modified")})
-        room -= len(item.url)
-        if room < 0:
-            break
-        if any(item):
-            items.append(item)
-    return Feed("json", feed_title(text(data, "title"), "text"), feed_url(base, text(data, "home_page_url")), items,
-                "" if room >= 0 else "links outgrow the document")
+    def item(entry: dict[str, Any]) -> FeedItem:
+        fields = {field: text(entry, *keys) for field, keys in JSON_FIELDS.items()}
+        return feed_item({**fields, "base": base}, "json")
+
+    listed: Any = data.get("items")
+    items, warning = gathered((item(entry) for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict)),
+                              4 * len(document) + XML_PIECE_BYTES)
+    return Feed("json", one_line(text(data, "title")[:MAX_FEED_TEXT]), feed_url(base, text(data, "home_page_url")), items, warning)
 
 
 def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") -> Feed:
@@ -3487,12 +3269,12 @@ def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") ->
     >>> parse_feed("<rss><channel><item><title>AT&amp;T</title><link>a</link></item></channel></rss>", base_url="https://wal.sh/").items[0]
     FeedItem(title='AT&T', url='https://wal.sh/a', id='', published=None)
     """
-    document = feed_document(body, content_type).lstrip(b"\xef\xbb\xbf \t\r\n\0")
+    document = feed_document(marked_utf8(body), content_type)
     if document[:1] == b"{":
         return json_feed(document, base_url)
     document = xml_without_prolog(document)
     feed = xml_feed(document, base_url)
-    if feed.warning and not feed.warning.startswith("found <"):
+    if feed.warning:
         repaired = repaired_xml(document)
         if repaired != document:
             feed = xml_feed(repaired, base_url)
@@ -3501,140 +3283,70 @@ def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") ->
     return feed
 
 
-# --- Sitemaps   discovery only: listed, never followed ---------------------
-
-SITEMAP_ROOTS = {"urlset": ("urlset", "url"), "sitemapindex": ("index", "sitemap")}       # the kind of each, and what it lists
+def marked_utf8(body: bytes | str) -> bytes:
+    """Text as UTF-8 with a byte order mark, which overrules the encoding that it declares."""
+    return body if isinstance(body, bytes) else b"\xef\xbb\xbf" + body.encode("utf-8", "replace")
 
 
 def gunzipped(body: bytes) -> Iterator[bytes]:
-    """The body in pieces, decompressed where it is gzip, member by member; ValueError where it breaks or passes MAX_SITEMAP_BYTES."""
+    """The body in pieces, decompressed where it is gzip, member by member; ValueError where it breaks."""
     import zlib
-
-    inflater: Any = None
-    members = given = 0
-    for at in range(0, len(body), 16 * 1024):       # small, since each member copies what is left of the piece
-        piece = body[at:at + 16 * 1024]
-        if not body.startswith(b"\x1f\x8b"):
-            yield piece
-            continue
-        while piece:
-            if inflater is None:
-                if not piece.lstrip(b"\0"):         # padding between or after members
-                    break
-                if members == MAX_GZIP_MEMBERS:
-                    raise ValueError(f"gzip of more than {MAX_GZIP_MEMBERS} members")
+    if not body.startswith(b"\x1f\x8b"):
+        yield from (body[at:at + XML_PIECE_BYTES] for at in range(0, len(body), XML_PIECE_BYTES))
+        return
+    inflater, members = zlib.decompressobj(31), 1
+    for at in range(0, len(body), GZIP_PIECE_BYTES):
+        piece = body[at:at + GZIP_PIECE_BYTES]
+        while piece := piece.lstrip(b"\0") if inflater.eof else piece:      # padding between or after members
+            if inflater.eof:
                 inflater, members = zlib.decompressobj(31), members + 1
             try:
-                plain = inflater.decompress(piece, XML_PIECE_BYTES)
+                yield inflater.decompress(piece, XML_PIECE_BYTES)
             except zlib.error as error:
                 raise ValueError(f"broken gzip: byte {at}: {error}") from None
-            given += len(plain)
-            if given > MAX_SITEMAP_BYTES:
-                raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes")
-            if plain:
-                yield plain
-            piece = inflater.unconsumed_tail
-            if inflater.eof:
-                piece, inflater = inflater.unused_data, None
-    if inflater is not None:
+            piece = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+        if members > MAX_GZIP_MEMBERS:
+            raise ValueError(f"gzip of more than {MAX_GZIP_MEMBERS} members: byte {at}")
+    if not inflater.eof:
         raise ValueError(f"gzip cut short: byte {len(body)}")
 
 
-def utf8_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces as UTF-8 without a byte order mark, decoded by the mark or the XML declaration of the first one, else as UTF-8."""
-    import codecs
-
-    first = next(pieces, b"")
-    declaration = re.match(XML_ENCODING, first)
-    declared = charset_codec(declaration[1].decode("latin-1")) if declaration else None
-    mark, codec = next((row for row in BYTE_ORDER_MARKS if first.startswith(row[0])), (b"", declared or "utf-8"))
-    if not mark and codec.startswith("utf"):        # a UTF-16 whose declaration reads as ASCII is none
-        codec = "utf-8"
-    decoder = codecs.getincrementaldecoder(codec)("replace")
-    yield decoder.decode(first[len(mark):]).encode().lstrip()
-    for piece in pieces:
-        yield decoder.decode(piece).encode()
-    yield decoder.decode(b"", True).encode()
-
-
-def xml_sitemap(pieces: Iterable[bytes], keep: Callable[[str, str], None]) -> Tuple[str, str]:
-    """Hands each entry's (loc, lastmod) to `keep`; gives the kind, "" where it is no sitemap, and what broke it."""
-    from xml.parsers import expat
-
-    parser = expat.ParserCreate("utf-8")
-    parser.buffer_text = True
-    kind = prefix = entry = ""
-    depth = elements = 0
-    fields: Dict[str, str] = {}
-    text: List[str] = []
-
-    def take(characters: str) -> None:
-        if len(text) < 16:              # each is up to 8 KiB; a URL is one
-            text.append(characters)
-
-    def start(element: str, attributes: Dict[str, str]) -> None:
-        nonlocal depth, elements, kind, prefix, entry
-        depth, elements = depth + 1, elements + 1
-        if depth == 1:
-            prefix = element[:element.rfind(":") + 1]
-            kind, entry = SITEMAP_ROOTS.get(element[len(prefix):], ("", ""))
-            entry = prefix + entry
-            if not kind:
-                raise ValueError(f"found <{element[:40]}>, want urlset or sitemapindex: line {parser.CurrentLineNumber}")
-        elif depth == 2 and element == entry:
-            fields.clear()
-        elif depth == 3:                # image:loc lies deeper, and an extension's element has another prefix
-            text.clear()
-            parser.CharacterDataHandler = take
-        if depth > MAX_XML_DEPTH or elements > MAX_SITEMAP_ELEMENTS:
-            raise ValueError(f"over {MAX_SITEMAP_ELEMENTS} elements, or {MAX_XML_DEPTH} in each other: line {parser.CurrentLineNumber}")
-
-    def end(element: str) -> None:
-        nonlocal depth
-        if depth == 3:
-            parser.CharacterDataHandler = None
-            if element in (prefix + "loc", prefix + "lastmod"):
-                fields.setdefault(element[len(prefix):], "".join(text).strip())
-        elif depth == 2 and element == entry and fields.get("loc"):
-            keep(fields["loc"], fields.get("lastmod", ""))
-        depth -= 1
-
-    def entity_declared(*declaration: Any) -> None:
-        raise ValueError(f"a sitemap that declares entities: line {parser.CurrentLineNumber}")
-
-    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, entity_declared
-    warning = ""
-    try:
-        read_xml(parser, pieces)
-    except ValueError as error:
-        warning = str(error)
-    return kind, warning
+def sitemap_pieces(body: bytes) -> Iterator[bytes]:
+    """The sitemap as UTF-8, without what may stand before its first character; ValueError where it passes a bound."""
+    from codecs import getincrementaldecoder
+    decoder: Any = None
+    size = tags = 0
+    for piece in gunzipped(body):
+        first = decoder is None
+        if first:
+            decoder = getincrementaldecoder(document_codecs(piece)[0])("replace")
+        text = decoder.decode(piece)
+        size, tags = size + len(piece), tags + text.count("<")
+        if size > MAX_SITEMAP_BYTES or tags > MAX_SITEMAP_TAGS:
+            raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes, or {MAX_SITEMAP_TAGS} tags")
+        yield (text.lstrip("\ufeff \t\r\n\0") if first else text).encode()
 
 
-def text_sitemap(pieces: Iterable[bytes], keep: Callable[[str, str], None]) -> Tuple[str, str]:
-    """As `xml_sitemap`, of a list with one URL a line. The first line that is not empty must be one; others are passed over."""
-    kind = warning = ""
-
-    def lines() -> Iterator[bytes]:
-        torn = b""                      # the line that the next piece goes on with
-        for piece in pieces:
-            *whole, torn = re.split(rb"\r\n?|\n", torn + piece)
-            yield from whole
-            if len(torn) > MAX_BASE_LENGTH * 4:
-                torn = torn[:MAX_BASE_LENGTH * 4]       # too long for an entry already
-        yield torn
-
-    try:
-        for number, line in enumerate(lines(), 1):
-            url = line.decode("utf-8").strip()
-            if url.lower().startswith(("http://", "https://")):
-                kind = "text"
-                keep(url, "")
-            elif url and not kind:
+def text_entries(pieces: Iterable[bytes], head: dict[str, str], base_url: str) -> Iterator[dict[str, str]]:
+    """As `xml_entries`, of a list with one URL a line. The first line that is not empty must be one; others are passed over."""
+    torn, number = b"", 0               # the line that the next piece goes on with
+    for piece in itertools.chain(pieces, (b"\n",)):
+        *lines, torn = re.split(rb"\r\n?|\n", torn[:4 * MAX_FEED_TEXT] + piece)
+        for line in lines:
+            number += 1
+            url = line.decode("utf-8", "replace").strip()
+            if ABSOLUTE_HTTP.match(url):
+                head["kind"] = "text"
+                yield {"link": url, "base": base_url}
+            elif url and "kind" not in head:
                 raise ValueError(f"found {url[:40]!r}, want XML or a URL: line {number}")
-    except ValueError as error:
-        warning = str(error)
-    return kind, warning or ("" if kind else "empty: line 1")
+    if "kind" not in head:
+        raise ValueError("empty: line 1")
+
+
+def sitemap_entry(fields: dict[str, str]) -> SitemapEntry:
+    url = feed_url(fields["base"], fields.get("link", ""))
+    return SitemapEntry(url, one_line(fields.get("lastmod", "")[:MAX_DATE_LENGTH]) or None if url else None)
 
 
 def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
@@ -3646,29 +3358,15 @@ def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc><lastmod>2026-05-23</lastmod></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod='2026-05-23')]
     """
-    from itertools import chain
-
-    base = base_url if len(base_url) <= MAX_BASE_LENGTH else ""
-    entries: List[SitemapEntry] = []
-    room = MAX_SITEMAP_TEXT
-
-    def keep(loc: str, lastmod: str) -> None:
-        nonlocal room
-        if len(loc) > MAX_BASE_LENGTH or len(lastmod) > MAX_BASE_LENGTH:    # sitemaps.org: a URL has less than 2,048 characters
-            return
-        url = feed_url(base, loc)
-        room -= len(url) + len(lastmod)
-        if len(entries) == MAX_SITEMAP_ENTRIES or room < 0:
-            raise ValueError(f"cut after {len(entries)} entries")
-        if url:
-            entries.append(SitemapEntry(url, one_line(lastmod) or None))
-
-    pieces = utf8_pieces(gunzipped(body.encode("utf-8", "replace") if isinstance(body, str) else body))
-    first = next(pieces)
-    kind, warning = (xml_sitemap if first.startswith(b"<") else text_sitemap)(chain((first,), pieces), keep)
-    if not kind:
+    head: dict[str, str] = {}
+    pieces = sitemap_pieces(marked_utf8(body))
+    first = next(pieces, b"")
+    whole = itertools.chain((first,), pieces)
+    found = xml_entries(whole, SITEMAP_ROOTS, head, base_url) if first.startswith(b"<") else text_entries(whole, head, base_url)
+    entries, warning = gathered(map(sitemap_entry, found), MAX_SITEMAP_TEXT)
+    if "kind" not in head:
         raise ValueError(f"no sitemap: {warning}")
-    return Sitemap(kind, entries, warning)
+    return Sitemap(head["kind"], entries, warning)
 
 
 # === 11. ROBOTS2   robots2 v0.2.1 (opt-in) ================================
@@ -3935,7 +3633,7 @@ def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
     return f"{ROBOTS2_AGENT} ({category})"
 
 
-ROBOTS2_IDENTITY = robots2_identity()
+ROBOTS2_IDENTITY = f"{ROBOTS2_AGENT} ({ROBOTS2_CATEGORY})"
 
 
 def robots2_ask_url(wire_url: str, directive: str) -> str:
@@ -4117,7 +3815,7 @@ class Decision(NamedTuple):
     @property
     def recommendation(self) -> str | None:
         """What the policy model advises: its word for the verdict, and "not_recommended" where another gate refused."""
-        if not self.allowed and self.gate in ("R3", "address", "robots2"):
+        if not self.allowed and self.retry_at is None and self.gate in ("R3", "address", "robots2"):
             return "not_recommended"
         return self.verdict.recommendation if self.verdict else None
 
@@ -4140,6 +3838,7 @@ class Result(NamedTuple):
     reason: str = ""
     verdict: Verdict | None = None
     rule: Rule | None = None
+    group: str | None = None
     content_type: str = ""
     bytes: int = 0                              # of the decoded body
     sha256: str = ""
@@ -4355,6 +4054,18 @@ def site_refusal(site: str) -> str:
 # ==========================================================================
 
 # imports: _thread, errno, os, stat, time; from contextlib suppress; from typing Mapping
+def sha256_hex(data: bytes) -> str:
+    """hashlib's, without hashlib where that can be: it loads OpenSSL, 3 ms and 3 MiB for a run over http."""
+    try:
+        if sys.version_info >= (3, 12):
+            from _sha2 import sha256
+        else:
+            from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        from hashlib import sha256
+    return str(sha256(data).hexdigest())
+
+
 # === 13. SHELF   R11   spec 11.2 =========================================
 # Owns what outlives a process: pickle entries in one private folder, and the locks between processes.
 # Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
@@ -4431,7 +4142,7 @@ def pickle_refusal(blob: bytes) -> str:
 
 def plain_unpickler() -> Callable[[bytes], Any]:
     """A `loads` that refuses every global: the second wall behind `pickle_refusal`."""
-    import io           # both cost a millisecond that a run without a cache need not pay
+    import io  # both cost a millisecond that a run without a cache need not pay
     import pickle
 
     class PlainUnpickler(pickle.Unpickler):
@@ -4562,9 +4273,9 @@ def is_outlived(file: os.DirEntry[str], now: float, with_entries: bool) -> bool:
 
 
 SHELF_GUARD = _thread.RLock()                   # also held over a fork, so that a child finds the two tables whole
-HELD_NAMES: Dict[str, "ShelfLock"] = {}         # what this process holds; bots without a cache exclude each other here alone
-HELD_STRIPES: Dict[str, Tuple[int, List[str]]] = {}     # lock file -> its descriptor, the names that share it
-FORK_HOOKS: List[Callable[[], None]] = []       # non-empty once registered
+HELD_NAMES: dict[str, ShelfLock] = {}         # what this process holds; bots without a cache exclude each other here alone
+HELD_STRIPES: dict[str, tuple[int, list[str]]] = {}     # lock file -> its descriptor, the names that share it
+FORK_HOOKS: list[Callable[[], None]] = []       # non-empty once registered
 
 
 def lock_file(fd: int) -> bool:
@@ -4576,7 +4287,7 @@ def lock_file(fd: int) -> bool:
         except PermissionError:
             return False
         return True
-    import fcntl            # POSIX only
+    import fcntl  # POSIX only
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -4629,7 +4340,7 @@ class ShelfLock:
             with suppress(OSError):
                 os.close(fd)
 
-    def __enter__(self) -> ShelfLock:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -4684,19 +4395,19 @@ class Shelf:
             return None
         except OSError as error:
             refusal = cause = error.strerror or type(error).__name__        # one sick disk is one line, not one an entry
-        except Exception as error:      # a hostile pickle can end in anything, MemoryError too; what its decoder quotes is not for a terminal
+        except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything, MemoryError too; what its decoder quotes is not for a terminal
             refusal = str(error) if type(error) is ValueError else type(error).__name__
         self._say(cause, f"cache: {name}: {refusal}; taken as absent")
         return None
 
     def store(self, kind: str, key: str, data: dict[str, Any], *, durable: bool = False) -> bool:
         """True where `data` now lies whole on the disk (`durable`: also after a power cut); else this process remembers it."""
-        import pickle       # not at the top: see plain_unpickler
+        import pickle  # not at the top: see plain_unpickler
 
         name = self._entry_name(kind, key) if self.folder is not None else kind
         try:
             blob = pickle.dumps({"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}, protocol=4)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             self._say(name, f"cache: {name}: cannot be kept ({type(error).__name__})")
             return False
         if self.folder is None:
@@ -4725,11 +4436,9 @@ class Shelf:
 
         Processes exclude each other by 256 files; the kernel releases on death. Where that cannot be, this process alone is in order.
         """
-        import hashlib      # costs a millisecond that --version need not pay
-
         path = trouble = ""
         if self._is_folder_usable(create=True):
-            path = self._path("lock-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:2])
+            path = self._path("lock-" + sha256_hex(name.encode("utf-8", "surrogatepass"))[:2])
         with SHELF_GUARD:
             if not FORK_HOOKS and hasattr(os, "register_at_fork"):
                 FORK_HOOKS.append(abandon_locks)
@@ -4756,7 +4465,6 @@ class Shelf:
 
         A whole pass a day for all processes, at most MAX_SWEEP_FILES a call (the next call goes on); scratch files at each Shelf's first call.
         """
-        from itertools import islice        # builtin
 
         if self.folder is None or not self._is_folder_usable():
             return
@@ -4779,9 +4487,7 @@ class Shelf:
             self.store("sweep", "marker", {"at": now, "skip": skip + looked - removed if looked == MAX_SWEEP_FILES else 0})
 
     def _entry_name(self, kind: str, key: str) -> str:
-        import hashlib      # see try_lock
-
-        return f"{kind}-{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.pickle"     # no byte that a server chose
+        return f"{kind}-{sha256_hex(key.encode('utf-8', 'surrogatepass'))[:32]}.pickle"     # no byte that a server chose
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder or "", name)
@@ -5088,7 +4794,7 @@ def look_up(host: str, port: int, deadline: Deadline) -> list[tuple[int, Any]]:
 
     def ask() -> None:
         try:
-            answers.append(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM))
+            answers.append(socket.getaddrinfo(name.encode("ascii"), port, type=socket.SOCK_STREAM))
         except NETWORK_TROUBLE as error:
             answers.append(error)
 
@@ -5376,19 +5082,14 @@ def next_step(steps: Steps[T]) -> tuple[Later | None, T | None]:
 
 
 def log_warning(line: str) -> None:
-    import logging      # slow to import; most runs have nothing to warn of
+    import logging  # slow to import; most runs have nothing to warn of
     logging.getLogger("walsh_research").warning("%s", line)
-
-
-def sha256_hex(body: bytes) -> str:
-    import hashlib
-    return hashlib.sha256(body).hexdigest()
 
 
 class SystemClock:
     """The clock of a real run."""
 
-    jitter_seconds = 0.02       # ours: how much earlier a server may see the second of two requests than we count
+    jitter_seconds = 0.04       # ours: how much earlier a server may see the second of two requests than we count
 
     def time(self) -> float:
         return time.time()
@@ -5400,29 +5101,40 @@ class SystemClock:
         time.sleep(seconds)
 
 
+PARSE_ERROR_WARNING = "robots.txt is not text: what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
+ASK_AGAIN = Decision(False, "", reason="a wait is over: an opt-out may have come meanwhile, so every gate is asked again")
+SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # a host's first of these takes no slot; robots2.txt, its chain and its questions do
+
+
 class Pacer:
     """R4: what all bots of a process share: one door, and each host's pace (on the monotonic clock)."""
 
-    def __init__(self) -> None:
-        self.door = threading.RLock()               # held for a step, never for a sleep
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock                          # kept alive, so that its id stays its own
+        self.door = _thread.RLock()               # held for a step, never for a sleep
         self.hosts: dict[str, HostPace] = {}
         self.on_disk: dict[str, dict[str, Any]] = {}    # what this process last wrote, to know what others wrote since
 
 
 SYSTEM_CLOCK = SystemClock()
-PARSE_ERROR_WARNING = "robots.txt is not text: what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
-SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # a host's first of these takes no slot; robots2.txt, its chain and its questions do
-PACERS: "weakref.WeakKeyDictionary[Clock, Pacer]" = weakref.WeakKeyDictionary()    # one pacer for each notion of time
+SYSTEM_PACER = Pacer(SYSTEM_CLOCK)
+OTHER_PACERS: collections.OrderedDict[int, Pacer] = collections.OrderedDict()      # by id of the clock: each simulation has a time of its own
 
 
 def pacer_of(clock: Clock) -> Pacer:
-    return PACERS.setdefault(clock, Pacer())
+    """One pacer for each notion of time."""
+    if isinstance(clock, SystemClock):
+        return SYSTEM_PACER
+    pacer = OTHER_PACERS.setdefault(id(clock), Pacer(clock))
+    while len(OTHER_PACERS) > MAX_PACERS:
+        OTHER_PACERS.popitem(last=False)
+    return pacer
 
 
 def forget_parent() -> None:
     """After fork: locks that another thread of the parent held would never be released here."""
-    for pacer in PACERS.values():
-        pacer.door = threading.RLock()
+    for pacer in (SYSTEM_PACER, *OTHER_PACERS.values()):
+        pacer.door = _thread.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -5432,8 +5144,29 @@ if hasattr(os, "register_at_fork"):
 class Visit:
     """One URL on its way: as asked, where it is now, and what it has been through."""
 
-    __slots__ = ("kind", "url", "at", "site", "host", "first_host", "redirects", "attempts", "retries", "waited", "started_at", "slot", "lock", "decision",
-                 "known", "sent_validators", "retry_at", "trouble", "warnings", "transport_retries", "wants")
+    __slots__ = (
+        "answers",
+        "at",
+        "attempts",
+        "decision",
+        "host",
+        "kind",
+        "known",
+        "lock",
+        "redirects",
+        "retries",
+        "retry_at",
+        "sent_validators",
+        "site",
+        "slot",
+        "started_at",
+        "transport_retries",
+        "trouble",
+        "url",
+        "waited",
+        "wants",
+        "warnings",
+    )
 
     def __init__(self, kind: str, url: str, wire: str, now: float) -> None:
         self.kind, self.url = kind, url
@@ -5450,10 +5183,15 @@ class Visit:
         self.transport_retries = KINDS[kind].transport_retries
         self.wants: Callable[[int, Sequence[tuple[str, str]]], bool] = wants_any_success if kind in MAX_BYTES_OF else wants_body
         self.move(wire)
-        self.first_host = self.host
 
     def move(self, wire: str) -> None:
         self.at, self.site, self.host, self.slot = wire, site_key(wire), host_key(wire), -math.inf
+        self.answers: dict[str, AskAnswer] = {}     # of the site, for this one request (robots2: allow-once)
+
+    @property
+    def is_second_look(self) -> bool:
+        """It has waited for its slot, and the gates look again at what is held by now; they ask nobody, or it would never end."""
+        return self.slot > -math.inf
 
     def release(self) -> None:
         if self.lock is not None:
@@ -5464,7 +5202,7 @@ class Visit:
 class Lane:
     """The targets of one host that wait for their turn."""
 
-    __slots__ = ("host", "queue", "visit", "steps", "since")
+    __slots__ = ("host", "queue", "since", "steps", "visit")
 
     def __init__(self, host: str, since: float) -> None:
         self.host, self.since = host, since
@@ -5526,7 +5264,6 @@ class Bot:
         self._robots_bytes = 0
         self._blocklist: Blocklist | None = None
         self._blocklist_state = BlocklistState()
-        self._blocklist_loaded = False
         self._robots2: dict[str, tuple[RobotsState, Robots2 | None]] = {}
         self._lanes: list[Lane] = []
         self._waits_for = ("", "")                  # host and reason, for whoever watches
@@ -5554,7 +5291,7 @@ class Bot:
         or waiting for a slot of the target. Policy documents that are stale are waited for either way (R12). A bad URL is a refusal with its reason.
         """
         try:
-            visit = Visit("target", url, wire_url(url), self._clock.monotonic())
+            visit = Visit("target", str(url), wire_url(str(url)), self._clock.monotonic())
         except ValueError as error:
             return Decision(False, mask_credentials(str(url)), reason=str(error))
         decision = self._drive(self._gates(visit, with_slot=wait))
@@ -5573,7 +5310,7 @@ class Bot:
         now = self._clock.monotonic()
         first_spelling: dict[str, str] = {}
         lanes: dict[str, Lane] = {}
-        for url in urls:
+        for url in map(str, urls):
             try:
                 wire = wire_url(url)
                 key, host = canonical_url(wire), host_key(wire)
@@ -5594,7 +5331,7 @@ class Bot:
 
         The target is read; feeds that its head advertises are listed. Every request passes every gate. A denied target yields nothing.
         """
-        result = self._drive(self._target(url, wants=wants_structured))
+        result = self._drive(self._target(url, wants=wants_structured))     # read afresh: a 304 would have no items
         self.last_result = result
         if not result.ok:
             return
@@ -5669,7 +5406,7 @@ class Bot:
                 heapq.heappush(ready, (-len(lane.queue) * max(pace.interval, MIN_REQUEST_INTERVAL), next(order), lane))
             if not ready:
                 self._waits_for = waiting[0][2].host, self._why_it_waits(waiting[0][2].host, now)
-                self._clock.sleep(waiting[0][0] - now)
+                self._clock.sleep(max(LEAST_SLEEP_SECONDS, waiting[0][0] - now))
                 continue
             lane = heapq.heappop(ready)[2]
             if lane.steps is None:
@@ -5681,7 +5418,10 @@ class Bot:
                 lane.visit = lane.steps = None
                 lane.since = self._clock.monotonic()
                 if lane.queue:
-                    heapq.heappush(waiting, (self._due_at(lane.host), next(order), lane))
+                    due_at = self._due_at(lane.host)
+                    if self._trace is not None and due_at - lane.since > LOCK_POLL_SECONDS:
+                        self._say(f"{printable(mask_credentials(lane.queue[0]))}: waits {spell_seconds(due_at - lane.since)}: its host's pace")
+                    heapq.heappush(waiting, (due_at, next(order), lane))
                 yield cast(Result, result)
             else:
                 if lane.queue and lane.visit is not None and lane.visit.host != lane.host:      # redirected: no host waits for another
@@ -5711,14 +5451,14 @@ class Bot:
             if later is None:
                 return cast(T, value)
             self._waits_for = "", later.reason
-            self._clock.sleep(max(0.0, later.at - self._clock.monotonic()))
+            self._clock.sleep(max(LEAST_SLEEP_SECONDS, later.at - self._clock.monotonic()))
 
     # --- One target -------------------------------------------------------
 
     def _target(self, url: str, min_age: float = 0.0, lane: Lane | None = None,
                 wants: Callable[[int, Sequence[tuple[str, str]]], bool] | None = None) -> Steps[Result]:
         """A declared target, from its line in the list to its Result. No exception of one target reaches another."""
-        started_at = self._clock.monotonic()
+        url, started_at = str(url), self._clock.monotonic()
         try:
             wire = wire_url(url)
             key = canonical_url(wire)
@@ -5739,7 +5479,7 @@ class Bot:
             if result.ok:
                 self._remember(key, visit, result)
             return result
-        except Exception as error:      # ours: a bug, or memory that ran out, costs one target
+        except Exception as error:  # noqa: BLE001 - ours: a bug, or memory that ran out, costs one target
             self._warn(f"unexpected {type(error).__name__} at {mask_credentials(url)}: {error}")
             return self._result("failed", url, reason=f"unexpected {type(error).__name__}: {error}")
 
@@ -5755,13 +5495,16 @@ class Bot:
 
     def _gates(self, visit: Visit, with_slot: bool = True) -> Steps[Decision]:
         """spec 7: blocklist, (address,) robots.txt, throttle, in this order; the first that refuses ends it."""
-        for gate in GATES_OF[visit.kind]:
-            if gate is Bot._throttle_gate and not with_slot:
-                continue
-            refusal = yield from gate(self, visit)
-            if refusal is not None:
+        gates = GATES_OF[visit.kind] if with_slot else GATES_OF[visit.kind][:-1]
+        while True:
+            for gate in gates:
+                refusal = yield from gate(self, visit)
+                if refusal is not None:
+                    break
+            else:
+                return visit.decision
+            if refusal is not ASK_AGAIN:
                 return refusal
-        return visit.decision
 
     def _goes_on(self, visit: Visit, answer: Response | TransportError) -> bool:
         """Whether there is another request to be made for this visit: a hop, or a retry."""
@@ -5805,7 +5548,7 @@ class Bot:
         except ValueError as error:
             visit.trouble = f"redirect refused: {error}"
             return False
-        if visit.kind in CANONICAL_KINDS and not is_kin(visit.first_host, target):
+        if visit.kind in CANONICAL_KINDS and not is_kin(split_url(self._origin).host, target):
             visit.trouble = f"redirect refused: {printable(target)} is not https on the host of {self._origin}"
             return False
         visit.redirects.append(target)
@@ -5830,11 +5573,12 @@ class Bot:
             answer: Response | TransportError = as_response(self._transport.send(request))
         except TransportError as error:
             answer = error
-        except Exception as error:      # a transport's bug is no answer either
+        except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
             answer = TransportError(f"unexpected {type(error).__name__}: {printable(str(error))}")
         finally:
             visit.release()
-            visit.slot = -math.inf      # spent: a retry claims its own (R4)
+            visit.slot = -math.inf      # spent: a retry claims its own (R4), and asks again (robots2)
+            visit.answers = {}
         return answer
 
     def _validators(self, visit: Visit) -> Validators:
@@ -5863,7 +5607,9 @@ class Bot:
         """R3, first of all. The canonical documents themselves stay reachable, or no list could ever be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
-        if not self._blocklist_is_current():
+        if visit.is_second_look and self._blocklist is not None:
+            self._load_blocklist()
+        elif not self._blocklist_is_current():
             yield from self._errand("blocklist", visit, self._blocklist_is_current, self._load_blocklist, self._refresh_blocklist)
         entry = self._blocklist.blocks(visit.host) if self._blocklist is not None else None
         if entry is None:
@@ -5993,7 +5739,7 @@ class Bot:
             visit.decision = Decision(True, visit.url, verdict=Verdict.SKIPPED_BY_USER_POLICY, reason="robots_mode='ignore'")
             return None
         site = visit.site
-        if not self._robots_are_current(site):
+        if not self._robots_are_current(site) and not (visit.is_second_look and site in self._robots):
             deferred = yield from self._errand(f"robots {site}", visit, lambda: self._robots_are_current(site), lambda: self._load_robots(site),
                                                lambda: self._refresh_robots(site, robots_url(visit.at)))
             if deferred is not None:
@@ -6057,13 +5803,13 @@ class Bot:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
         robots2_stance({}, directive)
         try:
-            visit = Visit("target", url, wire_url(url), self._clock.monotonic())
+            visit = Visit("target", str(url), wire_url(str(url)), self._clock.monotonic())
         except ValueError as error:
             return Decision(False, mask_credentials(str(url)), reason=str(error))
         return self._drive(self._use(visit, directive))
 
     def _use(self, visit: Visit, directive: str) -> Steps[Decision]:
-        for gate in (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate):
+        for gate in TARGET_GATES[:3]:       # what robots2.txt can only narrow
             refusal = yield from gate(self, visit)
             if refusal is not None:
                 return refusal
@@ -6090,7 +5836,9 @@ class Bot:
         if ruling.decision == "denied":
             return visit.decision._replace(allowed=False, gate="robots2", reason=ruling.reason, rule=ruling.rule or visit.decision.rule)
         for directive in ruling.ask:
-            answer = yield from self._ask(visit, directive)
+            if directive not in visit.answers:
+                visit.answers[directive] = yield from self._ask(visit, directive)
+            answer = visit.answers[directive]
             if answer.decision == "later":
                 return visit.decision._replace(allowed=False, gate="robots2", reason=f"asked for {directive}: {answer.reason}",
                                                retry_at=visit.retry_at or self._clock.time() + POLICY_RETRY_SECONDS)
@@ -6111,7 +5859,7 @@ class Bot:
             if entry is not None and state is not None:
                 self._robots2[site] = state, self._parse_chain(entry.get("files"))
 
-        if not is_current():
+        if not is_current() and not (visit.is_second_look and site in self._robots2):
             deferred = yield from self._errand(f"robots2 {site}", visit, is_current, load, lambda: self._refresh_robots2(site, visit.at))
             if deferred is not None:
                 return None, deferred._replace(url=visit.url)
@@ -6135,11 +5883,14 @@ class Bot:
         if isinstance(answer, Decision) and answer.retry_at is not None:
             return answer
         files: list[list[Any]] = []
-        if isinstance(answer, Response) and robots_meaning(answer.status) in ("rules", "none", "redirect") and not visit.trouble.startswith("redirect refused"):
+        if isinstance(answer, Response) and answer.status != 304 and robots_meaning(answer.status) in ("rules", "none", "redirect") and \
+                not visit.trouble.startswith("redirect refused"):
             state = robots_after_answer(RobotsState(), answer, now)
             if state.robots is not None:
-                files = yield from self._chain_of(url, state.body, (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files"))
+                files, is_whole = yield from self._chain_of(url, state.body, (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files"))
                 known = self._parse_chain(files)
+                if not is_whole:
+                    state = state._replace(retry_at=now + POLICY_RETRY_SECONDS)
             else:
                 known = None
         else:       # a gate that refuses the file, or a hop of it, is no answer either
@@ -6149,28 +5900,31 @@ class Bot:
         self._shelf.store("robotstwo", f"{site} {self._category}", {**robots_to_entry(state), "body": None, "files": files})
         return None
 
-    def _chain_of(self, url: str, body: bytes, held: Any) -> Steps[list[list[Any]]]:
-        """At most three further files, each behind every gate; of one that is out of reach the `held` copy stays, what is not to be had ends the chain."""
+    def _chain_of(self, url: str, body: bytes, held: Any) -> Steps[tuple[list[list[Any]], bool]]:
+        """At most three further files, each behind every gate, and whether none was out of reach: of such a one the `held` copy stays."""
         files: list[list[Any]] = [[url, body]]
+        is_whole = True
         kept = {file[0]: file[1] for file in held} if self._parse_chain(held) is not None else {}
         while True:
             chain = robots2_chain([(at, Robots2.parse(text, self._category)) for at, text in files])[1]
             if chain is None:
-                return files
+                return files, is_whole
             try:
                 wire = wire_url(chain)
                 if canonical_url(wire) in (canonical_url(at) for at, _ in files):       # a loop in another spelling
-                    return files
+                    return files, is_whole
             except ValueError:
-                return files
+                return files, is_whole
             visit = Visit("robots2", chain, wire, self._clock.monotonic())
             answer = yield from self._carry(visit)
             if isinstance(answer, Response) and answer.status == 200:
                 files.append([chain, answer.body[:MAX_CHAINED_BYTES]])
-            elif chain in kept and not (isinstance(answer, Response) and robots_meaning(answer.status) in ("rules", "none")):
-                files.append([chain, kept[chain]])
-            else:
-                return files
+                continue
+            is_gone = isinstance(answer, Response) and answer.status != 304 and robots_meaning(answer.status) in ("rules", "none")
+            is_whole = is_whole and is_gone
+            if is_gone or chain not in kept:
+                return files, is_whole
+            files.append([chain, kept[chain]])
 
     def _ask(self, visit: Visit, directive: str) -> Steps[AskAnswer]:
         """The ask protocol: an answer on file that still holds, else HEAD, itself behind blocklist, robots.txt and pace."""
@@ -6255,9 +6009,7 @@ class Bot:
             pace = self._pace(visit.host, now)
             if is_first_of_policy and pace.last_at == -math.inf:
                 start = pace.not_before
-            elif visit.slot > -math.inf and abs(pace.last_at - visit.slot) < SLOT_TOLERANCE_SECONDS:     # ours, and nobody came after us
-                start = max(visit.slot, pace.not_before)
-            elif visit.slot <= now < visit.slot + SLOT_TOLERANCE_SECONDS:       # ours, in time, with others behind us
+            elif visit.slot > -math.inf:        # our place in the queue; a request that left late pushes all behind it
                 start = max(visit.slot, pace.not_before, pace.departed_at + interval)
             else:
                 start = next_start(pace, interval, follows_policy=visit.kind != "target" or visit.attempts > 0)
@@ -6274,6 +6026,7 @@ class Bot:
             if start - now > self._max_wait:
                 return self._not_yet(visit, Later(start, gate, why))
             yield from self._wait(visit, Later(start, gate, why))
+            return ASK_AGAIN
 
     def _not_yet(self, visit: Visit, later: Later) -> Decision:
         seconds = max(0.0, later.at - self._clock.monotonic())
@@ -6331,7 +6084,7 @@ class Bot:
         if isinstance(answer, Decision):
             outcome = "denied" if answer.retry_at is None else "deferred"
             return self._result(outcome, visit.url, visit, gate=answer.gate, reason=answer.reason, verdict=answer.verdict, rule=answer.rule,
-                                retry_at=answer.retry_at, robots_source=answer.robots_source, content_signals=answer.content_signals)
+                                retry_at=answer.retry_at, group=answer.group, robots_source=answer.robots_source, content_signals=answer.content_signals)
         if isinstance(answer, TransportError):
             if answer.refused:
                 return self._result("denied", visit.url, visit, gate="address", reason=answer.reason)
@@ -6357,7 +6110,7 @@ class Bot:
             return self._result("failed", visit.url, visit, reason=f"more than {self._max_bytes} bytes", **seen)
         media_type = content_type_of(answer.headers)[0]
         body, warnings = answer.body, list(visit.warnings)
-        if visit.wants is wants_body and is_unread_type(media_type):
+        if is_unread_type(media_type) and not visit.wants(answer.status, answer.headers):
             body = b""
             warnings.append(f"{media_type} is not read (R6)")
         reading = read_metadata(body, media_kind(media_type), seen["content_type"], visit.at)
@@ -6373,11 +6126,14 @@ class Bot:
         if visit is None:
             return Result(outcome, mask_credentials(str(url)), at=self._clock.time(), **fields)
         decision = visit.decision
-        common = dict(final_url=visit.at, verdict=decision.verdict, rule=decision.rule, reason=decision.reason, robots_source=decision.robots_source,
-                      crawl_delay=decision.crawl_delay, content_signals=decision.content_signals, redirects=visit.redirects,
-                      attempts=visit.attempts, waited=visit.waited, elapsed=self._clock.monotonic() - visit.started_at,
-                      at=self._clock.time(), warnings=list(visit.warnings), links=[], metadata={}, robots_directives=[])
-        return Result(outcome, url, **{**common, **fields})
+        common: dict[str, Any] = {
+            "final_url": visit.at, "verdict": decision.verdict, "rule": decision.rule, "group": decision.group, "reason": decision.reason,
+            "robots_source": decision.robots_source, "crawl_delay": decision.crawl_delay, "content_signals": decision.content_signals,
+            "redirects": visit.redirects, "attempts": visit.attempts, "waited": visit.waited,
+            "elapsed": self._clock.monotonic() - visit.started_at, "at": self._clock.time(), "warnings": list(visit.warnings),
+            "links": [], "metadata": {}, "robots_directives": []}
+        common.update(fields)
+        return Result(outcome, url, **common)
 
     def _remember(self, key: str, visit: Visit, result: Result) -> None:
         """R7, R8: validators of exactly the URL that answered, and when the source was last fetched."""
@@ -6394,9 +6150,11 @@ class Bot:
         if decision.gate == "address":
             return said
         group = f", group {decision.group}" if decision.group else ""
-        said.append(("robots.txt", f"{decision.verdict.value if decision.verdict else 'unknown'}{group}: {decision.reason}"))
+        verdict = decision.verdict.value if decision.verdict else "unknown"
+        said.append(("robots.txt", f"{verdict}{group}" + ("" if decision.gate in ("robots2", "R4", "R5") else f": {decision.reason}")))
         if decision.robots_source:
             said.append(("source", decision.robots_source))
+        said += [("robots2", line) for line in self._robots2_lines(decision)]
         if decision:
             wire = wire_url(decision.url)
             robots2 = self._robots2.get(site_key(wire), (None, None))[1]
@@ -6412,6 +6170,19 @@ class Bot:
             conditionally = "asked whether it changed (R7)" if known["validators"] != Validators() else "requested"
             said.append(("next", f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then {conditionally}" if 0 <= age < 3600.0 else conditionally))
         return said
+
+    def _robots2_lines(self, decision: Decision) -> list[str]:
+        """What was read of the site's robots2.txt, and what it decided."""
+        lines = [decision.reason] if decision.gate == "robots2" else []
+        robots2 = self._robots2.get(site_key(wire_url(decision.url)), (None, None))[1] if decision.verdict else None
+        if robots2 is not None:
+            for what, fields in (("policy", robots2.policy), ("its own word on its content", robots2.signals)):
+                if fields:
+                    lines.append(f"{what}: " + ", ".join(f"{name}: {value}" for name, value in fields.items()))
+            if robots2.report_to:
+                lines.append("report to " + ", ".join(robots2.report_to))
+            lines += [f"line {line.line} is not understood and grants nothing: {line.name}: {line.value}" for line in robots2.unknown[:10]]
+        return lines
 
     # --- Voices -----------------------------------------------------------
 
@@ -6489,8 +6260,31 @@ Allow: /wild/open
 Allow: /research/bots/dogfood-allow
 Allow: /research/bots/dogfood-walsh-only
 Crawl-delay: {crawl_delay:g}
+Content-Signal: search=yes, ai-train=no
 
 Sitemap: {origin}/sitemap.xml
+"""
+
+SANDBOX_ROBOTS2 = """\
+# robots2.txt of the sandbox
+# meta: spec-version: 2.0
+# meta: chain-id: sandbox
+User-agent: *
+Disallow: /robots2-denied
+
+crawl: ask
+read: yes
+quote: short-only
+derivative: ask
+train: no
+rate: 30
+announce: yes
+honest: yes
+
+[agent: monitoring]
+crawl: no
+
+chain: {origin}/robots2-base.txt
 """
 
 
@@ -6509,7 +6303,9 @@ class Sandbox:
         self.origin = ""
 
     def __enter__(self) -> Self:
-        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer     # only where a publisher is played
+        import threading
+        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
         sandbox = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -6554,12 +6350,14 @@ class Sandbox:
         return json.dumps({name: value for name, value in document.items() if value is not None}).encode()
 
     def _publish(self) -> None:
+        import gzip
         import json
         fixtures = {"contract": "walsh-research-test-fixtures/v1", "updated": "2026-05-23T00:00:00Z", "fixtures": {
             "robots_allowed_sentinel": self.origin + CANARY_PATH + "allow", "robots_disallowed": self.origin + CANARY_PATH + "disallow",
             "walsh_only_allowed": self.origin + CANARY_PATH + "walsh-only", "external_positive": self.origin + "/allowed",
             "operator_blocked_host": "blocked.test", "flaky_429_endpoint": self.origin + "/flaky"}, "notes": {}}
         page = b"<!doctype html><html lang=en><head><title>A page</title></head><body><a href='/never'>never</a><img src='/never.png'></body></html>"
+        sitemap = f"<urlset><url><loc>{self.origin}/allowed</loc></url><url><loc>{self.origin}/denied</loc></url></urlset>".encode()
         html, markdown = {"Content-Type": "text/html; charset=utf-8"}, {"Content-Type": "text/markdown; charset=utf-8"}
         as_json = {"Content-Type": "application/json", "ETag": '"list-1"'}
         self.answers.update({
@@ -6571,9 +6369,22 @@ class Sandbox:
             "/allowed": (200, {**html, "ETag": '"allowed-1"', "Last-Modified": "Sat, 23 May 2026 00:00:00 GMT"}, page),
             "/denied": (200, html, page), "/star-only": (200, html, page), "/wild/open.pdf": (200, html, page), "/wild/a.pdf": (200, html, page),
             "/page.md": (200, markdown, b"# Notes\n\n[One](https://example.org/1) and [two](https://example.org/2), ![no](https://example.org/3)\n"),
-            "/llms.txt": (200, {"Content-Type": "text/plain"}, b"# Sandbox\n\n> A publisher.\n\n## Docs\n\n- [Notes](/page.md): all of them\n"),
-            "/feed.xml": (200, {"Content-Type": "application/rss+xml"}, b"<rss version='2.0'><channel><title>News</title><item><title>First"
-                          b"</title><link>/allowed</link><guid isPermaLink='false'>1</guid></item></channel></rss>"),
+            "/llms.txt": (200, {"Content-Type": "text/plain"}, (b"# Sandbox\n\n> A publisher.\n\n## Docs\n\n- [Notes](/page.md): all of them\n"
+                          b"- [Hidden](/denied): robots.txt does not apply here\n")),
+            "/page": (200, html, (b"<title>Page</title><link rel=alternate type=application/rss+xml href=/feed.xml><link rel=alternate "
+                      b"type=application/atom+xml href=/atom.xml><body><a href=/never>never</a>")),
+            "/atom.xml": (200, {"Content-Type": "application/atom+xml"}, (b"<feed xmlns='http://www.w3.org/2005/Atom'><title>News</title>"
+                          b"<entry><id>urn:1</id><title>First</title><link href='/allowed'/></entry></feed>")),
+            "/feed.json": (200, {"Content-Type": "application/feed+json"}, (b'{"version": "https://jsonfeed.org/version/1.1", "title": "News", '
+                           b'"items": [{"id": "1", "url": "/allowed", "title": "First"}]}')),
+            "/sitemap.xml": (200, {"Content-Type": "application/xml"}, sitemap),
+            "/sitemap.xml.gz": (200, {"Content-Type": "application/gzip"}, gzip.compress(sitemap)),
+            "/robots2.txt": (200, {"Content-Type": "text/plain"}, SANDBOX_ROBOTS2.format(origin=self.origin).encode()),
+            "/robots2-base.txt": (200, {"Content-Type": "text/plain"}, b"User-agent: *\nDisallow: /robots2-base-denied\n"),
+            ROBOTS2_ASK_PATH: (200, {"X-Robots2-Decision": "allow", "X-Robots2-Scope": "/allowed"}, b""),
+            "/robots2-denied": (200, html, page), "/robots2-base-denied": (200, html, page),
+            "/feed.xml": (200, {"Content-Type": "application/rss+xml"}, (b"<rss version='2.0'><channel><title>News</title><item><title>First"
+                          b"</title><link>/allowed</link><guid isPermaLink='false'>1</guid></item></channel></rss>")),
             "/picture.png": (200, {"Content-Type": "image/png"}, b"\x89PNG" + bytes(64)),
             "/moved": (302, {"Location": "/denied"}, b""),
             "/redirected": (302, {"Location": "/allowed"}, b""),
@@ -6661,7 +6472,7 @@ def vector_checks(path: str) -> Iterator[Check]:
 
 # --- The sandbox's checks -----------------------------------------------------
 
-Observation = Tuple[str, str, bool, str]        # clause, what is checked, whether it holds, what was observed
+Observation = tuple[str, str, bool, str]        # clause, what is checked, whether it holds, what was observed
 
 
 def sandbox_checks() -> Iterator[Check]:
@@ -6670,7 +6481,7 @@ def sandbox_checks() -> Iterator[Check]:
         try:
             for clause, check, holds, observed in scene():
                 yield Check(clause, check, "pass" if holds else "fail", observed)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             yield Check(scene.__name__, "scene", "fail", f"{type(error).__name__}: {error}")
 
 
@@ -6702,7 +6513,7 @@ def scene_gates() -> Iterator[Observation]:
         flaky = bot.fetch(fresh.origin + "/flaky")
         calls = [hit.monotonic for hit in fresh.hits if hit.path == "/flaky"]
         yield "R5", "/flaky retried until 200", flaky.status == 200 and len(calls) == 3, f"status={flaky.status}, calls={len(calls)}"
-        gaps = [after - before for before, after in zip(calls, calls[1:])]
+        gaps = [calls[1] - calls[0], calls[2] - calls[1]]
         yield "R5", "no retry before Retry-After", min(gaps) >= 1.0, f"gaps={', '.join(f'{gap:.3f}s' for gap in gaps)}"
         yield "R4", "a retry waits for its slot like any other request", min(gaps) >= MIN_REQUEST_INTERVAL, f"min={min(gaps):.3f}s"
         yield "R5b", "Retry-After delta-seconds parsed", parse_retry_after("120", 0.0) == 120.0, f"{parse_retry_after('120', 0.0)}"
@@ -6843,7 +6654,96 @@ def scene_caches() -> Iterator[Observation]:
         yield "R3", "an address that is not public is refused before a byte is sent", refused.gate == "address" and not publisher.hits, refused.reason
 
 
-SCENES = (scene_gates, scene_blocklist, scene_robots, scene_caches)
+def scene_manifests() -> Iterator[Observation]:
+    """What else a site can say, and with which authority: R9, the policy model's hard rules, robots2.txt."""
+    ask, identity = ROBOTS2_ASK_PATH, ROBOTS2_IDENTITY
+    with Sandbox(crawl_delay=0.0) as publisher:
+        url = publisher.origin
+
+        def fresh_bot(**options: Any) -> Bot:
+            publisher.hits.clear()
+            return publisher.bot(**{"clock": VirtualClock(), **options})
+
+        bot = fresh_bot()
+        found = [(source.kind, source.url[len(url):], len(source.items)) for source in bot.discover(url + "/page")]
+        yield "R9", "feeds that a page advertises, llms.txt, sitemaps: listed in this order", found == [
+            ("feed", "/feed.xml", 0), ("feed", "/atom.xml", 0), ("llms.txt", "/llms.txt", 2), ("sitemap", "/sitemap.xml", 0)], f"{found}"
+        asked = [path for path in publisher.paths() if path != BLOCKLIST_PATH]
+        yield "R9", "of these only llms.txt is requested", asked == ["/robots.txt", "/page", "/llms.txt"], f"asked={asked}"
+        kinds: dict[str, Any] = {}
+        for path in ("/feed.xml", "/atom.xml", "/feed.json", "/page.md", "/sitemap.xml", "/sitemap.xml.gz"):
+            opening = next(bot.discover(url + path), None)
+            kinds[path] = opening and (opening.kind, len(opening.items))
+        yield "R9", "RSS, Atom, JSON Feed and markdown by their items; a sitemap asked for itself, gzip too", kinds == {
+            "/feed.xml": ("feed", 1), "/atom.xml": ("feed", 1), "/feed.json": ("feed", 1), "/page.md": ("markdown", 2),
+            "/sitemap.xml": ("sitemap", 2), "/sitemap.xml.gz": ("sitemap", 2)}, f"{kinds}"
+        hint = next(source for source in bot.discover(url + "/page") if source.kind == "llms.txt").items[1]
+        hinted, listed = bot.fetch(hint.url), bot.fetch(url + "/denied")
+        yield "R2", "llms.txt overrides no robots.txt, and a sitemap grants nothing", hinted.gate == listed.gate == "R2" and "/denied" not in publisher.paths(), hinted.reason
+        publisher.answers["/allowed"] = (200, {**publisher.answers["/allowed"][1], "X-Robots-Tag": "noindex, walsh-research: noai"}, b"")
+        tagged = bot.fetch(url + "/allowed")
+        yield "policy", "X-Robots-Tag is surfaced, ours before everyone's", tagged.robots_directives == ["noai"] and any(
+            line.startswith("noai") for line in tagged.warnings), f"{tagged.robots_directives}, {tagged.warnings}"
+        signals = bot.may_fetch(url + "/allowed", wait=False).content_signals
+        yield "policy", "Content-Signal of our group is shown", signals == {"search": "yes", "ai-train": "no"}, f"{signals}"
+
+        plain = [hit for hit in publisher.hits if "robots2" in hit.path or "x-agent-identity" in hit.headers]
+        yield "robots2", "without the option nothing is requested or announced", not plain, f"{len(plain)} of {len(publisher.hits)} requests"
+        clock = VirtualClock()
+        bot = fresh_bot(robots2=True, clock=clock)
+        first, second = bot.fetch(url + "/allowed"), bot.fetch(url + "/allowed")
+        seen = [(hit.method, hit.path.partition("?")[0]) for hit in publisher.hits if hit.path != BLOCKLIST_PATH]
+        yield "robots2", "robots.txt, robots2.txt, its chain, one question, then the target", first.ok and second.ok and seen == [
+            ("GET", "/robots.txt"), ("GET", "/robots2.txt"), ("GET", "/robots2-base.txt"), ("HEAD", ask), ("GET", "/allowed"), ("GET", "/allowed")], f"{seen}"
+        question = next((hit for hit in publisher.hits if hit.method == "HEAD"), None)
+        wanted = f"{ask}?directive=crawl&agent={ROBOTS2_AGENT}"
+        yield "robots2", "the question names directive and agent, and carries the identity", question is not None and question.path == wanted and question.headers.get(
+            "x-agent-identity") == identity, question.path if question else "never asked"
+        agents = {hit.headers.get("x-agent-identity", "absent") for hit in publisher.hits if hit.path == "/allowed"}
+        yield "robots2", "announce: yes adds X-Agent-Identity", agents == {identity}, f"{sorted(agents)}"
+        yield "robots2", "rate: 30 is a request in two seconds", second.waited >= 2.0, f"waited={second.waited:.3f}s"
+        refusals = [bot.fetch(url + path) for path in ("/star-only", "/robots2-denied", "/robots2-base-denied")]
+        got = [result.final_url[len(url):] for result in refusals if result.final_url[len(url):] in publisher.paths()]
+        yield "robots2", "scopes bind; path rules deny, those of the chain too", [result.gate for result in refusals] == ["robots2"] * 3 and not got, "; ".join(
+            result.reason for result in refusals)
+        uses = [bot.may(url + "/allowed", name).reason.partition(":")[0] for name in ("train", "quote", "derivative", "monetise")]
+        yield "robots2", "may() answers in the words of the text", uses == ["no", "short-only", "ask", "unstated"], f"train, quote, derivative, monetise: {uses}"
+        clock.now += ROBOTS2_ASK_TTL_SECONDS
+        heads = len(publisher.paths("HEAD"))
+        third = bot.fetch(url + "/allowed")
+        yield "robots2", "an allow holds for 24 hours, then it is asked for again", third.ok and len(publisher.paths("HEAD")) == heads + 1, f"{heads} questions, then {len(publisher.paths('HEAD'))}"
+        publisher.answers["/robots2.txt"] = (500, {}, b"")
+        clock.now += ROBOTS_TTL_SECONDS
+        kept = bot.fetch(url + "/robots2-denied")
+        yield "robots2", "kept like robots.txt while unreachable", kept.gate == "robots2", kept.reason
+        publisher._publish()
+
+        for answer, outcome in (((200, {"X-Robots2-Decision": "deny"}, b""), "denied"), ((404, {}, b""), "denied"), ((500, {}, b""), "denied"),
+                                ((200, {"X-Robots2-Decision": "perhaps"}, b""), "denied"), ((429, {"Retry-After": "900"}, b""), "deferred")):
+            publisher.answers[ask] = answer
+            result = fresh_bot(robots2=True).fetch(url + "/allowed")
+            yield "robots2", f"answer {answer[0]} {answer[1].get('X-Robots2-Decision', '')}".rstrip() + f" is {outcome}", (
+                result.outcome == outcome and result.gate == "robots2" and "/allowed" not in publisher.paths()), result.reason
+        publisher.answers[ask] = (200, {"X-Robots2-Decision": "allow-once"}, b"")
+        bot = fresh_bot(robots2=True)
+        both = bot.fetch(url + "/allowed").ok and bot.fetch(url + "/allowed").ok
+        yield "robots2", "allow-once is for one request", both and len(publisher.paths("HEAD")) == 2, f"questions={len(publisher.paths('HEAD'))}"
+        publisher.answers["/robots2.txt"] = (200, {}, b"crawl: ask\nannounce: no\n")
+        shy = fresh_bot(robots2=True).fetch(url + "/allowed")
+        named = {hit.method for hit in publisher.hits if hit.headers.get("x-agent-identity") == identity}
+        yield "robots2", "announce: no, and still every question says who asks", shy.ok and named == {"HEAD"}, f"identity sent with {sorted(named)}"
+        publisher._publish()
+        other = fresh_bot(robots2="monitoring").fetch(url + "/allowed")
+        yield "robots2", "a category's own block overrides", other.gate == "robots2" and not publisher.paths("HEAD"), other.reason
+        publisher.answers["/robots.txt"] = (200, {}, b"User-agent: *\nDisallow: /.well-known/robots2-ask\nDisallow: /denied\n")
+        unasked = fresh_bot(robots2=True).fetch(url + "/allowed")
+        yield "robots2", "the question is itself behind robots.txt", unasked.gate == "robots2" and not publisher.paths("HEAD"), unasked.reason
+        publisher.answers["/robots2.txt"] = (200, {"Content-Type": "text/plain"}, b"User-agent: *\nAllow: /\ncrawl: yes\n")
+        widened = fresh_bot(robots2=True).fetch(url + "/denied")
+        yield "robots2", "it narrows, and never widens", widened.gate == "R2" and "/denied" not in publisher.paths(), widened.reason
+
+
+SCENES = (scene_gates, scene_blocklist, scene_robots, scene_caches, scene_manifests)
 
 
 # --- The live fixtures, spec 13 and 16 ------------------------------------------
@@ -6901,7 +6801,7 @@ def detect_identity(environ: Any, folder: str) -> str | None:
 
     def git(*arguments: str) -> str:
         try:
-            done = subprocess.run(["git", "-C", folder, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5)
+            done = subprocess.run(["git", "-C", folder, *arguments], check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5)
         except (OSError, subprocess.SubprocessError):
             return ""
         return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
@@ -7125,7 +7025,7 @@ def read_arguments(argv: Sequence[str]) -> tuple[dict[str, Any], list[tuple[str,
 
 
 def unknown_option(found: str, known: list[str]) -> str:
-    import difflib      # only where something was misspelt
+    import difflib  # only where something was misspelt
     near = difflib.get_close_matches(found, known, 1)
     return f"found {printable(found, 40)}, which is no option" + (f"; did you mean {near[0]}?" if near else "; --help shows them all")
 
@@ -7239,10 +7139,10 @@ class Desk:
         self.url_columns = 0
         self.status = StatusLine(not self.is_quiet)
         self.clock = TickingClock(self.tick)
-        PACERS[self.clock] = pacer_of(SYSTEM_CLOCK)     # one process, one pace (R4)
-        self.started_at = time.monotonic()
+        self.started_at = self.clock.monotonic()
         self.counts: dict[str, int] = {}
         self.waited: dict[str, float] = {}              # host -> seconds
+        self.reasons: dict[str, str] = {}               # host -> why it was waited for, where that is more than R4's second
         self.again: list[tuple[float, str]] = []
         self.requests = self.total = 0
         self.exit_code_of_input = 0
@@ -7360,7 +7260,8 @@ class Desk:
         decision = Decision(passed, result.final_url or result.url, None if passed else result.gate, reason, result.verdict, result.rule, result.crawl_delay,
                             robots_source=result.robots_source, content_signals=result.content_signals)
         for name, said in bot.explain(decision):
-            self.tell(f"      {name:<10} {said}")
+            if name not in ("pace", "next"):        # these are over
+                self.tell(f"      {name:<10} {said}")
 
     def put_result(self, result: Result) -> None:
         self.put_line(result.outcome, str(result.status or result.gate or "-"), result.url, self.detail(result))
@@ -7381,6 +7282,10 @@ class Desk:
         if result.waited >= 0.05:
             host = host_of(result.final_url or result.url)
             self.waited[host] = self.waited.get(host, 0.0) + result.waited
+            if result.attempts > 1 + len(result.redirects):
+                self.reasons[host] = "back-off"
+            elif result.crawl_delay:
+                self.reasons.setdefault(host, f"Crawl-delay {result.crawl_delay:g}")
         if result.retry_at is not None and result.outcome in ("deferred", "failed"):
             self.again.append((result.retry_at, result.url))
 
@@ -7396,10 +7301,11 @@ class Desk:
         outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in WORDS if outcome in self.counts) or "nothing done"
         left = self.total - sum(self.counts.values())
         line = f"{counted(self.total, 'target')}: {outcomes}" + (f", {left} not reached" if left else "")
-        line += f"; {counted(self.requests, 'request')} in {spell_seconds(time.monotonic() - self.started_at)}"
-        if self.waited and self.bot is not None:
+        line += f"; {counted(self.requests, 'request')} in {spell_seconds(self.clock.monotonic() - self.started_at)}"
+        if self.waited:
             host = max(self.waited, key=lambda host: self.waited[host])
-            line += f"; longest wait {spell_seconds(self.waited[host])} for {host}"
+            why = self.reasons.get(host)
+            line += f"; waited {spell_seconds(sum(self.waited.values()))}, most for {host}" + (f" ({why})" if why else "")
         self.tell(line)
         if self.again:
             at, url = min(self.again)
@@ -7438,6 +7344,7 @@ class Desk:
                     self.put(f"{source.kind:<8}  {printable(source.url, MAX_URL_LENGTH)}  {', '.join(told)}")
                     for item in source.items if self.is_verbose else ():
                         self.put(f"          {printable(item.url, MAX_URL_LENGTH)}  {printable(getattr(item, 'title', ''), 100)}".rstrip())
+                self.counts["done"] = self.counts.get("done", 0) + 1
                 if is_found:
                     continue
                 is_found_everywhere = False
