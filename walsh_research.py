@@ -1919,7 +1919,7 @@ def validate(instance: Any, schema: Any) -> None:
     >>> validate({"domain": "example.com"}, {"required": ["domain"]})
     >>> validate([1, "two"], {"items": {"type": "integer"}})
     Traceback (most recent call last):
-    SchemaViolation: /1: type: 'two', want 'integer'
+    walsh_research.SchemaViolation: /1: type: 'two', want 'integer'
     """
     compile_schema(schema)(instance)
 
@@ -4054,18 +4054,6 @@ def site_refusal(site: str) -> str:
 # ==========================================================================
 
 # imports: _thread, errno, os, stat, time; from contextlib suppress; from typing Mapping
-def sha256_hex(data: bytes) -> str:
-    """hashlib's, without hashlib where that can be: it loads OpenSSL, 3 ms and 3 MiB for a run over http."""
-    try:
-        if sys.version_info >= (3, 12):
-            from _sha2 import sha256
-        else:
-            from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        from hashlib import sha256
-    return str(sha256(data).hexdigest())
-
-
 # === 13. SHELF   R11   spec 11.2 =========================================
 # Owns what outlives a process: pickle entries in one private folder, and the locks between processes.
 # Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
@@ -4090,6 +4078,18 @@ PICKLE_COUNTED = {
     0x43: 1, 0x42: 4, 0x8E: 8,                  # SHORT_BINBYTES BINBYTES BINBYTES8
     0x8A: 1, PICKLE_FRAME: 8,                   # LONG1
 }
+
+
+def sha256_hex(data: bytes) -> str:
+    """hashlib's, without hashlib where that can be: it loads OpenSSL, 3 ms and 3 MiB for a run over http."""
+    try:
+        if sys.version_info >= (3, 12):
+            from _sha2 import sha256
+        else:
+            from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        from hashlib import sha256
+    return str(sha256(data).hexdigest())
 
 
 def default_cache_dir(environ: Mapping[str, str], platform: str) -> str | None:
