@@ -1755,10 +1755,8 @@ def link_schema(root: Any) -> tuple[dict[str, Any], set[int]]:
 
     UnsupportedSchema for what is malformed, not implemented, or applies itself to the same instance, even where nothing uses it.
     """
-    from graphlib import (  # only where a schema is compiled
-        CycleError,
-        TopologicalSorter,
-    )
+    from graphlib import CycleError, TopologicalSorter
+
 
     targets, anchors, in_place = {}, {}, {}      # type: dict[str, Any], dict[str, Any], dict[int, list[int]]
     applied, waiting, references = [id(root)], [root], []      # type: list[int], list[Any], list[dict[str, Any]]
@@ -4081,15 +4079,9 @@ PICKLE_COUNTED = {
 
 
 def sha256_hex(data: bytes) -> str:
-    """hashlib's, without hashlib where that can be: it loads OpenSSL, 3 ms and 3 MiB for a run over http."""
-    try:
-        if sys.version_info >= (3, 12):
-            from _sha2 import sha256
-        else:
-            from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        from hashlib import sha256
-    return str(sha256(data).hexdigest())
+    import hashlib  # loads OpenSSL: --version need not pay for it
+
+    return hashlib.sha256(data).hexdigest()
 
 
 def default_cache_dir(environ: Mapping[str, str], platform: str) -> str | None:
@@ -4794,7 +4786,7 @@ def look_up(host: str, port: int, deadline: Deadline) -> list[tuple[int, Any]]:
 
     def ask() -> None:
         try:
-            answers.append(socket.getaddrinfo(name.encode("ascii"), port, type=socket.SOCK_STREAM))
+            answers.append(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM))
         except NETWORK_TROUBLE as error:
             answers.append(error)
 
