@@ -3797,9 +3797,65 @@ def test_R5_given_up_is_remembered_by_every_bot_and_run(make_bot, web, clock, tm
 
 
 def test_R5_a_stored_not_before_beyond_thirty_days_is_not_believed(make_bot, web, clock, tmp_path):
-    web.pages[X] = 429, {"Retry-After": str(int(31 * DAY))}
-    assert make_bot(cache_dir=tmp_path).fetch(X).outcome == "deferred"
+    web.pages[X] = 429, {"Retry-After": "60"}
+    clock.wall_jump = 31 * DAY
+    assert make_bot(cache_dir=tmp_path, max_wait=10.0).fetch(X).outcome == "deferred"
+    clock.wall_jump = 0.0       # it was set wrong, and is set right again
     assert make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(A).ok
+
+
+def test_R5_a_retry_after_beyond_thirty_days_binds_the_next_run_for_thirty(make_bot, web, clock, tmp_path):
+    web.pages[X] = 429, {"Retry-After": str(int(3650 * DAY))}
+    make_bot(cache_dir=tmp_path).fetch(X)
+    clock.now += 29 * DAY
+    held = make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(A)
+    assert (held.outcome, held.gate) == ("deferred", "R5") and web.asked("a.test/x") == 1
+
+
+def test_R3_what_is_said_of_one_generation_vouches_for_no_other(make_bot, web, clock, tmp_path):
+    listed(web, "b.test")
+    make_bot(cache_dir=tmp_path).fetch(A)
+    clock.now += 7 * 3600
+    listed(web, "a.test", "b.test")
+    make_bot(cache_dir=tmp_path).fetch(A)
+    newest = max(tmp_path.glob("blocklist-*"), key=lambda path: path.stat().st_mtime)
+    newest.write_bytes(newest.read_bytes()[:40])        # torn: the older one stands, and is stale
+    asked = web.asked("blocklist.json")
+    assert make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(A).gate == "R3" and web.asked("blocklist.json") == asked + 1
+
+
+def test_R4_a_clock_set_back_keeps_the_interval_and_no_more(make_bot, web, clock, tmp_path):
+    make_bot(cache_dir=tmp_path).fetch(A)
+    for jump in (-7200.0, -2 * DAY):
+        clock.wall_jump = jump
+        result = make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(X)
+        assert result.ok and 0.5 < result.waited < 5, (jump, result)
+        clock.now += 60.0
+
+
+def test_R4_a_lock_whose_holder_has_stopped_is_not_waited_for_without_end(make_bot, web, clock, tmp_path):
+    import walsh_research as other_process
+    stopped = other_process.Shelf(str(tmp_path), print).try_lock("host a.test")
+    try:
+        result = make_bot(cache_dir=tmp_path, timeout=5.0).fetch(A)
+        assert (result.outcome, result.gate) == ("deferred", "R4") and "another process" in result.reason and clock.now < NOW + 60
+    finally:
+        stopped.release()
+    assert make_bot(cache_dir=tmp_path).fetch(A).ok
+
+
+def test_ours_a_trace_that_raises_leaves_no_lock_behind(make_bot, web, tmp_path):
+    def trace(line):
+        if line.startswith("GET https://a.test/x"):
+            raise RuntimeError("bad trace")
+    bot = make_bot(cache_dir=tmp_path, trace=trace)
+    assert bot.fetch(X).outcome == "failed" and bot.fetch(A).ok
+
+
+def test_ours_an_endless_max_wait_and_crawl_delay_never_raise(make_bot, web):
+    site(web, "a.test", "User-agent: *\nCrawl-delay: 99999999", x=b"x", _=b"y")
+    bot = make_bot(max_wait=float("inf"))
+    assert bot.fetch(A).ok and bot.fetch(X).waited > 9e7
 
 
 def test_R5_a_stored_not_before_within_thirty_days_is_believed(make_bot, web, clock, tmp_path):
@@ -3847,7 +3903,7 @@ def test_R5_a_retry_goes_through_the_gates_again(bot, web):
 
     web.pages[X] = [(503, {"Retry-After": "200"}), opts_out, (503, {"Retry-After": "200"}), b""]
     result = bot.fetch(X)
-    assert (result.outcome, result.gate, result.attempts) == ("denied", "R3", 3)
+    assert (result.outcome, result.gate, result.attempts) == ("denied", "R3", 2)
 
 
 def test_R5_other_hosts_go_on_while_one_is_held(bot, web):

@@ -221,6 +221,7 @@ MAX_READ_BYTES = 4 * 2**20              # ours: of a Markdown body, for its link
 MAX_PAGE_HEAD_BYTES = 512 * 1024        # ours: of a page, for its head
 MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the rest is on the shelf
+MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
 LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
 MAX_PACERS = 32                         # ours: clocks of simulations that are remembered
 MAX_WARNINGS = 1000                     # ours: lines about a run
@@ -2153,8 +2154,8 @@ def next_start(pace: HostPace, interval: float, follows_policy: bool) -> float:
 
 def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     """Two records of one host as one: the later of each time, and of a clock that jumped only what can be believed."""
-    if theirs.last_at > now + MAX_CLAIM_SECONDS or theirs.policy_at > now + MAX_CLAIM_SECONDS:
-        theirs = theirs._replace(last_at=-math.inf, departed_at=-math.inf, policy_at=-math.inf, interval=0.0)
+    if theirs.last_at > now + MAX_CLAIM_SECONDS or max(theirs.departed_at, theirs.policy_at) > now + 1.0:      # "just now" is safe
+        theirs = theirs._replace(last_at=min(theirs.last_at, now), departed_at=min(theirs.departed_at, now), policy_at=min(theirs.policy_at, now))
     if theirs.not_before > now + MAX_HOLD_SECONDS:
         theirs = theirs._replace(not_before=-math.inf, why="")
     start, hold = max((ours, theirs), key=lambda pace: pace.last_at), max((ours, theirs), key=lambda pace: pace.not_before)
@@ -5141,6 +5142,7 @@ class Visit:
         "at",
         "attempts",
         "decision",
+        "has_strayed",
         "host",
         "kind",
         "known",
@@ -5156,6 +5158,7 @@ class Visit:
         "trouble",
         "url",
         "waited",
+        "waits",
         "wants",
         "warnings",
     )
@@ -5171,6 +5174,7 @@ class Visit:
         self.sent_validators = False
         self.retry_at: float | None = None          # where this ends for now (R5)
         self.trouble = ""                           # why it cannot go on
+        self.has_strayed = False                    # redirected to where it must not follow
         self.warnings: list[str] = []
         self.transport_retries = KINDS[kind].transport_retries
         self.wants: Callable[[int, Sequence[tuple[str, str]]], bool] = wants_any_success if kind in MAX_BYTES_OF else wants_body
@@ -5178,12 +5182,13 @@ class Visit:
 
     def move(self, wire: str) -> None:
         self.at, self.site, self.host, self.slot = wire, site_key(wire), host_key(wire), -math.inf
+        self.waits = 0                              # for the slot of the next request
         self.answers: dict[str, AskAnswer] = {}     # of the site, for this one request (robots2: allow-once)
 
     @property
-    def is_second_look(self) -> bool:
-        """It has waited for its slot, and the gates look again at what is held by now; they ask nobody, or it would never end."""
-        return self.slot > -math.inf
+    def only_looks(self) -> bool:
+        """After one wait for its slot the gates ask again for what is stale by then; after another they look at what is held, or it would never end."""
+        return self.waits > 1
 
     def release(self) -> None:
         if self.lock is not None:
@@ -5233,6 +5238,7 @@ class Bot:
             raise ValueError(f"origin {self._origin}: {refusal}, so that every opt-out would be lost; allow_private permits it")
         self._origin_host = host_key(self._origin)
         self._timeout, self._max_wait, self._max_bytes = timeout, max_wait, max_bytes
+        self._patience = 2 * timeout                # with a lock, which nobody who lives holds for longer than an exchange
         self._unreachable, self._robots_mode, self._interactive = unreachable, robots_mode, interactive
         self._category = "" if robots2 is False else ROBOTS2_CATEGORY if robots2 is True else robots2
         if self._category:
@@ -5286,8 +5292,10 @@ class Bot:
             visit = Visit("target", str(url), wire_url(str(url)), self._clock.monotonic())
         except ValueError as error:
             return Decision(False, mask_credentials(str(url)), reason=str(error))
-        decision = self._drive(self._gates(visit, with_slot=wait))
-        visit.release()
+        try:
+            decision = self._drive(self._gates(visit, with_slot=wait))
+        finally:
+            visit.release()
         return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str) -> Result:
@@ -5398,7 +5406,7 @@ class Bot:
                 heapq.heappush(ready, (-len(lane.queue) * max(pace.interval, MIN_REQUEST_INTERVAL), next(order), lane))
             if not ready:
                 self._waits_for = waiting[0][2].host, self._why_it_waits(waiting[0][2].host, now)
-                self._clock.sleep(max(LEAST_SLEEP_SECONDS, waiting[0][0] - now))
+                self._nap(waiting[0][0])
                 continue
             lane = heapq.heappop(ready)[2]
             if lane.steps is None:
@@ -5435,6 +5443,10 @@ class Bot:
         asked = round(pace.interval - self._margin, 2)
         return pace.why if pace.not_before > now else f"Crawl-delay {asked:g}" if asked > MIN_REQUEST_INTERVAL else ""
 
+    def _nap(self, until: float) -> None:
+        """Asleep until then, or for so long as a clock can be asked for; whoever wakes looks again."""
+        self._clock.sleep(min(max(LEAST_SLEEP_SECONDS, until - self._clock.monotonic()), MAX_SLEEP_SECONDS))
+
     def _drive(self, steps: Steps[T]) -> T:
         """Steps to their end, sleeping between them with nothing held."""
         while True:
@@ -5443,7 +5455,7 @@ class Bot:
             if later is None:
                 return cast(T, value)
             self._waits_for = "", later.reason
-            self._clock.sleep(max(LEAST_SLEEP_SECONDS, later.at - self._clock.monotonic()))
+            self._nap(later.at)
 
     # --- One target -------------------------------------------------------
 
@@ -5477,13 +5489,16 @@ class Bot:
 
     def _carry(self, visit: Visit) -> Steps[Response | TransportError | Decision]:
         """A URL to its end: every gate before every request, whether that is the first, a retry or a hop of a redirect."""
-        while True:
-            decision = yield from self._gates(visit)
-            if not decision:
-                return decision
-            answer = self._exchange(visit)
-            if not self._goes_on(visit, answer):
-                return answer
+        try:
+            while True:
+                decision = yield from self._gates(visit)
+                if not decision:
+                    return decision
+                answer = self._exchange(visit)
+                if not self._goes_on(visit, answer):
+                    return answer
+        finally:
+            visit.release()
 
     def _gates(self, visit: Visit, with_slot: bool = True) -> Steps[Decision]:
         """spec 7: blocklist, (address,) robots.txt, throttle, in this order; the first that refuses ends it."""
@@ -5517,6 +5532,7 @@ class Bot:
         if is_last and limit < DEFAULT_MAX_RETRIES:     # a policy document that no network reached holds nobody back
             return False
         delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0) if is_last else backoff_delay(visit.retries, retry_after, self._rand)
+        delay = min(delay, MAX_HOLD_SECONDS)
         self._hold(visit.host, delay, why)
         if not is_last and delay <= self._max_wait:
             visit.retries += 1
@@ -5538,10 +5554,10 @@ class Bot:
         try:
             target = wire_url(resolve_url(visit.at, self._untagged(location)))
         except ValueError as error:
-            visit.trouble = f"redirect refused: {error}"
+            visit.trouble, visit.has_strayed = f"redirect refused: {error}", True
             return False
         if visit.kind in CANONICAL_KINDS and not is_kin(split_url(self._origin).host, target):
-            visit.trouble = f"redirect refused: {printable(target)} is not https on the host of {self._origin}"
+            visit.trouble, visit.has_strayed = f"redirect refused: {printable(target)} is not https on the host of {self._origin}", True
             return False
         visit.redirects.append(target)
         visit.move(target)
@@ -5570,7 +5586,7 @@ class Bot:
         finally:
             visit.release()
             visit.slot = -math.inf      # spent: a retry claims its own (R4), and asks again (robots2)
-            visit.answers = {}
+            visit.answers, visit.waits = {}, 0
         return answer
 
     def _validators(self, visit: Visit) -> Validators:
@@ -5591,7 +5607,10 @@ class Bot:
         if self._tag is None:
             return location
         parameters = tag_url("", *self._tag)[1:]
-        return location.replace("?" + parameters, "", 1).replace("&" + parameters, "", 1)
+        for tagged, bare in ((f"?{parameters}&", "?"), (f"?{parameters}", ""), (f"&{parameters}", "")):
+            if tagged in location:
+                return location.replace(tagged, bare, 1)
+        return location
 
     # --- R3: the blocklist ------------------------------------------------
 
@@ -5599,10 +5618,12 @@ class Bot:
         """R3, first of all. The canonical documents themselves stay reachable, or no list could ever be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
-        if visit.is_second_look and self._blocklist is not None:
+        if visit.waits and self._is_shared:         # another process may have adopted a newer one meanwhile
             self._load_blocklist()
-        elif not self._blocklist_is_current():
-            yield from self._errand("blocklist", visit, self._blocklist_is_current, self._load_blocklist, self._refresh_blocklist)
+        if not self._blocklist_is_current() and not (visit.only_looks and self._blocklist is not None):
+            stuck = yield from self._errand("blocklist", visit, self._blocklist_is_current, self._load_blocklist, self._refresh_blocklist)
+            if stuck is not None:       # whoever refreshes it has stopped, and holds the lock
+                self._blocklist_failed(stuck.reason, self._clock.time(), None)
         entry = self._blocklist.blocks(visit.host) if self._blocklist is not None else None
         if entry is None:
             return None
@@ -5635,7 +5656,9 @@ class Bot:
         if self._blocklist is not None:     # while nothing was ever held, every process tries for itself
             state = state._replace(failed_at=max(state.failed_at, as_number(asked.get("failed_at"))),
                                    retry_at=max(state.retry_at, as_number(asked.get("retry_at"))))
-        self._blocklist_state = state._replace(checked_at=max(state.checked_at, as_number(asked.get("checked_at"))))
+        if asked.get("serial") == state.serial:     # of another generation it says nothing
+            state = state._replace(checked_at=max(state.checked_at, as_number(asked.get("checked_at"))))
+        self._blocklist_state = state
 
     def _refresh_blocklist(self) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document, and adopts it only if it holds. Whatever else happens, the last list stays."""
@@ -5645,7 +5668,7 @@ class Bot:
         now = self._clock.time()
         if isinstance(answer, Response) and answer.status == 304 and visit.sent_validators:
             self._blocklist_state = self._blocklist_state._replace(checked_at=now, failed_at=-math.inf, retry_at=-math.inf)
-            self._shelf.store("refresh", self._origin, {"checked_at": now})
+            self._shelf.store("refresh", self._origin, {"serial": self._blocklist_state.serial, "checked_at": now})
             return None
         try:
             if not isinstance(answer, Response) or answer.status != 200:
@@ -5671,7 +5694,7 @@ class Bot:
             self._warn(f"blocklist: {line}")
         self._shelf.store("blocklist", f"{self._origin} {state.serial % 2}", {
             "serial": state.serial, "checked_at": now, "columns": blocklist.to_columns(), **validators._asdict()}, durable=True)
-        self._shelf.store("refresh", self._origin, {"checked_at": now})
+        self._shelf.store("refresh", self._origin, {"serial": state.serial, "checked_at": now})
 
     def _blocklist_failed(self, reason: str, now: float, retry_at: float | None) -> None:
         """R3b: the last list stays in force; the next try is soon. Without a list the gate is open, and says so."""
@@ -5681,7 +5704,7 @@ class Bot:
             return
         self._warn(f"blocklist: {reason}; the list of {len(self._blocklist)} entries that is held stays in force (R3b)")
         self._shelf.store("refresh", self._origin, {
-            "checked_at": self._blocklist_state.checked_at, "failed_at": now, "retry_at": self._blocklist_state.retry_at})
+            "serial": self._blocklist_state.serial, "checked_at": self._blocklist_state.checked_at, "failed_at": now, "retry_at": self._blocklist_state.retry_at})
 
     def _standalone_schema(self) -> Steps[Any]:
         """R10: the schema of a document that carries none: cached seven days, kept stale on failure, None where there is none at all."""
@@ -5711,8 +5734,7 @@ class Bot:
 
     def _address_gate(self, visit: Visit) -> Steps[Decision | None]:
         """Nothing is sent to an address that is not public."""
-        if False:
-            yield Later(0.0, "", "")
+        yield from ()       # a gate that never waits
         if self._allow_private:
             return None
         reason = site_refusal(visit.site)
@@ -5731,7 +5753,7 @@ class Bot:
             visit.decision = Decision(True, visit.url, verdict=Verdict.SKIPPED_BY_USER_POLICY, reason="robots_mode='ignore'")
             return None
         site = visit.site
-        if not self._robots_are_current(site) and not (visit.is_second_look and site in self._robots):
+        if not self._robots_are_current(site) and not (visit.only_looks and site in self._robots):
             deferred = yield from self._errand(f"robots {site}", visit, lambda: self._robots_are_current(site), lambda: self._load_robots(site),
                                                lambda: self._refresh_robots(site, robots_url(visit.at)))
             if deferred is not None:
@@ -5773,7 +5795,7 @@ class Bot:
             return answer
         if isinstance(answer, TransportError) and answer.refused and not visit.redirects:
             return Decision(False, url, "address", answer.reason)
-        if isinstance(answer, Response) and not visit.trouble.startswith("redirect refused"):
+        if isinstance(answer, Response) and not visit.has_strayed:
             state = robots_after_answer(held, answer, now)
             if visit.retry_at is not None and state.retry_at:      # Retry-After or the last retry binds the host, and so its robots.txt
                 state = state._replace(retry_at=max(state.retry_at, visit.retry_at))
@@ -5851,7 +5873,7 @@ class Bot:
             if entry is not None and state is not None:
                 self._robots2[site] = state, self._parse_chain(entry.get("files"))
 
-        if not is_current() and not (visit.is_second_look and site in self._robots2):
+        if not is_current() and not (visit.only_looks and site in self._robots2):
             deferred = yield from self._errand(f"robots2 {site}", visit, is_current, load, lambda: self._refresh_robots2(site, visit.at))
             if deferred is not None:
                 return None, deferred._replace(url=visit.url)
@@ -5876,7 +5898,7 @@ class Bot:
             return answer
         files: list[list[Any]] = []
         if isinstance(answer, Response) and answer.status != 304 and robots_meaning(answer.status) in ("rules", "none", "redirect") and \
-                not visit.trouble.startswith("redirect refused"):
+                not visit.has_strayed:
             state = robots_after_answer(RobotsState(), answer, now)
             if state.robots is not None:
                 files, is_whole = yield from self._chain_of(url, state.body, (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files"))
@@ -5954,6 +5976,7 @@ class Bot:
     def _errand(self, name: str, visit: Visit, is_current: Callable[[], bool], load: Callable[[], None],
                 make: Callable[[], Steps[Decision | None]]) -> Steps[Decision | None]:
         """R12: blocks until a stale document is current again. One refresh serves all who wait; between two requests nothing is held."""
+        patient_until = self._clock.monotonic() + self._patience
         while not is_current():
             steps, later = self._errands.get(name) or (make(), None)
             now = self._clock.monotonic()
@@ -5961,7 +5984,10 @@ class Bot:
                 lock = self._shelf.try_lock(f"refresh {name}")
                 if lock is None:
                     later = Later(now + LOCK_POLL_SECONDS, "R3" if name == "blocklist" else "R2", f"another process refreshes {name}")
+                    if now > patient_until:
+                        return self._not_yet(visit, later)
                 else:
+                    patient_until = now + self._patience
                     with lock:
                         self._errands.pop(name, None)
                         load()
@@ -5992,11 +6018,15 @@ class Bot:
             return None
         interval = request_interval(self._crawl_delay(visit)) + self._margin
         is_first_of_policy = visit.kind in SLOTLESS_KINDS and not visit.attempts
+        patient_until = self._clock.monotonic() + self._patience
         while True:
             now = self._clock.monotonic()
             visit.lock = self._lock_host(visit.host)
             if visit.lock is None:
-                yield from self._wait(visit, Later(now + LOCK_POLL_SECONDS, "R4", f"another process is at {visit.host}"))
+                later = Later(now + LOCK_POLL_SECONDS, "R4", f"another process is at {visit.host}")
+                if now > patient_until:
+                    return self._not_yet(visit, later)
+                yield from self._wait(visit, later)
                 continue
             pace = self._pace(visit.host, now)
             if is_first_of_policy and pace.last_at == -math.inf:
@@ -6018,6 +6048,7 @@ class Bot:
             if start - now > self._max_wait:
                 return self._not_yet(visit, Later(start, gate, why))
             yield from self._wait(visit, Later(start, gate, why))
+            visit.waits += 1
             return ASK_AGAIN
 
     def _not_yet(self, visit: Visit, later: Later) -> Decision:
@@ -6036,11 +6067,15 @@ class Bot:
         visit.release()
 
     def _hold(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to this host before then, from no run and no process."""
+        """R5: nothing goes to this host before then, from no run and no process. An entry of its own: no claim of a slot overwrites it."""
         now = self._clock.monotonic()
         pace = self._pace(host, now)
-        if now + seconds > pace.not_before:
-            self._keep_pace(host, pace._replace(not_before=now + seconds, why=why), now)
+        if now + seconds <= pace.not_before:
+            return
+        self._pacer.hosts[host] = pace._replace(not_before=now + seconds, why=why)
+        if self._is_shared:
+            entry = self._pacer.on_disk[f"hold {host}"] = {"not_before": self._clock.time() + seconds, "why": why}
+            self._shelf.store("hold", host, entry)
 
     def _crawl_delay(self, visit: Visit) -> float | None:
         """R2d, and the `rate` of robots2: the larger."""
@@ -6057,16 +6092,18 @@ class Bot:
     def _pace(self, host: str, now: float) -> HostPace:
         """What this process knows of a host, and what another has written since."""
         pace = self._pacer.hosts.get(host, UNSEEN_HOST)
-        entry = self._shelf.load("host", host) if self._is_shared else None
-        if entry is None or entry == self._pacer.on_disk.get(host):
+        if not self._is_shared:
             return pace
-        return merge_paces(pace, pace_from_entry(entry, self._clock.time() - now), now)
+        entry, hold = self._shelf.load("host", host) or {}, self._shelf.load("hold", host) or {}
+        ours = self._pacer.on_disk                  # our own words: the monotonic clock knows them better
+        news = {**(entry if entry != ours.get(f"host {host}") else {}), **(hold if hold != ours.get(f"hold {host}") else {})}
+        return merge_paces(pace, pace_from_entry(news, self._clock.time() - now), now) if news else pace
 
     def _keep_pace(self, host: str, pace: HostPace, now: float) -> None:
         self._pacer.hosts[host] = pace
         if self._is_shared:
             entry = pace_to_entry(pace, self._clock.time() - now)
-            self._pacer.on_disk[host] = entry
+            self._pacer.on_disk[f"host {host}"] = entry
             self._shelf.store("host", host, entry)
 
     # --- What came of it --------------------------------------------------
