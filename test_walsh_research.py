@@ -12,6 +12,7 @@ import contextlib
 import doctest
 import errno
 import gzip
+import importlib.util
 import inspect
 import ipaddress
 import itertools
@@ -21,6 +22,7 @@ import math
 import os
 import pathlib
 import pickle
+import pkgutil
 import pydoc
 import random
 import re
@@ -30,19 +32,23 @@ import signal
 import socket
 import ssl
 import stat
+import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import tracemalloc
 import types
+import warnings
 import zipfile
 import zlib
+from collections import Counter
 from email.utils import formatdate
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import pytest
 
@@ -7489,7 +7495,6 @@ def test_ours_every_fallible_system_call_fails_in_turn_once_and_for_good(call, w
     server = weather_server
     server.answers.clear()
     server.answers.update(weather_fair_answers("target"))
-    path_rules, path_list = DOCUMENTS["robots.txt"], DOCUMENTS["blocklist"]
     real_socket = socket.socket
 
     def run(number, fault_at, for_good, cache):
@@ -9564,3 +9569,490 @@ def test_README_timer():
     for block in readme_blocks("ini"):
         units.read_string(block)
     assert units["Service"]["SuccessExitStatus"] == "1 3" and units["Timer"]["OnCalendar"] == "hourly" and units["Service"]["Type"] == "oneshot"
+
+
+# === 11. THE BENCHMARK =====================================================
+# `python test_walsh_research.py bench [--quick]`: one table, all of it on loopback. CPU time for functions, wall and CPU for processes;
+# rounds are interleaved and ratios taken pair by pair, so that whatever slows the machine slows both sides. No test asserts a time.
+
+class BenchRow(NamedTuple):
+    """A line of the table. `goal` ">= 4.5" is how many times faster we are than the peer, "<= 1.1" how many times its time we take."""
+
+    what: str
+    ours: str
+    peer: str
+    ratio: str
+    goal: str
+    is_met: "bool | None"       # None: no peer to compare with
+
+
+def bench_quantity(value, unit="s"):
+    for factor, name in ((1, "s"), (1e3, "ms"), (1e6, "us")) if unit == "s" else ():
+        if value * factor >= 1 or name == "us":
+            return f"{value * factor:.3g} {name}" if value * factor < 1000 else f"{value * factor:.0f} {name}"
+    return f"{value:.4g} {unit}"
+
+
+def bench_is_met(value, goal):
+    sign, bound = goal.split()[:2]
+    return value >= float(bound) if sign == ">=" else value <= float(bound)
+
+
+def bench_value(what, value, unit, goal):
+    """A line about a number that has no peer."""
+    return BenchRow(what, bench_quantity(value, unit), "", "", goal, bench_is_met(value * (1e6 if "us" in goal else 1e3 if "ms" in goal else 1), goal))
+
+
+def bench_compared(what, ours, theirs, peer, goal, unit="s"):
+    """A line about two columns of samples, taken in pairs."""
+    shown = bench_quantity(statistics.median(ours), unit)
+    if theirs is None:
+        return BenchRow(what, shown, f"{peer}: not installed", "", goal, None)
+    ratio = statistics.median((b / a if goal.startswith(">=") else a / b) for a, b in zip(ours, theirs))
+    return BenchRow(what, shown, f"{bench_quantity(statistics.median(theirs), unit)} {peer}", f"{ratio:.3g}", goal, bench_is_met(ratio, goal))
+
+
+def bench_samples(runs, rounds):
+    """Seconds of CPU: a column for each run."""
+    columns = [[] for _ in runs]
+    for _ in range(rounds):
+        for column, run in zip(columns, runs):
+            began = time.process_time()
+            run()
+            column.append(time.process_time() - began)
+    return columns
+
+
+def bench_functions(what, ours, theirs, peer, goal, rounds):
+    columns = bench_samples([ours] + [theirs] * (theirs is not None), rounds)
+    return bench_compared(what, columns[0], columns[1] if theirs is not None else None, peer, goal)
+
+
+def bench_peer(path):
+    """What somebody else offers, or None where that is not installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")     # theirs
+        try:
+            return pkgutil.resolve_name(path)
+        except ImportError:
+            return None
+
+
+# --- robots.txt ---------------------------------------------------------------
+
+BENCH_AGENTS = [
+    "Googlebot", "bingbot", "Slurp", "Yandex", "Baiduspider", "DuckDuckBot", "GPTBot", "ClaudeBot", "CCBot", "AhrefsBot", "SemrushBot",
+    "MJ12bot", "DotBot", "Applebot", "Bytespider", "PetalBot", "facebookexternalhit", "Twitterbot", "AdsBot-Google", "ia_archiver",
+    "Amazonbot", "PerplexityBot", "Google-Extended", "Diffbot"]
+BENCH_WORDS = [
+    "admin", "cart", "checkout", "account", "login", "search", "wp-admin", "api", "private", "tmp", "user", "profile", "static",
+    "images", "feeds", "print", "archive", "tag", "category", "node", "comment", "reply", "filter", "export", "includes", "scripts",
+    "modules", "themes"]
+
+
+def bench_rule(dice):
+    """Nine in ten are literal prefixes, the rest have a wildcard or an anchor; a few a percent sign."""
+    path = "".join("/" + dice.choice(BENCH_WORDS) + dice.choice(("", "", "-" + dice.choice(BENCH_WORDS), str(dice.randrange(100))))
+                   for _ in range(dice.choice((1, 1, 2, 2, 3))))
+    path = dice.choices((path + "/", path, f"{path}%20{dice.choice(BENCH_WORDS)}", f"/*.{dice.choice(('pdf', 'json', 'php'))}$",
+                         f"/*?{dice.choice(BENCH_WORDS)}=", f"/*{path}{dice.choice(('', '*', '$'))}"), (48, 40, 2, 3, 3, 4))[0]
+    return dice.choices(("Disallow: ", "Allow: "), (6, 1))[0] + path
+
+
+def bench_robots_txt(dice, size):
+    """About `size` characters in the shape of the published ones: many groups, of which one is ours or everybody's."""
+    ours = dice.choice(("*", "*", "*", "Walsh-Research"))
+    names = dice.sample(BENCH_AGENTS, min(len(BENCH_AGENTS), 2 + size // 400))
+    names.insert(dice.randrange(len(names) + 1), ours)
+    lines, length, turn = ["# robots.txt for https://www.example.com/", ""], 50, 0
+    while length < size or ours not in names[:turn]:
+        name = names[turn] if turn < len(names) else f"{dice.choice(BENCH_AGENTS)}-{turn}"
+        turn += 1
+        group = [f"User-agent: {name}"] + [f"User-agent: {dice.choice(BENCH_AGENTS)}"] * (dice.random() < 0.3)
+        group += ["Disallow: /"] if dice.random() < 0.35 and name != ours else [
+            bench_rule(dice) for _ in range(dice.choice((3, 8, 15, 30) if size < 50_000 else (10, 30, 60)))]
+        group += [f"Crawl-delay: {dice.choice((1, 2, 5, 10))}"] * (dice.random() < 0.2) + [""]
+        lines += group
+        length += sum(map(len, group)) + len(group)
+    return "\n".join(lines + ["Sitemap: https://www.example.com/sitemap.xml", ""])
+
+
+def bench_urls(dice, count):
+    return ["https://www.example.com" + "".join("/" + dice.choice(BENCH_WORDS) + dice.choice(("", "-" + dice.choice(BENCH_WORDS)))
+                                                for _ in range(dice.randrange(1, 6)))
+            + dice.choice(("", "/", ".html", ".pdf")) + dice.choices(("", f"?{dice.choice(BENCH_WORDS)}=7", "?q=a%20b%2Fc"), (6, 3, 1))[0]
+            for _ in range(count)]
+
+
+def bench_robots(quick):
+    dice = random.Random(9309)
+    files = [bench_robots_txt(dice, size) for size in [1000, 2000, 3000, 4000, 6000, 8000, 12_000] * (2 if quick else 6) + [500_000]]
+    urls, rounds = bench_urls(dice, 100), 5 if quick else 15
+    bodies = [text.encode() for text in files]
+    protego, google = bench_peer("protego.Protego"), bench_peer("jwm.robotstxt.googlebot.RobotsMatcher")
+    parsed, theirs = [wr.RobotsTxt.parse(body) for body in bodies], [protego.parse(text) for text in files] if protego else []
+    yield bench_functions("robots.txt: parse to the selected group", lambda: [wr.RobotsTxt.parse(body) for body in bodies],
+                          protego and (lambda: [protego.parse(text) for text in files]), "Protego", ">= 10", rounds)
+    yield bench_functions("robots.txt: one more decision", lambda: [robots.allows(url) for robots in parsed for url in urls],
+                          protego and (lambda: [robots.can_fetch(url, "Walsh-Research") for robots in theirs for url in urls]), "Protego", ">= 2.5", rounds)
+    yield bench_functions("robots.txt: parse and one decision", lambda: [wr.RobotsTxt.parse(body).allows(urls[0]) for body in bodies],
+                          protego and (lambda: [protego.parse(text).can_fetch(urls[0], "Walsh-Research") for text in files]), "Protego", ">= 4.5", rounds)
+    yield bench_functions("robots.txt: parse and one decision", lambda: [wr.RobotsTxt.parse(body).allows(urls[0]) for body in bodies],
+                          google and (lambda: [google().OneAgentAllowedByRobots(text, "Walsh-Research", urls[0]) for text in files]),
+                          "jwm.robotstxt (C++)", ">= 2", rounds)
+    few, many = (wr.RobotsTxt.parse("User-agent: *\n" + "".join(f"Disallow: /p{n}\n" for n in range(count))) for count in (10, 100_000))
+    assert (many.allows("/p99999"), many.allows("/q")) == (False, True)         # all are held, and the index is built
+    yield bench_functions("robots.txt: decision, 10^5 rules against 10", lambda: [many.allows(url) for url in urls * 10],
+                          lambda: [few.allows(url) for url in urls * 10], "at 10", "<= 2", rounds)
+
+
+# --- The blocklist and its schema ---------------------------------------------
+
+STRICT_BLOCKLIST_SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$id": f"{wr.ORIGIN}/.well-known/walsh-research/blocklist.schema.json",
+    "title": "Walsh-Research operator blocklist",
+    "type": "object",
+    "required": ["contract", "updated", "refresh", "blocked"],
+    "additionalProperties": False,
+    "properties": {
+        "$schema": {"type": "string", "format": "uri"},
+        "contract": {"type": "string", "pattern": r"^walsh-research-blocklist/v1(\.[0-9]+)*$"},
+        "updated": {"type": "string", "format": "date-time", "pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$"},
+        "operator": {"type": "string"},
+        "contact": {"type": "string", "minLength": 3},
+        "policy": {"type": "string", "format": "uri", "pattern": "^https?://"},
+        "refresh": {"type": "string", "format": "duration", "pattern": r"^P(\d+W|(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)$"},
+        "schema": {"type": "object"},
+        "blocked": {"type": "array", "items": {"$ref": "#/$defs/entry"}},
+    },
+    "$defs": {"entry": {
+        "type": "object",
+        "required": ["domain", "added", "reason"],
+        "additionalProperties": False,
+        "properties": {
+            "domain": {"type": "string", "minLength": 1, "maxLength": 253, "format": "hostname",
+                       "pattern": r"^([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z0-9-]{2,}$"},
+            "added": {"type": "string", "format": "date", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
+            "reason": {"type": "string", "minLength": 1},
+        },
+    }},
+}
+
+
+def bench_blocklist_document(count):
+    return {"contract": "walsh-research-blocklist/v1", "updated": "2026-05-23T00:00:00Z", "refresh": "PT6H", "schema": STRICT_BLOCKLIST_SCHEMA,
+            "blocked": [{"domain": f"publisher-{n}.example{n % 7}.com", "added": f"2026-05-{n % 28 + 1:02}", "reason": "email opt-out"} for n in range(count)]}
+
+
+def bench_blocklist(quick):
+    rounds, size = (3, 1_000_000) if quick else (9, 1_000_000)
+    document, check = bench_blocklist_document(10_000), wr.compile_schema(STRICT_BLOCKLIST_SCHEMA)
+    fast, slow = bench_peer("fastjsonschema.compile"), bench_peer("jsonschema.Draft202012Validator")
+    compiled = fast and fast(STRICT_BLOCKLIST_SCHEMA)
+    yield bench_functions("validate 10,000 entries", lambda: check(document), fast and (lambda: compiled(document)), "fastjsonschema", "<= 1", rounds * 3)
+    yield bench_functions("validate 10,000 entries", lambda: check(document), slow and (lambda: slow(STRICT_BLOCKLIST_SCHEMA).validate(document)),
+                          "jsonschema", ">= 20", 2)
+    body = json.dumps(bench_blocklist_document(100_000)).encode()
+    yield bench_functions("blocklist: parse and adopt 10^5 entries", lambda: wr.Blocklist.from_document(wr.parse_json(body, "blocklist")),
+                          lambda: json.loads(body), "json.loads", "<= 8", rounds)
+    few, many = (wr.Blocklist.from_columns({"keys": keys, "domains": keys, "added": "\n" * (count - 1), "reasons": "\n" * (count - 1),
+                                            "refresh_seconds": 21600.0, "updated": ""})
+                 for count in (100, size) for keys in ["\n".join(f"publisher-{n}.example.com" for n in range(count))])
+    hosts = [f"www.{name}-{n % 100}.example.com" for n in range(2000) for name in ("publisher", "elsewhere")]
+    of_many, of_few = bench_samples([lambda: [many.blocks(host) for host in hosts], lambda: [few.blocks(host) for host in hosts]], rounds * 10)
+    yield bench_compared("blocklist: look-up, 10^6 domains against 100", [taken / len(hosts) for taken in of_many],
+                         [taken / len(hosts) for taken in of_few], "at 100", "<= 1.3")
+    yield bench_value("blocklist: look-up, 10^6 domains", statistics.median(of_many) / len(hosts), "s", "<= 2 us")
+
+
+# --- Formats ------------------------------------------------------------------
+
+def bench_feed(count):
+    """An RSS 2.0 feed as blogs publish it, with summary and article."""
+    prose = 'The <a href="https://example.org/">quick</a> fox &amp; the <em>lazy</em> dog, in which little happens for a line or two. ' * 4
+    items = "".join(f"<item><title>Entry {n} &amp; more</title><link>https://example.org/2026/05/entry-{n}/?utm=feed</link><dc:creator><![CDATA[Someone]]>"
+                    f"</dc:creator><pubDate>Sat, {n % 28 + 1:02} May 2026 10:{n % 60:02}:00 +0000</pubDate><category><![CDATA[News]]></category>"
+                    f'<guid isPermaLink="false">https://example.org/?p={n}</guid><description><![CDATA[{prose}]]></description>'
+                    f"<content:encoded><![CDATA[{f'<p>{prose}</p>' * 3}]]></content:encoded></item>\n" for n in range(count))
+    return ('<?xml version="1.0" encoding="UTF-8"?>\n<rss version="2.0" xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:content='
+            f'"http://purl.org/rss/1.0/modules/content/"><channel><title>A blog</title><link>https://example.org/</link>{items}</channel></rss>').encode()
+
+
+def bench_llms_txt(sections):
+    titles = ("Getting started with part", "The `run` command, page", "Configuration", "Deploying *safely*, step")
+    return "# Documentation\n\n> Everything about the *example*.\n\n" + "".join(
+        f"## Section {n}\n\n" + "".join(f"- [{titles[m % 4]} {m}](https://docs.example.org/{n}/{m}.md): what it does, when to use it, what it costs\n"
+                                         for m in range(20))
+        + f"\nSee [the index](https://docs.example.org/{n}/) or ![logo](https://docs.example.org/logo.png).\n\n```python\nprint('[no](link)')\n```\n\n"
+        for n in range(sections))
+
+
+# What grows in size: input of n units, honest and hostile.
+BENCH_INPUTS = [
+    ("parse_feed", lambda n: bench_feed(n // 40)), ("parse_feed", lambda n: b"<rss><channel>" + b"<item>" * n * 10),
+    ("parse_feed", lambda n: b"<rss version='2.0'><channel><item><title>" + b"&amp;" * n * 40 + b"</title></item></channel></rss>"),
+    ("parse_sitemap", lambda n: b"<urlset>" + b"<url><loc>https://example.org/a</loc></url>" * n + b"</urlset>"),
+    ("markdown_links", lambda n: bench_llms_txt(n // 40)), ("markdown_links", lambda n: "[" * n * 10), ("markdown_links", lambda n: "[a](" * n * 5),
+    ("markdown_links", lambda n: "".join("`" * (m % 80) + " " for m in range(n * 2))), ("markdown_links", lambda n: "> " * 50 + "![x](<" * n * 5),
+    ("RobotsTxt.parse", lambda n: b"User-agent: *\nDisallow: /\n" * n * 4), ("RobotsTxt.parse", lambda n: b":" * n * 100),
+    ("RobotsTxt.parse", lambda n: b"User-agent: a\n" * n * 4), ("parse_json", lambda n: json.dumps(bench_blocklist_document(n)).encode()),
+]
+
+
+def bench_parse(name, body):
+    try:
+        {"parse_feed": wr.parse_feed, "parse_sitemap": wr.parse_sitemap, "markdown_links": wr.markdown_links,
+         "RobotsTxt.parse": lambda body: wr.RobotsTxt.parse(body).allows("/x"), "parse_json": lambda body: wr.parse_json(body, "it")}[name](body)
+    except ValueError:
+        """A refusal has its price too."""
+
+
+def bench_formats(quick, size=2000):
+    rounds = 3 if quick else 9
+    body, text = bench_feed(1000), bench_llms_txt(60)
+    slow, fast, markdown = bench_peer("feedparser.parse"), bench_peer("fastfeedparser.parse"), bench_peer("markdown_it.MarkdownIt")
+    yield bench_functions("parse_feed, 1,000 items", lambda: wr.parse_feed(body), slow and (lambda: slow(body)), "feedparser", ">= 20", 1 if quick else 5)
+    yield bench_functions("parse_feed, 1,000 items", lambda: wr.parse_feed(body), fast and (lambda: fast(body)), "fastfeedparser (C)", "<= 3.5", rounds * 3)
+    yield bench_functions(f"markdown_links, llms.txt of {len(text) >> 10} KiB", lambda: wr.markdown_links(text),
+                          markdown and (lambda: markdown("commonmark").parse(text)), "markdown-it-py", ">= 5", rounds)
+    growth, memory = {}, {}
+    for name, make in BENCH_INPUTS:
+        small, large = make(size), make(size * 4)
+        columns = bench_samples([partial(bench_parse, name, large), partial(bench_parse, name, small)], rounds)
+        growth[name] = max(growth.get(name, (0.0,)), (statistics.median(a / max(b, 1e-6) for a, b in zip(*columns)), *map(statistics.median, columns)))
+        tracemalloc.start()
+        bench_parse(name, large)
+        memory[name] = max(memory.get(name, 0.0), tracemalloc.get_traced_memory()[1] / len(large))
+        tracemalloc.stop()
+    for name, (ratio, taken_large, taken_small) in growth.items():
+        yield BenchRow(f"{name}: four times the input, its worst", bench_quantity(taken_large), f"{bench_quantity(taken_small)} a quarter",
+                       f"{ratio:.3g}", "<= 8", bench_is_met(ratio, "<= 8"))
+        yield bench_value(f"{name}: peak memory, its worst", memory[name], "x body", "<= 16")
+
+
+# --- Whole processes ----------------------------------------------------------
+
+BENCH_LAUNCHER = """
+import json, os, sys, time         # small itself: a child's peak memory begins with its parent's
+commands, rounds, environ = json.loads(sys.argv[1])
+quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+samples = [[] for _ in commands]
+for number in range(rounds + 1):
+    for column, command in zip(samples, commands):
+        began = time.perf_counter()
+        child = os.posix_spawn(command[0], [word.replace("{n}", str(number)) for word in command], environ, file_actions=quiet)
+        status, usage = os.wait4(child, 0)[1:]
+        column.append((time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+                       os.WEXITSTATUS(status)))
+print(json.dumps([column[1:] for column in samples]))        # the first round filled the caches
+"""
+BENCH_SERVER = """
+import sys, walsh_research as wr
+with wr.Sandbox(crawl_delay=0.0) as sandbox:
+    print(sandbox.origin, flush=True)
+    sys.stdin.read()
+"""
+BENCH_URLLIB = """
+import re, sys
+from urllib.parse import urljoin
+from urllib.request import Request, urlopen
+from urllib.robotparser import RobotFileParser
+
+AGENT = "Walsh-Research"
+
+def fetch(url):
+    robots = RobotFileParser()
+    with urlopen(Request(urljoin(url, "/robots.txt"), headers={"User-Agent": AGENT}), timeout=30) as answer:
+        robots.parse(answer.read().decode("utf-8", "replace").splitlines())
+    if not robots.can_fetch(AGENT, url):
+        return "denied"
+    with urlopen(Request(url, headers={"User-Agent": AGENT}), timeout=30) as answer:
+        body = answer.read().decode("utf-8", "replace")
+    title = re.search("<title>(.*?)</title>", body, re.S)
+    return answer.status, len(body), title and title[1]
+
+for url in sys.argv[1:]:
+    print(url, fetch(url))
+"""
+BENCH_REQUESTS = """
+import re, sys, requests
+from protego import Protego
+from urllib.parse import urljoin
+
+session = requests.Session()
+session.headers["User-Agent"] = "Walsh-Research"
+for url in sys.argv[1:]:
+    robots = Protego.parse(session.get(urljoin(url, "/robots.txt"), timeout=30).text)
+    if robots.can_fetch(url, "Walsh-Research"):
+        answer = session.get(url, timeout=30)
+        title = re.search("<title>(.*?)</title>", answer.text, re.S)
+        print(url, answer.status_code, len(answer.text), title and title[1])
+"""
+
+
+def bench_processes(commands, rounds, environ):
+    """Wall seconds, CPU seconds and peak bytes of each command: three columns of samples each. `{n}` in a command is the round."""
+    plan = json.dumps([[[sys.executable, *command] for command, _ in commands], rounds, environ])
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", BENCH_LAUNCHER, plan], stdout=subprocess.PIPE, check=True, env=environ)
+    columns = json.loads(ran.stdout)
+    for (command, code), column in zip(commands, columns):
+        assert {sample[3] for sample in column} == {code}, (command, column)
+    return [list(zip(*column))[:3] for column in columns]
+
+
+def bench_cold_start(quick):
+    if not hasattr(os, "posix_spawn"):
+        return
+    rounds, script = 9 if quick else 41, os.path.abspath(wr.__file__)
+    with tempfile.TemporaryDirectory() as folder:
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE" and not name.lower().endswith("_proxy")}
+        environ.update(PYTHONPYCACHEPREFIX=os.path.join(folder, "pycache"), PYTHONPATH=os.path.dirname(script), WALSH_RESEARCH_CACHE=folder)
+        server = subprocess.Popen([sys.executable, "-c", BENCH_SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, universal_newlines=True)
+        try:
+            yield from bench_starts(rounds, script, folder, environ, server.stdout.readline().strip())
+        finally:
+            server.communicate()        # its stdin ends, and so does it
+
+
+def bench_starts(rounds, script, folder, environ, origin):
+    def ours(how, cache, *words):
+        return [*how, "--origin", origin, "--allow-private", "--cache-dir", os.path.join(folder, cache), *words]
+
+    page, module = origin + "/allowed", ["-m", "walsh_research"]
+    for name, text in (("plain_script.py", BENCH_URLLIB), ("requests_script.py", BENCH_REQUESTS)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    has_requests = all(map(importlib.util.find_spec, ("requests", "protego")))
+    commands = [(ours(module, "module-{n}", page), 0), (ours([script], "script-{n}", page), 0), ([os.path.join(folder, "plain_script.py"), page], 0)]
+    commands += [([os.path.join(folder, "requests_script.py"), page], 0)] * has_requests
+    modular, scripted, urllib, *requests = bench_processes(commands, rounds, environ)
+    for kind, unit in enumerate(("wall", "CPU")):
+        yield bench_compared(f"cold start, bytecode cached: {unit}", modular[kind], urllib[kind], "urllib+robotparser", "<= 1.1")
+        yield bench_compared(f"cold start, as a script: {unit}", scripted[kind], urllib[kind], "urllib+robotparser", "<= 1.4")
+        yield bench_compared(f"cold start, bytecode cached: {unit}", modular[kind], requests[0][kind] if requests else None, "requests+Protego", "<= 0.65")
+    for name, peak in (("bytecode cached", modular[2]), ("as a script", scripted[2])):
+        row = bench_compared(f"cold start, {name}: peak memory", [size / 2**20 for size in peak], [size / 2**20 for size in urllib[2]], "urllib+robotparser",
+                             "<= 20 MiB", "MiB")
+        yield row._replace(is_met=statistics.median(peak) <= 20 * 2**20)
+    compiling = ["-I", "-S", "-c", f"file = {script!r}; compile(open(file, encoding='utf-8').read(), file, 'exec')"]
+    commands = [([script, "--version"], 0), (ours([script], "denial", origin + "/denied"), 3), (compiling, 0),
+                (["-c", "import walsh_research"], 0), (["-c", "pass"], 0)]
+    version, denied, compiled, imported, plain = (columns[1] for columns in bench_processes(commands, rounds, environ))
+    for name, column in (("--version", version), ("a denial from the cache", denied)):
+        yield bench_value(f"{name}: CPU over python -I -S that compiles the file", statistics.median(a - b for a, b in zip(column, compiled)), "s", "<= 15 ms")
+    yield bench_value("import walsh_research from bytecode: CPU", statistics.median(a - b for a, b in zip(imported, plain)), "s", "<= 12 ms")
+
+
+# --- A run --------------------------------------------------------------------
+
+class BenchWeb:
+    """A web of hosts host0.test, host1.test, ..., each with a pace of its own."""
+
+    def __init__(self):
+        self.requests = Counter()
+        listed = {"contract": "walsh-research-blocklist/v1", "refresh": "PT6H", "schema": {}, "blocked": [{"domain": "blocked.test"}]}
+        self.blocklist = wr.Response(200, [], json.dumps(listed).encode())
+        self.robots = [wr.Response(200, [], f"User-agent: *\nDisallow: /no\nCrawl-delay: {pace}\n".encode()) for pace in (1, 2, 3)]
+        self.page = wr.Response(200, [("content-type", "text/plain"), ("etag", '"1"')], b"hello")
+
+    def send(self, request):
+        kind = "robots" if request.url.endswith("/robots.txt") else "list" if request.url.endswith(".json") else "page"
+        self.requests[kind] += 1
+        if kind != "page":
+            return self.blocklist if kind == "list" else self.robots[int(request.url[12:].partition(".")[0]) % 3]
+        return self.page if "If-None-Match" not in dict(request.headers) else wr.Response(304, [], b"")
+
+
+def bench_simulated(targets, hosts):
+    """Seconds of CPU, the virtual end, and the end that no bot could beat."""
+    dice, clock = random.Random(5), wr.VirtualClock()
+    on_host = [int(hosts * dice.random() ** 2) for _ in range(targets)]         # uneven
+    bot, web_start, began = wr.Bot(None, transport=BenchWeb(), clock=clock), clock.now, time.process_time()
+    fetched = sum(result.outcome == "fetched" for result in bot.run(f"https://host{host}.test/{n}" for n, host in enumerate(on_host)))
+    taken = time.process_time() - began
+    assert fetched == targets
+    return taken, clock.now - web_start, max((count - 1) * (1 + host % 3) for host, count in Counter(on_host).items())
+
+
+def bench_run(quick):
+    small, large = (10_000, 100_000) if quick else (100_000, 1_000_000)
+    of_small, _, _ = bench_simulated(small, small // 100)
+    of_large, end, limit = bench_simulated(large, large // 100)
+    yield bench_compared(f"simulated: the end of {large:,} targets on {large // 100:,} hosts", [end], [float(limit)], "in theory", "<= 1.01")
+    yield bench_value("simulated: our own work a target", of_large / large, "s", "<= 60 us")
+    yield bench_compared("simulated: ten times the targets", [of_large], [of_small], f"{small:,}", "<= 12")
+    tracemalloc.start()
+    bench_simulated(20_000, 200)
+    yield bench_value("simulated: peak memory a target, its URL included", tracemalloc.get_traced_memory()[1] / 20_000, "bytes", "<= 600")
+    tracemalloc.stop()
+
+
+def bench_warm(quick):
+    """The same targets twice, with a cache and without: what the second run asks, and what the cache costs."""
+    urls = [f"https://host{n}.test/" for n in range(50 if quick else 300)]
+    with tempfile.TemporaryDirectory() as folder:
+        taken = {}
+        for cache in (None, folder):
+            clock = wr.VirtualClock()
+            list(wr.Bot(cache, transport=BenchWeb(), clock=clock).run(urls))
+            clock.now += 10.0
+            web = BenchWeb()
+            bot, began = wr.Bot(cache, transport=web, clock=clock), time.perf_counter()
+            outcomes = Counter(result.outcome for result in bot.run(urls, min_age=0.0))
+            taken[cache] = (time.perf_counter() - began) / len(urls)
+    is_met = web.requests == {"page": len(urls)} and outcomes == {"unchanged": len(urls)}
+    yield BenchRow("warm run: requests a target", f"{sum(web.requests.values()) / len(urls):g}", "", "", "1, conditional", is_met)
+    yield bench_value("warm run: what the cache costs a target", taken[folder] - taken[None], "s", "<= 5 ms")
+
+
+def bench_schedule(quick):
+    """Five hosts of six targets at a second each, in real time."""
+    with contextlib.ExitStack() as stack:
+        sandboxes = [stack.enter_context(wr.Sandbox(crawl_delay=0.0)) for _ in range(5)]
+        bot, began = sandboxes[0].bot(), time.monotonic()
+        outcomes = Counter(result.outcome for result in bot.run(f"{sandbox.origin}/allowed?n={n}" for sandbox in sandboxes for n in range(6)))
+        taken = time.monotonic() - began
+        starts = [[hit.monotonic for hit in sandbox.hits if hit.path.startswith("/allowed")] for sandbox in sandboxes]
+    assert outcomes == {"fetched": 30}
+    yield bench_value("schedule: 5 hosts x 6 targets at 1 s", taken, "s", "<= 5.25")
+    yield bench_value("schedule: shortest gap, the server's clock", min(times[n + 1] - times[n] for times in starts for n in range(5)), "s", ">= 1")
+
+
+# --- The table ----------------------------------------------------------------
+
+BENCH_PARTS = (bench_cold_start, bench_warm, bench_schedule, bench_robots, bench_blocklist, bench_formats, bench_run)
+BENCH_LINE = "{:<70} {:>11}  {:<28} {:>6}  {:<14} {}"
+
+
+def bench_print(rows):
+    print(BENCH_LINE.format("what", "ours", "peer", "ratio", "goal", "met"))
+    met = []
+    for row in rows:
+        met.append(row.is_met)
+        print(BENCH_LINE.format(*row[:5], {True: "yes", False: "NO", None: "-"}[row.is_met]), flush=True)
+    print(f"{met.count(True)} goals met, {met.count(False)} missed, {met.count(None)} without their peer")
+
+
+def bench_main(argv):
+    if argv not in (["bench"], ["bench", "--quick"]):
+        print("usage: python test_walsh_research.py bench [--quick]", file=sys.stderr)
+        return 2
+    print(f"CPython {sys.version.split()[0]} on {sys.platform}, {time.strftime('%d %B %Y')}; medians of interleaved rounds")
+    bench_print(row for part in BENCH_PARTS for row in part(len(argv) > 1))
+    return 0
+
+
+def test_ours_the_benchmark_runs_in_miniature(capsys):
+    lines = "hello\n" * 10
+    bench_print([bench_functions("a", lambda: wr.markdown_links(lines), lambda: wr.markdown_links(lines * 500), "more", ">= 2", 3),
+                 bench_functions("b", lambda: None, bench_peer("no_such_module.name"), "nobody", "<= 1", 1),
+                 bench_value("c", 0.003, "s", "<= 2 ms"), *bench_warm(True)])
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said[1:4]] == ["a", "b", "c"]
+    assert said[1].endswith("yes") and "nobody: not installed" in said[2] and said[3].endswith("NO")
+    assert any(line.startswith("warm run: requests") and line.endswith("yes") for line in said)
+
+
+if __name__ == "__main__":
+    sys.exit(bench_main(sys.argv[1:]))
