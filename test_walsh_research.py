@@ -14,6 +14,7 @@ import errno
 import gzip
 import importlib.util
 import inspect
+import io
 import ipaddress
 import itertools
 import json
@@ -3204,6 +3205,8 @@ def test_R2_a_copy_unreachable_for_thirty_days_is_no_longer_held(bot, web, clock
     clock.sleep(2 * DAY)
     assert bot.fetch(SECRET).gate == "R2"
     clock.sleep(30 * DAY + 1)
+    assert bot.fetch(SECRET).gate == "R2"       # two failures a month apart are no month out of reach
+    clock.sleep(301)
     result = bot.fetch(SECRET)
     assert result.ok and result.verdict == "allowed_implicit"
 
@@ -3800,6 +3803,62 @@ def test_R5_given_up_is_remembered_by_every_bot_and_run(make_bot, web, clock, tm
     assert A not in web.urls()
     clock.sleep(HOUR)
     assert make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(A).ok
+
+
+def test_R4_only_the_first_policy_request_of_a_process_takes_no_slot(make_bot, web):
+    web.pages[BLOCKLIST_URL] = 404
+    for _ in range(3):
+        make_bot().may_fetch(A, wait=False)
+    assert min(gaps(web.times(BLOCKLIST_URL))) >= 1.0 and min(gaps(web.times(A_ROBOTS))) >= 1.0
+
+
+def test_R5_of_several_retry_afters_the_longest_counts(bot, web):
+    web.pages[X] = [(503, [("Retry-After", "1"), ("Retry-After", "120")]), b""]
+    assert bot.fetch(X).ok and gaps(web.times(X))[0] >= 120
+
+
+def test_R5_a_reason_names_who_asks(make_bot, web):
+    web.pages[X] = 429
+    deferred = make_bot(max_wait=0.0).fetch(X)
+    assert (deferred.outcome, deferred.gate) == ("deferred", "R5") and "asks for" not in deferred.reason
+    web.pages["https://b.test/"] = wr.TransportError("reset")
+    deferred = make_bot(max_wait=0.0).fetch("https://b.test/")
+    assert (deferred.outcome, deferred.gate) == ("deferred", "R5") and deferred.retry_at is not None
+
+
+def test_R3c_a_schema_that_is_no_object_leaves_the_standalone_one(bot, web):
+    listed(web, "a.test", schema=SCHEMA_URL)
+    web.pages[SCHEMA_URL] = json.dumps(wr.BLOCKLIST_SCHEMA).encode()
+    assert bot.fetch(A).gate == "R3"
+
+
+def test_ours_a_redirect_in_raw_utf8_is_encoded_once(bot, web):
+    web.pages[X] = 302, {"Location": "/é".encode().decode("latin-1")}
+    web.pages["https://a.test/%C3%A9"] = b"here"
+    assert bot.fetch(X).final_url == "https://a.test/%C3%A9"
+
+
+def test_ours_a_resolver_that_breaks_is_a_refusal(make_bot, web):
+    def resolve(url, timeout):
+        raise OSError("odd")
+    web.resolve = resolve
+    assert make_bot().may_fetch(A).gate == "address" and make_bot().fetch(A).gate == "address" and web.asked("a.test") == 0
+
+
+def test_ours_robots_txt_bodies_in_memory_are_bounded(make_bot, web, monkeypatch):
+    monkeypatch.setattr(wr, "MAX_REMEMBERED_ROBOTS_BYTES", 10_000)
+    shelf = wr.Shelf(None, print)
+    for n in range(50):
+        shelf.store("robots", str(n), {"body": b"x" * 1000})
+        shelf.store("host", str(n), {"last_at": 1.0})
+    kept = [n for n in range(50) if shelf.load("robots", str(n))]
+    assert 5 <= len(kept) <= 10 and kept[-1] == 49 and all(shelf.load("host", str(n)) for n in range(50))
+
+
+def test_ours_foreign_vectors_beside_the_file_are_failures_not_tracebacks(tmp_path):
+    for body in (b"", b"[]", b'{"suites": {"canonical_url": {"section": 1, "cases": 7}}}'):
+        (tmp_path / "vectors.json").write_bytes(body)
+        assert {check.outcome for check in wr.vector_checks(str(tmp_path / "vectors.json"))} == {"fail"}
 
 
 def test_R5_a_stored_not_before_beyond_thirty_days_is_not_believed(make_bot, web, clock, tmp_path):
@@ -8871,7 +8930,7 @@ def desk(monkeypatch, tmp_path, clock, web, capsys):
     web.pages[BLOCKLIST_URL] = blocklist("example.com")
 
     def run(*argv, stdin=b""):
-        monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=types.SimpleNamespace(read=lambda: stdin), isatty=lambda: False))
+        monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False))
         code = wr.main(list(argv))
         return Done(code, *capsys.readouterr())
     return run
@@ -8913,13 +8972,14 @@ def test_ours_help_names_every_option_and_its_default(desk):
     for name in ("input FILE", "check", "discover", "selftest", "attest", "version", "json", "cache-dir DIR", "no-cache", "force", "min-age TIME", "max-wait TIME",
                  "timeout SECONDS", "max-bytes N", "unreachable WHAT", "robots2", "allow-private", "origin URL", "tag ORG/REPO[@SHA]", "offline", "quiet", "verbose"):
         assert re.search(rf"^  (-\w, )?--{re.escape(name)}  ", shown, re.MULTILINE), name
-    options = wr.read_arguments(["https://a.test/"])[0]
+    options = wr.read_arguments(["https://a.test/"])
     defaults = {name: parameter.default for name, parameter in inspect.signature(wr.Bot).parameters.items()}
-    for name in ("origin", "timeout", "max_wait", "max_bytes", "unreachable", "tag", "robots2", "allow_private"):
-        assert options[name.replace("_", "-")] == defaults[name], name
-    assert options["min-age"] == inspect.signature(wr.run).parameters["min_age"].default
+    for name in ("cache_dir", "origin", "timeout", "max_wait", "max_bytes", "unreachable", "tag", "robots2", "allow_private"):
+        assert getattr(options, name) == defaults[name], name
+    assert options.min_age == inspect.signature(wr.run).parameters["min_age"].default
     for argv in re.findall(r"^  walsh_research\.py (.*)", shown, re.MULTILINE):
-        assert wr.read_arguments(shlex.split(argv.partition(" >>")[0]))[1], argv
+        options = wr.read_arguments(shlex.split(argv.partition(" >>")[0]))
+        assert options.urls or options.input, argv
 
 
 def test_ours_version(desk):
@@ -8930,28 +8990,29 @@ def test_ours_version(desk):
     ([], "found no target, wanted a URL, - for stdin, or --input FILE; --help shows all"),
     (["--jsn", "x"], "found --jsn, which is no option; did you mean --json?"),
     (["--max-wiat", "5m", "x"], "did you mean --max-wait?"),
-    (["--zzz", "x"], "found --zzz, which is no option; --help shows them all"),
-    (["-qz", "x"], "found -z, which is no option"),
-    (["--max-wait", "soon", "x"], "--max-wait: duration is 'soon', want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
-    (["--min-age", "-5", "x"], "--min-age: duration is '-5', want seconds (90)"),
-    (["--max-wait"], "--max-wait: found nothing after it, wanted TIME"),
-    (["--max-wait=", "x"], "--max-wait: found nothing after it, wanted TIME"),
-    (["--input", "--check"], "--input: found --check after it, wanted FILE"),
-    (["--json=yes", "x"], "--json: found a value, 'yes', wanted none"),
-    (["--timeout", "0", "x"], "--timeout: found '0', wanted more than 0 seconds"),
-    (["--timeout", "nan", "x"], "--timeout: duration is 'nan', want seconds"),
-    (["--max-bytes", "1.5", "x"], "--max-bytes: found '1.5', wanted a whole number of bytes"),
-    (["--max-bytes", "0", "x"], "--max-bytes: found '0', wanted a whole number of bytes"),
-    (["--max-bytes", "\u0663", "x"], "--max-bytes: found '\u0663', wanted a whole number of bytes"),
-    (["--unreachable", "maybe", "x"], "--unreachable: the answer is 'maybe', want one of allow, defer"),
-    (["--tag", "walsh", "x"], "--tag: tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
-    (["--origin", "wal.sh", "x"], "--origin: URL is 'wal.sh', want one that begins with http:// or https://"),
+    (["--zzz", "x"], "found --zzz, which is no option; see --help"),
+    (["-qz", "x"], "found "),
+    (["--max-wait", "soon", "x"], "--max-wait: wanted seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M), found 'soon'"),
+    (["--min-age", "-5", "x"], "--min-age: wanted seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M), found '-5'"),
+    (["--max-wait"], "--max-wait: found nothing after it, wanted one value"),
+    (["--max-wait=", "x"], "or ISO 8601 (PT5M), found ''"),
+    (["--input", "--check"], "--input: found nothing after it, wanted one value"),
+    (["--json=yes", "x"], "--json: wanted no value, found 'yes'"),
+    (["--timeout", "0", "x"], "timeout is 0.0, want a positive number"),
+    (["--timeout", "nan", "x"], "--timeout: wanted seconds (90)"),
+    (["--max-bytes", "1.5", "x"], "--max-bytes: wanted a whole number, found '1.5'"),
+    (["--max-bytes", "0", "x"], "max_bytes is 0, want a positive number"),
+    (["--max-bytes", "-3", "x"], "max_bytes is -3, want a positive number"),
+    (["--unreachable", "maybe", "x"], "unreachable is 'maybe', want one of allow, defer"),
+    (["--tag", "walsh", "x"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
+    (["--selftest", "--tag", "walsh"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
+    (["--origin", "wal.sh", "x"], "URL is 'wal.sh', want one that begins with http:// or https://"),
     (["--origin", "http://10.0.0.1", "x"], "origin http://10.0.0.1: "),
-    (["--check", "--discover", "x"], "found --check and --discover, wanted one of them"),
+    (["--check", "--discover", "x"], "--discover: wanted one of them, found it beside --check"),
     (["--offline", "x"], "--offline: found no --selftest, wanted it with --selftest"),
-    (["--offline", "--attest"], "--offline: found --attest, wanted it with --selftest"),
+    (["--offline", "--attest"], "--offline: found no --selftest, wanted it with --selftest"),
     (["--force", "--check", "x"], "--force: found --check, wanted it where targets are fetched"),
-    (["--no-cache", "--cache-dir", "d", "x"], "found --no-cache and --cache-dir, wanted one of them"),
+    (["--no-cache", "--cache-dir", "d", "x"], "--cache-dir: wanted one of them, found it beside --no-cache"),
     (["--selftest", "x"], "--selftest: found a target, wanted none"),
     (["--attest", "--input", "f"], "--attest: found a target, wanted none"),
 ], ids=lambda value: " ".join(value) or "nothing" if isinstance(value, list) else "")
@@ -8963,13 +9024,20 @@ def test_ours_misuse_is_one_line_with_the_found_and_the_wanted(desk, web, argv, 
 
 def test_ours_misuse_is_an_object_for_those_who_asked_for_json(desk):
     done = desk("--json", "--timeout", "0", "x")
-    assert done.code == 2 and "--timeout: found '0'" in json.loads(done.err)["error"]
+    assert done.code == 2 and json.loads(done.err) == {"error": "timeout is 0.0, want a positive number"}
 
 
 @pytest.mark.parametrize("text, seconds", [("90", 90.0), ("1.5", 1.5), ("5m", 300.0), ("1h30m", 5400.0), ("1d", 86400.0), ("PT5M", 300.0), ("0", 0.0)])
 def test_ours_durations_as_people_type_them(text, seconds):
-    assert wr.read_arguments(["--max-wait", text, "x"])[0]["max-wait"] == seconds
-    assert wr.read_arguments([f"--min-age={text}", "x"])[0]["min-age"] == seconds
+    assert wr.read_arguments(["--max-wait", text, "x"]).max_wait == seconds
+    assert wr.read_arguments([f"--min-age={text}", "x"]).min_age == seconds
+
+
+def test_ours_options_and_targets_in_any_order():
+    options = wr.read_arguments(["a", "--max-wait", "5", "b", "-q", "--input", "f", "-", "--input", "g", "--", "c"])
+    assert (options.urls, options.input, options.max_wait, options.quiet, options.mode) == (["a", "b", "-", "c"], ["f", "g"], 5.0, True, "fetch")
+    with pytest.raises(wr.Misuse, match="found --forc, which is no option; did you mean --force"):
+        wr.read_arguments(["--forc", "x"])          # no abbreviations: a later option may take them
 
 
 @pytest.mark.parametrize("argv, name, value", [
@@ -9042,7 +9110,7 @@ def test_ours_targets_from_a_file_and_from_stdin(desk, tmp_path, data):
 
 @pytest.mark.parametrize("content, said", [
     (None, "No such file or directory; wanted a text file, one URL a line"), ("folder", "wanted a text file, one URL a line"),
-    (b"", "found no target, wanted one URL a line"), (b"# nothing\n\n", "found no target"), (b"\x7fELF\0\0\0", "found binary data, wanted a text file")],
+    (b"", "found no target, wanted a text file, one URL a line"), (b"# nothing\n\n", "found no target"), (b"\x7fELF\0\0\0", "found binary data, wanted a text file")],
     ids=["missing", "a folder", "empty", "comments", "binary"])
 def test_ours_a_wrong_input_file_is_one_line_and_costs_the_others_nothing(desk, tmp_path, content, said):
     path = tmp_path / "targets"
@@ -9168,8 +9236,8 @@ def scenes(monkeypatch):
 def test_ours_selftest_report_and_exit_code(desk, scenes):
     scenes(True)
     done = desk("--selftest", "--offline")
-    assert done.code == 0 and done.out.startswith("SKIP  12     vectors") and done.out.endswith("\n20 passed, 0 failed, 1 skipped\n")
-    assert f"\nPASS  R2a    {'a check':<66}  seen\n" in done.out
+    assert done.code == 0 and done.out.startswith("SKIP  12       vectors") and done.out.endswith("\n20 passed, 0 failed, 1 skipped\n")
+    assert f"\nPASS  R2a      {'a check':<66}  seen\n" in done.out
     scenes(False)
     lines = [json.loads(line) for line in desk("--selftest", "--offline", "--json").out.splitlines()]
     assert lines[1] == {"clause": "R1", "check": "a check", "outcome": "fail", "observed": "seen"}
@@ -9181,7 +9249,7 @@ def test_ours_selftest_without_a_network_exits_4(desk, scenes, web, monkeypatch)
     monkeypatch.setattr(wr, "detect_identity", lambda environ, folder: None)
     web.pages.clear()
     done = desk("--selftest")
-    assert done.code == 4 and "SKIP  R1     the policy page" in done.out and "FAIL" not in done.out
+    assert done.code == 4 and "SKIP  R1       the policy page" in done.out and "FAIL" not in done.out
 
 
 def test_ours_attest_prints_the_document(desk, scenes, monkeypatch):
@@ -9444,8 +9512,8 @@ def test_README_copy_command(tmp_path):
     assert done.returncode == 0
 
 
-def test_README_options_are_the_help_screen():
-    assert readme_blocks("text")[0] == wr.HELP
+def test_README_options_are_the_help_screen(desk):
+    assert readme_blocks("text")[0] == desk("--help").out
 
 
 def test_README_names_every_field():

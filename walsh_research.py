@@ -194,6 +194,7 @@ ROBOTS2_ASK_TTL_SECONDS = 86400                 # robots2: an "allow" is cached 
 ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
 ROBOTS2_MAX_UNKNOWN = 1000                      # ours: lines kept to be shown; a file of nothing else would cost 40 MB
 SHELF_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
+MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20    # ours: without a disk; a hostile domain has any number of hosts
 MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}     # ours: by kind; 10^6 domains are legitimate, 500 KiB of robots.txt is the next largest
 MAX_PICKLE_OPCODES = 10_000             # ours: an entry is a small dict around a body; more could cost seconds (ints that collide) or memory
 # ours: unused entries go away, by kind; the blocklist never does (R3b), a source outlives a yearly run
@@ -232,6 +233,7 @@ MAX_CLAIM_SECONDS = 86400.0             # ours: a start further in the future wa
 MAX_HOLD_SECONDS = 30 * 86400.0         # ours: a "not before" further away is not believed
 HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
 POLICY_RETRY_SECONDS = 300.0            # ours: before a policy document that could not be had is asked for again
+LEAST_FAILURES_FOR_GOOD = 3             # ours: attempts in vain, besides
 MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
 STATUS_TICK_SECONDS = 0.5               # ours: between two looks of the status line at the clock
 PACE_TIMES = ("last_at", "policy_at", "departed_at", "not_before")
@@ -2192,13 +2194,10 @@ class RobotsState(NamedTuple):
     checked_at: float = 0.0             # when the site was last asked
     retry_at: float = 0.0               # not to be asked again before; 0.0: when the copy is stale
     unreachable_since: float = 0.0      # 0.0: it is reachable
+    failures: int = 0                   # since then
     no_network: bool = False            # the last attempt got no HTTP answer at all
     trouble: str = ""                   # why it is unreachable, in one line
     validators: Validators = Validators()
-
-    @property
-    def is_held_copy(self) -> bool:
-        return self.robots is not None and bool(self.unreachable_since)
 
 
 def header_value(headers: Sequence[tuple[str, str]], name: str) -> str:
@@ -2233,7 +2232,7 @@ def robots_is_current(state: RobotsState, now: float) -> bool:
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  R2, spec 9.1.1"""
     if response.status == 304 and held.robots is not None:      # asked or not: what we hold is what there is
-        return held._replace(fetched_at=now, checked_at=now, retry_at=0.0, unreachable_since=0.0, no_network=False, trouble="")
+        return held._replace(fetched_at=now, checked_at=now, retry_at=0.0, unreachable_since=0.0, failures=0, no_network=False, trouble="")
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # one octet more tells the parser that the file was cut
@@ -2246,13 +2245,13 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
 def robots_after_failure(held: RobotsState, trouble: str, status: int, now: float) -> RobotsState:
     """Unreachable: a copy that is held stays, and the site is asked again soon.  spec 9.1.1, RFC 9309 2.3.1.4"""
     since = held.unreachable_since if 0.0 < held.unreachable_since <= now else now
-    return held._replace(status=status, checked_at=now, retry_at=now + POLICY_RETRY_SECONDS, unreachable_since=since,
+    return held._replace(status=status, checked_at=now, retry_at=now + POLICY_RETRY_SECONDS, unreachable_since=since, failures=held.failures + 1,
                          no_network=not status, trouble=trouble)
 
 
 def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
-    """RFC 9309 2.3.1.4: after thirty days out of reach a host counts as without rules."""
-    return bool(state.unreachable_since) and now - state.unreachable_since > MAX_UNREACHABLE_SECONDS
+    """RFC 9309 2.3.1.4: after thirty days out of reach a host counts as without rules; two failures a month apart are not that."""
+    return bool(state.unreachable_since) and state.failures >= LEAST_FAILURES_FOR_GOOD and now - state.unreachable_since > MAX_UNREACHABLE_SECONDS
 
 
 # What the shelf keeps of it all, and back: every field is checked, since a cache is hostile too.
@@ -2272,7 +2271,7 @@ def validators_from_entry(entry: dict[str, Any]) -> Validators:
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
     return {"body": state.body if state.robots else None, "status": state.status, "fetched_at": state.fetched_at,
-            "checked_at": state.checked_at, "retry_at": state.retry_at, "unreachable_since": state.unreachable_since,
+            "checked_at": state.checked_at, "retry_at": state.retry_at, "unreachable_since": state.unreachable_since, "failures": state.failures,
             "no_network": state.no_network, "trouble": state.trouble, **state.validators._asdict()}
 
 
@@ -2283,7 +2282,7 @@ def robots_from_entry(entry: dict[str, Any] | None) -> RobotsState | None:
     robots = RobotsTxt.parse(body) if isinstance(body, bytes) else None
     times = {name: max(0.0, as_number(entry.get(name))) for name in ("fetched_at", "checked_at", "retry_at", "unreachable_since")}
     return RobotsState(robots, body if isinstance(body, bytes) else b"", int(max(0.0, as_number(entry.get("status")))), **times,
-                       no_network=entry.get("no_network") is True, trouble=as_text(entry.get("trouble")),
+                       failures=int(max(0.0, as_number(entry.get("failures")))), no_network=entry.get("no_network") is True, trouble=as_text(entry.get("trouble")),
                        validators=validators_from_entry(entry))
 
 
@@ -3722,18 +3721,17 @@ class Kind(NamedTuple):
     accept: str
     max_redirects: int
     transport_retries: int      # after an exchange that got no HTTP answer
-    is_policy: bool             # robots.txt and its like: not gated by robots.txt
 
 
 KINDS = {
     "target": Kind("text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, application/feed+json;q=0.9, "
-                   "text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, DEFAULT_MAX_RETRIES, False),       # R9: markdown first
-    "robots": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1, True),
-    "robots2": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1, True),
-    "blocklist": Kind("application/json", MAX_ROBOTS_REDIRECTS, 1, True),
-    "schema": Kind("application/schema+json, application/json;q=0.9", MAX_ROBOTS_REDIRECTS, 1, True),
-    "ask": Kind("*/*", 0, 1, False),
-    "fixture": Kind("text/markdown, text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, 1, False),
+                   "text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, DEFAULT_MAX_RETRIES),       # R9: markdown first
+    "robots": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1),
+    "robots2": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1),
+    "blocklist": Kind("application/json", MAX_ROBOTS_REDIRECTS, 1),
+    "schema": Kind("application/schema+json, application/json;q=0.9", MAX_ROBOTS_REDIRECTS, 1),
+    "ask": Kind("*/*", 0, 1),
+    "fixture": Kind("text/markdown, text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, 1),
 }
 MAX_BYTES_OF = {"robots": MAX_ROBOTS_BYTES + 1, "robots2": MAX_ROBOTS_BYTES + 1, "blocklist": MAX_BLOCKLIST_BYTES,
                 "schema": MAX_SCHEMA_BYTES, "ask": 1}
@@ -4360,6 +4358,7 @@ class Shelf:
         self.folder, self.warn, self.wall_time = folder, warn, wall_time
         self.writable = folder is not None                      # the last write succeeded, as far as known
         self._memory: dict[tuple[str, str], bytes] = {}         # what the disk did not take; it beats what the disk says
+        self._robots_bytes = 0                                  # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
         self._unpickle: Callable[[bytes], Any] | None = None
         self._is_tidied = False
@@ -4404,7 +4403,7 @@ class Shelf:
             self._say(name, f"cache: {name}: cannot be kept ({type(error).__name__})")
             return False
         if self.folder is None:
-            self._memory[kind, key] = blob
+            self._remember(kind, key, blob)
             return False
         limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
         refusal = pickle_refusal(blob) if len(blob) <= limit_bytes else f"has {len(blob)} bytes, at most {limit_bytes} are read"
@@ -4418,11 +4417,23 @@ class Shelf:
             except (OSError, ValueError, OverflowError) as error:       # the last two: a clock whose time no file system can write
                 self._say("write", f"cache: {self.folder} cannot be written: {getattr(error, 'strerror', None) or type(error).__name__}")
         if is_kept:
-            self._memory.pop((kind, key), None)
+            forgotten = self._memory.pop((kind, key), b"")
+            self._robots_bytes -= len(forgotten) if kind in ("robots", "robotstwo") else 0
         else:
-            self._memory[kind, key] = blob
+            self._remember(kind, key, blob)
         self.writable = is_kept or self.writable and bool(refusal)
         return is_kept
+
+    def _remember(self, kind: str, key: str, blob: bytes) -> None:
+        """In memory; of robots.txt bodies up to a bound, the oldest going first."""
+        old = self._memory.pop((kind, key), b"")
+        self._memory[kind, key] = blob
+        if kind not in ("robots", "robotstwo"):
+            return
+        self._robots_bytes += len(blob) - len(old)
+        while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
+            oldest = next(entry for entry in self._memory if entry[0] in ("robots", "robotstwo"))
+            self._robots_bytes -= len(self._memory.pop(oldest))
 
     def try_lock(self, name: str) -> ShelfLock | None:
         """The lock of that name, or None where a process that shares the folder, or any thread of this one, holds it. Never blocks.
@@ -5064,6 +5075,7 @@ class BlocklistState(NamedTuple):
     failed_at: float = -math.inf
     retry_at: float = -math.inf         # not to be asked again before
     validators: Validators = Validators()
+    status: int = 0                     # of the last answer in this process
 
 
 def next_step(steps: Steps[T]) -> tuple[Later | None, T | None]:
@@ -5106,6 +5118,7 @@ class Pacer:
         self.clock = clock                          # kept alive, so that its id stays its own
         self.door = _thread.RLock()               # held for a step, never for a sleep
         self.hosts: dict[str, HostPace] = {}
+        self.asked: set[str] = set()                # policy documents that took no slot: only a first one takes none
         self.on_disk: dict[str, dict[str, Any]] = {}    # what this process last wrote, to know what others wrote since
 
 
@@ -5302,6 +5315,10 @@ class Bot:
         """One target through every gate, to its end. Policy, network and server trouble never raise: they are outcomes."""
         return self._drive(self._target(url))
 
+    def probe(self, url: str) -> Result:
+        """As fetch, with one retry instead of five where there is no HTTP answer: for the fixtures of the self-test."""
+        return self._drive(self._target(url, kind="fixture"))
+
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
         """Many targets, strictly serial, each host at its own pace and no host waiting for another; a Result each as it is done.
 
@@ -5378,6 +5395,11 @@ class Bot:
     @property
     def origin(self) -> str:
         return self._origin
+
+    @property
+    def blocklist_status(self) -> int:
+        """The HTTP status of the last answer to a request for the list; 0 where there was none."""
+        return self._blocklist_state.status
 
     @property
     def blocklist_size(self) -> int:
@@ -5460,7 +5482,7 @@ class Bot:
     # --- One target -------------------------------------------------------
 
     def _target(self, url: str, min_age: float = 0.0, lane: Lane | None = None,
-                wants: Callable[[int, Sequence[tuple[str, str]]], bool] | None = None) -> Steps[Result]:
+                wants: Callable[[int, Sequence[tuple[str, str]]], bool] | None = None, kind: str = "target") -> Steps[Result]:
         """A declared target, from its line in the list to its Result. No exception of one target reaches another."""
         url, started_at = str(url), self._clock.monotonic()
         try:
@@ -5469,7 +5491,7 @@ class Bot:
         except ValueError as error:
             return self._result("failed", url, reason=str(error))
         try:
-            visit = Visit("target", url, wire, started_at)
+            visit = Visit(kind, url, wire, started_at)
             visit.wants = visit.wants if wants is None else wants
             visit.known = source_from_entry(self._shelf.load("source", key) if wants is None else None)     # who wants a body sends no validators
             age = self._clock.time() - visit.known.get("at", -math.inf)
@@ -5520,7 +5542,8 @@ class Bot:
         if answer.status in REDIRECT_STATUSES:
             return self._is_redirected(visit, answer)
         if answer.status in BACKOFF_STATUSES:       # R5
-            retry_after = parse_retry_after(header_value(answer.headers, "retry-after"), self._clock.time())
+            asked = [parse_retry_after(value, self._clock.time()) for name, value in answer.headers if name == "retry-after"]
+            retry_after = max((seconds for seconds in asked if seconds is not None), default=None)
             return self._retries(visit, DEFAULT_MAX_RETRIES, retry_after, f"{visit.host} answered {answer.status}")
         return False
 
@@ -5539,12 +5562,15 @@ class Bot:
             self._say(f"{why}: retry {visit.retries} in {spell_seconds(delay)}")
             return True
         visit.retry_at = self._clock.time() + delay
-        visit.trouble = f"{why}; " + (f"gave up after {visit.retries} retries" if is_last else f"asks for {spell_seconds(delay)}")
+        visit.trouble = f"{why}; " + (f"gave up after {visit.retries} retries" if is_last else f"asks for {spell_seconds(delay)}" if retry_after is not None else
+                                        f"the next try would be in {spell_seconds(delay)}")
         return False
 
     def _is_redirected(self, visit: Visit, answer: Response) -> bool:
         """A hop is a new URL: it goes through every gate. (spec 19, C6)"""
         location = header_value(answer.headers, "location")
+        with suppress(UnicodeError):        # headers come as latin-1; what servers mean beyond ASCII is UTF-8
+            location = location.encode("latin-1").decode("utf-8")
         if not location:
             visit.trouble = f"{answer.status} without a Location"
             return False
@@ -5666,6 +5692,7 @@ class Bot:
         visit = Visit("blocklist", url, url, self._clock.monotonic())
         answer = yield from self._carry(visit)
         now = self._clock.time()
+        self._blocklist_state = self._blocklist_state._replace(status=getattr(answer, "status", 0))
         if isinstance(answer, Response) and answer.status == 304 and visit.sent_validators:
             self._blocklist_state = self._blocklist_state._replace(checked_at=now, failed_at=-math.inf, retry_at=-math.inf)
             self._shelf.store("refresh", self._origin, {"serial": self._blocklist_state.serial, "checked_at": now})
@@ -5677,7 +5704,7 @@ class Bot:
                 raise BlocklistRejected(f"more than {MAX_BLOCKLIST_BYTES} bytes")
             document = parse_json(answer.body, "blocklist")
             schema = None
-            if isinstance(document, dict) and "schema" not in document:
+            if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
                 schema = yield from self._standalone_schema()
             adopted = Blocklist.from_document(document, schema)
         except ValueError as error:
@@ -5688,7 +5715,7 @@ class Bot:
 
     def _adopt(self, blocklist: Blocklist, validators: Validators, now: float) -> None:
         """Two generations lie on disk, and the older is overwritten: at every instant one is whole."""
-        state = BlocklistState(self._blocklist_state.serial + 1, now, validators=validators)
+        state = BlocklistState(self._blocklist_state.serial + 1, now, validators=validators, status=self._blocklist_state.status)
         self._blocklist, self._blocklist_state = blocklist, state
         for line in blocklist.warnings:
             self._warn(f"blocklist: {line}")
@@ -5743,6 +5770,8 @@ class Bot:
                 self._transport.resolve(visit.at, self._timeout)
             except TransportError as error:
                 reason = error.reason if error.refused else ""      # a name that does not exist fails later, by itself
+            except Exception as error:  # noqa: BLE001 - a transport's bug: what cannot be checked is not asked
+                reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         return Decision(False, visit.url, "address", reason) if reason else None
 
     # --- R2: robots.txt ---------------------------------------------------
@@ -6017,7 +6046,7 @@ class Bot:
         if self._interactive:       # spec 1.1
             return None
         interval = request_interval(self._crawl_delay(visit)) + self._margin
-        is_first_of_policy = visit.kind in SLOTLESS_KINDS and not visit.attempts
+        is_first_of_policy = visit.kind in SLOTLESS_KINDS and not visit.attempts and visit.at not in self._pacer.asked
         patient_until = self._clock.monotonic() + self._patience
         while True:
             now = self._clock.monotonic()
@@ -6036,6 +6065,8 @@ class Bot:
             else:
                 start = next_start(pace, interval, follows_policy=visit.kind != "target" or visit.attempts > 0)
             if start <= now:
+                if is_first_of_policy:
+                    self._pacer.asked.add(visit.at)
                 self._keep_pace(visit.host, pace._replace(policy_at=now) if is_first_of_policy and pace.last_at == -math.inf else
                                 pace._replace(last_at=max(pace.last_at, now), interval=interval, departed_at=now), now)
                 visit.slot = now
@@ -6117,6 +6148,8 @@ class Bot:
         if isinstance(answer, TransportError):
             if answer.refused:
                 return self._result("denied", visit.url, visit, gate="address", reason=answer.reason)
+            if visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES:      # the back-off goes beyond max_wait
+                return self._result("deferred", visit.url, visit, gate="R5", reason=visit.trouble, retry_at=visit.retry_at)
             return self._result("failed", visit.url, visit, reason=visit.trouble or answer.reason, retry_at=visit.retry_at)
         seen = {"status": answer.status, "content_type": header_value(answer.headers, "content-type")}
         if answer.status == 304 and visit.sent_validators:
@@ -6230,7 +6263,7 @@ class Bot:
 TARGET_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._robots2_gate, Bot._throttle_gate)
 ROBOTS2_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._throttle_gate)
 POLICY_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._throttle_gate)
-GATES_OF = {"target": TARGET_GATES, "robots": POLICY_GATES, "blocklist": POLICY_GATES, "schema": POLICY_GATES,
+GATES_OF = {"target": TARGET_GATES, "fixture": TARGET_GATES, "robots": POLICY_GATES, "blocklist": POLICY_GATES, "schema": POLICY_GATES,
             "robots2": ROBOTS2_GATES, "ask": ROBOTS2_GATES}
 
 
@@ -6488,14 +6521,19 @@ def vector_checks(path: str) -> Iterator[Check]:
     """The normative vectors from `vectors.json`, or a word that it is not there."""
     try:
         with open(path, "rb") as file:
-            suites = parse_json(file.read(), "vectors.json")["suites"]
+            body = file.read()
     except OSError:
         yield Check("12", "normative vectors", "skip", f"no vectors.json beside {os.path.basename(__file__)}")
         return
     for name, run in VECTOR_SUITES.items():
-        cases = suites[name]["cases"]
-        wrong = [case for case in cases if run(case) != case["expected"]]
-        yield Check(suites[name]["section"], name.replace("_", " "), "fail" if wrong else "pass",
+        try:
+            suite = parse_json(body, "vectors.json")["suites"][name]
+            section, cases = str(suite["section"]), suite["cases"]
+            wrong = [case for case in cases if run(case) != case["expected"]]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            yield Check("12", name.replace("_", " "), "fail", f"vectors.json: {type(error).__name__}: {error}")
+            continue
+        yield Check(section, name.replace("_", " "), "fail" if wrong else "pass",
                     f"{len(cases) - len(wrong)} of {len(cases)}" + (f"; first wrong: {wrong[0]}" if wrong else ""))
 
 
@@ -6782,15 +6820,17 @@ def live_checks(bot: Bot) -> Iterator[Check]:
     origin = bot.origin
 
     def fetched(clause: str, check: str, url: str) -> tuple[Check, Result]:
-        result = bot.fetch(url)
-        if result.status is None and result.outcome == "failed":
+        result = bot.probe(url)
+        if result.status is None and result.outcome in ("failed", "deferred"):
             return Check(clause, check, "skip", f"{url}: {result.reason}"), result
         holds = result.outcome == "unchanged" or result.outcome == "fetched" and result.status == 200
         return Check(clause, check, "pass" if holds else "fail", f"{result.outcome} {result.status or result.gate or ''}: {result.reason or url}"), result
 
     def refused(clause: str, check: str, url: str, gate: str) -> Check:
+        if gate == "R3" and not bot.blocklist_size:     # nobody is asked who may have opted out
+            return Check(clause, check, "fail" if bot.blocklist_status else "skip", "no list with an entry could be adopted")
         decision = bot.may_fetch(url, wait=False)
-        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE or gate == "R3" and not bot.blocklist_size:
+        if gate == "R2" and decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             return Check(clause, check, "skip", f"{url}: {decision.reason}")
         return Check(clause, check, "pass" if decision.gate == gate else "fail", f"{decision.gate or 'allowed'}: {decision.reason}")
 
@@ -6911,234 +6951,135 @@ def discover(url: str) -> Iterator[Source]:
 
 # === 17. DESK   the command ==============================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr carries everything else.
-# The help screen is the definition: the options, what each takes and its default are read from its lines.
 
-HELP = """\
-usage: walsh_research.py [options] URL...
-Fetches the web politely, and proves it. One line a target: what happened, why.
-targets
-  URL                   what to fetch; - reads stdin, one URL a line, # comments
-  --input FILE          read targets from FILE as well
-what to do (without one of these: fetch each target)
-  --check               decide and explain gate by gate; fetch no target
-  --discover            list a target's feeds, markdown, llms.txt and sitemaps
-  --selftest            prove conformance: vectors, sandbox, live fixtures
-  --attest              print the attestation document, measured now
-  --version             print the version
-  -h, --help            print this screen
-pace and limits (TIME is 90, 5m, 1h30m or PT5M)
-  --min-age TIME        skip what was fetched less than TIME ago (default 1h)
-  --force               fetch it all the same; overrides --min-age alone
-  --max-wait TIME       defer what may only be asked later (default 5m)
-  --timeout SECONDS     for one whole request (default 30)
-  --max-bytes N         of one body, decoded (default 10485760)
-  --unreachable WHAT    while robots.txt is: allow or defer (default allow)
-  --robots2             obey robots2.txt as well
-  --allow-private       permit addresses that are not public
-cache and output
-  --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
-  --no-cache            read no cache and keep none
-  --json                JSON Lines on stdout
-  -q, --quiet           only what was not OK, SAME or SKIP; no summary
-  -v, --verbose         also each request, wait and gate, on stderr
-proof
-  --offline             with --selftest: vectors and sandbox alone
-  --origin URL          publishes the blocklist (default https://wal.sh)
-  --tag ORG/REPO[@SHA]  sign requests to the origin (R13)
-examples
+EPILOG = """\
+examples:
   walsh_research.py https://example.org/ https://example.net/feed.xml
   walsh_research.py --check https://example.org/private
   walsh_research.py --input targets.txt --json >> results.jsonl
-exit codes
+exit codes:
   0 all fetched, unchanged or fresh      1 a target failed or was deferred
   2 command line or input file wrong     3 nothing failed, a gate denied
   4 live fixtures out of reach         130 interrupted (143 by SIGTERM)
 """
-MODES = ("check", "discover", "selftest", "attest", "version", "help")
-GOES_WITH = {"offline": "selftest", "force": "fetch", "min-age": "fetch"}       # option: the one mode that it means something to
-WORDS = {"fetched": ("OK", "32"), "unchanged": ("SAME", "32"), "denied": ("DENY", "33"), "deferred": ("WAIT", "36"),
-         "skipped": ("SKIP", "2"), "failed": ("FAIL", "31")}        # outcome: word, ANSI colour
-CHECK_COLOURS = {"pass": "32", "fail": "31", "skip": "2"}
-DETAIL_INDENT = " " * 15        # ours: under the URL, where a line does not fit the terminal
+MODES = {"check": "decide and explain gate by gate; fetch no target", "discover": "list a target's feeds, markdown, llms.txt and sitemaps",
+         "selftest": "prove conformance: vectors, sandbox, live fixtures", "attest": "print the attestation document, measured now"}
+FOUND_AND_WANTED = (            # how argparse says it: how we do
+    (r"^argument (-\w/)?", ""), ("expected one argument", "found nothing after it, wanted one value"),
+    ("ignored explicit argument", "wanted no value, found"), ("invalid int value:", "wanted a whole number, found"),
+    ("not allowed with argument", "wanted one of them, found it beside"),
+    ("invalid parse_wait value:", "wanted seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M), found"))
+WORDS = {"fetched": ("OK", 32), "unchanged": ("SAME", 32), "denied": ("DENY", 33), "deferred": ("WAIT", 36), "skipped": ("SKIP", 2),
+         "failed": ("FAIL", 31), "pass": ("PASS", 32), "fail": ("FAIL", 31), "skip": ("SKIP", 2)}       # outcome: word, ANSI colour
+WELL = ("fetched", "unchanged", "skipped", "pass")              # what --quiet says nothing of
 MAX_URL_COLUMNS = 60            # ours: characters to which URLs are padded; longer ones stay whole
 
 
-class Misuse(ValueError):
+class Misuse(Exception):
     """The command line or an input file is wrong: what was found, then what was wanted."""
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: like Ctrl-C, with its own exit code."""
 
 
 # --- Arguments ----------------------------------------------------------------
 
-def timeout_seconds(text: str) -> float:
-    seconds = parse_wait(text)
-    if not 0.0 < seconds < 1e9:
-        raise ValueError(f"found {text!r}, wanted more than 0 seconds, and fewer than 1e9")
-    return seconds
+def argument_parser() -> Any:
+    import argparse  # only the command needs it
+
+    class OneLineParser(argparse.ArgumentParser):
+        def format_help(self) -> str:
+            return super().format_help().replace("\n\n", "\n")
+
+        def error(self, message: str) -> Any:
+            for said, better in FOUND_AND_WANTED:
+                message = re.sub(said, better, message)
+            raise Misuse(message)
+
+    parser = OneLineParser(
+        "walsh_research.py", "%(prog)s [options] URL...", "Fetches the web politely, and proves it. One line a target: what happened, why.",
+        EPILOG, add_help=False, allow_abbrev=False, formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=80))
+    add = parser.add_argument_group("targets").add_argument
+    add("urls", metavar="URL", nargs="*", help="what to fetch; - reads stdin, one URL a line, # comments")
+    add("--input", metavar="FILE", action="append", default=[], help="read targets from FILE as well")
+    group = parser.add_argument_group("what to do (without one of these: fetch each target)")
+    add = group.add_mutually_exclusive_group().add_argument
+    for mode, said in MODES.items():
+        add(f"--{mode}", dest="mode", action="store_const", const=mode, default="fetch", help=said)
+    group.add_argument("--version", action="version", version=f"walsh_research {__version__} ({SPEC_VERSION})", help="print the version")
+    group.add_argument("-h", "--help", action="help", help="print this screen")
+    add = parser.add_argument_group("pace and limits (TIME is 90, 5m, 1h30m or PT5M)").add_argument
+    add("--min-age", metavar="TIME", type=parse_wait, default="1h", help="skip what was fetched less than TIME ago (default %(default)s)")
+    add("--force", action="store_true", help="fetch it all the same; overrides --min-age alone")
+    add("--max-wait", metavar="TIME", type=parse_wait, default="5m", help="defer what may only be asked later (default %(default)s)")
+    add("--timeout", metavar="SECONDS", type=parse_wait, default="30", help="for one whole request (default %(default)s)")
+    add("--max-bytes", metavar="N", type=int, default="10485760", help="of one body, decoded (default %(default)s)")
+    add("--unreachable", metavar="WHAT", default="allow", help="while robots.txt is: allow or defer (default %(default)s)")
+    add("--robots2", action="store_true", help="obey robots2.txt as well")
+    add("--allow-private", action="store_true", help="permit addresses that are not public")
+    group = parser.add_argument_group("cache and output")
+    add = group.add_mutually_exclusive_group().add_argument
+    add("--cache-dir", metavar="DIR", type=lambda text: text or PLATFORM_CACHE, default=PLATFORM_CACHE,
+        help="by default $WALSH_RESEARCH_CACHE, else the platform's")
+    add("--no-cache", dest="cache_dir", action="store_const", const=None, help="read no cache and keep none")
+    group.add_argument("--json", action="store_true", help="JSON Lines on stdout")
+    group.add_argument("-q", "--quiet", action="store_true", help="only what was not OK, SAME or SKIP; no summary")
+    group.add_argument("-v", "--verbose", action="store_true", help="also each request, wait and gate, on stderr")
+    add = parser.add_argument_group("proof").add_argument
+    add("--offline", action="store_true", help="with --selftest: vectors and sandbox alone")
+    add("--origin", metavar="URL", default=ORIGIN, help="publishes the blocklist (default %(default)s)")
+    add("--tag", metavar="ORG/REPO[@SHA]", help="sign requests to the origin (R13)")
+    return parser
 
 
-def byte_count(text: str) -> int:
-    if not re.fullmatch("0*[1-9][0-9]{0,14}", text):
-        raise ValueError(f"found {printable(text, 40)!r}, wanted a whole number of bytes, such as 10485760")
-    return int(text)
-
-
-def allow_or_defer(text: str) -> str:
-    require_choice("the answer", text, ("allow", "defer"))
-    return text
-
-
-def tag_text(text: str) -> str:
-    parse_tag(text)
-    return text
-
-
-def origin_text(text: str) -> str:
-    wire_url(text)
-    return text
-
-
-# What an option takes, as the help screen calls it: how it is read.
-ARGUMENT_READERS: dict[str, Callable[[str], Any]] = {
-    "TIME": parse_wait, "SECONDS": timeout_seconds, "N": byte_count, "WHAT": allow_or_defer, "ORG/REPO[@SHA]": tag_text, "URL": origin_text,
-    "FILE": str, "DIR": str}
-
-
-def read_arguments(argv: Sequence[str]) -> tuple[dict[str, Any], list[tuple[str, bool]]]:
-    """The options by name, and the targets in order: (text, whether it names a file). Misuse: it cannot be meant."""
-    takes: dict[str, str] = {}
-    letters: dict[str, str] = {}
-    options: dict[str, Any] = {}
-    for letter, name, argument, said in re.findall(r"^  (?:-(\w), )?--([a-z0-9-]+)(?: (\S+))?  +(.*)", HELP, re.MULTILINE):
-        default = re.search(r"\(default (.*)\)", said)
-        takes[name], letters[letter] = argument, name
-        options[name] = ARGUMENT_READERS[argument](default[1]) if default else None if argument else False
-    given: list[str] = []
-    targets: list[tuple[str, bool]] = []
-    words = iter(argv)
-    for word in words:
-        if word == "--":
-            targets += [(url, url == "-") for url in words]
-        elif word == "-" or not word.startswith("-"):
-            targets.append((word, word == "-"))
-        elif word.startswith("--"):
-            name, has_value, value = word[2:].partition("=")
-            if name not in takes:
-                raise Misuse(unknown_option("--" + name, ["--" + known for known in takes]))
-            given.append(name)
-            if not takes[name]:
-                if has_value:
-                    raise Misuse(f"--{name}: found a value, {printable(value, 40)!r}, wanted none")
-                options[name] = True
-                continue
-            value = value if has_value else next(words, "")
-            if not value or value.startswith("--") and not has_value:
-                raise Misuse(f"--{name}: found {printable(value, 40) or 'nothing'} after it, wanted {takes[name]}")
-            try:
-                options[name] = ARGUMENT_READERS[takes[name]](value)
-            except ValueError as error:
-                raise Misuse(f"--{name}: {error}") from None
-            if name == "input":
-                targets.append((value, True))
-        else:
-            for letter in word[1:]:
-                if not letters.get(letter):
-                    raise Misuse(unknown_option("-" + letter, ["-" + known for known in letters if known]))
-                options[letters[letter]] = True
-                given.append(letters[letter])
-    require_sense(options, given, bool(targets))
-    return options, targets
-
-
-def unknown_option(found: str, known: list[str]) -> str:
-    import difflib  # only where something was misspelt
-    near = difflib.get_close_matches(found, known, 1)
-    return f"found {printable(found, 40)}, which is no option" + (f"; did you mean {near[0]}?" if near else "; --help shows them all")
-
-
-def require_sense(options: dict[str, Any], given: list[str], has_targets: bool) -> None:
-    """Misuse: options that contradict each other, or mean nothing here."""
-    modes = [name for name in MODES if options[name]]
-    mode = modes[0] if modes else "fetch"
-    if options["help"] or options["version"]:
-        return
-    if len(modes) > 1:
-        raise Misuse(f"found --{' and --'.join(modes)}, wanted one of them")
-    for name, wanted in GOES_WITH.items():
-        if name in given and mode != wanted:
-            raise Misuse(f"--{name}: found " + (f"--{mode}" if modes else "no --selftest") + ", wanted it " + (
-                "with --selftest" if wanted == "selftest" else "where targets are fetched"))
-    if options["no-cache"] and options["cache-dir"]:
-        raise Misuse("found --no-cache and --cache-dir, wanted one of them")
-    if mode in ("selftest", "attest") and has_targets:
-        raise Misuse(f"--{mode}: found a target, wanted none")
-    if mode not in ("selftest", "attest") and not has_targets:
-        raise Misuse("found no target, wanted a URL, - for stdin, or --input FILE; --help shows all")
+def read_arguments(argv: Sequence[str]) -> Any:
+    """The options by name, `urls` and `input` among them. Misuse: it cannot be meant. SystemExit: help or version, printed by now."""
+    parser = argument_parser()
+    options, unknown = parser.parse_known_intermixed_args(argv)
+    if unknown:
+        import difflib  # only where something was misspelt
+        near = difflib.get_close_matches(unknown[0], re.findall(r"--[a-z][\w-]+", parser.format_help()), 1)
+        raise Misuse(f"found {printable(unknown[0], 40)}, which is no option; " + (f"did you mean {near[0]}?" if near else "see --help"))
+    has_targets, is_proof = bool(options.urls or options.input), options.mode in ("selftest", "attest")
+    contradictions = {
+        "--offline: found no --selftest, wanted it with --selftest": options.offline and options.mode != "selftest",
+        f"--force: found --{options.mode}, wanted it where targets are fetched": options.force and options.mode != "fetch",
+        f"--{options.mode}: found a target, wanted none": is_proof and has_targets,
+        "found no target, wanted a URL, - for stdin, or --input FILE; --help shows all": not is_proof and not has_targets}
+    for why in filter(contradictions.get, contradictions):
+        raise Misuse(why)
+    return options
 
 
 def lines_of(name: str) -> list[str]:
     """The targets in a file, or in stdin ("-"). Misuse: it cannot be read, or has none."""
-    shown = "stdin" if name == "-" else f"--input {printable(name, 400)}"
+    shown, wanted = "stdin" if name == "-" else f"--input {printable(name, 400)}", "wanted a text file, one URL a line"
+    import pathlib  # only for targets from a file
     try:
-        if name == "-":
-            if sys.stdin is None:
-                raise Misuse("stdin: found it closed, wanted one URL a line")
-            data = sys.stdin.buffer.read()
-        else:
-            with open(name, "rb") as file:
-                data = file.read()
-    except (OSError, ValueError) as error:
-        raise Misuse(f"{shown}: {getattr(error, 'strerror', None) or error}; wanted a text file, one URL a line") from None
+        data = sys.stdin.buffer.read() if name == "-" else pathlib.Path(name).read_bytes()
+    except (OSError, ValueError, AttributeError) as error:      # the last: sys.stdin is None where it was closed
+        raise Misuse(f"{shown}: {getattr(error, 'strerror', None) or 'found it closed'}; {wanted}") from None
     text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
-    if "\0" in text:
-        raise Misuse(f"{shown}: found binary data, wanted a text file, one URL a line")
-    lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in re.split(r"\r\n?|\n", text)]
-    if not any(lines):
-        raise Misuse(f"{shown}: found no target, wanted one URL a line")
+    lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines()]
+    if "\0" in text or not any(lines):
+        raise Misuse(f"{shown}: found {'binary data' if any(lines) else 'no target'}, {wanted}")
     return [line for line in lines if line]
 
 
-# --- The terminal -------------------------------------------------------------
-
-def is_terminal(stream: Any) -> bool:
-    """Whether it is one that moves its cursor when told to."""
-    try:
-        return stream.isatty() and os.environ.get("TERM") != "dumb" and (sys.platform != "win32" or "WT_SESSION" in os.environ)
-    except (AttributeError, ValueError):
-        return False
+def terminal_columns(stream: Any) -> int:
+    """How wide it is, where it is a terminal that moves its cursor when told to; elsewhere 0."""
+    with suppress(AttributeError, ValueError, OSError):
+        if stream.isatty() and os.environ.get("TERM") != "dumb" and (sys.platform != "win32" or "WT_SESSION" in os.environ):
+            return os.get_terminal_size(stream.fileno()).columns or 80
+    return 0
 
 
-def columns_of(stream: Any) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except (AttributeError, ValueError, OSError):
-        return 80
+def say(line: str) -> None:
+    """A line on stderr. That nobody reads it stops nothing."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)
 
 
-class StatusLine:
-    """One live line on a terminal's stderr; nothing at all elsewhere."""
-
-    def __init__(self, is_wanted: bool) -> None:
-        self.is_live = is_wanted and is_terminal(sys.stderr)
-        self._is_shown = False
-
-    def show(self, text: str) -> None:
-        if self.is_live:
-            width = columns_of(sys.stderr) - 1
-            self._write("\r\x1b[2K" + (text if len(text) <= width else text[:width - 1] + "…"), True)
-
-    def clear(self) -> None:
-        if self._is_shown:
-            self._write("\r\x1b[2K", False)
-
-    def _write(self, text: str, is_shown: bool) -> None:
-        self._is_shown = is_shown
-        with suppress(OSError, ValueError):     # that nobody watches stops nothing
-            sys.stderr.write(text)
-            sys.stderr.flush()
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 class TickingClock(SystemClock):
@@ -7155,49 +7096,40 @@ class TickingClock(SystemClock):
             seconds = until - time.monotonic()
 
 
-# --- One invocation -----------------------------------------------------------
-
 class Desk:
     """What was asked, how it is shown, and what came of it."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: Any) -> None:
         self.options = options
-        self.is_json, self.is_quiet, self.is_verbose = options["json"], options["quiet"], options["verbose"]
-        self.is_coloured = is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")
-        self.width = columns_of(sys.stdout) if is_terminal(sys.stdout) else 0       # 0: a line is a line, however long
-        self.url_columns = 0
-        self.status = StatusLine(not self.is_quiet)
+        self.width = terminal_columns(sys.stdout)       # 0: a line is a line, however long
+        self.is_coloured = self.width and not os.environ.get("NO_COLOR")
+        self.is_showing = False
+        self.url_columns = self.requests = self.total = self.input_exit_code = 0
         self.clock = TickingClock(self.tick)
-        self.started_at = self.clock.monotonic()
-        self.counts: dict[str, int] = {}
-        self.waited: dict[str, float] = {}              # host -> seconds
-        self.reasons: dict[str, str] = {}               # host -> why it was waited for, where that is more than R4's second
+        self.started_at, self.shown_at = self.clock.monotonic(), -math.inf
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.waited: dict[tuple[str, str], float] = collections.defaultdict(float)      # (host, why more than R4's second)
         self.again: list[tuple[float, str]] = []
-        self.requests = self.total = 0
-        self.exit_code_of_input = 0
         self.bot: Bot | None = None
 
     def make_bot(self, **changes: Any) -> Bot:
         """A bot as the options want it. Misuse: they would break a promise."""
-        chosen = {name: self.options[name.replace("_", "-")] for name in (
-            "origin", "timeout", "max_wait", "max_bytes", "unreachable", "robots2", "allow_private", "tag")}
-        folder = None if self.options["no-cache"] else self.options["cache-dir"] or PLATFORM_CACHE
+        chosen = {name: getattr(self.options, name) for name in (
+            "cache_dir", "origin", "timeout", "max_wait", "max_bytes", "unreachable", "robots2", "allow_private", "tag")}
         try:
-            self.bot = Bot(**{"cache_dir": folder, "clock": self.clock, "warn": lambda line: self.tell(f"warning: {line}"), "trace": self.hear, **chosen, **changes})
+            self.bot = Bot(clock=self.clock, warn=lambda line: self.tell(f"warning: {line}"), trace=self.hear, **{**chosen, **changes})
         except ValueError as error:
             raise Misuse(str(error)) from None
         return self.bot
 
-    def targets_of(self, named: list[tuple[str, bool]]) -> list[str]:
+    def read_targets(self) -> list[str]:
         """The targets; a file that is wrong is told, and costs the others nothing."""
-        targets: list[str] = []
-        for text, is_file in named:
-            if text == "-" and self.status.is_live and is_terminal(sys.stdin):
-                self.tell("reading targets from the terminal, one a line; Ctrl-D ends them")
+        targets = [url for url in self.options.urls if url != "-"]
+        for name in ["-"] * ("-" in self.options.urls) + self.options.input:
             try:
-                targets += lines_of(text) if is_file else [text]
+                targets += lines_of(name)
             except Misuse as error:
-                self.exit_code_of_input = 2
+                self.input_exit_code = 2
                 self.tell(f"walsh_research.py: {error}")
         self.total = len(targets)
         self.url_columns = min(MAX_URL_COLUMNS, max(map(len, targets), default=0))
@@ -7205,135 +7137,129 @@ class Desk:
 
     # --- Voices -----------------------------------------------------------
 
+    def show(self, text: str = "") -> None:
+        """The one live line on a terminal's stderr, gone with the next that stays; nothing at all elsewhere."""
+        columns = terminal_columns(sys.stderr) if (text or self.is_showing) and not self.options.quiet else 0
+        if columns:
+            if text and self.total > 1 and self.bot is not None:
+                hosts = self.bot.outlook()[2]
+                text = f"{sum(self.counts.values())}/{self.total} · " + (f"{counted(hosts, 'host')} · " if hosts else "") + text
+            self.is_showing = bool(text)
+            with suppress(OSError, ValueError):     # that nobody watches stops nothing
+                sys.stderr.write("\r\x1b[2K" + (text if len(text) < columns else text[:columns - 2] + "…"))
+                sys.stderr.flush()
+
     def tell(self, line: str) -> None:
-        """A line on stderr. That nobody reads it stops nothing."""
-        self.status.clear()
-        if sys.stderr is not None:
-            with suppress(OSError, ValueError):
-                print(printable(line, 2000), file=sys.stderr, flush=True)
+        self.show()
+        say(printable(line, 2000))
 
     def put(self, line: str) -> None:
         """A line on stdout, at once."""
-        self.status.clear()
+        self.show()
         if sys.stdout is None:
             raise OSError(errno.EBADF, "stdout is closed")
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         sys.stdout.flush()
 
-    def put_json(self, value: Any) -> None:
+    def put_json(self, value: Any, indent: int | None = None) -> None:
         import json
-        self.put(json.dumps(value, allow_nan=False))
+        self.put(json.dumps(value, allow_nan=False, indent=indent))
 
-    def paint(self, text: str, colour: str) -> str:
-        return f"\x1b[{colour}m{text}\x1b[0m" if self.is_coloured else text
-
-    def put_line(self, outcome: str, code: str, url: str, detail: str) -> None:
-        """Outcome, status or gate, URL, detail: in columns, the detail below the URL where a terminal is too narrow for both."""
-        word, colour = WORDS[outcome]
-        head, url = f"{self.paint(f'{word:<4}', colour)}  {code:<7}  ", printable(url, MAX_URL_LENGTH)
-        if not self.width or 15 + max(len(url), self.url_columns) + 2 + len(detail) <= self.width:
-            self.put(f"{head}{url:<{self.url_columns}}  {detail}".rstrip())
+    def put_outcome(self, value: Any, outcome: str, code: str, name: str, detail: str) -> None:
+        """An object, or a line in columns: word, status or gate, URL, detail; the last below, where a terminal is too narrow for both."""
+        if self.options.quiet and outcome in WELL:
             return
-        self.put(head + url)
-        self.put_folded(DETAIL_INDENT, detail)
+        if self.options.json:
+            self.put_json(value.to_dict())
+            return
+        (word, colour), name = WORDS[outcome], printable(name, MAX_URL_LENGTH)
+        head = (f"\x1b[{colour}m{word:<4}\x1b[0m" if self.is_coloured else f"{word:<4}") + f"  {code:<7}  "
+        if self.width and 15 + max(len(name), self.url_columns) + 2 + len(detail) > self.width:
+            self.put(head + name)
+            self.put_folded(" " * 15, detail)
+        else:
+            self.put(f"{head}{name:<{self.url_columns}}  {detail}".rstrip())
 
     def put_folded(self, lead: str, text: str) -> None:
         """Text after its lead, folded to the terminal's width; no URL in it is broken."""
-        if not self.width or len(lead) + len(text) <= self.width:
-            self.put(lead + text)
-            return
         import textwrap
-        self.put(textwrap.fill(text, max(40, self.width), initial_indent=lead, subsequent_indent=" " * len(lead),
+        self.put(textwrap.fill(text, max(40, self.width or sys.maxsize), initial_indent=lead, subsequent_indent=" " * len(lead),
                                break_long_words=False, break_on_hyphens=False))
 
     def hear(self, line: str) -> None:
         """What the bot says of its work: counted, shown while it lasts, and told where that was asked for."""
         self.requests += line.startswith(("GET ", "HEAD "))
-        self.tell(line) if self.is_verbose else self.status.show(self.progress() + line)
+        if self.options.verbose:
+            self.tell(line)
+        elif self.clock.monotonic() - self.shown_at > STATUS_TICK_SECONDS / 4:       # often enough for an eye
+            self.shown_at = self.clock.monotonic()
+            self.show(line)
 
     def tick(self, seconds: float) -> None:
         """What a wait is for, while it lasts."""
-        if self.bot is None or not self.status.is_live:
-            return
-        host, why, _, left = self.bot.outlook()
+        host, why, _, left = self.bot.outlook() if self.bot is not None else ("", "", 0, 0.0)
         line = f"waiting {seconds:.1f} s" + (f" for {host}" if host else "") + (f" ({why})" if why else "")
-        self.status.show(self.progress() + line + (f" · about {spell_seconds(left)} left" if left > 2.0 else ""))
-
-    def progress(self) -> str:
-        if self.total < 2 or self.bot is None:
-            return ""
-        hosts = self.bot.outlook()[2]
-        return f"{sum(self.counts.values())}/{self.total} · " + (f"{counted(hosts, 'host')} · " if hosts else "")
+        self.show(line + (f" · about {spell_seconds(left)} left" if left > 2.0 else ""))
 
     # --- What can be asked for --------------------------------------------
 
     def fetch(self, targets: list[str]) -> int:
         with self.make_bot() as bot:
             try:
-                for result in bot.run(targets, min_age=0.0 if self.options["force"] else self.options["min-age"]):
+                for result in bot.run(targets, min_age=0.0 if self.options.force else self.options.min_age):
                     self.note(result)
-                    if self.is_verbose and result.attempts + (result.gate is not None):
+                    if self.options.verbose and (result.attempts or result.gate is not None):
                         self.tell_gates(bot, result)
-                    if not (self.is_quiet and result.outcome in ("fetched", "unchanged", "skipped")):
-                        self.put_json(result.to_dict()) if self.is_json else self.put_result(result)
+                    self.put_result(result)
             except KeyboardInterrupt:
                 self.summarize()
                 raise
         self.summarize()
         return self.exit_code()
 
+    def note(self, result: Result) -> None:
+        self.counts[result.outcome] += 1
+        if result.waited >= 0.05:
+            asked = f"Crawl-delay {result.crawl_delay:g}" if result.crawl_delay else ""
+            why = "back-off" if result.attempts > 1 + len(result.redirects) else asked
+            self.waited[host_of(result.final_url or result.url), why] += result.waited
+        if result.retry_at and result.outcome in ("deferred", "failed"):
+            self.again.append((result.retry_at, result.url))
+
     def tell_gates(self, bot: Bot, result: Result) -> None:
-        passed = result.outcome not in ("denied", "deferred")
-        reason = result.reason if not passed else spell_rule(result.rule) if result.rule else "no rule forbids it"
-        decision = Decision(passed, result.final_url or result.url, None if passed else result.gate, reason, result.verdict, result.rule, result.crawl_delay,
-                            robots_source=result.robots_source, content_signals=result.content_signals)
+        """As --check explains them, but for the pace and the next step, which are over."""
+        is_refused = result.outcome in ("denied", "deferred")
+        reason = result.reason if is_refused else spell_rule(result.rule) if result.rule else "no rule forbids it"
+        decision = Decision(False, result.final_url or result.url, result.gate if is_refused else None, reason, result.verdict, result.rule,
+                            group=result.group, robots_source=result.robots_source, content_signals=result.content_signals)
         for name, said in bot.explain(decision):
-            if name not in ("pace", "next"):        # these are over
-                self.tell(f"      {name:<10} {said}")
+            self.tell(f"      {name:<10} {said}")
 
     def put_result(self, result: Result) -> None:
-        self.put_line(result.outcome, str(result.status or result.gate or "-"), result.url, self.detail(result))
-
-    def detail(self, result: Result) -> str:
-        """In a few words: what came, or why not."""
+        """What came, or why not."""
         said = [printable(result.reason, 400)]
         if result.outcome == "fetched":
             said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip()]
-            said += [f'"{printable(result.title, 60)}"'] if result.title else []
-            said += [counted(len(result.links), "link")] if result.links else []
-        said += [f"from {printable(result.final_url, 400)}"] if result.redirects else []
-        said += [f"again at {iso_utc(result.retry_at)}"] if result.retry_at is not None and result.outcome in ("deferred", "failed") else []
-        return ", ".join(filter(None, said + [printable(line, 200) for line in result.warnings]))
-
-    def note(self, result: Result) -> None:
-        self.counts[result.outcome] = self.counts.get(result.outcome, 0) + 1
-        if result.waited >= 0.05:
-            host = host_of(result.final_url or result.url)
-            self.waited[host] = self.waited.get(host, 0.0) + result.waited
-            if result.attempts > 1 + len(result.redirects):
-                self.reasons[host] = "back-off"
-            elif result.crawl_delay:
-                self.reasons.setdefault(host, f"Crawl-delay {result.crawl_delay:g}")
-        if result.retry_at is not None and result.outcome in ("deferred", "failed"):
-            self.again.append((result.retry_at, result.url))
+            said += [f'"{printable(result.title, 60)}"'] * bool(result.title) + [counted(len(result.links), "link")] * bool(result.links)
+        said += [f"from {printable(result.final_url, 400)}"] * bool(result.redirects)
+        said += [f"again at {iso_utc(result.retry_at)}"] if result.retry_at and result.outcome in ("deferred", "failed") else []
+        said += [printable(line, 200) for line in result.warnings]
+        self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
 
     def exit_code(self) -> int:
-        if self.exit_code_of_input:
-            return self.exit_code_of_input
-        return 1 if self.counts.get("failed") or self.counts.get("deferred") else 3 if self.counts.get("denied") else 0
+        return self.input_exit_code or (1 if self.counts["failed"] or self.counts["deferred"] else 3 if self.counts["denied"] else 0)
 
     def summarize(self) -> None:
         """How it went: outcomes, requests, waits, and what to try again when."""
-        if self.is_quiet or not self.total:
+        if self.options.quiet or not self.total:
             return
-        outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in WORDS if outcome in self.counts) or "nothing done"
+        outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in WORDS if self.counts[outcome]) or "nothing done"
         left = self.total - sum(self.counts.values())
         line = f"{counted(self.total, 'target')}: {outcomes}" + (f", {left} not reached" if left else "")
         line += f"; {counted(self.requests, 'request')} in {spell_seconds(self.clock.monotonic() - self.started_at)}"
         if self.waited:
-            host = max(self.waited, key=lambda host: self.waited[host])
-            why = self.reasons.get(host)
+            host, why = max(self.waited, key=lambda host_and_why: self.waited[host_and_why])
             line += f"; waited {spell_seconds(sum(self.waited.values()))}, most for {host}" + (f" ({why})" if why else "")
         self.tell(line)
         if self.again:
@@ -7344,152 +7270,104 @@ class Desk:
         with self.make_bot() as bot:
             for url in targets:
                 decision = bot.may_fetch(url, wait=False)
-                is_bad = not decision and decision.gate is None
-                outcome = "fetched" if decision else "failed" if is_bad else "deferred" if decision.retry_at is not None else "denied"
-                self.counts[outcome] = self.counts.get(outcome, 0) + 1
-                if self.is_quiet and decision:
-                    continue
-                if self.is_json:
-                    self.put_json(decision.to_dict())
-                    continue
-                again = f", again at {iso_utc(decision.retry_at)}" if decision.retry_at is not None else ""
-                self.put_line(outcome, decision.gate or "-", decision.url, printable(decision.reason, 400) + again)
-                for name, said in () if is_bad else bot.explain(decision):
+                outcome = "fetched" if decision else "failed" if decision.gate is None else "deferred" if decision.retry_at else "denied"
+                self.counts[outcome] += 1
+                again = f", again at {iso_utc(decision.retry_at)}" if decision.retry_at else ""
+                self.put_outcome(decision, outcome, decision.gate or "-", decision.url, printable(decision.reason, 400) + again)
+                is_told = not self.options.json and outcome != "failed" and not (self.options.quiet and decision)
+                for name, said in bot.explain(decision) if is_told else ():
                     self.put_folded(f"      {name:<10} ", printable(said, 400))
         return self.exit_code()
 
     def discover(self, targets: list[str]) -> int:
-        is_found_everywhere = True
         with self.make_bot() as bot:
             for url in targets:
-                is_found = False
-                for source in bot.discover(url):
-                    is_found = True
-                    if self.is_json:
-                        self.put_json(source.to_dict())
-                        continue
-                    size = counted(len(source.items), "item") if source.items else "listed"
-                    told = [size] + [f'"{printable(source.title, 60)}"'] * bool(source.title) + [printable(source.warning, 200)] * bool(source.warning)
-                    self.put(f"{source.kind:<8}  {printable(source.url, MAX_URL_LENGTH)}  {', '.join(told)}")
-                    for item in source.items if self.is_verbose else ():
-                        self.put(f"          {printable(item.url, MAX_URL_LENGTH)}  {printable(getattr(item, 'title', ''), 100)}".rstrip())
-                self.counts["done"] = self.counts.get("done", 0) + 1
-                if is_found:
-                    continue
-                is_found_everywhere = False
+                found = 0
+                for found, source in enumerate(bot.discover(url), 1):
+                    self.put_json(source.to_dict()) if self.options.json else self.put_source(source)
+                self.counts["fetched" if found else "failed"] += 1
                 result = bot.last_result
-                if result is not None and self.is_json:
-                    self.put_json(result.to_dict())
-                elif result is not None and not result.ok:
+                if not found and result is not None and (self.options.json or not result.ok):
                     self.put_result(result)
-                else:
+                elif not found:
                     self.tell(f"{mask_credentials(url)}: found no feed, no markdown, no llms.txt and no sitemap")
-        return self.exit_code_of_input or (0 if is_found_everywhere else 1)
+        return self.exit_code()
+
+    def put_source(self, source: Source) -> None:
+        said = [counted(len(source.items), "item") if source.items else "listed"]
+        said += [f'"{printable(source.title, 60)}"'] * bool(source.title) + [printable(source.warning, 200)] * bool(source.warning)
+        self.put(f"{source.kind:<8}  {printable(source.url, MAX_URL_LENGTH)}  {', '.join(said)}")
+        for item in source.items if self.options.verbose else ():
+            self.put(f"          {printable(item.url, MAX_URL_LENGTH)}  {printable(getattr(item, 'title', ''), 100)}".rstrip())
 
     def selftest(self) -> int:
-        counts = {"pass": 0, "fail": 0, "skip": 0}
-        live_skips = 0
-        vectors = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors.json")
-        for is_live, checks in ((False, vector_checks(vectors)), (False, sandbox_checks()), (True, () if self.options["offline"] else self.live_checks())):
-            for check in checks:
-                counts[check.outcome] += 1
-                live_skips += is_live and check.outcome == "skip"
-                if self.is_quiet and check.outcome == "pass":
-                    continue
-                if self.is_json:
-                    self.put_json(check.to_dict())
-                else:
-                    mark = self.paint(f"{check.outcome.upper():<4}", CHECK_COLOURS[check.outcome])
-                    self.put(f"{mark}  {check.clause:<5}  {printable(check.check, 70):<66}  {printable(check.observed, 200)}".rstrip())
-        passed, failed, skipped = counts["pass"], counts["fail"], counts["skip"]
-        if self.is_json:
-            self.put_json({"summary": {"passed": passed, "failed": failed, "skipped": skipped}})
-        else:
-            self.put(f"{passed} passed, {failed} failed, {skipped} skipped")
-        return 1 if failed else 4 if live_skips else 0
-
-    def live_checks(self) -> Iterator[Check]:
-        """The fixtures are asked for afresh, signed (R13) where it is known who asks."""
-        tag = self.options["tag"] or detect_identity(os.environ, os.path.dirname(os.path.abspath(__file__)))
-        with self.make_bot(cache_dir=None, tag=tag) as bot:
-            yield from live_checks(bot)
+        counts: collections.Counter[str] = collections.Counter()
+        self.url_columns = 66       # ours: the longest name of a check
+        folder, is_online = os.path.dirname(os.path.abspath(__file__)), not self.options.offline
+        tag = self.options.tag or (detect_identity(os.environ, folder) if is_online else None)      # R13, where it is known who asks
+        with self.make_bot(cache_dir=None, tag=tag) as bot:         # the fixtures are asked for afresh
+            live = live_checks(bot) if is_online else ()
+            for checks in vector_checks(os.path.join(folder, "vectors.json")), sandbox_checks(), live:
+                for check in checks:
+                    counts[check.outcome] += 1
+                    counts["out of reach"] += checks is live and check.outcome == "skip"
+                    self.put_outcome(check, check.outcome, check.clause, check.check, printable(check.observed, 200))
+        summary = {"passed": counts["pass"], "failed": counts["fail"], "skipped": counts["skip"]}
+        self.put_json({"summary": summary}) if self.options.json else self.put(", ".join(f"{n} {word}" for word, n in summary.items()))
+        return 1 if counts["fail"] else 4 if counts["out of reach"] else 0
 
     def attest(self) -> int:
-        import json
-        self.status.show("measuring in the sandbox, about six seconds")
+        self.show("measuring in the sandbox, about six seconds")
         document = attest()
-        self.put(json.dumps(document, indent=None if self.is_json else 2))
+        self.put_json(document, None if self.options.json else 2)
         return 0 if document["conformant"] else 1
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def command(argv: Sequence[str]) -> int:
     """One invocation, from its arguments to its exit code."""
-    desk = None
     try:
-        options, named = read_arguments(argv)
-        desk = Desk(options)
-        if options["help"] or options["version"]:
-            desk.put(HELP.rstrip() if options["help"] else f"walsh_research {__version__} ({SPEC_VERSION})")
-            return 0
-        if options["selftest"] or options["attest"]:
-            return desk.selftest() if options["selftest"] else desk.attest()
-        targets = desk.targets_of(named)
-        if not targets:
-            return 2
-        return desk.check(targets) if options["check"] else desk.discover(targets) if options["discover"] else desk.fetch(targets)
-    except Misuse as error:
-        tell_last(str(error), "--json" in argv)
-        return 2
+        desk = Desk(read_arguments(argv))
+    except SystemExit:              # argparse has printed help or version
+        print(end="", flush=True)
+        return 0
+    try:
+        if desk.options.mode in ("selftest", "attest"):
+            return desk.selftest() if desk.options.mode == "selftest" else desk.attest()
+        targets = desk.read_targets()
+        return {"fetch": desk.fetch, "check": desk.check, "discover": desk.discover}[desk.options.mode](targets) if targets else 2
     finally:
-        if desk is not None:
-            desk.status.clear()
-
-
-def tell_last(reason: str, as_object: bool = False) -> None:
-    """The one line on stderr of a command that ends by it."""
-    import json
-    if sys.stderr is not None:
-        with suppress(OSError, ValueError):
-            print(json.dumps({"error": reason}) if as_object else f"walsh_research.py: {printable(reason, 2000)}", file=sys.stderr, flush=True)
+        desk.show()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command: its arguments (`sys.argv[1:]` by default) to its exit code. Prints, and handles SIGTERM while it runs."""
+    import json
     import signal
 
     def terminate(signum: int, frame: Any) -> None:
-        raise Terminated
+        raise KeyboardInterrupt(143)
 
-    try:
+    words = sys.argv[1:] if argv is None else argv
+    previous = None
+    with suppress(ValueError):      # not the main thread: signals are somebody else's
         previous = signal.signal(signal.SIGTERM, terminate)
-    except ValueError:          # not the main thread: signals are somebody else's
-        previous = None
     try:
-        return command(sys.argv[1:] if argv is None else argv)
-    except Terminated:
-        return 143
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:     # whoever read has heard enough
-        silence_stdout()
-        return 0
-    except OSError as error:    # a full disk behind stdout
-        silence_stdout()
-        tell_last(f"stdout: {error.strerror or error}")
+        return command(words)
+    except Misuse as error:
+        say(json.dumps({"error": str(error)}) if "--json" in words else f"walsh_research.py: {printable(str(error), 2000)}")
+        return 2
+    except KeyboardInterrupt as error:
+        return error.args[0] if error.args else 130
+    except OSError as error:        # a full disk behind stdout; or a closed pipe, and whoever read has heard enough
+        with suppress(OSError, ValueError, AttributeError):     # the interpreter's own flush at exit shall have nothing to complain about
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 0
+        say(f"walsh_research.py: stdout: {error.strerror or error}")
         return 1
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
-
-
-def silence_stdout() -> None:
-    """So that the interpreter's own flush at exit has nothing to complain about."""
-    with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
