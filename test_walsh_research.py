@@ -3812,6 +3812,28 @@ def test_R4_only_the_first_policy_request_of_a_process_takes_no_slot(make_bot, w
     assert min(gaps(web.times(BLOCKLIST_URL))) >= 1.0 and min(gaps(web.times(A_ROBOTS))) >= 1.0
 
 
+def test_R2_validators_of_a_redirected_robots_txt_are_not_replayed(bot, web, clock):
+    web.pages[A_ROBOTS] = 302, {"Location": "https://cdn.test/robots.txt"}
+    web.pages["https://cdn.test/robots.txt"] = robots("User-agent: *", ETag='"cdn"')
+    assert bot.fetch(SECRET).ok
+    clock.now += DAY + 1
+    web.pages[A_ROBOTS] = lambda request: 304 if "If-None-Match" in request.headers else robots("User-agent: *\nDisallow: /")
+    assert bot.fetch(SECRET).gate == "R2"
+
+
+def test_R5_a_failed_write_hides_no_hold_of_another_process(make_bot, web, clock, tmp_path, monkeypatch):
+    ours = make_bot(cache_dir=tmp_path)
+    assert ours.fetch(A).ok
+    with monkeypatch.context() as patch:
+        patch.setattr(wr, "write_private_file", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        clock.now += 5
+        assert ours.fetch(X).ok
+    web.pages[SECRET.replace("private/x", "busy")] = 429, {"Retry-After": "3600"}
+    make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(SECRET.replace("private/x", "busy"))
+    clock.now += 5
+    assert ours.fetch(X).gate == "R5"
+
+
 def test_R5_of_several_retry_afters_the_longest_counts(bot, web):
     web.pages[X] = [(503, [("Retry-After", "1"), ("Retry-After", "120")]), b""]
     assert bot.fetch(X).ok and gaps(web.times(X))[0] >= 120
@@ -3828,7 +3850,7 @@ def test_R5_a_reason_names_who_asks(make_bot, web):
 
 def test_R3c_a_schema_that_is_no_object_leaves_the_standalone_one(bot, web):
     listed(web, "a.test", schema=SCHEMA_URL)
-    web.pages[SCHEMA_URL] = json.dumps(wr.BLOCKLIST_SCHEMA).encode()
+    web.pages[SCHEMA_URL] = b'{"type": "object", "required": ["blocked"]}'
     assert bot.fetch(A).gate == "R3"
 
 
