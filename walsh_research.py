@@ -5411,11 +5411,11 @@ class Bot:
         """Entries of the list that is in force; 0 also where none was ever adopted."""
         return len(self._blocklist) if self._blocklist is not None else 0
 
-    def outlook(self) -> tuple[str, str, int, float]:
-        """For whoever watches a run: the host that it waits for, why, how many hosts have targets left, and about how many seconds they take."""
+    def outlook(self) -> tuple[str, str, float]:
+        """For whoever watches a run: the host that it waits for, why, and about how many seconds are left."""
         left = [(len(lane.queue) + (lane.steps is not None)) * max(self._pacer.hosts.get(lane.host, UNSEEN_HOST).interval, MIN_REQUEST_INTERVAL)
                 for lane in self._lanes if lane.queue or lane.steps is not None]
-        return self._waits_for[0], self._waits_for[1], len(left), max(left, default=0.0)
+        return (*self._waits_for, max(left, default=0.0))
 
     # --- The loop ---------------------------------------------------------
 
@@ -7259,7 +7259,7 @@ class Desk:
 
     def tick(self, seconds: float) -> None:
         """What a wait is for, while it lasts."""
-        host, why, _, left = self.bot.outlook() if self.bot is not None else ("", "", 0, 0.0)
+        host, why, left = self.bot.outlook() if self.bot is not None else ("", "", 0.0)
         line = f"waiting {seconds:.1f} s" + (f" for {host}" if host else "") + (f" ({why})" if why else "")
         self.show(line + (f" · about {spell_seconds(left)} left" if left > 2.0 else ""))
 
