@@ -92,58 +92,12 @@ BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
 ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
 __version__ = "1.0.0"
 __all__ = [
-    "BACKOFF_CAP",
-    "BLOCKLIST_REFRESH",
-    "DEFAULT_BACKOFF_BASE",
-    "DEFAULT_MAX_RETRIES",
-    "MIN_REQUEST_INTERVAL",
-    "ORIGIN",
-    "ROBOTS_TTL_SECONDS",
-    "SCHEMA_TTL_SECONDS",
-    "SPEC_VERSION",
-    "STALE_HARD_CUTOFF",
-    "UA_TOKEN",
-    "USER_AGENT",
-    "Blocklist",
-    "BlocklistRejected",
-    "Bot",
-    "Decision",
-    "Feed",
-    "FeedItem",
-    "Link",
-    "LlmsTxt",
-    "PageMetadata",
-    "Request",
-    "Response",
-    "Result",
-    "Robots2",
-    "RobotsTxt",
-    "Rule",
-    "Sandbox",
-    "SchemaViolation",
-    "Sitemap",
-    "Source",
-    "TransportError",
-    "UnsupportedSchema",
-    "Verdict",
-    "attest",
-    "backoff_delay",
-    "canonical_url",
-    "discover",
-    "fetch",
-    "host_key",
-    "main",
-    "markdown_links",
-    "may_fetch",
-    "page_metadata",
-    "parse_duration",
-    "parse_feed",
-    "parse_llms_txt",
-    "parse_retry_after",
-    "parse_sitemap",
-    "run",
-    "tag_url",
-    "validate",
+    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES", "MIN_REQUEST_INTERVAL", "ORIGIN",
+    "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION", "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT", "Blocklist",
+    "BlocklistRejected", "Bot", "Decision", "Feed", "FeedItem", "Link", "LlmsTxt", "PageMetadata", "Request", "Response", "Result",
+    "Robots2", "RobotsTxt", "Rule", "Sandbox", "SchemaViolation", "Sitemap", "Source", "TransportError", "UnsupportedSchema", "Verdict",
+    "attest", "backoff_delay", "canonical_url", "discover", "fetch", "host_key", "main", "markdown_links", "may_fetch", "page_metadata",
+    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap", "run", "tag_url", "validate",
 ]
 
 # 1b. Our own numbers, each with its unit and its reason.
@@ -152,9 +106,11 @@ MAX_URL_LENGTH = 64 * 1024              # ours: characters; longer is refused
 MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400  # ours: seconds; ten years say "never", and no arithmetic overflows
 MAX_HOST_CHARACTERS = 1024              # ours: characters of a host before decoding; DNS allows 253 after it, and IDNA is quadratic
 MAX_SHOWN_CHARACTERS = 300              # ours: characters of foreign text on one line of a terminal or a log
+# robots.txt.
 MAX_SITEMAPS = 1000                     # ours: Sitemap lines kept of one robots.txt; sites list a handful
 MAX_SITEMAP_URL_LENGTH = 2048           # ours: characters; what sitemaps.org allows a location
 MAX_WILDCARD_OCTETS = 2 ** 26           # ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
+# JSON, schemas, the blocklist.
 MAX_JSON_DEPTH = 200                    # ours: levels; no document of the spec has ten, and C recursion ends near a thousand
 MAX_JSON_DIGITS = 4300                  # ours: digits of one integer; CPython 3.11's own limit, since conversion is quadratic
 MAX_PATTERN_STEPS = 50_000              # ours: work spent on proving a schema's pattern harmless
@@ -165,6 +121,7 @@ MAX_BLOCKLIST_KEY = 1024                # ours: characters; DNS ends at 253, so 
 MAX_BLOCKLIST_WARNINGS = 20             # ours: lines told about one document
 MAX_SUBSCHEMAS = 2_000                  # ours: each is compiled to functions; a published schema has a few hundred
 MAX_PATTERN_LENGTH = 500                # ours: characters of a schema's pattern
+# Readings.
 MAX_MARKDOWN_NESTING = 32               # ours: open quotes and list items; a deeper mark is text
 MAX_DESTINATION_PARENTHESES = 8         # ours: CommonMark asks for three
 MAX_LINK_TEXT_TOKENS = 4096             # ours: marks that one link's text may span; bounds what an unclosed bracket keeps
@@ -186,13 +143,14 @@ MAX_GZIP_MEMBERS = 1024         # ours: a block-wise gzip of 50 MiB has 800
 GZIP_PIECE_BYTES = 16 * 1024    # ours: small, since each member copies what is left of the piece
 MAX_DATE_LENGTH = 80            # ours: characters; no date of a feed is longer
 MAX_FEED_TEXT = 4096            # ours: characters of one title, id or link; nothing that a person reads is longer
-# For room 11 (ROBOTS2); all belong to 1b of head.py.
+# robots2.txt.
 ROBOTS2_AGENT = "Walsh-Research/1.2"            # ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
 ROBOTS2_CATEGORY = "ai-researcher"              # robots2: our agent category unless told otherwise
 ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"   # robots2, the ask protocol
 ROBOTS2_ASK_TTL_SECONDS = 86400                 # robots2: an "allow" is cached for no more than 24 hours
 ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
 ROBOTS2_MAX_UNKNOWN = 1000                      # ours: lines kept to be shown; a file of nothing else would cost 40 MB
+# The shelf.
 SHELF_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
 MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20    # ours: without a disk; a hostile domain has any number of hosts
 MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}     # ours: by kind; 10^6 domains are legitimate, 500 KiB of robots.txt is the next largest
@@ -202,7 +160,7 @@ ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, ""
 SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
 MAX_SWEEP_FILES = 4096                  # ours: looked at in one call; a few milliseconds
 MAX_SCRATCH_AGE_SECONDS = 3600.0        # ours: a temporary file lives milliseconds; this is for a process id in use again
-# Room 14 (section 1b)
+# The door.
 MAX_HEAD_BYTES = 256 * 1024             # ours: status line and headers of one exchange, 1xx answers included; also what chunking may add for nothing
 MAX_HEADER_LINES = 500                  # ours: real answers have some 30; a line costs more than its bytes
 MAX_INTERIM_ANSWERS = 20                # ours: 1xx answers that are skipped before the real one
@@ -212,7 +170,7 @@ PIECE_BYTES = 16 * 1024                 # ours: what is read, or decoded, at a t
 PIN_SECONDS = 60.0                      # ours: how long a checked address is held for the request that follows
 MAX_PINS = 256                          # ours: hosts held that way; the oldest goes first
 LONGEST_DEADLINE_SECONDS = 86400.0      # ours: a longer or endless timeout overflows select() on some platforms
-
+# The bot and the desk.
 MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
 MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
 MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
@@ -288,7 +246,6 @@ def as_dict(value: Any) -> dict[str, Any]:
     return {name: as_json(getattr(value, name)) for name in value._fields}
 
 
-# Replaces `class Verdict` of head.py.
 RECOMMENDATIONS = {     # the rows of the WebCanon policy model
     "allowed_explicit": "recommended",
     "allowed_implicit": "recommended",
@@ -487,7 +444,6 @@ class BlocklistRejected(ValueError):
     """The document must not be adopted (R3c, R10)."""
 
 
-# imports: math
 # === 3. TIME   R5   spec 12.5, 12.6 ========================================
 # Owns what a duration and a date mean. Arithmetic only, since `datetime` and `email` cost a cold start more than all else here; for the
 # same reason the expressions that a run may never need stay text, and `re` compiles them when they are first used.
@@ -1016,7 +972,6 @@ def host_refusal(host: str) -> str:
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ========================================
 # Owns the meaning of a robots.txt text and of the status it came with. Knows no clock, no cache, no network.
-# imports: from bisect import bisect_right
 
 # Publishers make mistakes. What restricts us or names a group is read as meant, as the large crawlers do; a misspelt Allow never is (R2c).
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"         # editors leave no-break spaces and byte order marks behind; no line ends among them
@@ -1394,7 +1349,6 @@ class RobotsTxt:
         return self.ruling(target)[1]
 
 
-# imports: operator
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
 # Owns JSON as it arrives and a Draft 2020-12 subset: a schema is compiled once to closures, then applied. Knows no blocklist.
 
@@ -2301,7 +2255,6 @@ def source_from_entry(entry: dict[str, Any] | None) -> dict[str, Any]:
     return {"at": as_number(entry.get("at")), "wire": as_text(entry.get("wire")), "validators": validators_from_entry(entry)}
 
 
-# imports: io
 # === 10. READINGS   R9 R6 ================================================
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives, charsets. Feeds and sitemaps follow.
 
@@ -2890,7 +2843,6 @@ def media_kind(media_type: str) -> str:
     return next((kind for kind, pattern in MEDIA_KINDS if pattern.match(media_type)), "other")
 
 
-# imports: itertools
 # --- Feeds and sitemaps   R9: titles, links, ids and dates; never the articles ---
 # Both are XML that lists entries, so one walker serves both: a table says which roots, entries and fields there are.
 
@@ -4050,7 +4002,6 @@ def site_refusal(site: str) -> str:
 # THE WATERLINE: pure above, effects below.
 # ==========================================================================
 
-# imports: _thread, errno, os, stat, time; from contextlib suppress; from typing Mapping
 # === 13. SHELF   R11   spec 11.2 =========================================
 # Owns what outlives a process: pickle entries in one private folder, and the locks between processes.
 # Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
@@ -4528,7 +4479,6 @@ class Shelf:
 # === 14. DOOR   R1 R6   the only socket ====================================
 # Owns one HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer. Never follows a redirect, retries or sleeps.
 # The wire format is read here, by four patterns: http.client lets bare CR, colon-less lines and contradictory lengths pass.
-# imports: io, os, time; under TYPE_CHECKING: socket, ssl
 
 STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
 HEADER_LINE = lazy_re(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)\r?\n")      # RFC 9110 5.5: no control characters
@@ -5155,29 +5105,8 @@ class Visit:
     """One URL on its way: as asked, where it is now, and what it has been through."""
 
     __slots__ = (
-        "answers",
-        "at",
-        "attempts",
-        "decision",
-        "has_strayed",
-        "host",
-        "kind",
-        "known",
-        "lock",
-        "redirects",
-        "retries",
-        "retry_at",
-        "sent_validators",
-        "site",
-        "slot",
-        "started_at",
-        "transport_retries",
-        "trouble",
-        "url",
-        "waited",
-        "waits",
-        "wants",
-        "warnings",
+        "answers", "at", "attempts", "decision", "has_strayed", "host", "kind", "known", "lock", "redirects", "retries", "retry_at",
+        "sent_validators", "site", "slot", "started_at", "transport_retries", "trouble", "url", "waited", "waits", "wants", "warnings",
     )
 
     def __init__(self, kind: str, url: str, wire: str, now: float) -> None:
