@@ -2186,7 +2186,8 @@ def robots_is_current(state: RobotsState, now: float) -> bool:
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  R2, spec 9.1.1"""
     if response.status == 304 and held.robots is not None:      # asked or not: what we hold is what there is
-        return held._replace(status=200, fetched_at=now, checked_at=now, retry_at=0.0, unreachable_since=0.0, failures=0, no_network=False, trouble="")
+        return held._replace(status=200, fetched_at=now, checked_at=now, retry_at=0.0, unreachable_since=0.0, failures=0, no_network=False,
+                             trouble="")
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # one octet more tells the parser that the file was cut
@@ -2236,7 +2237,8 @@ def robots_from_entry(entry: dict[str, Any] | None) -> RobotsState | None:
     robots = RobotsTxt.parse(body) if isinstance(body, bytes) else None
     times = {name: max(0.0, as_number(entry.get(name))) for name in ("fetched_at", "checked_at", "retry_at", "unreachable_since")}
     return RobotsState(robots, body if isinstance(body, bytes) else b"", int(max(0.0, as_number(entry.get("status")))), **times,
-                       failures=int(max(0.0, as_number(entry.get("failures")))), no_network=entry.get("no_network") is True, trouble=as_text(entry.get("trouble")),
+                       failures=int(max(0.0, as_number(entry.get("failures")))), no_network=entry.get("no_network") is True,
+                       trouble=as_text(entry.get("trouble")),
                        validators=validators_from_entry(entry))
 
 
@@ -4338,7 +4340,7 @@ class Shelf:
             return None
         except OSError as error:
             refusal = cause = error.strerror or type(error).__name__        # one sick disk is one line, not one an entry
-        except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything, MemoryError too; what its decoder quotes is not for a terminal
+        except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything; what its decoder quotes is not shown
             refusal = str(error) if type(error) is ValueError else type(error).__name__
         self._say(cause, f"cache: {name}: {refusal}; taken as absent")
         return None
@@ -5133,7 +5135,7 @@ class Visit:
 
     @property
     def only_looks(self) -> bool:
-        """After one wait for its slot the gates ask again for what is stale by then; after another they look at what is held, or it would never end."""
+        """After one wait the gates ask again for what is stale by then; after another they look at what is held, or it would never end."""
         return self.waits > 1
 
     def release(self) -> None:
@@ -5499,8 +5501,8 @@ class Bot:
             self._say(f"{why}: retry {visit.retries} in {spell_seconds(delay)}")
             return True
         visit.retry_at = self._clock.time() + delay
-        visit.trouble = f"{why}; " + (f"gave up after {visit.retries} retries" if is_last else f"asks for {spell_seconds(delay)}" if retry_after is not None else
-                                        f"the next try would be in {spell_seconds(delay)}")
+        asks = "asks for" if retry_after is not None else "the next try would be in"
+        visit.trouble = f"{why}; " + (f"gave up after {visit.retries} retries" if is_last else f"{asks} {spell_seconds(delay)}")
         return False
 
     def _is_redirected(self, visit: Visit, answer: Response) -> bool:
@@ -5667,8 +5669,9 @@ class Bot:
             self._warn(f"blocklist: {reason}; none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)")
             return
         self._warn(f"blocklist: {reason}; the list of {len(self._blocklist)} entries that is held stays in force (R3b)")
+        state = self._blocklist_state
         self._shelf.store("refresh", self._origin, {
-            "serial": self._blocklist_state.serial, "checked_at": self._blocklist_state.checked_at, "failed_at": now, "retry_at": self._blocklist_state.retry_at})
+            "serial": state.serial, "checked_at": state.checked_at, "failed_at": now, "retry_at": state.retry_at})
 
     def _standalone_schema(self) -> Steps[Any]:
         """R10: the schema of a document that carries none: cached seven days, kept stale on failure, None where there is none at all."""
@@ -5869,7 +5872,8 @@ class Bot:
                 not visit.has_strayed:
             state = robots_after_answer(RobotsState(), answer, now)
             if state.robots is not None:
-                files, is_whole = yield from self._chain_of(url, state.body, (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files"))
+                held_files = (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files")
+                files, is_whole = yield from self._chain_of(url, state.body, held_files)
                 known = self._parse_chain(files)
                 if not is_whole:
                     state = state._replace(retry_at=now + POLICY_RETRY_SECONDS)
@@ -5914,8 +5918,10 @@ class Bot:
         key = f"{site} {directive} {self._category}"
         entry = self._shelf.load("ask", key) or {}
         scopes = entry.get("scopes")
-        if is_fresh(as_number(entry.get("at")), ROBOTS2_ASK_TTL_SECONDS, now) and entry.get("decision") in ("allow", "deny") and isinstance(scopes, list):
-            return AskAnswer(entry["decision"], tuple(map(as_text, scopes)), f"answered {entry['decision']} {spell_seconds(now - entry['at'])} ago", True)
+        is_held = is_fresh(as_number(entry.get("at")), ROBOTS2_ASK_TTL_SECONDS, now)
+        if is_held and entry.get("decision") in ("allow", "deny") and isinstance(scopes, list):
+            said_so = f"answered {entry['decision']} {spell_seconds(now - entry['at'])} ago"
+            return AskAnswer(entry["decision"], tuple(map(as_text, scopes)), said_so, True)
         url = robots2_ask_url(visit.at, directive)
         asking = Visit("ask", url, wire_url(url), self._clock.monotonic())
         answer = yield from self._carry(asking)
@@ -6015,7 +6021,9 @@ class Bot:
                                 pace._replace(last_at=max(pace.last_at, now), interval=interval, departed_at=now), now)
                 visit.slot = now
                 return None
-            gate, why = ("R5", pace.why) if start == pace.not_before else ("R4", f"{spell_seconds(interval - self._margin)} between requests to {visit.host}")
+            gate, why = "R5", pace.why
+            if start != pace.not_before:
+                gate, why = "R4", f"{spell_seconds(interval - self._margin)} between requests to {visit.host}"
             if start - now <= self._max_wait:
                 visit.slot = start
                 self._keep_pace(visit.host, pace._replace(last_at=max(start, pace.last_at), interval=interval), now)
@@ -6090,7 +6098,8 @@ class Bot:
         if isinstance(answer, Decision):
             outcome = "denied" if answer.retry_at is None else "deferred"
             return self._result(outcome, visit.url, visit, gate=answer.gate, reason=answer.reason, verdict=answer.verdict, rule=answer.rule,
-                                retry_at=answer.retry_at, group=answer.group, robots_source=answer.robots_source, content_signals=answer.content_signals)
+                                retry_at=answer.retry_at, group=answer.group, robots_source=answer.robots_source,
+                                content_signals=answer.content_signals)
         if isinstance(answer, TransportError):
             if answer.refused:
                 return self._result("denied", visit.url, visit, gate="address", reason=answer.reason)
@@ -6171,12 +6180,14 @@ class Bot:
             said.append(("pace", f"{interval:g} s between requests; " +
                          (f"next slot in {spell_seconds(start)}" if start > 0 else "a slot is free now")))
         if decision.content_signals:
-            said.append(("signals", ", ".join(f"{name}={value}" for name, value in decision.content_signals.items()) + " (binds no use that this bot makes)"))
+            signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
+            said.append(("signals", f"{signals} (binds no use that this bot makes)"))
         if decision:
             known = source_from_entry(self._shelf.load("source", canonical_url(wire_url(decision.url))))
             age = self._clock.time() - known["at"]
             conditionally = "asked whether it changed (R7)" if known["validators"] != Validators() else "requested"
-            said.append(("next", f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then {conditionally}" if 0 <= age < 3600.0 else conditionally))
+            is_recent = 0.0 <= age < 3600.0
+            said.append(("next", f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then {conditionally}" if is_recent else conditionally))
         return said
 
     def _robots2_lines(self, decision: Decision) -> list[str]:
