@@ -3834,6 +3834,24 @@ def test_R5_a_failed_write_hides_no_hold_of_another_process(make_bot, web, clock
     assert ours.fetch(X).gate == "R5"
 
 
+def test_ours_a_proxy_out_of_reach_is_named_and_holds_nobody_back(make_bot, web, monkeypatch):
+    with contextlib.closing(socket.socket()) as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    door = wr.Door(proxies={"http": f"http://user:secret@127.0.0.1:{port}"})
+    with pytest.raises(wr.TransportError) as caught:
+        door.send(wr.Request("GET", "http://a.test/", {}, 5.0, 100))
+    assert caught.value.final and caught.value.reason.startswith(f"proxy 127.0.0.1:{port}: connect") and "secret" not in caught.value.reason
+
+
+def test_R5_a_host_that_is_held_back_is_explained_so(make_bot, web, tmp_path, clock):
+    web.pages[X] = 429, {"Retry-After": "3000"}
+    make_bot(cache_dir=tmp_path).fetch(X)
+    other = make_bot(cache_dir=tmp_path, clock=Restarted(clock))
+    pace = dict(other.explain(other.may_fetch(A, wait=False)))["pace"]
+    assert "50 min" in pace and "a.test answered 429" in pace
+
+
 def test_R5_of_several_retry_afters_the_longest_counts(bot, web):
     web.pages[X] = [(503, [("Retry-After", "1"), ("Retry-After", "120")]), b""]
     assert bot.fetch(X).ok and gaps(web.times(X))[0] >= 120
@@ -9654,11 +9672,11 @@ def test_README_in_cron(desk, tmp_path, command):
 
 
 def test_README_timer():
-    assert len(readme_blocks("crontab")[0].strip().split("\n")) == 1 and re.match(r"\d+( \*){4} ", readme_blocks("crontab")[0])
+    assert len(readme_blocks("crontab")[0].strip().split("\n")) == 1 and re.match(r"\d+ \d+( \*){3} ", readme_blocks("crontab")[0])
     units = configparser.ConfigParser(interpolation=None)
     for block in readme_blocks("ini"):
         units.read_string(block)
-    assert units["Service"]["SuccessExitStatus"] == "1 3" and units["Timer"]["OnCalendar"] == "hourly" and units["Service"]["Type"] == "oneshot"
+    assert units["Service"]["SuccessExitStatus"] == "1 3" and units["Timer"]["OnCalendar"] == "daily" and units["Service"]["Type"] == "oneshot"
 
 
 # === 11. THE BENCHMARK =====================================================

@@ -4863,10 +4863,16 @@ class Door:
         with deadline.during("request"):
             route = self.route(request.url)
             head = self.request_head(request, route)
-        with deadline.during("name"):
-            addresses = self.addresses(route, deadline)
-        with deadline.during("connect"):
-            wire = Wire(connect_to_first(addresses, deadline), deadline)
+        try:
+            with deadline.during("name"):
+                addresses = self.addresses(route, deadline)
+            with deadline.during("connect"):
+                wire = Wire(connect_to_first(addresses, deadline), deadline)
+        except TransportError as error:
+            if route.proxy is None or error.refused:
+                raise
+            # Final: that our own proxy is out of reach is no fault of the target's host, and holds nobody back.
+            raise TransportError(f"proxy {route.proxy.host}:{route.proxy.port}: {error.reason}", final=True) from None
         try:
             if route.scheme == "https":
                 self.secure(wire, route, request.headers.get("User-Agent", ""))
@@ -6176,9 +6182,11 @@ class Bot:
             wire = wire_url(decision.url)
             robots2 = self._robots2.get(site_key(wire), (None, None))[1]
             interval = max(request_interval(decision.crawl_delay), (robots2.rate_interval if robots2 is not None else None) or 0.0)
-            start = next_start(self._pacer.hosts.get(host_key(wire), UNSEEN_HOST), interval + self._margin, False) - self._clock.monotonic()
-            said.append(("pace", f"{interval:g} s between requests; " +
-                         (f"next slot in {spell_seconds(start)}" if start > 0 else "a slot is free now")))
+            pace = self._pace(host_key(wire), self._clock.monotonic())
+            start = next_start(pace, interval + self._margin, False)
+            wait = start - self._clock.monotonic()
+            held = f" ({pace.why})" if pace.why and start == pace.not_before else ""
+            said.append(("pace", f"{interval:g} s between requests; " + (f"next slot in {spell_seconds(wait)}{held}" if wait > 0 else "a slot is free now")))
         if decision.content_signals:
             signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
             said.append(("signals", f"{signals} (binds no use that this bot makes)"))
@@ -6826,7 +6834,7 @@ def live_checks(bot: Bot) -> Iterator[Check]:
 
     def fetched(clause: str, check: str, url: str) -> tuple[Check, Result]:
         result = bot.probe(url)
-        if result.status is None and result.outcome in ("failed", "deferred"):
+        if result.status is None and (result.outcome in ("failed", "deferred") or result.gate == "address"):     # no HTTP answer
             return Check(clause, check, "skip", f"{url}: {result.reason}"), result
         holds = result.outcome == "unchanged" or result.outcome == "fetched" and result.status == 200
         return Check(clause, check, "pass" if holds else "fail", f"{result.outcome} {result.status or result.gate or ''}: {result.reason or url}"), result
