@@ -5056,7 +5056,7 @@ def log_warning(line: str) -> None:
 class SystemClock:
     """The clock of a real run."""
 
-    jitter_seconds = 0.04       # ours: how much earlier a server may see the second of two requests than we count
+    jitter_seconds = 0.035      # ours: how much earlier a server may see the second of two requests than we count
 
     def time(self) -> float:
         return time.time()
@@ -7251,7 +7251,7 @@ class Desk:
         if result.outcome == "fetched":
             said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip()]
             said += [f'"{printable(result.title, 60)}"'] * bool(result.title) + [counted(len(result.links), "link")] * bool(result.links)
-        said += [f"from {printable(result.final_url, 400)}"] * bool(result.redirects)
+        said += [f"redirected to {printable(result.final_url, 400)}"] * bool(result.redirects)
         said += [f"again at {iso_utc(result.retry_at)}"] if result.retry_at and result.outcome in ("deferred", "failed") else []
         said += [printable(line, 200) for line in result.warnings]
         self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
