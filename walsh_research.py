@@ -207,7 +207,7 @@ DEFAULT_FIXTURES = {                    # spec 13, where the index cannot be had
     "walsh_only_allowed": ORIGIN + CANARY_PATH + "walsh-only", "external_positive": "https://pypi.org/project/jsonschema/",
     "operator_blocked_host": "example.com"}
 TOOL_NAME = "walsh_research"
-PLATFORM_CACHE: Any = object()          # "the platform's cache folder", which None is not
+PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
 
 class LazyPattern:
@@ -290,6 +290,8 @@ class Rule(NamedTuple):
 
 
 class Link(NamedTuple):
+    """A link: `title` is plain text, `url` absolute."""
+
     title: str
     url: str
 
@@ -298,6 +300,8 @@ class Link(NamedTuple):
 
 
 class FeedItem(NamedTuple):
+    """An item of a feed: metadata only. `published` is ISO 8601 with zone, or None."""
+
     title: str
     url: str
     id: str
@@ -308,6 +312,8 @@ class FeedItem(NamedTuple):
 
 
 class Feed(NamedTuple):
+    """A feed: `kind` is "rss", "atom" or "json"; `warning` says where the document broke, if it did."""
+
     kind: str                   # "rss", "atom" or "json"
     title: str
     url: str                    # the site the feed speaks for (absolute), or ""
@@ -319,6 +325,8 @@ class Feed(NamedTuple):
 
 
 class SitemapEntry(NamedTuple):
+    """An entry of a sitemap; `lastmod` as the sitemap writes it, or None."""
+
     url: str
     lastmod: str | None      # as the sitemap writes it
 
@@ -327,6 +335,8 @@ class SitemapEntry(NamedTuple):
 
 
 class Sitemap(NamedTuple):
+    """A sitemap: `kind` is "urlset", "index" or "text"."""
+
     kind: str                   # "urlset", "index" or "text"
     entries: list[SitemapEntry]
     warning: str = ""
@@ -336,6 +346,8 @@ class Sitemap(NamedTuple):
 
 
 class LlmsLink(NamedTuple):
+    """A link of an llms.txt, with its section ("" outside of all) and its note."""
+
     section: str
     title: str
     url: str
@@ -346,6 +358,8 @@ class LlmsLink(NamedTuple):
 
 
 class LlmsTxt(NamedTuple):
+    """An llms.txt: `links` is [LlmsLink(section, title, url, note)]. A hint, never policy."""
+
     title: str
     summary: str
     links: list[LlmsLink]
@@ -355,6 +369,8 @@ class LlmsTxt(NamedTuple):
 
 
 class PageMetadata(NamedTuple):
+    """What a page's <head> says: `robots` are lower-case directives, `feeds` the alternates that it advertises."""
+
     title: str = ""
     description: str = ""
     canonical: str = ""
@@ -3779,7 +3795,12 @@ class Decision(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What became of one target. `outcome`: "fetched", "unchanged", "denied", "deferred", "skipped" or "failed"."""
+    """What became of one target. `outcome`: "fetched", "unchanged", "denied", "deferred", "skipped" or "failed".
+
+    `status` is the HTTP status or None; `gate`, `reason`, `verdict`, `rule` and `robots_source` say who decided, and by which line of what;
+    `bytes` and `sha256` are of the decoded body; `links` is [Link(title, url)] of Markdown and feeds, never of a page; `metadata` a dict;
+    `waited`, `elapsed` and `crawl_delay` are seconds, `at` and `retry_at` Unix seconds; `body` (bytes) and `.text` are in memory only (R6).
+    """
 
     outcome: str
     url: str                                    # as asked
@@ -5266,6 +5287,7 @@ class Bot:
 
         De-duplicated by canonical URL (R7); a source that was fetched less than `min_age` seconds ago is skipped (R8).
         """
+        urls = [urls] if isinstance(urls, str) else urls
         now = self._clock.monotonic()
         first_spelling: dict[str, str] = {}
         lanes: dict[str, Lane] = {}
@@ -5288,7 +5310,8 @@ class Bot:
     def discover(self, url: str) -> Iterator[Source]:
         """The structured forms of a source, in R9's order: a feed, markdown, llms.txt; then sitemaps, listed and never followed.
 
-        The target is read; feeds that its head advertises are listed. Every request passes every gate. A denied target yields nothing.
+        The target is read; feeds that its head advertises are listed. Every request passes every gate. A target that was denied or failed
+        yields nothing; `last_result` is its Result.
         """
         result = self._drive(self._target(url, wants=wants_structured))     # read afresh: a 304 would have no items
         self.last_result = result
