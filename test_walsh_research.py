@@ -3852,6 +3852,13 @@ def test_R5_a_host_that_is_held_back_is_explained_so(make_bot, web, tmp_path, cl
     assert "50 min" in pace and "a.test answered 429" in pace
 
 
+def test_R4_processes_that_start_together_do_not_ask_the_origin_at_once(make_bot, web, clock, tmp_path):
+    web.pages[BLOCKLIST_URL] = 404
+    for _ in range(3):
+        make_bot(cache_dir=tmp_path, clock=Restarted(clock)).may_fetch(A, wait=False)
+    assert len(web.times(BLOCKLIST_URL)) == 3 and min(gaps(web.times(BLOCKLIST_URL))) >= 1.0
+
+
 def test_R5_of_several_retry_afters_the_longest_counts(bot, web):
     web.pages[X] = [(503, [("Retry-After", "1"), ("Retry-After", "120")]), b""]
     assert bot.fetch(X).ok and gaps(web.times(X))[0] >= 120

@@ -6033,8 +6033,8 @@ class Bot:
                 has_waited = True
                 continue
             pace = self._pace(visit.host, now)
-            if is_first_of_policy and pace.last_at == -math.inf:
-                start = pace.not_before
+            if is_first_of_policy and pace.last_at == -math.inf:       # a run asks for the blocklist first of all: what came before was another's
+                start = max(pace.not_before, pace.policy_at + interval) if visit.kind == "blocklist" else pace.not_before
             elif visit.slot > -math.inf:        # our place in the queue; a request that left late pushes all behind it
                 start = max(visit.slot, pace.not_before, pace.departed_at + interval)
             else:
