@@ -1972,10 +1972,11 @@ def listed_domains(blocked: list[Any], warnings: list[str]) -> tuple[dict[str, i
         if not isinstance(domain, str):
             raise BlocklistRejected(f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
         key = blocklist_key(domain)
-        if not key or len(key) > MAX_BLOCKLIST_KEY or NO_DOMAIN.search(key):
+        is_plain = key is domain and key.replace(".", "").replace("-", "").isalnum() and ".." not in key      # as most are
+        if not is_plain and (not key or len(key) > MAX_BLOCKLIST_KEY or NO_DOMAIN.search(key)):
             warnings.append(f"/blocked/{number}: {brief_value(domain)} cannot be a domain")
             continue
-        if "/" in domain:
+        if not is_plain and "/" in domain:
             warnings.append(f"/blocked/{number}: {brief_value(domain)} is no domain, taken as {brief_value(key)}")
         if key not in index:
             index[key] = len(rows)
@@ -1986,6 +1987,8 @@ def listed_domains(blocked: list[Any], warnings: list[str]) -> tuple[dict[str, i
 
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within five minutes and seven days; PT6H where it names none that can be read."""
+    if refresh is None:
+        refresh = BLOCKLIST_REFRESH
     try:
         seconds = parse_duration(refresh if isinstance(refresh, str) else "")
     except ValueError:
@@ -5077,7 +5080,7 @@ def log_warning(line: str) -> None:
 class SystemClock:
     """The clock of a real run."""
 
-    jitter_seconds = 0.035      # ours: how much earlier a server may see the second of two requests than we count
+    jitter_seconds = 0.03       # ours: how much earlier a server may see the second of two requests than we count
 
     def time(self) -> float:
         return time.time()
@@ -5232,6 +5235,8 @@ class Bot:
         folder = default_cache_dir(os.environ, sys.platform) if cache_dir is PLATFORM_CACHE else cache_dir
         self._shelf = Shelf(None if folder is None else os.fspath(folder), self._warn, self._clock.time)
         self._is_shared = folder is not None        # with other processes
+        if folder is None and cache_dir is not None:
+            self._warn("cache: no home folder is known; nothing is remembered between runs, nor shared with other processes")
         self._pacer = pacer_of(self._clock)
         self._robots: collections.OrderedDict[str, RobotsState] = collections.OrderedDict()
         self._robots_bytes = 0
@@ -5274,9 +5279,12 @@ class Bot:
             visit.release()
         return decision._replace(waited=visit.waited)
 
-    def fetch(self, url: str) -> Result:
-        """One target through every gate, to its end. Policy, network and server trouble never raise: they are outcomes."""
-        return self._drive(self._target(url))
+    def fetch(self, url: str, fresh: bool = False) -> Result:
+        """One target through every gate, to its end. Policy, network and server trouble never raise: they are outcomes.
+
+        A page that has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it anew.
+        """
+        return self._drive(self._target(url, wants=wants_body if fresh else None))
 
     def probe(self, url: str) -> Result:
         """As fetch, with one retry instead of five where there is no HTTP answer: for the fixtures of the self-test."""
@@ -6970,9 +6978,9 @@ def may_fetch(url: str, wait: bool = True) -> Decision:
     return default_bot().may_fetch(url, wait)
 
 
-def fetch(url: str) -> Result:
+def fetch(url: str, fresh: bool = False) -> Result:
     """Bot.fetch on the process-wide bot."""
-    return default_bot().fetch(url)
+    return default_bot().fetch(url, fresh)
 
 
 def run(urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
@@ -7052,7 +7060,7 @@ def argument_parser() -> Any:
     add("--allow-private", action="store_true", help="permit addresses that are not public")
     group = parser.add_argument_group("cache and output")
     add = group.add_mutually_exclusive_group().add_argument
-    add("--cache-dir", metavar="DIR", type=lambda text: text or PLATFORM_CACHE, default=PLATFORM_CACHE,
+    add("--cache-dir", metavar="DIR", type=lambda text: os.path.expanduser(text) if text and text != PLATFORM_CACHE else PLATFORM_CACHE, default=PLATFORM_CACHE,
         help="by default $WALSH_RESEARCH_CACHE, else the platform's")
     add("--no-cache", dest="cache_dir", action="store_const", const=None, help="read no cache and keep none")
     group.add_argument("--json", action="store_true", help="JSON Lines on stdout")
@@ -7071,7 +7079,7 @@ def read_arguments(argv: Sequence[str]) -> Any:
     options, unknown = parser.parse_known_intermixed_args(argv)
     if unknown:
         import difflib  # only where something was misspelt
-        near = difflib.get_close_matches(unknown[0], re.findall(r"--[a-z][\w-]+", parser.format_help()), 1)
+        near = difflib.get_close_matches(unknown[0], re.findall(r"--[a-z][\w-]+", parser.format_help()), 1, 0.7)
         raise Misuse(f"found {printable(unknown[0], 40)}, which is no option; " + (f"did you mean {near[0]}?" if near else "see --help"))
     has_targets, is_proof = bool(options.urls or options.input), options.mode in ("selftest", "attest")
     contradictions = {
@@ -7182,7 +7190,7 @@ class Desk:
                 text = f"{sum(self.counts.values())}/{self.total} · " + (f"{counted(hosts, 'host')} · " if hosts else "") + text
             self.is_showing = bool(text)
             with suppress(OSError, ValueError):     # that nobody watches stops nothing
-                sys.stderr.write("\r\x1b[2K" + (text if len(text) < columns else text[:columns - 2] + "…"))
+                sys.stderr.write("\r\x1b[2K" + (text if len(text) < columns - 3 else text[:columns - 5] + "…"))
                 sys.stderr.flush()
 
     def tell(self, line: str) -> None:
