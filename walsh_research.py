@@ -34,7 +34,8 @@ Where each requirement lives, and the prefix of its tests:
     12 to 16  vectors, fixtures, attestation, canaries                    16 PROOF
 
 `grep -n '^# ===' walsh_research.py` is the contents page. A room uses only rooms above it; above the waterline nothing reads a clock, rolls dice,
-opens a file or a socket, reads the environment or prints. In a copy of your own, edit section 1b and nothing else, and you still conform.
+opens a file or a socket, reads the environment or prints. What you may edit in a copy of your own: the numbers of
+section 1b marked "ours", within the clause that each one serves. Those of 1a are the specification's.
 """
 from __future__ import annotations
 
@@ -177,7 +178,6 @@ MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legiti
 MAX_SCHEMA_BYTES = 2**20                # ours
 MAX_CHAINED_BYTES = 128 * 1024          # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
 MAX_READ_BYTES = 4 * 2**20              # ours: of a Markdown body, for its links
-MAX_PAGE_HEAD_BYTES = 512 * 1024        # ours: of a page, for its head
 MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the rest is on the shelf
 MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
@@ -3970,7 +3970,7 @@ def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> R
         return Reading(feed.title, links, {"feed": feed.kind, "site": feed.url, "items": len(feed.items)},
                        warnings=[feed.warning] if feed.warning else [])
     if kind == "html":
-        page = page_metadata(decode_body(body[:MAX_PAGE_HEAD_BYTES], content_type), base_url)
+        page = page_metadata(decode_body(body[:MAX_HEAD_CHARS], content_type), base_url)
         metadata = {name: value for name, value in page.to_dict().items() if value and name not in ("title", "robots")}
         return Reading(page.title, [], metadata, page)
     return EMPTY_READING
