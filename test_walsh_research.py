@@ -1615,12 +1615,12 @@ def test_R9_hostile_markdown_takes_linear_time_and_memory(unit):
     import tracemalloc
 
     def seconds(text):
-        start = time.perf_counter()
+        start = time.process_time()         # of this process: a busy neighbour costs nothing
         wr.markdown_links(text)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small, large = unit * 400 + "](", unit * 3_200 + "]("
-    assert seconds(large) < 40 * max(min(seconds(small), seconds(small)), 0.002)
+    assert min(seconds(large), seconds(large)) < 40 * max(min(seconds(small), seconds(small)), 0.002)
     tracemalloc.start()
     try:
         wr.markdown_links(large)
@@ -3857,6 +3857,12 @@ def test_R4_processes_that_start_together_do_not_ask_the_origin_at_once(make_bot
     for _ in range(3):
         make_bot(cache_dir=tmp_path, clock=Restarted(clock)).may_fetch(A, wait=False)
     assert len(web.times(BLOCKLIST_URL)) == 3 and min(gaps(web.times(BLOCKLIST_URL))) >= 1.0
+
+
+def test_R4_many_hosts_that_take_turns_count_no_wait_for_each_other(bot, web, clock):
+    web.latency = 3.0
+    urls = [site(web, f"h{n}.test", _=b"x") for n in range(5)]
+    assert [result.waited for result in bot.run(urls)] == [0.0] * 5
 
 
 def test_R5_of_several_retry_afters_the_longest_counts(bot, web):
@@ -6348,7 +6354,7 @@ def test_ours_door_a_failing_system_call_is_one_line_and_leaves_nothing_open(cal
 
 @pytest.mark.skipif(sys.platform == "win32", reason="resource is POSIX")
 @pytest.mark.parametrize("layers", [1, 2])
-def test_R6_a_bomb_stays_under_40_mib_for_the_whole_process(layers):
+def test_R6_a_bomb_stays_under_40_mib_for_the_whole_process(layers, tmp_path):
     coder = zlib.compressobj(9, zlib.DEFLATED, -15)
     mebibyte = coder.compress(bytes(2**20)) + coder.flush(zlib.Z_FULL_FLUSH)  # blocks that can be repeated
     bomb = door_gzip(b"")[:10] + mebibyte * 300
@@ -6366,10 +6372,15 @@ def test_R6_a_bomb_stays_under_40_mib_for_the_whole_process(layers):
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
         print(peak)
     """
+    folder = os.path.dirname(os.path.abspath(wr.__file__))
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ["PYTHONPYCACHEPREFIX"] = str(tmp_path)      # measured with cached bytecode: compiling the file takes as much by itself
+    subprocess.run([sys.executable, "-c", "import walsh_research"], cwd=folder, env=environ, check=True, timeout=60)
     with DoorServer(door_encoded(b", ".join([b"gzip"] * layers), body)) as server:
         done = subprocess.run(
             [sys.executable, "-c", client, server.url],
-            cwd=os.path.dirname(os.path.abspath(wr.__file__)),
+            cwd=folder,
+            env=environ,
             capture_output=True,
             text=True,
             timeout=60,

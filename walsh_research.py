@@ -5296,7 +5296,6 @@ class Bot:
         De-duplicated by canonical URL (R7); a source that was fetched less than `min_age` seconds ago is skipped (R8).
         """
         urls = [urls] if isinstance(urls, str) else urls
-        now = self._clock.monotonic()
         first_spelling: dict[str, str] = {}
         lanes: dict[str, Lane] = {}
         for url in map(str, urls):
@@ -5311,7 +5310,7 @@ class Bot:
                 continue
             first_spelling[key] = url
             if host not in lanes:
-                lanes[host] = Lane(host, now)
+                lanes[host] = Lane(host, math.inf)      # its first target waits for no pace, only for its turn
             lanes[host].queue.append(url)
         yield from self._schedule(list(lanes.values()), min_age)
 
