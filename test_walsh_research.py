@@ -6991,8 +6991,9 @@ WEATHER = {
     "redirect to a disallowed path": (weather_status(302, Location="/private/x"), "Disallow: /private", ("denied", 1, "no rules", 1)),
 }
 DOCUMENTS = {"target": "/x", "robots.txt": "/robots.txt", "blocklist": BLOCKLIST_URL[len(wr.ORIGIN):], "schema": SCHEMA_URL[len(wr.ORIGIN):],
-             "robots2.txt": "/robots2.txt", "llms.txt": "/llms.txt"}
-POLICY = {"robots.txt", "blocklist", "schema", "robots2.txt"}
+             "robots2.txt": "/robots2.txt", "chained robots2.txt": "/base.txt", "llms.txt": "/llms.txt"}
+ROBOTS2 = {"robots2.txt", "chained robots2.txt"}
+POLICY = {"robots.txt", "blocklist", "schema"} | ROBOTS2
 
 
 @pytest.fixture(scope="module")
@@ -7005,9 +7006,10 @@ def is_one_line(text):
     return bool(text) and len(text) < 1000 and text.isprintable()
 
 
-def weather_fair_answers(document):
+def weather_fair_answers(document, origin=""):
+    robots2 = f"chain: {origin}/base.txt\n".encode() if document == "chained robots2.txt" else b""
     return {"/x": weather_fair(b"<title>X</title>", "text/html"), "/y": weather_fair(b"y"), "/private/x": weather_fair(b"private"),
-            "/robots.txt": weather_fair(b"User-agent: *\nDisallow: /private\n"), "/robots2.txt": weather_fair(b""), "/llms.txt": weather_fair(b"# L\n- [a](/y)\n"),
+            "/robots.txt": weather_fair(b"User-agent: *\nDisallow: /private\n"), "/robots2.txt": weather_fair(robots2), "/base.txt": weather_fair(b""), "/llms.txt": weather_fair(b"# L\n- [a](/y)\n"),
             DOCUMENTS["blocklist"]: weather_fair(blocklist("blocked.test", **({"schema": None} if document == "schema" else {}))),
             DOCUMENTS["schema"]: weather_fair(json.dumps(wr.BLOCKLIST_SCHEMA).encode())}
 
@@ -7030,11 +7032,11 @@ def test_ours_bad_weather_on_the_wire(name, document, weather_server, monkeypatc
         if is_held and document == "target" and is_slow:
             continue
         server.answers.clear()
-        server.answers.update(weather_fair_answers(document))
+        server.answers.update(weather_fair_answers(document, server.origin))
         server.hits.clear()
         clock, said = Clock(), []
         bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.05 if is_slow else 10.0), clock=clock, rand=lambda: 1.0, warn=said.append,
-                     origin=server.origin, allow_private=True, robots2=document == "robots2.txt", max_bytes=300_000)
+                     origin=server.origin, allow_private=True, robots2=document in ROBOTS2, max_bytes=300_000)
         if is_held:
             assert bot.fetch(server.origin + "/x").ok and bot.fetch("http://blocked.test/").gate == "R3"
             clock.now += 8 * 86400      # everything is stale
@@ -7145,12 +7147,13 @@ TRANSPORT_WEATHER = {  # id: (ending, outcome and gate of a target, requests for
 def weather_world(document, **more):
     """A dict web in which the document comes in fair weather; a.test has rules, blocked.test is listed."""
     schema = {"schema": None} if document == "schema" else {}
-    return {BLOCKLIST_URL: blocklist("blocked.test", **schema), SCHEMA_URL: json.dumps(wr.BLOCKLIST_SCHEMA).encode(), "https://a.test/robots2.txt": b"",
+    return {BLOCKLIST_URL: blocklist("blocked.test", **schema), SCHEMA_URL: json.dumps(wr.BLOCKLIST_SCHEMA).encode(),
+            "https://a.test/robots2.txt": b"chain: https://a.test/base.txt\n" if document == "chained robots2.txt" else b"", "https://a.test/base.txt": b"",
             "https://a.test/llms.txt": (200, {"Content-Type": "text/plain"}, b"# L\n- [a](/y)\n"), "https://a.test/y": (200, {"Content-Type": "text/plain"}, b"y"), **more}
 
 
 DOCUMENT_URLS = {"target": "https://a.test/x", "robots.txt": "https://a.test/robots.txt", "blocklist": BLOCKLIST_URL, "schema": SCHEMA_URL,
-                 "robots2.txt": "https://a.test/robots2.txt", "llms.txt": "https://a.test/llms.txt"}
+                 "robots2.txt": "https://a.test/robots2.txt", "chained robots2.txt": "https://a.test/base.txt", "llms.txt": "https://a.test/llms.txt"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -7161,7 +7164,7 @@ def test_ours_bad_weather_at_the_transport(name, document, is_held, clock, web, 
     url = DOCUMENT_URLS[document]
     web.pages.update(weather_world(document))
     odd = OddTransport(web)
-    bot = make_bot(transport=odd, robots2=document == "robots2.txt")
+    bot = make_bot(transport=odd, robots2=document in ROBOTS2)
     if is_held:
         assert bot.fetch("https://a.test/x").ok and bot.fetch("https://blocked.test/").gate == "R3"
         clock.now += 8 * 86400
@@ -7224,7 +7227,7 @@ def test_R3_R2_no_redirect_leads_where_a_gate_refuses(place, document, clock, we
     location, gate = FORBIDDEN_PLACES[place]
     url = DOCUMENT_URLS[document]
     web.pages.update(weather_world(document))
-    bot = make_bot(robots2=document == "robots2.txt")
+    bot = make_bot(robots2=document in ROBOTS2)
     assert bot.fetch("https://a.test/y").ok
     clock.now += 8 * 86400
     web.log.clear()
