@@ -8083,7 +8083,36 @@ MEMORY_ROWS = {  # id: (path, media type, body or script, outcome, limit in MiB)
     "page of attributes": ("/x", b"Content-Type: text/html\r\n\r\n<html><head><meta " + b"a='b' " * 300_000 + b">", "fetched", 40),
     "page of entities": ("/x", b"Content-Type: text/html\r\n\r\n<title>" + b"&#x1F600;" * 100_000, "fetched", 40),
     "megabyte of header": ("/x", b"A: " + b"b" * 2**20 + b"\r\n\r\n", "failed ", 40),
+    "blocklist of 10^5 levels": (DOCUMENTS["blocklist"], b"\r\n" + b"[" * 100_000, "fetched", 40),
+    "blocklist of 20,000 domains": (DOCUMENTS["blocklist"], b"\r\n" + blocklist(*(f"d{n}.test" for n in range(20_000))), "fetched", 60),
+    "blocklist bomb": (DOCUMENTS["blocklist"], b"Content-Encoding: gzip\r\n\r\n" + weather_bomb(), "fetched", 300),
 }
+IN_A_RETRY = {"megabyte of header"}      # as a command it would wait for real
+
+
+MEMORY_COMMAND = """
+import os, sys
+child = os.posix_spawn(sys.executable, [sys.executable, "-W", "error", *sys.argv[1:]], os.environ)
+_, status, usage = os.wait4(child, 0)
+print(usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1))
+"""
+
+
+@posix_only
+@pytest.mark.parametrize("name", [name for name in MEMORY_ROWS if name not in IN_A_RETRY])
+def test_R6_the_command_that_compiles_itself_stays_small(name, tmp_path):
+    path, answer, wanted, limit_mebibytes = MEMORY_ROWS[name]
+    with WeatherServer() as server:
+        server.answers.update(weather_fair_answers("target"))
+        server.answers[path] = answer if callable(answer) else b"HTTP/1.1 200 OK\r\n" + answer
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", MEMORY_COMMAND, COMMAND, "--json", "--allow-private", "--origin", server.origin,
+                               "--cache-dir", str(tmp_path / "c"), server.origin + "/x"], capture_output=True, text=True, timeout=60, env=beside_environment())
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+        line, peak = done.stdout.splitlines()
+        result = json.loads(line)
+        print(f"{name}: {int(peak) / 1024:.1f} MiB")
+        assert f"{result['outcome']} {result['reason']}".startswith(wanted), result
+        assert int(peak) < limit_mebibytes * 1024, f"{int(peak) / 1024:.1f} MiB"
 
 
 @pytest.fixture(scope="module")
