@@ -6633,13 +6633,16 @@ def tell(publisher: Sandbox, steps: Sequence[Any]) -> tuple[list[str], str]:
 
 
 def stories(publisher: Sandbox, folder: str) -> Iterable[Sequence[Any]]:
-    """Each a row: clause, what is checked, the story as it is to be told, its steps."""
-    url, blocked, hour = publisher.origin, "http://www.blocked.test/", 3600.0
+    """Each a row: clause, what is checked, the story as it is to be told, its steps.
+
+    "blocklist.json robots.txt moved denied:R2" tells of three requests in this order, and of the outcome by which gate.
+    """
+    url, blocked, hour, day = publisher.origin, "http://www.blocked.test/", 3600.0, 86400.0
     inline = publisher.answers[BLOCKLIST_PATH][2].decode().replace("blocked.test", "127.0.0.1")
     plain = SANDBOX_BLOCKLIST.replace("blocked.test", "127.0.0.1")
     tag = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
     repl = "?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3"
-    ai = {"robots2": True}
+    opted_in = {"robots2": True}
     manifests = "blocklist.json robots.txt robots2.txt robots2-base.txt"
     ask = "HEAD robots2-ask?directive=crawl&agent=Walsh-Research/1.2+id"
     asked = f"{manifests} {ask}"
@@ -6661,7 +6664,7 @@ def stories(publisher: Sandbox, folder: str) -> Iterable[Sequence[Any]]:
          {"unreachable": "defer"}, ("/robots.txt", "", 500), "/denied"),
         ("R2", "a held copy stays in force while robots.txt is out of reach",
          "blocklist.json robots.txt denied:R2 blocklist.json robots.txt 1s denied:R2",
-         "/denied", ("/robots.txt", "", 500), 24 * hour, "/denied"),
+         "/denied", ("/robots.txt", "", 500), day, "/denied"),
         ("R2", "a hop of a redirect goes through the gates", "blocklist.json robots.txt moved denied:R2", "/moved"),
         ("R2a", "named Walsh-Research group overrides `*`", "blocklist.json robots.txt star-only fetched", "/star-only"),
         ("R2b", "`*` and `$` in a path", "blocklist.json robots.txt denied:R2 a.pdf?x=1 fetched", "/wild/a.pdf", "/wild/a.pdf?x=1"),
@@ -6694,7 +6697,7 @@ def stories(publisher: Sandbox, folder: str) -> Iterable[Sequence[Any]]:
         ("R10", "a stale schema is kept where the fresh one cannot be had",
          "blocklist.json blocklist.schema.json denied:R3 blocklist.json blocklist.schema.json 1s denied:R3",
          (BLOCKLIST_PATH, plain), "/allowed",
-         (SCHEMA_PATH, "", 404), (BLOCKLIST_PATH, plain.replace("127.0.0.1", "third.test")), 8 * 24 * hour, "http://third.test/"),
+         (SCHEMA_PATH, "", 404), (BLOCKLIST_PATH, plain.replace("127.0.0.1", "third.test")), 8 * day, "http://third.test/"),
         ("R10", "no schema at all: the document is not adopted", "blocklist.json blocklist.schema.json robots.txt allowed fetched",
          (BLOCKLIST_PATH, plain), (SCHEMA_PATH, "", 404), "/allowed"),
 
@@ -6719,7 +6722,7 @@ def stories(publisher: Sandbox, folder: str) -> Iterable[Sequence[Any]]:
          lambda bot: bot.fetch(url + "/picture.png").warnings),
         ("R7", "conditional GET yields 304; validators replayed byte for byte",
          'blocklist.json robots.txt allowed fetched allowed 1s unchanged "allowed-1" Sat, 23 May 2026 00:00:00 GMT', "/allowed", "/allowed",
-         lambda bot: [publisher.hits[-1].headers[name] for name in ("if-none-match", "if-modified-since")]),
+         lambda bot: [publisher.hits[-1].headers.get(name) for name in ("if-none-match", "if-modified-since")]),
         ("R7b", "canonical URL drops #fragment: two spellings of one source are one", "blocklist.json robots.txt feed.xml skipped fetched",
          run),
         ("R8", "a source fetched within the hour is skipped, then asked again",
@@ -6727,7 +6730,7 @@ def stories(publisher: Sandbox, folder: str) -> Iterable[Sequence[Any]]:
         ("R9", "Accept asks for markdown first; its links by the generic rule",
          "blocklist.json robots.txt page.md https://example.org/1 https://example.org/2 text/markdown",
          lambda bot: [link.url for link in bot.fetch(url + "/page.md").links],
-         lambda bot: [publisher.hits[-1].headers["accept"].partition(",")[0]]),
+         lambda bot: [publisher.hits[-1].headers.get("accept", "").partition(",")[0]]),
         ("R9", "feeds, llms.txt, sitemaps of a page: only llms.txt is requested",
          "blocklist.json robots.txt page llms.txt feed:/feed.xml:0 feed:/atom.xml:0 llms.txt:/llms.txt:2 sitemap:/sitemap.xml:0",
          discover("/page")),
@@ -6745,7 +6748,7 @@ def stories(publisher: Sandbox, folder: str) -> Iterable[Sequence[Any]]:
         ("R11", "a second run asks nothing that it still knows", "blocklist.json robots.txt allowed fetched allowed 1s unchanged",
          {"cache_dir": folder + "/R11"}, "/allowed", {"cache_dir": folder + "/R11"}, "/allowed"),
         ("R12", "a stale entry blocks on its refresh", "blocklist.json robots.txt allowed fetched blocklist.json robots.txt 1s denied:R2",
-         "/allowed", ("/robots.txt", "User-agent: *\nDisallow: /allowed\n"), 24 * hour, "/allowed"),
+         "/allowed", ("/robots.txt", "User-agent: *\nDisallow: /allowed\n"), day, "/allowed"),
         ("R13", "no identity, no tag; the gates see the untagged URL",
          f"blocklist.json robots.txt allowed fetched blocklist.json{tag} robots.txt{tag} allowed{tag} 3s fetched",
          ("/robots.txt", "User-agent: *\nDisallow: /*impl=\n"), "/allowed", {"tag": "walsh/research@afd2c01"}, "/allowed"),
@@ -6761,31 +6764,32 @@ def stories(publisher: Sandbox, folder: str) -> Iterable[Sequence[Any]]:
         ("robots2", "without the option nothing is requested or announced", "blocklist.json robots.txt robots2-denied fetched",
          "/robots2-denied"),
         ("robots2", "its chain, one question; announce: yes; rate: 30, each two seconds",
-         f"{asked} allowed+id 6s fetched allowed+id 2s unchanged", ai, "/allowed", "/allowed"),
+         f"{asked} allowed+id 6s fetched allowed+id 2s unchanged", opted_in, "/allowed", "/allowed"),
         ("robots2", "scopes bind; path rules deny, those of the chain too", f"{asked} 4s denied:robots2 denied:robots2 denied:robots2",
-         ai, "/star-only", "/robots2-denied", "/robots2-base-denied"),
-        ("robots2", "may() answers in the words of the text", asked.replace("crawl", "derivative") + " no short-only ask unstated", ai,
+         opted_in, "/star-only", "/robots2-denied", "/robots2-base-denied"),
+        ("robots2", "may() answers in the words of the text", asked.replace("crawl", "derivative") + " no short-only ask unstated",
+         opted_in,
          lambda bot: [bot.may(url + "/allowed", name).reason.partition(":")[0] for name in ("train", "quote", "derivative", "monetise")]),
         ("robots2", "an allow holds for 24 hours, then it is asked for again",
          f"{asked} allowed+id 6s fetched blocklist.json+id robots.txt+id robots2.txt+id robots2-base.txt+id {ask} allowed+id 10s unchanged",
-         ai, "/allowed", 24 * hour, "/allowed"),
+         opted_in, "/allowed", day, "/allowed"),
         ("robots2", "kept like robots.txt while unreachable",
          f"{manifests} 2s denied:robots2 blocklist.json+id robots.txt+id robots2.txt+id 4s denied:robots2",
-         ai, "/robots2-denied", ("/robots2.txt", "", 500), 24 * hour, "/robots2-denied"),
-        *(("robots2", f"answer {status} {decision} is {outcome}", f"{asked} 4s {outcome}:robots2", ai,
+         opted_in, "/robots2-denied", ("/robots2.txt", "", 500), day, "/robots2-denied"),
+        *(("robots2", f"answer {status} {decision} is {outcome}", f"{asked} 4s {outcome}:robots2", opted_in,
            (ROBOTS2_ASK_PATH, "", status, {"X-Robots2-Decision": decision, "Retry-After": "900"}), "/allowed")
           for status, decision, outcome in ((200, "deny", "denied"), (200, "perhaps", "denied"), (404, "allow", "denied"),
                                             (500, "allow", "denied"), (429, "allow", "deferred"))),
         ("robots2", "allow-once is for one request", f"{asked} allowed+id 6s fetched {ask} allowed+id 4s unchanged",
-         ai, (ROBOTS2_ASK_PATH, "", 200, {"X-Robots2-Decision": "allow-once"}), "/allowed", "/allowed"),
+         opted_in, (ROBOTS2_ASK_PATH, "", 200, {"X-Robots2-Decision": "allow-once"}), "/allowed", "/allowed"),
         ("robots2", "announce: no, and still every question says who asks", f"{asked} allowed 3s fetched".replace(" robots2-base.txt", ""),
-         ai, ("/robots2.txt", "crawl: ask\nannounce: no\n"), "/allowed"),
+         opted_in, ("/robots2.txt", "crawl: ask\nannounce: no\n"), "/allowed"),
         ("robots2", "a category's own block overrides", f"{manifests} 2s denied:robots2",
          {"robots2": "monitoring"}, "/allowed"),
         ("robots2", "the question is itself behind robots.txt", f"{manifests} 2s denied:robots2",
-         ai, ("/robots.txt", "User-agent: *\nDisallow: /.well-known/robots2-ask\n"), "/allowed"),
+         opted_in, ("/robots.txt", "User-agent: *\nDisallow: /.well-known/robots2-ask\n"), "/allowed"),
         ("robots2", "it narrows, and never widens", "blocklist.json robots.txt denied:R2",
-         ai, ("/robots2.txt", "User-agent: *\nAllow: /\ncrawl: yes\n"), "/denied"),
+         opted_in, ("/robots2.txt", "User-agent: *\nAllow: /\ncrawl: yes\n"), "/denied"),
     )
 
 
