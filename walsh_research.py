@@ -6513,8 +6513,7 @@ class Sandbox:
 class VirtualClock:
     """A clock that sleep moves: what takes hours is shown at once. The sandbox proves the pace itself on the real one."""
 
-    def __init__(self, now: float = 1779494400.0) -> None:
-        self.now = now
+    now = 1779494400.0                  # Unix seconds: 23 May 2026
 
     def time(self) -> float:
         return self.now
@@ -6871,12 +6870,8 @@ def attest() -> dict[str, Any]:
     A requirement is true where it has checks, and each of them, and of its letters, has passed.
     """
     checks = list(sandbox_checks())
-
-    def is_met(requirement: str) -> bool:
-        outcomes = {check.outcome for check in checks if re.fullmatch(requirement + "[a-z]?", check.clause)}
-        return outcomes == {"pass"}
-
-    requirements = {name: is_met(name) for name in REQUIREMENTS}
+    requirements = {name: {check.outcome for check in checks if re.fullmatch(name + "[a-z]?", check.clause)} == {"pass"}
+                    for name in REQUIREMENTS}
     passed = sum(check.outcome == "pass" for check in checks)
     return {"contract": "walsh-research-attestation/v1", "tool": TOOL_NAME, "tool_version": __version__, "spec": SPEC_VERSION,
             "user_agent": next((check.observed for check in checks if check.clause == "R1"), ""), "requirements": requirements,
