@@ -57,6 +57,7 @@ import walsh_research as wr
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NOW = 1779494400.0              # 23 May 2026 00:00:00 GMT
+BLOCKLIST_SCHEMA = json.loads(wr.SANDBOX_SCHEMA)
 
 
 # === 1. THE WORLD ========================================================
@@ -128,7 +129,7 @@ HTML = {"Content-Type": "text/html"}
 
 def blocklist(*domains, **changes):
     """A blocklist document; a field that is None is left out."""
-    document = {"contract": "walsh-research-blocklist/v1", "updated": "2026-05-23T00:00:00Z", "refresh": "PT6H", "schema": wr.BLOCKLIST_SCHEMA,
+    document = {"contract": "walsh-research-blocklist/v1", "updated": "2026-05-23T00:00:00Z", "refresh": "PT6H", "schema": BLOCKLIST_SCHEMA,
                 "blocked": [{"domain": domain, "added": "2026-05-23", "reason": "email"} for domain in domains], **changes}
     return json.dumps({name: value for name, value in document.items() if value is not None}).encode()
 
@@ -1396,9 +1397,9 @@ def test_R3_refresh_is_the_documents_own_within_bounds(refresh, seconds, warned)
 
 
 def test_R3c_the_full_v1_schema_holds_and_refuses():
-    good = document("example.com", schema=wr.BLOCKLIST_SCHEMA)
+    good = document("example.com", schema=BLOCKLIST_SCHEMA)
     assert wr.Blocklist.from_document(good).updated == "2026-05-23T00:00:00Z"
-    for broken in (document("", schema=wr.BLOCKLIST_SCHEMA), document(extra=1, schema=wr.BLOCKLIST_SCHEMA)):
+    for broken in (document("", schema=BLOCKLIST_SCHEMA), document(extra=1, schema=BLOCKLIST_SCHEMA)):
         with pytest.raises(wr.BlocklistRejected):
             wr.Blocklist.from_document(broken)
 
@@ -3105,7 +3106,7 @@ EVERY_KIND = ("blocklist.json", "blocklist.schema.json", "a.test/robots.txt", "w
 def every_kind(web, make_bot):
     """A web on which one discovery and two fetches have made a request of every kind."""
     listed(web, schema=None)
-    web.pages.update({SCHEMA_URL: json.dumps(wr.BLOCKLIST_SCHEMA).encode(), A_ROBOTS: (301, {"Location": "https://www.a.test/robots.txt"}),
+    web.pages.update({SCHEMA_URL: json.dumps(BLOCKLIST_SCHEMA).encode(), A_ROBOTS: (301, {"Location": "https://www.a.test/robots.txt"}),
                       "https://www.a.test/robots.txt": robots("User-agent: *"), "https://a.test/moved": (302, {"Location": "/x"}),
                       "https://a.test/busy": [503, b"at last"], "https://a.test/robots2.txt": 404})
     bot = make_bot(robots2=True)
@@ -4251,7 +4252,7 @@ def test_R10_an_inline_schema_asks_for_no_other(bot, web):
 def standalone(web):
     """A blocklist without a schema of its own, and the standalone one."""
     listed(web, "a.test", schema=None)
-    web.pages[SCHEMA_URL] = json.dumps(wr.BLOCKLIST_SCHEMA).encode()
+    web.pages[SCHEMA_URL] = json.dumps(BLOCKLIST_SCHEMA).encode()
     return web
 
 
@@ -7011,7 +7012,7 @@ def weather_fair_answers(document, origin=""):
     return {"/x": weather_fair(b"<title>X</title>", "text/html"), "/y": weather_fair(b"y"), "/private/x": weather_fair(b"private"),
             "/robots.txt": weather_fair(b"User-agent: *\nDisallow: /private\n"), "/robots2.txt": weather_fair(robots2), "/base.txt": weather_fair(b""), "/llms.txt": weather_fair(b"# L\n- [a](/y)\n"),
             DOCUMENTS["blocklist"]: weather_fair(blocklist("blocked.test", **({"schema": None} if document == "schema" else {}))),
-            DOCUMENTS["schema"]: weather_fair(json.dumps(wr.BLOCKLIST_SCHEMA).encode())}
+            DOCUMENTS["schema"]: weather_fair(json.dumps(BLOCKLIST_SCHEMA).encode())}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -7147,7 +7148,7 @@ TRANSPORT_WEATHER = {  # id: (ending, outcome and gate of a target, requests for
 def weather_world(document, **more):
     """A dict web in which the document comes in fair weather; a.test has rules, blocked.test is listed."""
     schema = {"schema": None} if document == "schema" else {}
-    return {BLOCKLIST_URL: blocklist("blocked.test", **schema), SCHEMA_URL: json.dumps(wr.BLOCKLIST_SCHEMA).encode(),
+    return {BLOCKLIST_URL: blocklist("blocked.test", **schema), SCHEMA_URL: json.dumps(BLOCKLIST_SCHEMA).encode(),
             "https://a.test/robots2.txt": b"chain: https://a.test/base.txt\n" if document == "chained robots2.txt" else b"", "https://a.test/base.txt": b"",
             "https://a.test/llms.txt": (200, {"Content-Type": "text/plain"}, b"# L\n- [a](/y)\n"), "https://a.test/y": (200, {"Content-Type": "text/plain"}, b"y"), **more}
 
@@ -9136,14 +9137,65 @@ def test_ours_selftest_without_a_network_exits_4(desk, scenes, web, monkeypatch)
     assert done.code == 4 and "SKIP  R1       the policy page" in done.out and "FAIL" not in done.out
 
 
-def test_ours_attest_prints_the_document(desk, scenes, monkeypatch):
-    monkeypatch.setattr(wr, "measured_user_agent", lambda: wr.USER_AGENT)
+def test_ours_attest_prints_the_document(desk, scenes):
     scenes(True)
     done = desk("--attest")
     assert done.code == 0 and json.loads(done.out)["conformant"] is True and done.out.count("\n") > 20
     scenes(True, False)
     done = desk("--attest", "--json")
     assert done.code == 1 and json.loads(done.out)["conformant"] is False and done.out.count("\n") == 1
+
+
+def test_ours_every_story_of_the_sandbox_is_told_as_it_should_be():
+    told = list(wr.scene_stories())
+    assert [f"{clause} {check}: {observed}" for clause, check, holds, observed in told if not holds] == []
+    assert set(wr.REQUIREMENTS) - {"R4", "R5"} <= {clause for clause, _, _, _ in told} and dict((row[0], row[3]) for row in told)["R1"] == wr.USER_AGENT
+
+
+def test_ours_a_story_that_goes_otherwise_fails_and_says_what_was_wanted(monkeypatch):
+    monkeypatch.setattr(wr, "stories", lambda publisher, folder: [("R2", "a check", "blocklist.json denied:R2", "/allowed")])
+    row = next(wr.scene_stories())
+    assert row[2] is False and row[3].startswith("blocklist.json robots.txt allowed fetched, want blocklist.json denied:R2; no rule")
+
+
+def live(**answers):
+    """Outcomes of the live checks at a publisher that mirrors the fixtures, by the name of the check."""
+    with wr.Sandbox(crawl_delay=0.0) as sandbox:
+        for name, answer in answers.items():
+            sandbox.say({"robots": "/robots.txt", "index": wr.FIXTURES_PATH, "page": "/bot/", "blocklist": wr.BLOCKLIST_PATH}[name], *answer)
+        return {check.check: check.outcome for check in wr.live_checks(sandbox.bot(clock=wr.VirtualClock()))}
+
+
+def test_ours_the_live_checks_hold_at_a_publisher_that_mirrors_the_fixtures():
+    outcomes = live()
+    assert len(outcomes) == 15 and set(outcomes.values()) == {"pass"}
+
+
+@pytest.mark.parametrize("answers, failed", [
+    ({"page": ("", 204)}, {"the policy page of the User-Agent is there"}),
+    ({"index": (wr.SANDBOX_FIXTURES.replace("fixtures/v1", "fixtures/v2"),)}, {"the fixtures' contract"}),
+    ({"blocklist": ("", 404)}, {"the live list blocks blocked.test", "and what is below it"}),
+    ({"robots": ("User-agent: *\nAllow: /\n",)}, {"robots_disallowed is refused", "robots_disallowed.html is refused", "robots_disallowed.md is refused"}),
+], ids=str)
+def test_ours_a_live_check_fails_where_the_answer_is_another(answers, failed):
+    outcomes = live(**answers)
+    assert {name for name, outcome in outcomes.items() if outcome == "fail"} == failed
+
+
+def test_R13_the_identity_is_that_of_the_run_or_of_the_repository(tmp_path):
+    folder = str(tmp_path)
+    assert wr.detect_identity({"GITHUB_REPOSITORY": "wal/sh", "GITHUB_SHA": "0123456789"}, folder) == "wal/sh@0123456"
+    assert wr.detect_identity({"GITHUB_REPOSITORY": "wal/sh"}, folder) == "wal/sh"
+    assert wr.detect_identity({"GITHUB_REPOSITORY": "no identity"}, folder) is None
+    assert wr.detect_identity({}, folder) is None
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
+@pytest.mark.parametrize("remote", ["git@host.test:wal/sh.git", "https://host.test/wal/sh.git", "https://host.test/wal/sh/", "/srv/wal/sh"])
+def test_R13_the_identity_of_a_repository(remote, tmp_path):
+    for command in ("init -q", f"remote add origin {remote}", "-c user.name=a -c user.email=a@a.test commit -q --allow-empty -m a"):
+        subprocess.run(["git", "-C", str(tmp_path), *command.split()], check=True, timeout=30)
+    assert re.fullmatch("wal/sh@[0-9a-f]{7,}", wr.detect_identity({}, str(tmp_path)))
 
 
 # --- A process of its own: terminals, pipes, signals --------------------------------
@@ -9423,7 +9475,7 @@ def test_ours_a_room_uses_only_rooms_above_it():
     wrong = [f"line {line}: room {room_of(node.lineno)} uses {used} of room {home[used]}" for name, node in module_level()
              for used, line in set(runtime_names(node)) if home.get(used, 0) > room_of(node.lineno) and used not in local_names(node)]
     # One loop is in the nature of things: Bot.attest shows the attestation of the room that proves the bot.
-    assert [line for line in wrong if not re.search(r"room 15 uses (attestation_of|sandbox_checks|measured_user_agent) ", line)] == []
+    assert [line for line in wrong if not re.search(r"room 15 uses attest ", line)] == []
 
 
 def test_ours_above_the_waterline_nothing_has_an_effect():
@@ -9629,11 +9681,12 @@ def test_README_manifests():
 
 
 @pytest.fixture
-def readme_world(desk, origin_pages, monkeypatch):
+def readme_world(desk, origin_pages):
     """Where the README's Python runs as it is written: the same module, the web that is a dict, a cache folder of its own."""
-    monkeypatch.setattr(wr, "DEFAULT_BOT", [])
+    wr.default_bot.cache_clear()
     origin_pages.pages[BLOCKLIST_URL] = blocklist("example.com")
-    return origin_pages
+    yield origin_pages
+    wr.default_bot.cache_clear()
 
 
 def test_README_library_use(readme_world, capsys):
@@ -9917,7 +9970,7 @@ def bench_blocklist(quick):
     yield bench_functions("validate 10,000 entries", lambda: check(document), fast and (lambda: compiled(document)), "fastjsonschema", "<= 1", rounds * 3)
     yield bench_functions("validate 10,000 entries", lambda: check(document), slow and (lambda: slow(STRICT_BLOCKLIST_SCHEMA).validate(document)),
                           "jsonschema", ">= 20", 2)
-    body = json.dumps(bench_blocklist_document(100_000, wr.BLOCKLIST_SCHEMA)).encode()       # as a publisher's own schema asks
+    body = json.dumps(bench_blocklist_document(100_000, BLOCKLIST_SCHEMA)).encode()       # as a publisher's own schema asks
     yield bench_functions("blocklist: parse and adopt 10^5 entries", lambda: wr.Blocklist.from_document(wr.parse_json(body, "blocklist")),
                           lambda: json.loads(body), "json.loads", "<= 8", rounds)
     few, many = (wr.Blocklist.from_columns({"keys": keys, "domains": keys, "added": "\n" * (count - 1), "reasons": "\n" * (count - 1),

@@ -6287,23 +6287,55 @@ class Check(NamedTuple):
         return as_dict(self)
 
 
-BLOCKLIST_SCHEMA: dict[str, Any] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "$id": ORIGIN + SCHEMA_PATH,
-    "type": "object",
-    "required": ["contract", "updated", "blocked"],
-    "additionalProperties": False,
-    "properties": {
-        "$schema": {"type": "string"}, "schema": {"type": "object"},
-        "operator": {"type": "string"}, "contact": {"type": "string"}, "policy": {"type": "string", "pattern": "^https?://"},
-        "contract": {"type": "string", "pattern": "^walsh-research-blocklist/v1(\\.[0-9]+)?$"},
-        "updated": {"type": "string", "format": "date-time"},
-        "refresh": {"type": "string", "pattern": "^P[0-9A-Z.]+$"},
-        "blocked": {"type": "array", "items": {
-            "type": "object", "required": ["domain"],
-            "properties": {"domain": {"type": "string", "minLength": 1}, "added": {"type": "string"}, "reason": {"type": "string"}}}},
-    },
-}
+# --- What the sandbox publishes: {origin} and {crawl_delay} are its own -----------
+
+SANDBOX_SCHEMA = r"""{
+  "$schema": "https://json-schema.org/draft/2020-12/schema",
+  "$id": "https://wal.sh/.well-known/walsh-research/blocklist.schema.json",
+  "type": "object",
+  "required": ["contract", "updated", "blocked"],
+  "additionalProperties": false,
+  "properties": {
+    "$schema": {"type": "string"},
+    "schema": {"type": "object"},
+    "operator": {"type": "string"},
+    "contact": {"type": "string"},
+    "policy": {"type": "string", "pattern": "^https?://"},
+    "contract": {"type": "string", "pattern": "^walsh-research-blocklist/v1(\\.[0-9]+)?$"},
+    "updated": {"type": "string", "format": "date-time"},
+    "refresh": {"type": "string", "pattern": "^P[0-9A-Z.]+$"},
+    "blocked": {"type": "array", "items": {
+      "type": "object",
+      "required": ["domain"],
+      "properties": {"domain": {"type": "string", "minLength": 1}, "added": {"type": "string"}, "reason": {"type": "string"}}}}
+  }
+}"""
+
+SANDBOX_BLOCKLIST = """{
+  "$schema": "{origin}/.well-known/walsh-research/blocklist.schema.json",
+  "contract": "walsh-research-blocklist/v1",
+  "updated": "2026-05-23T00:00:00Z",
+  "operator": "Sandbox",
+  "contact": "sandbox@wal.sh",
+  "policy": "{origin}/bot/",
+  "refresh": "PT6H",
+  "blocked": [{"domain": "blocked.test", "added": "2026-05-23", "reason": "sandbox"}]
+}"""
+
+SANDBOX_FIXTURES = """{
+  "contract": "walsh-research-test-fixtures/v1",
+  "updated": "2026-05-23T00:00:00Z",
+  "fixtures": {
+    "robots_allowed_sentinel": "{origin}/research/bots/dogfood-allow",
+    "robots_disallowed": "{origin}/research/bots/dogfood-disallow",
+    "walsh_only_allowed": "{origin}/research/bots/dogfood-walsh-only",
+    "external_positive": "{origin}/allowed",
+    "operator_blocked_host": "blocked.test",
+    "flaky_429_endpoint": "{origin}/flaky"
+  },
+  "notes": {}
+}"""
+
 SANDBOX_ROBOTS = """\
 User-agent: *
 Disallow: /research/bots/dogfood-walsh-only
@@ -6316,7 +6348,7 @@ Disallow: /wild/*.pdf$
 Allow: /wild/open
 Allow: /research/bots/dogfood-allow
 Allow: /research/bots/dogfood-walsh-only
-Crawl-delay: {crawl_delay:g}
+Crawl-delay: {crawl_delay}
 Content-Signal: search=yes, ai-train=no
 
 Sitemap: {origin}/sitemap.xml
@@ -6344,19 +6376,68 @@ crawl: no
 chain: {origin}/robots2-base.txt
 """
 
+SANDBOX_LLMS = """\
+# Sandbox
+
+> A publisher.
+
+## Docs
+
+- [Notes](/page.md): all of them
+- [Hidden](/denied): robots.txt does not apply here
+"""
+
+SANDBOX_PAGE = """\
+<!doctype html><html lang=en><head><title>A page</title>
+<link rel=alternate type=application/rss+xml href=/feed.xml><link rel=alternate type=application/atom+xml href=/atom.xml></head>
+<body><a href='/never'>never</a><img src='/never.png'></body></html>
+"""
+
+SANDBOX_PLAIN_PAGES = """
+    /bot/ /research/bots/compliance-spec /denied /star-only /wild/open.pdf /wild/a.pdf /page /robots2-denied /robots2-base-denied
+    /research/bots/dogfood-allow /research/bots/dogfood-allow.html /research/bots/dogfood-allow.md
+    /research/bots/dogfood-disallow /research/bots/dogfood-disallow.html /research/bots/dogfood-disallow.md
+    /research/bots/dogfood-walsh-only /research/bots/dogfood-walsh-only.html /research/bots/dogfood-walsh-only.md"""
+
+SANDBOX_TYPES = {".md": "text/markdown; charset=utf-8", ".txt": "text/plain", ".xml": "application/xml", ".json": "application/json",
+                 ".gz": "application/gzip", ".png": "image/png"}
+
+SANDBOX_ANSWERS: tuple[tuple[Any, ...], ...] = (        # path, body, then status and headers where they are not 200 and none
+    ("/robots.txt", SANDBOX_ROBOTS),
+    (BLOCKLIST_PATH, SANDBOX_BLOCKLIST.replace('"blocked":', f'"schema": {SANDBOX_SCHEMA},\n  "blocked":'), 200, {"ETag": '"list-1"'}),
+    (SCHEMA_PATH, SANDBOX_SCHEMA),
+    (FIXTURES_PATH, SANDBOX_FIXTURES),
+    ("/allowed", SANDBOX_PAGE, 200, {"ETag": '"allowed-1"', "Last-Modified": "Sat, 23 May 2026 00:00:00 GMT"}),
+    ("/page.md", "# Notes\n\n[One](https://example.org/1) and [two](https://example.org/2), ![no](https://example.org/3)\n"),
+    ("/llms.txt", SANDBOX_LLMS),
+    ("/feed.xml", "<rss version='2.0'><channel><title>News</title><item><title>First</title><link>/allowed</link></item></channel></rss>"),
+    ("/atom.xml", "<feed xmlns='http://www.w3.org/2005/Atom'><entry><id>1</id><title>First</title><link href='/allowed'/></entry></feed>"),
+    ("/feed.json", '{"version": "https://jsonfeed.org/version/1.1", "items": [{"id": "1", "url": "/allowed", "title": "First"}]}'),
+    ("/sitemap.xml", "<urlset><url><loc>{origin}/allowed</loc></url><url><loc>{origin}/denied</loc></url></urlset>"),
+    ("/robots2.txt", SANDBOX_ROBOTS2),
+    ("/robots2-base.txt", "User-agent: *\nDisallow: /robots2-base-denied\n"),
+    (ROBOTS2_ASK_PATH, "", 200, {"X-Robots2-Decision": "allow", "X-Robots2-Scope": "/allowed"}),
+    ("/tagged", SANDBOX_PAGE, 200, {"X-Robots-Tag": "noindex, walsh-research: noai"}),
+    ("/picture.png", "PNG"),
+    ("/moved", "", 302, {"Location": "/denied"}),
+    ("/redirected", "", 302, {"Location": "/allowed"}),
+    ("/busy", "", 503),
+    ("/flaky", "at last"),
+    ("/__state__", "", 200, {"Content-Type": "application/json"}),
+)
+
 
 class Sandbox:
     """A publisher on loopback: the canonical resources, the fixtures, the three canaries and an endpoint for every gate.
 
     `.origin` is its address, `.hits` one record per request received. `.answers[path] = (status, headers, body)` changes what it says.
-    `crawl_delay` is what its robots.txt asks of us, in seconds.
+    `crawl_delay` is what its robots.txt asks of us, `latency` how long each answer takes, both in seconds.
     """
 
-    def __init__(self, crawl_delay: float = 2.0) -> None:
-        self.crawl_delay = crawl_delay
+    def __init__(self, crawl_delay: float = 2.0, latency: float = 0.0) -> None:
+        self.crawl_delay, self.latency = crawl_delay, latency
         self.hits: list[Hit] = []
         self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
-        self.flaky_left = 2
         self.origin = ""
 
     def __enter__(self) -> Self:
@@ -6366,7 +6447,6 @@ class Sandbox:
         sandbox = self
 
         class Handler(BaseHTTPRequestHandler):
-            server_version, sys_version = "Sandbox", ""
             timeout = 10
 
             def do_GET(self) -> None:
@@ -6378,123 +6458,69 @@ class Sandbox:
                 """The hits are the log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
         self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        self._publish()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        self.publish()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
 
     def bot(self, **options: Any) -> Bot:
         """A bot whose world is this publisher: it may speak to loopback, and knows no proxy."""
         return Bot(**{"cache_dir": None, "origin": self.origin, "allow_private": True, "warn": lambda line: None,
                       "transport": Door(allow_private=True, proxies={}), **options})
 
-    def paths(self, method: str = "GET") -> list[str]:
-        return [hit.path for hit in self.hits if hit.method == method]
+    def say(self, path: str, text: str = "", status: int = 200, headers: dict[str, str] = NO_FIELDS) -> None:
+        """What it answers from now on."""
+        text = text.replace("{origin}", self.origin).replace("{crawl_delay}", f"{self.crawl_delay:g}")
+        self.answers[path] = status, headers, text.encode()
 
-    def blocklist(self, **changes: Any) -> bytes:
-        """The blocklist document as it is served, with changes; a field set to None is left out."""
-        import json
-        document = {"$schema": self.origin + SCHEMA_PATH, "contract": BLOCKLIST_CONTRACT, "updated": "2026-05-23T00:00:00Z",
-                    "operator": "Sandbox", "contact": "sandbox@wal.sh", "policy": self.origin + "/bot/", "refresh": "PT6H", "schema": BLOCKLIST_SCHEMA,
-                    "blocked": [{"domain": "blocked.test", "added": "2026-05-23", "reason": "sandbox"}], **changes}
-        return json.dumps({name: value for name, value in document.items() if value is not None}).encode()
-
-    def _publish(self) -> None:
+    def publish(self) -> None:
+        """Everything as it is at first."""
         import gzip
-        import json
-        fixtures = {"contract": "walsh-research-test-fixtures/v1", "updated": "2026-05-23T00:00:00Z", "fixtures": {
-            "robots_allowed_sentinel": self.origin + CANARY_PATH + "allow", "robots_disallowed": self.origin + CANARY_PATH + "disallow",
-            "walsh_only_allowed": self.origin + CANARY_PATH + "walsh-only", "external_positive": self.origin + "/allowed",
-            "operator_blocked_host": "blocked.test", "flaky_429_endpoint": self.origin + "/flaky"}, "notes": {}}
-        page = b"<!doctype html><html lang=en><head><title>A page</title></head><body><a href='/never'>never</a><img src='/never.png'></body></html>"
-        sitemap = f"<urlset><url><loc>{self.origin}/allowed</loc></url><url><loc>{self.origin}/denied</loc></url></urlset>".encode()
-        html, markdown = {"Content-Type": "text/html; charset=utf-8"}, {"Content-Type": "text/markdown; charset=utf-8"}
-        as_json = {"Content-Type": "application/json", "ETag": '"list-1"'}
-        self.answers.update({
-            "/robots.txt": (200, {"Content-Type": "text/plain"}, SANDBOX_ROBOTS.format(origin=self.origin, crawl_delay=self.crawl_delay).encode()),
-            BLOCKLIST_PATH: (200, as_json, self.blocklist()),
-            SCHEMA_PATH: (200, {"Content-Type": "application/schema+json"}, json.dumps(BLOCKLIST_SCHEMA).encode()),
-            FIXTURES_PATH: (200, {"Content-Type": "application/json"}, json.dumps(fixtures).encode()),
-            "/bot/": (200, html, page), "/research/bots/compliance-spec": (200, html, page),
-            "/allowed": (200, {**html, "ETag": '"allowed-1"', "Last-Modified": "Sat, 23 May 2026 00:00:00 GMT"}, page),
-            "/denied": (200, html, page), "/star-only": (200, html, page), "/wild/open.pdf": (200, html, page), "/wild/a.pdf": (200, html, page),
-            "/page.md": (200, markdown, b"# Notes\n\n[One](https://example.org/1) and [two](https://example.org/2), ![no](https://example.org/3)\n"),
-            "/llms.txt": (200, {"Content-Type": "text/plain"}, (b"# Sandbox\n\n> A publisher.\n\n## Docs\n\n- [Notes](/page.md): all of them\n"
-                          b"- [Hidden](/denied): robots.txt does not apply here\n")),
-            "/page": (200, html, (b"<title>Page</title><link rel=alternate type=application/rss+xml href=/feed.xml><link rel=alternate "
-                      b"type=application/atom+xml href=/atom.xml><body><a href=/never>never</a>")),
-            "/atom.xml": (200, {"Content-Type": "application/atom+xml"}, (b"<feed xmlns='http://www.w3.org/2005/Atom'><title>News</title>"
-                          b"<entry><id>urn:1</id><title>First</title><link href='/allowed'/></entry></feed>")),
-            "/feed.json": (200, {"Content-Type": "application/feed+json"}, (b'{"version": "https://jsonfeed.org/version/1.1", "title": "News", '
-                           b'"items": [{"id": "1", "url": "/allowed", "title": "First"}]}')),
-            "/sitemap.xml": (200, {"Content-Type": "application/xml"}, sitemap),
-            "/sitemap.xml.gz": (200, {"Content-Type": "application/gzip"}, gzip.compress(sitemap)),
-            "/robots2.txt": (200, {"Content-Type": "text/plain"}, SANDBOX_ROBOTS2.format(origin=self.origin).encode()),
-            "/robots2-base.txt": (200, {"Content-Type": "text/plain"}, b"User-agent: *\nDisallow: /robots2-base-denied\n"),
-            ROBOTS2_ASK_PATH: (200, {"X-Robots2-Decision": "allow", "X-Robots2-Scope": "/allowed"}, b""),
-            "/robots2-denied": (200, html, page), "/robots2-base-denied": (200, html, page),
-            "/feed.xml": (200, {"Content-Type": "application/rss+xml"}, (b"<rss version='2.0'><channel><title>News</title><item><title>First"
-                          b"</title><link>/allowed</link><guid isPermaLink='false'>1</guid></item></channel></rss>")),
-            "/picture.png": (200, {"Content-Type": "image/png"}, b"\x89PNG" + bytes(64)),
-            "/moved": (302, {"Location": "/denied"}, b""),
-            "/redirected": (302, {"Location": "/allowed"}, b""),
-            "/busy": (503, {}, b""),
-        })
-        for canary in ("allow", "disallow", "walsh-only"):
-            for ending, headers in (("", html), (".html", html), (".md", markdown)):
-                self.answers[CANARY_PATH + canary + ending] = (200, headers, page)
+        for path in SANDBOX_PLAIN_PAGES.split():
+            self.say(path, SANDBOX_PAGE)
+        for answer in SANDBOX_ANSWERS:
+            self.say(*answer)
+        self.answers["/sitemap.xml.gz"] = 200, {}, gzip.compress(self.answers["/sitemap.xml"][2])
 
     def _answer(self, handler: Any) -> None:
         path = handler.path.partition("?")[0]
         headers = {name.lower(): value for name, value in handler.headers.items()}
         self.hits.append(Hit(time.time(), time.monotonic(), handler.command, handler.path, headers))
+        time.sleep(self.latency)
         status, out, body = self.answers.get(path, (404, {}, b""))
-        if path == "/flaky":
-            status, out, body = (429, {"Retry-After": "1"}, b"") if self.flaky_left > 0 else (200, {"Content-Type": "text/plain"}, b"at last")
-            self.flaky_left -= 1
-        if path == "/slow":
-            time.sleep(0.1)
-            status, out, body = 200, {"Content-Type": "text/plain"}, b"slow"
+        if path == "/flaky" and sum(hit.path == path for hit in self.hits) < 3:
+            status, out = 429, {"Retry-After": "1"}
         if path == "/__state__":
             import json
-            status, out = 200, {"Content-Type": "application/json"}
-            body = json.dumps({"paths": self.paths(), "user_agents": sorted({hit.headers.get("user-agent", "") for hit in self.hits})}).encode()
-        if status == 200 and "ETag" in out and headers.get("if-none-match") == out["ETag"]:
+            body = json.dumps({"paths": [hit.path for hit in self.hits],
+                               "user_agents": sorted({hit.headers.get("user-agent", "") for hit in self.hits})}).encode()
+        if status == 200 and headers.get("if-none-match") == out.get("ETag", ""):
             status, body = 304, b""
-        try:
+        content_type = SANDBOX_TYPES.get(os.path.splitext(path)[1], "text/html; charset=utf-8")
+        with suppress(OSError):         # the bot has hung up, as it may
             handler.send_response(status)
-            for name, value in out.items():
+            for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **out}.items():
                 handler.send_header(name, value)
-            handler.send_header("Content-Length", str(len(body)))
             handler.end_headers()
             if handler.command != "HEAD":
                 handler.wfile.write(body)
-        except OSError:
-            """The bot has hung up, as it may."""
 
 
 class VirtualClock:
     """A clock that sleep moves: what takes hours is shown at once. The sandbox proves the pace itself on the real one."""
 
-    def __init__(self, now: float = 1779494400.0) -> None:
-        self.now = now
-        self.slept: list[float] = []
+    now = 1779494400.0                  # Unix seconds: 23 May 2026
 
     def time(self) -> float:
         return self.now
 
-    def monotonic(self) -> float:
-        return self.now
+    monotonic = time
 
     def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
         self.now += seconds
 
 
@@ -6502,7 +6528,8 @@ class VirtualClock:
 
 VECTOR_SUITES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "robots_group_selection": lambda case: RobotsTxt.parse(case["robots"]).group,
-    "robots_path_matching": lambda case: "ALLOW" if rules_allow(case["rules"], case["path"]) else "DENY",
+    "robots_path_matching": lambda case: (
+        "ALLOW" if RobotsTxt.parse("User-agent: *\n" + "\n".join(case["rules"])).allows(case["path"]) else "DENY"),
     "blocklist_domain": lambda case: Blocklist.from_document(
         {"contract": BLOCKLIST_CONTRACT, "schema": {}, "blocked": [{"domain": case["listed"]}]}).blocks(case["host"]) is not None,
     "canonical_url": lambda case: canonical_url(case["input"]),
@@ -6511,28 +6538,21 @@ VECTOR_SUITES: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-def rules_allow(rules: Sequence[str], path: str) -> bool:
-    return RobotsTxt.parse("User-agent: *\n" + "\n".join(rules)).allows(path)
-
-
 def vector_checks(path: str) -> Iterator[Check]:
     """The normative vectors from `vectors.json`, or a word that it is not there."""
+    name = "normative vectors"
     try:
         with open(path, "rb") as file:
-            body = file.read()
-    except OSError:
-        yield Check("12", "normative vectors", "skip", f"no vectors.json beside {os.path.basename(__file__)}")
-        return
-    for name, run in VECTOR_SUITES.items():
-        try:
-            suite = parse_json(body, "vectors.json")["suites"][name]
-            section, cases = str(suite["section"]), suite["cases"]
+            suites = parse_json(file.read(), "vectors.json")["suites"]
+        for name, run in VECTOR_SUITES.items():
+            cases = suites[name]["cases"]
             wrong = [case for case in cases if run(case) != case["expected"]]
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            yield Check("12", name.replace("_", " "), "fail", f"vectors.json: {type(error).__name__}: {error}")
-            continue
-        yield Check(section, name.replace("_", " "), "fail" if wrong else "pass",
-                    f"{len(cases) - len(wrong)} of {len(cases)}" + (f"; first wrong: {wrong[0]}" if wrong else ""))
+            yield Check(str(suites[name]["section"]), name.replace("_", " "), "fail" if wrong else "pass",
+                        f"{len(cases) - len(wrong)} of {len(cases)}" + (f"; first wrong: {wrong[0]}" if wrong else ""))
+    except OSError:
+        yield Check("12", name, "skip", f"no vectors.json beside {os.path.basename(__file__)}")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        yield Check("12", name, "fail", f"vectors.json: {type(error).__name__}: {error}")
 
 
 # --- The sandbox's checks -----------------------------------------------------
@@ -6550,426 +6570,320 @@ def sandbox_checks() -> Iterator[Check]:
             yield Check(scene.__name__, "scene", "fail", f"{type(error).__name__}: {error}")
 
 
-def scene_gates() -> Iterator[Observation]:
-    """The twenty-one checks of the first harness, under their own labels, on the real clock."""
-    with Sandbox() as publisher, Sandbox(crawl_delay=0.0) as fresh, publisher.bot() as bot:
-        allowed = bot.fetch(publisher.origin + "/allowed")
-        denied = bot.fetch(publisher.origin + "/denied")
-        agents = {hit.path: hit.headers.get("user-agent", "absent") for hit in publisher.hits}
-        for label, path in (("/allowed", "/allowed"), ("/robots.txt", "/robots.txt"), ("/blocklist.json", BLOCKLIST_PATH)):
-            yield "R1", f"exact UA on {label}", agents.get(path) == USER_AGENT, agents.get(path, "never requested")
-        yield "R2", "robots.txt blocks /denied for Walsh-Research", denied.outcome == "denied" and denied.gate == "R2", denied.reason
-        yield "R2", "no GET /denied ever issued", "/denied" not in publisher.paths(), f"{len(publisher.hits)} requests"
-        star = bot.may_fetch(publisher.origin + "/star-only", wait=False)
-        yield "R2a", "named Walsh-Research group overrides `*`", star.allowed and star.group == UA_TOKEN, f"group={star.group}"
-        yield "R2d", "Crawl-delay parsed from named group", star.crawl_delay == 2.0, f"crawl_delay={star.crawl_delay}"
-        apex, below = bot.fetch("http://blocked.test/"), bot.fetch("http://www.blocked.test/x")
-        yield "R3", "operator blocklist blocks apex `blocked.test`", apex.gate == "R3", apex.reason
-        yield "R3a", "subdomain `www.blocked.test` blocked by apex entry", below.gate == "R3", below.reason
-        other = bot.may_fetch(publisher.origin + "/allowed", wait=False)
-        yield "R3", "unrelated host not falsely blocked", other.allowed, other.reason
-        second = bot.fetch(publisher.origin + "/allowed")
-        starts = [hit.monotonic for hit in publisher.hits if hit.path == "/allowed"]
-        yield "R4b", "per-host spacing honors Crawl-delay (>=2s)", len(starts) == 2 and starts[1] - starts[0] >= 2.0, f"gap={starts[-1] - starts[0]:.3f}s"
-        before = time.monotonic()
-        first = bot.fetch(fresh.origin + "/allowed")
-        took = time.monotonic() - before
-        yield "R4c", "first request to unseen host not delayed", first.ok and first.waited == 0.0, f"waited={first.waited:.3f}s elapsed={took:.3f}s"
-        flaky = bot.fetch(fresh.origin + "/flaky")
-        calls = [hit.monotonic for hit in fresh.hits if hit.path == "/flaky"]
-        yield "R5", "/flaky retried until 200", flaky.status == 200 and len(calls) == 3, f"status={flaky.status}, calls={len(calls)}"
-        gaps = [calls[1] - calls[0], calls[2] - calls[1]]
-        yield "R5", "no retry before Retry-After", min(gaps) >= 1.0, f"gaps={', '.join(f'{gap:.3f}s' for gap in gaps)}"
-        yield "R5b", "Retry-After delta-seconds parsed", parse_retry_after("120", 0.0) == 120.0, f"{parse_retry_after('120', 0.0)}"
-        nothing = parse_retry_after("", 0.0), parse_retry_after(None, 0.0)
-        yield "R5b", "Retry-After empty/None -> None", nothing == (None, None), f"{nothing}"
-        delays = [backoff_delay(2) for _ in range(20)]
-        spread = max(delays) - min(delays)
-        capped = backoff_delay(20, rand=lambda: 1.0)
-        yield "R5a", "backoff is capped", capped == BACKOFF_CAP, f"attempt 20: at most {capped:g}s"
-        yield "R5a", "backoff jitter produces variance", 0.5 < spread and max(delays) <= 4.0, f"min={min(delays):.3f} max={max(delays):.3f}"
-        declared = {"/robots.txt", BLOCKLIST_PATH, "/allowed", "/flaky"}
-        strange = set(publisher.paths() + fresh.paths()) - declared
-        yield "R6", "no unexpected URL fetched (no recursion)", not strange, f"unexpected={sorted(strange)}"
-        replayed = [publisher.hits[-1].headers.get(name, "absent") for name in ("if-none-match", "if-modified-since")]
-        wanted = [publisher.answers["/allowed"][1][name] for name in ("ETag", "Last-Modified")]
-        yield "R7", "ETag and Last-Modified are replayed byte for byte", replayed == wanted, f"{replayed}"
-        yield "R7", "conditional GET yields 304 when ETag unchanged", second.outcome == "unchanged" and second.status == 304, f"status={second.status}"
-        key = canonical_url("https://x.test/a#fragment")
-        yield "R7b", "canonical URL drops #fragment", key == "https://x.test/a", key
-        bodies = [name for name in allowed.to_dict() if name in ("body", "text")]
-        yield "R6", "no body in an output", allowed.bytes > 0 and not bodies, f"{allowed.bytes} bytes read, fields={bodies}"
-
-
-def scene_blocklist() -> Iterator[Observation]:
-    """R3b, R3c, R10, and that the blocklist comes first."""
-    with Sandbox(crawl_delay=0.0) as publisher, Sandbox(crawl_delay=0.0) as listed:
-        clock = VirtualClock()
-        bot = publisher.bot(clock=clock)
-
-        def still_blocks() -> bool:
-            clock.now += 7 * 3600
-            return bot.may_fetch("http://www.blocked.test/", wait=False).gate == "R3"
-
-        yield "R3", "the list is fetched before anything else", still_blocks() and publisher.paths() == [BLOCKLIST_PATH], f"asked={publisher.paths()}"
-        good = publisher.answers[BLOCKLIST_PATH]
-        publisher.answers[BLOCKLIST_PATH] = (404, {}, b"")
-        missing = still_blocks()
-        publisher.answers[BLOCKLIST_PATH] = (200, {}, b"User-agent: *\nDisallow: /\n")
-        garbage = still_blocks()
-        asked = publisher.paths().count(BLOCKLIST_PATH)
-        yield "R3b", "retain last list on transient fetch failure", missing and garbage and asked == 3, f"404: {missing}, garbage: {garbage}, asked {asked} times"
-        outcomes = []
-        for body in (publisher.blocklist(updated=7, blocked=[]), publisher.blocklist(blocked=[{"domain": 7}]), publisher.blocklist(contract="walsh-research-blocklist/v10", blocked=[]),
-                     publisher.blocklist(blocked=None)):
-            publisher.answers[BLOCKLIST_PATH] = (200, {}, body)
-            outcomes.append(still_blocks())
-        yield "R3c", "schema-invalid document is rejected; prior list retained", all(outcomes), f"by the schema alone, wrong type, contract v10, no list: {outcomes}"
-        publisher.answers[BLOCKLIST_PATH] = (200, {}, publisher.blocklist(schema=None, blocked=[{"domain": "other.test"}]))
-        before = publisher.paths().count(SCHEMA_PATH)
-        adopted = not still_blocks() and bot.may_fetch("http://other.test/", wait=False).gate == "R3"
-        yield "R10", "no inline schema: the standalone one is fetched", adopted and not before and SCHEMA_PATH in publisher.paths(), f"adopted={adopted}"
-        publisher.answers[SCHEMA_PATH] = (404, {}, b"")
-        clock.now += 8 * 86400
-        publisher.answers[BLOCKLIST_PATH] = (200, {}, publisher.blocklist(schema=None, blocked=[{"domain": "third.test"}]))
-        stale = bot.may_fetch("http://third.test/", wait=False).gate == "R3"
-        yield "R10", "a stale schema is kept where the fresh one cannot be had", stale, f"adopted={stale}"
-        lone = publisher.bot(clock=VirtualClock())
-        unproved = lone.may_fetch("http://third.test/", wait=False)
-        yield "R10", "no schema at all: the document is not adopted", unproved.gate != "R3", f"gate={unproved.gate}"
-        publisher.answers[BLOCKLIST_PATH] = good
-        recovered = still_blocks()
-        yield "R3", "a newer valid list replaces the old one", recovered, f"blocked.test: {recovered}"
-        publisher.answers[BLOCKLIST_PATH] = (200, {}, publisher.blocklist(blocked=[{"domain": "127.0.0.1"}]))
-        refused = publisher.bot(clock=VirtualClock()).fetch(listed.origin + "/allowed")
-        yield "7", "R3 before R2: no robots.txt of a blocked host is asked for", refused.gate == "R3" and not listed.hits, f"requests={len(listed.hits)}"
-
-
 def scene_pace() -> Iterator[Observation]:
-    """R4 and R5 where time is virtual, what outlasts a process, and that threads take turns."""
-    import tempfile
-    import threading
-    with Sandbox(crawl_delay=0.0) as publisher, Sandbox(crawl_delay=0.0) as other, tempfile.TemporaryDirectory() as folder:
-        publisher.answers["/later"] = (503, {"Retry-After": "30"}, b"")
-        patient = publisher.bot(clock=VirtualClock()).fetch(publisher.origin + "/later")
-        yield "R5", "Retry-After in place of the schedule, each time", patient.waited >= 5 * 30.0, f"waited={patient.waited:.1f}s for five retries"
-        eager = publisher.bot(clock=VirtualClock(), rand=lambda: 0.0).fetch(publisher.origin + "/busy")
-        yield "R4", "a retry waits for its slot, whatever the dice say", eager.waited >= 5 * MIN_REQUEST_INTERVAL, f"waited={eager.waited:.3f}s for five retries"
-        publisher.bot(clock=VirtualClock(), cache_dir=folder).fetch(publisher.origin + "/busy")
-        next_run = publisher.bot(clock=VirtualClock(VirtualClock().now + 60.0), cache_dir=folder).fetch(publisher.origin + "/allowed")
-        yield "R5", "a hold binds the next run", next_run.outcome == "deferred" and next_run.gate == "R5", next_run.reason
-        threads = [threading.Thread(target=server.bot().fetch, args=(server.origin + "/slow",)) for server in (publisher, other)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        starts = sorted(hit.monotonic for server in (publisher, other) for hit in server.hits if hit.path == "/slow")
-        yield "R4", "serial in the process: two threads, two hosts, one connection", len(starts) == 2 and starts[1] - starts[0] >= 0.1, f"gap={starts[-1] - starts[0]:.3f}s"
-        clock = VirtualClock()
-        bot = publisher.bot(clock=clock)
-        before = bot.may_fetch(publisher.origin + "/denied", wait=False)
-        clock.now += ROBOTS_TTL_SECONDS
-        publisher.answers["/robots.txt"] = (500, {}, b"")
-        held = bot.may_fetch(publisher.origin + "/denied", wait=False)
-        yield "R2", "a held copy stays in force while robots.txt is out of reach", before.gate == held.gate == "R2", held.robots_source
-        publisher.answers["/robots.txt"] = (302, {"Location": "http://blocked.test/robots.txt"}, b"")
-        strayed = publisher.bot(clock=VirtualClock()).may_fetch(publisher.origin + "/denied", wait=False)
-        yield "R3", "a hop of robots.txt to a blocked host is not followed", strayed.verdict is Verdict.UNKNOWN_UNREACHABLE, strayed.reason
-        publisher.answers[BLOCKLIST_PATH] = (200, {}, publisher.blocklist(refresh="PT1H"))
-        clock = VirtualClock()
-        bot = publisher.bot(clock=clock)
-        asked = []
-        for hours in (0.0, 0.9, 0.2):
-            clock.now += hours * 3600
-            bot.may_fetch("http://blocked.test/", wait=False)
-            asked.append(publisher.paths().count(BLOCKLIST_PATH))
-        yield "R3", "the list is asked again after its own refresh", asked[0] == asked[1] == asked[2] - 1, f"requests at 0 h, 0.9 h, 1.1 h: {asked}"
+    """The pace itself, on the real clock: two bots in two threads, at a host with a Crawl-delay and at one that throttles."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def visit(server: Sandbox, *paths: str) -> bool:
+        return all(result.ok for result in server.bot().run(server.origin + path for path in paths))
+
+    with Sandbox(latency=0.05) as slow, Sandbox(crawl_delay=0.0, latency=0.05) as flaky, ThreadPoolExecutor() as pool:
+        tasks = pool.submit(visit, slow, "/allowed", "/star-only"), pool.submit(visit, flaky, "/flaky")
+        came = all(task.result() for task in tasks)
+    for clause, check, hits, least in (
+            ("R4b", "per-host spacing honors Crawl-delay (>=2s)", slow.hits[2:], 2.0),
+            ("R5", "/flaky retried until 200; no retry before Retry-After", flaky.hits[2:], 1.0),
+            ("R4", "serial in the process: two threads, two hosts, one connection", sorted(slow.hits + flaky.hits), 0.05)):
+        times = [hit.monotonic for hit in hits]
+        gaps = list(map(operator.sub, times[1:], times))
+        yield clause, check, came and min(gaps) >= least, f"gaps={', '.join(f'{gap:.3f}s' for gap in gaps)}"
 
 
-def scene_robots() -> Iterator[Observation]:
-    """R2 in its other weathers, R9, R6, R7 and R8, and what a redirect is."""
-    with Sandbox(crawl_delay=0.0) as publisher:
-        clock = VirtualClock()
-        bot = publisher.bot(clock=clock, max_wait=7200.0)
-        url = publisher.origin
-        verdicts = [bot.may_fetch(url + path, wait=False).allowed for path in ("/wild/a.pdf", "/wild/a.pdf?x=1", "/wild/open.pdf")]
-        yield "R2b", "`*` and `$`; the longest match counts what `*` consumed", verdicts == [False, True, False], f"a.pdf, a.pdf?x=1, open.pdf: {verdicts}"
-        doubtful = bot.may_fetch(url + "/wild/open.pdf", wait=False)
-        yield "R2c", "in doubt denied: an expanded `*` outweighs a shorter Allow", not doubtful.allowed, doubtful.reason
-        redirected, refused = bot.fetch(url + "/redirected"), bot.fetch(url + "/moved")
-        yield "R2", "a hop of a redirect goes through the gates", refused.gate == "R2" and "/denied" not in publisher.paths(), refused.reason
-        yield "R4", "a redirect is followed as a request of its own", redirected.ok and redirected.attempts == 2, f"attempts={redirected.attempts}"
-        picture = bot.fetch(url + "/picture.png")
-        yield "R6", "an image is not read", picture.outcome == "fetched" and not picture.body, "; ".join(picture.warnings)
-        notes = bot.fetch(url + "/page.md")
-        accept = next(hit.headers.get("accept", "") for hit in publisher.hits if hit.path == "/page.md")
-        yield "R9", "Accept asks for markdown first", accept.startswith("text/markdown"), accept
-        yield "R9", "markdown links by the generic rule", [link.url for link in notes.links] == ["https://example.org/1", "https://example.org/2"], f"{len(notes.links)} links"
-        results = [result.outcome for result in bot.run([url + "/feed.xml", url + "/feed.xml#a"])]
-        yield "R7", "two spellings of one source are one", results == ["skipped", "fetched"], f"{results}"
-        again = [result.outcome for result in bot.run([url + "/feed.xml"])]
-        clock.now += 3601
-        later = [result.outcome for result in bot.run([url + "/feed.xml"])]
-        yield "R8", "a source fetched within the hour is skipped, then asked again", again == ["skipped"] and later == ["fetched"], f"{again}, {later}"
-        given_up = bot.fetch(url + "/busy")
-        calls = publisher.paths().count("/busy")
-        yield "R5", "at most five retries, then given up and held back", given_up.outcome == "failed" and calls == 6, f"calls={calls}, {given_up.reason}"
-        held = publisher.bot(clock=clock).fetch(url + "/allowed")
-        yield "R5", "an exhausted back-off binds every other target of the host", held.outcome == "deferred" and held.gate == "R5", held.reason
-        for status, expected in ((404, "allowed_implicit"), (500, "unknown_unreachable")):
-            publisher.answers["/robots.txt"] = (status, {}, b"")
-            decision = publisher.bot(clock=VirtualClock()).may_fetch(url + "/denied", wait=False)
-            yield "R2", f"robots.txt answers {status}", decision.allowed and decision.verdict == expected, f"verdict={decision.verdict and decision.verdict.value}"
-        wary = publisher.bot(clock=VirtualClock(), unreachable="defer").fetch(url + "/denied")
-        yield "R2", "unreachable=\"defer\": later, not never", wary.outcome == "deferred" and wary.retry_at is not None, wary.reason
-
-
-def scene_caches() -> Iterator[Observation]:
-    """R11, R12: what another process finds; R13 and section 1.1: what the server sees."""
+def scene_stories() -> Iterator[Observation]:
+    """Everything else, on a clock that sleep moves."""
     import tempfile
     with Sandbox(crawl_delay=0.0) as publisher, tempfile.TemporaryDirectory() as folder:
-        clock = VirtualClock()
-        url = publisher.origin + "/allowed"
-        with publisher.bot(clock=clock, cache_dir=folder) as bot:
-            bot.fetch(url)
-        publisher.hits.clear()
-        clock.now += 5.0
-        with publisher.bot(clock=clock, cache_dir=folder) as bot:
-            second = bot.fetch(url)
-        yield "R11", "a second run asks nothing that it still knows", publisher.paths() == ["/allowed"] and second.status == 304, f"asked={publisher.paths()}"
-        publisher.hits.clear()
-        clock.now += ROBOTS_TTL_SECONDS
-        publisher.answers["/robots.txt"] = (200, {}, b"User-agent: *\nDisallow: /allowed\n")
-        with publisher.bot(clock=clock, cache_dir=folder) as bot:
-            stale = bot.fetch(url)
-        yield "R12", "a stale entry blocks on its refresh", stale.gate == "R2" and "/allowed" not in publisher.paths(), stale.reason
-        publisher.answers["/robots.txt"] = (200, {}, b"User-agent: *\nDisallow: /*impl=\n")
-        publisher.hits.clear()
-        tagged = publisher.bot(clock=VirtualClock(), tag="walsh/research@afd2c01").fetch(url)
-        sent = next((hit.path for hit in publisher.hits if hit.path.startswith("/allowed")), "never requested")
-        yield "R13", "tags at transmission only; the gates see the untagged URL", tagged.ok and sent == tag_url("/allowed", "walsh/research", "afd2c01"), sent
-        publisher.hits.clear()
-        publisher.bot(clock=VirtualClock()).fetch(url)
-        yield "R13", "without an identity no tag", len(publisher.hits) >= 2 and all("impl=" not in path for path in publisher.paths()), f"asked={publisher.paths()}"
-        publisher.hits.clear()
-        person = publisher.bot(clock=VirtualClock(), interactive=True)
-        typed = [person.fetch(url), person.fetch(url)]
-        pace = sum(result.waited for result in typed)
-        yield "1.1", "at a prompt: R1 holds, R4 does not, sha=repl", pace == 0.0 and len(publisher.hits) >= 2 and all(
-            "sha=repl" in hit.path and hit.headers.get("user-agent") == USER_AGENT for hit in publisher.hits), f"waited={pace:g}s"
-        private = publisher.bot(clock=VirtualClock(), allow_private=False, origin="https://wal.sh", transport=Door(proxies={}))
-        private._blocklist_state = private._blocklist_state._replace(failed_at=private._clock.time())     # the origin is not asked here
-        publisher.hits.clear()
-        refused = private.fetch(url)
-        yield "R3", "an address that is not public is refused before a byte is sent", refused.gate == "address" and not publisher.hits, refused.reason
+        for clause, check, wanted, *steps in stories(publisher, folder):
+            told, reason = tell(publisher, steps)
+            holds = told == wanted.split()
+            yield clause, check, holds, " ".join(told) + ("" if holds else f", want {wanted}") + (f"; {reason}" if reason else "")
+        agents = {hit.headers.get("user-agent", "absent") for hit in publisher.hits}
+        yield "R1", "exact UA on every request", agents == {USER_AGENT}, ", ".join(sorted(agents))
 
 
-def scene_manifests() -> Iterator[Observation]:
-    """What else a site can say, and with which authority: R9, the policy model's hard rules, robots2.txt."""
-    ask, identity = ROBOTS2_ASK_PATH, ROBOTS2_IDENTITY
-    with Sandbox(crawl_delay=0.0) as publisher:
-        url = publisher.origin
+def tell(publisher: Sandbox, steps: Sequence[Any]) -> tuple[list[str], str]:
+    """A story from its start: in words requests, seconds waited, what becomes of each target; and the last reason.
 
-        def fresh_bot(**options: Any) -> Bot:
-            publisher.hits.clear()
-            return publisher.bot(**{"clock": VirtualClock(), **options})
-
-        bot = fresh_bot()
-        found = [(source.kind, source.url[len(url):], len(source.items)) for source in bot.discover(url + "/page")]
-        yield "R9", "feeds that a page advertises, llms.txt, sitemaps: listed in this order", found == [
-            ("feed", "/feed.xml", 0), ("feed", "/atom.xml", 0), ("llms.txt", "/llms.txt", 2), ("sitemap", "/sitemap.xml", 0)], f"{found}"
-        asked = [path for path in publisher.paths() if path != BLOCKLIST_PATH]
-        yield "R9", "of these only llms.txt is requested", asked == ["/robots.txt", "/page", "/llms.txt"], f"asked={asked}"
-        kinds: dict[str, Any] = {}
-        for path in ("/feed.xml", "/atom.xml", "/feed.json", "/page.md", "/sitemap.xml", "/sitemap.xml.gz"):
-            opening = next(bot.discover(url + path), None)
-            kinds[path] = opening and (opening.kind, len(opening.items))
-        yield "R9", "RSS, Atom, JSON Feed and markdown by their items; a sitemap asked for itself, gzip too", kinds == {
-            "/feed.xml": ("feed", 1), "/atom.xml": ("feed", 1), "/feed.json": ("feed", 1), "/page.md": ("markdown", 2),
-            "/sitemap.xml": ("sitemap", 2), "/sitemap.xml.gz": ("sitemap", 2)}, f"{kinds}"
-        hint = next(source for source in bot.discover(url + "/page") if source.kind == "llms.txt").items[1]
-        hinted, listed = bot.fetch(hint.url), bot.fetch(url + "/denied")
-        yield "R2", "llms.txt overrides no robots.txt, and a sitemap grants nothing", hinted.gate == listed.gate == "R2" and "/denied" not in publisher.paths(), hinted.reason
-        publisher.answers["/allowed"] = (200, {**publisher.answers["/allowed"][1], "X-Robots-Tag": "noindex, walsh-research: noai"}, b"")
-        tagged = bot.fetch(url + "/allowed")
-        yield "policy", "X-Robots-Tag is surfaced, ours before everyone's", tagged.robots_directives == ["noai"] and any(
-            line.startswith("noai") for line in tagged.warnings), f"{tagged.robots_directives}, {tagged.warnings}"
-        signals = bot.may_fetch(url + "/allowed", wait=False).content_signals
-        yield "policy", "Content-Signal of our group is shown", signals == {"search": "yes", "ai-train": "no"}, f"{signals}"
-
-        plain = [hit for hit in publisher.hits if "robots2" in hit.path or "x-agent-identity" in hit.headers]
-        yield "robots2", "without the option nothing is requested or announced", not plain, f"{len(plain)} of {len(publisher.hits)} requests"
-        clock = VirtualClock()
-        bot = fresh_bot(robots2=True, clock=clock)
-        first, second = bot.fetch(url + "/allowed"), bot.fetch(url + "/allowed")
-        seen = [(hit.method, hit.path.partition("?")[0]) for hit in publisher.hits if hit.path != BLOCKLIST_PATH]
-        yield "robots2", "robots.txt, robots2.txt, its chain, one question, then the target", first.ok and second.ok and seen == [
-            ("GET", "/robots.txt"), ("GET", "/robots2.txt"), ("GET", "/robots2-base.txt"), ("HEAD", ask), ("GET", "/allowed"), ("GET", "/allowed")], f"{seen}"
-        question = next((hit for hit in publisher.hits if hit.method == "HEAD"), None)
-        wanted = f"{ask}?directive=crawl&agent={ROBOTS2_AGENT}"
-        yield "robots2", "the question names directive and agent, and carries the identity", question is not None and question.path == wanted and question.headers.get(
-            "x-agent-identity") == identity, question.path if question else "never asked"
-        agents = {hit.headers.get("x-agent-identity", "absent") for hit in publisher.hits if hit.path == "/allowed"}
-        yield "robots2", "announce: yes adds X-Agent-Identity", agents == {identity}, f"{sorted(agents)}"
-        yield "robots2", "rate: 30 is a request in two seconds", second.waited >= 2.0, f"waited={second.waited:.3f}s"
-        refusals = [bot.fetch(url + path) for path in ("/star-only", "/robots2-denied", "/robots2-base-denied")]
-        got = [result.final_url[len(url):] for result in refusals if result.final_url[len(url):] in publisher.paths()]
-        yield "robots2", "scopes bind; path rules deny, those of the chain too", [result.gate for result in refusals] == ["robots2"] * 3 and not got, "; ".join(
-            result.reason for result in refusals)
-        uses = [bot.may(url + "/allowed", name).reason.partition(":")[0] for name in ("train", "quote", "derivative", "monetise")]
-        yield "robots2", "may() answers in the words of the text", uses == ["no", "short-only", "ask", "unstated"], f"train, quote, derivative, monetise: {uses}"
-        clock.now += ROBOTS2_ASK_TTL_SECONDS
-        heads = len(publisher.paths("HEAD"))
-        third = bot.fetch(url + "/allowed")
-        yield "robots2", "an allow holds for 24 hours, then it is asked for again", third.ok and len(publisher.paths("HEAD")) == heads + 1, f"{heads} questions, then {len(publisher.paths('HEAD'))}"
-        publisher.answers["/robots2.txt"] = (500, {}, b"")
-        clock.now += ROBOTS_TTL_SECONDS
-        kept = bot.fetch(url + "/robots2-denied")
-        yield "robots2", "kept like robots.txt while unreachable", kept.gate == "robots2", kept.reason
-        publisher._publish()
-
-        for answer, outcome in (((200, {"X-Robots2-Decision": "deny"}, b""), "denied"), ((404, {}, b""), "denied"), ((500, {}, b""), "denied"),
-                                ((200, {"X-Robots2-Decision": "perhaps"}, b""), "denied"), ((429, {"Retry-After": "900"}, b""), "deferred")):
-            publisher.answers[ask] = answer
-            result = fresh_bot(robots2=True).fetch(url + "/allowed")
-            yield "robots2", f"answer {answer[0]} {answer[1].get('X-Robots2-Decision', '')}".rstrip() + f" is {outcome}", (
-                result.outcome == outcome and result.gate == "robots2" and "/allowed" not in publisher.paths()), result.reason
-        publisher.answers[ask] = (200, {"X-Robots2-Decision": "allow-once"}, b"")
-        bot = fresh_bot(robots2=True)
-        both = bot.fetch(url + "/allowed").ok and bot.fetch(url + "/allowed").ok
-        yield "robots2", "allow-once is for one request", both and len(publisher.paths("HEAD")) == 2, f"questions={len(publisher.paths('HEAD'))}"
-        publisher.answers["/robots2.txt"] = (200, {}, b"crawl: ask\nannounce: no\n")
-        shy = fresh_bot(robots2=True).fetch(url + "/allowed")
-        named = {hit.method for hit in publisher.hits if hit.headers.get("x-agent-identity") == identity}
-        yield "robots2", "announce: no, and still every question says who asks", shy.ok and named == {"HEAD"}, f"identity sent with {sorted(named)}"
-        publisher._publish()
-        other = fresh_bot(robots2="monitoring").fetch(url + "/allowed")
-        yield "robots2", "a category's own block overrides", other.gate == "robots2" and not publisher.paths("HEAD"), other.reason
-        publisher.answers["/robots.txt"] = (200, {}, b"User-agent: *\nDisallow: /.well-known/robots2-ask\nDisallow: /denied\n")
-        unasked = fresh_bot(robots2=True).fetch(url + "/allowed")
-        yield "robots2", "the question is itself behind robots.txt", unasked.gate == "robots2" and not publisher.paths("HEAD"), unasked.reason
-        publisher.answers["/robots2.txt"] = (200, {"Content-Type": "text/plain"}, b"User-agent: *\nAllow: /\ncrawl: yes\n")
-        widened = fresh_bot(robots2=True).fetch(url + "/denied")
-        yield "robots2", "it narrows, and never widens", widened.gate == "R2" and "/denied" not in publisher.paths(), widened.reason
+    A step is a target to fetch; a number, seconds that pass; a tuple, what the publisher says from now on; a dict, another bot's options;
+    or a function of the bot that gives what is to be observed.
+    """
+    clock, words, reason = VirtualClock(), [], ""
+    publisher.publish()
+    for step in ({}, *steps):
+        before, after = len(publisher.hits), []
+        if isinstance(step, dict):
+            bot = publisher.bot(**{"clock": clock, "rand": lambda: 0.0, **step})
+        elif isinstance(step, tuple):
+            publisher.say(*step)
+        elif isinstance(step, str):
+            result = bot.fetch(resolve_url(publisher.origin, step))
+            after = [f"{result.waited:.0f}s"] * bool(result.waited) + [result.outcome + (f":{result.gate}" if result.gate else "")]
+            reason = result.reason
+        elif callable(step):
+            after = " ".join(map(str, step(bot))).split()
+        else:
+            clock.now += step
+        for hit in publisher.hits[before:]:
+            page, mark, query = hit.path.partition("?")
+            identity = hit.headers.get("x-agent-identity", "").replace(ROBOTS2_IDENTITY, "+id")
+            words += ["HEAD"] * (hit.method == "HEAD") + [page.rpartition("/")[2] + mark + query + identity]
+        words += after
+    return words, reason
 
 
-SCENES = (scene_gates, scene_blocklist, scene_pace, scene_robots, scene_caches, scene_manifests)
+def stories(publisher: Sandbox, folder: str) -> Iterable[Sequence[Any]]:
+    """Each a row: clause, what is checked, the story as it is to be told, its steps.
+
+    "blocklist.json robots.txt moved denied:R2" tells of three requests in this order, and of the outcome by which gate.
+    """
+    url, blocked, hour, day = publisher.origin, "http://www.blocked.test/", 3600.0, 86400.0
+    inline = publisher.answers[BLOCKLIST_PATH][2].decode().replace("blocked.test", "127.0.0.1")
+    plain = SANDBOX_BLOCKLIST.replace("blocked.test", "127.0.0.1")
+    tag = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
+    repl = "?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3"
+    opted_in = {"robots2": True}
+    manifests = "blocklist.json robots.txt robots2.txt robots2-base.txt"
+    ask = "HEAD robots2-ask?directive=crawl&agent=Walsh-Research/1.2+id"
+    asked = f"{manifests} {ask}"
+
+    def run(bot: Bot) -> list[str]:
+        return [result.outcome for result in bot.run([url + "/feed.xml", url + "/feed.xml#a"])]
+
+    def discover(path: str) -> Callable[[Bot], list[str]]:
+        return lambda bot: [f"{source.kind}:{source.url[len(url):]}:{len(source.items)}" for source in bot.discover(url + path)]
+
+    return (
+        ("R2", "robots.txt blocks /denied; no GET /denied ever issued", "blocklist.json robots.txt denied:R2",
+         "/denied"),
+        ("R2", "robots.txt answers 404: no rules, whatever `unreachable` says", "blocklist.json robots.txt denied fetched",
+         {"unreachable": "defer"}, ("/robots.txt", "", 404), "/denied"),
+        ("R2", "robots.txt answers 500: unreachable, so allowed", "blocklist.json robots.txt denied fetched",
+         ("/robots.txt", "", 500), "/denied"),
+        ("R2", "unreachable=\"defer\": later, not never", "blocklist.json robots.txt deferred:R2",
+         {"unreachable": "defer"}, ("/robots.txt", "", 500), "/denied"),
+        ("R2", "a held copy stays in force while robots.txt is out of reach",
+         "blocklist.json robots.txt denied:R2 blocklist.json robots.txt 1s denied:R2",
+         "/denied", ("/robots.txt", "", 500), day, "/denied"),
+        ("R2", "a hop of a redirect goes through the gates", "blocklist.json robots.txt moved denied:R2", "/moved"),
+        ("R2a", "named Walsh-Research group overrides `*`", "blocklist.json robots.txt star-only fetched", "/star-only"),
+        ("R2b", "`*` and `$` in a path", "blocklist.json robots.txt denied:R2 a.pdf?x=1 fetched", "/wild/a.pdf", "/wild/a.pdf?x=1"),
+        ("R2c", "in doubt denied: an expanded `*` outweighs a shorter Allow", "blocklist.json robots.txt denied:R2", "/wild/open.pdf"),
+        ("R2d", "Crawl-delay of the named group", "blocklist.json robots.txt allowed fetched allowed 7s unchanged",
+         ("/robots.txt", "User-agent: *\nCrawl-delay: 3\n\nUser-agent: Walsh-Research\nCrawl-delay: 7\n"), "/allowed", "/allowed"),
+
+        ("R3", "operator blocklist, fetched first, blocks apex `blocked.test`", "blocklist.json denied:R3",
+         "http://blocked.test/"),
+        ("R3a", "subdomain `www.blocked.test` blocked by apex entry", "blocklist.json denied:R3", blocked),
+        ("7", "R3 before R2: no robots.txt of a blocked host is asked for", "blocklist.json denied:R3",
+         (BLOCKLIST_PATH, inline), "/allowed"),
+        ("R3", "a newer list replaces the old; unrelated host not falsely blocked",
+         "blocklist.json denied:R3 blocklist.json robots.txt allowed 2s fetched",
+         (BLOCKLIST_PATH, inline), "/allowed", (BLOCKLIST_PATH, inline.replace("127.0.0.1", "other.test")), 7 * hour, "/allowed"),
+        ("R3", "the list is asked again after its own refresh", "blocklist.json denied:R3 denied:R3 blocklist.json denied:R3",
+         (BLOCKLIST_PATH, inline.replace("PT6H", "PT1H")), "/allowed", 0.9 * hour, "/allowed", 0.2 * hour, "/allowed"),
+        ("R3", "a hop of robots.txt to a blocked host is not followed", "blocklist.json robots.txt denied fetched",
+         (BLOCKLIST_PATH, inline.replace("127.0.0.1", "localhost")),
+         ("/robots.txt", "", 302, {"Location": url.replace("127.0.0.1", "localhost") + "/robots.txt"}), "/denied"),
+        ("R3", "an address that is not public is refused before a byte is sent", "1s denied:address",
+         {"origin": ORIGIN, "allow_private": False, "transport": object()}, "/allowed"),
+        ("R3b", "retain last list on transient fetch failure, and on garbage", "blocklist.json denied:R3 " * 3,
+         blocked, (BLOCKLIST_PATH, "", 404), 7 * hour, blocked, (BLOCKLIST_PATH, SANDBOX_ROBOTS), 7 * hour, blocked),
+        *(("R3c", f"rejected; prior list retained: {new} for {old}", "blocklist.json denied:R3 " * 2,
+           blocked, (BLOCKLIST_PATH, inline.replace(old, new)), 7 * hour, blocked)
+          for old, new in (('"2026-05-23T00:00:00Z"', "7"), ('"127.0.0.1"', "7"), ("list/v1", "list/v10"), ('"blocked"', '"listed"'))),
+        ("R10", "no inline schema: the standalone one is fetched", "blocklist.json blocklist.schema.json denied:R3",
+         (BLOCKLIST_PATH, plain), "/allowed"),
+        ("R10", "a stale schema is kept where the fresh one cannot be had",
+         "blocklist.json blocklist.schema.json denied:R3 blocklist.json blocklist.schema.json 1s denied:R3",
+         (BLOCKLIST_PATH, plain), "/allowed",
+         (SCHEMA_PATH, "", 404), (BLOCKLIST_PATH, plain.replace("127.0.0.1", "third.test")), 8 * day, "http://third.test/"),
+        ("R10", "no schema at all: the document is not adopted", "blocklist.json blocklist.schema.json robots.txt allowed fetched",
+         (BLOCKLIST_PATH, plain), (SCHEMA_PATH, "", 404), "/allowed"),
+
+        ("R4", "a redirect is followed as a request of its own", "blocklist.json robots.txt redirected allowed 1s fetched", "/redirected"),
+        ("R4", "a retry waits for its slot, whatever the dice say", "blocklist.json robots.txt" + " busy" * 6 + " 5s failed:R5", "/busy"),
+        ("R4c", "first request to unseen host not delayed", "blocklist.json robots.txt allowed fetched", "/allowed"),
+        ("R5", "at most five retries; then a hold, which binds the next run",
+         "blocklist.json robots.txt" + " busy" * 6 + " 5s failed:R5 deferred:R5 deferred:R5",
+         {"cache_dir": folder}, "/busy", "/allowed", {"cache_dir": folder}, "/allowed"),
+        ("R5", "Retry-After in place of the schedule, each time", "blocklist.json robots.txt" + " busy" * 6 + " 150s failed:R5",
+         ("/busy", "", 503, {"Retry-After": "30"}), "/busy"),
+        ("R5a", "backoff is capped", "60.0", lambda bot: [backoff_delay(20, rand=lambda: 1.0)]),
+        ("R5a", "backoff jitter produces variance", "True",
+         lambda bot: [0.5 < max(delays) - min(delays) <= 4.0 for delays in [[backoff_delay(2) for _ in range(20)]]]),
+        ("R5b", "Retry-After delta-seconds parsed; empty/None -> None", "120.0 None None",
+         lambda bot: [parse_retry_after(value, 0.0) for value in ("120", "", None)]),
+
+        ("R6", "no unexpected URL fetched (no recursion)", "blocklist.json robots.txt page fetched", "/page"),
+        ("R6", "no body in an output", "blocklist.json robots.txt allowed url",
+         lambda bot: sorted({"body", "text", "url"} & set(bot.fetch(url + "/allowed").to_dict()))),
+        ("R6", "an image is not read", "blocklist.json robots.txt picture.png image/png is not read (R6)",
+         lambda bot: bot.fetch(url + "/picture.png").warnings),
+        ("R7", "conditional GET yields 304; validators replayed byte for byte",
+         'blocklist.json robots.txt allowed fetched allowed 1s unchanged "allowed-1" Sat, 23 May 2026 00:00:00 GMT', "/allowed", "/allowed",
+         lambda bot: [publisher.hits[-1].headers.get(name) for name in ("if-none-match", "if-modified-since")]),
+        ("R7b", "canonical URL drops #fragment: two spellings of one source are one", "blocklist.json robots.txt feed.xml skipped fetched",
+         run),
+        ("R8", "a source fetched within the hour is skipped, then asked again",
+         "blocklist.json robots.txt feed.xml skipped fetched skipped skipped feed.xml skipped fetched", run, run, hour + 1, run),
+        ("R9", "Accept asks for markdown first; its links by the generic rule",
+         "blocklist.json robots.txt page.md https://example.org/1 https://example.org/2 text/markdown",
+         lambda bot: [link.url for link in bot.fetch(url + "/page.md").links],
+         lambda bot: [publisher.hits[-1].headers.get("accept", "").partition(",")[0]]),
+        ("R9", "feeds, llms.txt, sitemaps of a page: only llms.txt is requested",
+         "blocklist.json robots.txt page llms.txt feed:/feed.xml:0 feed:/atom.xml:0 llms.txt:/llms.txt:2 sitemap:/sitemap.xml:0",
+         discover("/page")),
+        *(("R9", f"{path[1:]} by its items", f"blocklist.json robots.txt {path[1:]} {kind}:{path}:{count}",
+           ("/robots.txt", ""), discover(path))
+          for path, kind, count in (("/feed.xml", "feed", 1), ("/atom.xml", "feed", 1), ("/feed.json", "feed", 1),
+                                    ("/sitemap.xml", "sitemap", 2), ("/sitemap.xml.gz", "sitemap", 2))),
+        ("R9", "page.md by its items, then llms.txt",
+         "blocklist.json robots.txt page.md llms.txt markdown:/page.md:2 llms.txt:/llms.txt:2 sitemap:/sitemap.xml:0",
+         discover("/page.md")),
+        ("R2", "llms.txt overrides no robots.txt, and a sitemap grants nothing",
+         "blocklist.json robots.txt page llms.txt feed:/feed.xml:0 feed:/atom.xml:0 llms.txt:/llms.txt:2 sitemap:/sitemap.xml:0 denied:R2",
+         discover("/page"), "/denied"),
+
+        ("R11", "a second run asks nothing that it still knows", "blocklist.json robots.txt allowed fetched allowed 1s unchanged",
+         {"cache_dir": folder + "/R11"}, "/allowed", {"cache_dir": folder + "/R11"}, "/allowed"),
+        ("R12", "a stale entry blocks on its refresh", "blocklist.json robots.txt allowed fetched blocklist.json robots.txt 1s denied:R2",
+         "/allowed", ("/robots.txt", "User-agent: *\nDisallow: /allowed\n"), day, "/allowed"),
+        ("R13", "no identity, no tag; the gates see the untagged URL",
+         f"blocklist.json robots.txt allowed fetched blocklist.json{tag} robots.txt{tag} allowed{tag} 3s fetched",
+         ("/robots.txt", "User-agent: *\nDisallow: /*impl=\n"), "/allowed", {"tag": "walsh/research@afd2c01"}, "/allowed"),
+        ("1.1", "at a prompt: R4 does not hold, sha=repl",
+         f"blocklist.json{repl} robots.txt{repl} allowed{repl} fetched allowed{repl} unchanged",
+         {"interactive": True}, "/allowed", "/allowed"),
+
+        ("policy", "X-Robots-Tag is surfaced, ours before everyone's", "blocklist.json robots.txt tagged noai",
+         lambda bot: bot.fetch(url + "/tagged").robots_directives),
+        ("policy", "Content-Signal of our group is shown", "blocklist.json robots.txt allowed search=yes ai-train=no",
+         lambda bot: ["=".join(signal) for signal in bot.fetch(url + "/allowed").content_signals.items()]),
+
+        ("robots2", "without the option nothing is requested or announced", "blocklist.json robots.txt robots2-denied fetched",
+         "/robots2-denied"),
+        ("robots2", "its chain, one question; announce: yes; rate: 30, each two seconds",
+         f"{asked} allowed+id 6s fetched allowed+id 2s unchanged", opted_in, "/allowed", "/allowed"),
+        ("robots2", "scopes bind; path rules deny, those of the chain too", f"{asked} 4s denied:robots2 denied:robots2 denied:robots2",
+         opted_in, "/star-only", "/robots2-denied", "/robots2-base-denied"),
+        ("robots2", "may() answers in the words of the text", asked.replace("crawl", "derivative") + " no short-only ask unstated",
+         opted_in,
+         lambda bot: [bot.may(url + "/allowed", name).reason.partition(":")[0] for name in ("train", "quote", "derivative", "monetise")]),
+        ("robots2", "an allow holds for 24 hours, then it is asked for again",
+         f"{asked} allowed+id 6s fetched blocklist.json+id robots.txt+id robots2.txt+id robots2-base.txt+id {ask} allowed+id 10s unchanged",
+         opted_in, "/allowed", day, "/allowed"),
+        ("robots2", "kept like robots.txt while unreachable",
+         f"{manifests} 2s denied:robots2 blocklist.json+id robots.txt+id robots2.txt+id 4s denied:robots2",
+         opted_in, "/robots2-denied", ("/robots2.txt", "", 500), day, "/robots2-denied"),
+        *(("robots2", f"answer {status} {decision} is {outcome}", f"{asked} 4s {outcome}:robots2", opted_in,
+           (ROBOTS2_ASK_PATH, "", status, {"X-Robots2-Decision": decision, "Retry-After": "900"}), "/allowed")
+          for status, decision, outcome in ((200, "deny", "denied"), (200, "perhaps", "denied"), (404, "allow", "denied"),
+                                            (500, "allow", "denied"), (429, "allow", "deferred"))),
+        ("robots2", "allow-once is for one request", f"{asked} allowed+id 6s fetched {ask} allowed+id 4s unchanged",
+         opted_in, (ROBOTS2_ASK_PATH, "", 200, {"X-Robots2-Decision": "allow-once"}), "/allowed", "/allowed"),
+        ("robots2", "announce: no, and still every question says who asks", f"{asked} allowed 3s fetched".replace(" robots2-base.txt", ""),
+         opted_in, ("/robots2.txt", "crawl: ask\nannounce: no\n"), "/allowed"),
+        ("robots2", "a category's own block overrides", f"{manifests} 2s denied:robots2",
+         {"robots2": "monitoring"}, "/allowed"),
+        ("robots2", "the question is itself behind robots.txt", f"{manifests} 2s denied:robots2",
+         opted_in, ("/robots.txt", "User-agent: *\nDisallow: /.well-known/robots2-ask\n"), "/allowed"),
+        ("robots2", "it narrows, and never widens", "blocklist.json robots.txt denied:R2",
+         opted_in, ("/robots2.txt", "User-agent: *\nAllow: /\ncrawl: yes\n"), "/denied"),
+    )
+
+
+SCENES = (scene_pace, scene_stories)
 
 
 # --- The live fixtures, spec 13 and 16 ------------------------------------------
 
 def live_checks(bot: Bot) -> Iterator[Check]:
     """The fixtures and canaries of the origin, at the pace that its robots.txt asks."""
-    origin = bot.origin
+    def judge(clause: str, check: str, found: Result | Decision, gate: str | None = None) -> Check:
+        """A Result is to be that of a page that was fetched, a Decision to be `gate`'s refusal, or None's."""
+        if isinstance(found, Result):
+            holds, said = found.ok and found.status in (200, 304), f"{found.outcome} {found.status or found.gate or 'without an answer'}"
+            is_lost = found.status is None and (found.outcome != "denied" or found.gate == "address")       # no HTTP answer
+        else:
+            holds, said = found.gate == gate, found.gate or "allowed"
+            is_lost = gate != "R3" and found.verdict is Verdict.UNKNOWN_UNREACHABLE
+        return Check(clause, check, "skip" if is_lost else "pass" if holds else "fail", f"{said}: {found.url}: {found.reason}")
 
-    def fetched(clause: str, check: str, url: str) -> tuple[Check, Result]:
-        result = bot.probe(url)
-        if result.status is None and (result.outcome in ("failed", "deferred") or result.gate == "address"):     # no HTTP answer
-            return Check(clause, check, "skip", f"{url}: {result.reason}"), result
-        holds = result.outcome == "unchanged" or result.outcome == "fetched" and result.status == 200
-        return Check(clause, check, "pass" if holds else "fail", f"{result.outcome} {result.status or result.gate or ''}: {result.reason or url}"), result
-
-    def refused(clause: str, check: str, url: str, gate: str) -> Check:
-        if gate == "R3" and not bot.blocklist_size:     # nobody is asked who may have opted out
-            return Check(clause, check, "fail" if bot.blocklist_status else "skip", "no list with an entry could be adopted")
-        decision = bot.may_fetch(url, wait=False)
-        if gate == "R2" and decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            return Check(clause, check, "skip", f"{url}: {decision.reason}")
-        return Check(clause, check, "pass" if decision.gate == gate else "fail", f"{decision.gate or 'allowed'}: {decision.reason}")
-
-    yield fetched("R1", "the policy page of the User-Agent is there", origin + "/bot/")[0]
-    index, result = fetched("13", "the fixtures index", origin + FIXTURES_PATH)
-    yield index
-    fixtures: dict[str, Any] = {}
-    if result.body:
+    yield judge("R1", "the policy page of the User-Agent is there", bot.probe(bot.origin + "/bot/"))
+    index = bot.probe(bot.origin + FIXTURES_PATH)
+    yield judge("13", "the fixtures index", index)
+    fixtures = DEFAULT_FIXTURES
+    if index.body:
         try:
-            document = parse_json(result.body, "test-fixtures.json")
-            fixtures = {name: value for name, value in document["fixtures"].items() if isinstance(value, str)}
-            known = re.fullmatch(r"walsh-research-test-fixtures/v1(\.[0-9]+)?", document["contract"]) is not None
-            yield Check("13", "the fixtures' contract", "pass" if known else "fail", document["contract"])
+            document = parse_json(index.body, "test-fixtures.json")
+            fixtures = {**fixtures, **{name: url for name, url in document["fixtures"].items() if isinstance(url, str)}}
+            contract = document["contract"]
+            is_known = re.fullmatch(r"walsh-research-test-fixtures/v1(\.[0-9]+)?", contract) is not None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            yield Check("13", "the fixtures' contract", "fail", f"{type(error).__name__}: {error}")
-    fixture_urls = {**DEFAULT_FIXTURES, **fixtures}
-    blocked_host = fixture_urls["operator_blocked_host"]
-    yield refused("R3", f"the live list blocks {printable(blocked_host, 80)}", f"https://{blocked_host}/", "R3")
-    yield refused("R3a", "and what is below it", f"https://www.{blocked_host}/", "R3")
-    yield fetched("R2", "the external positive", fixture_urls["external_positive"])[0]
-    for clause, fixture in (("R2", "robots_allowed_sentinel"), ("R2a", "walsh_only_allowed")):
-        url = fixture_urls[fixture]
-        yield fetched(clause, f"{fixture} is fetched", url)[0]
+            contract, is_known = f"{type(error).__name__}: {error}", False
+        yield Check("13", "the fixtures' contract", "pass" if is_known else "fail", contract)
+    blocked = fixtures["operator_blocked_host"]
+    for clause, check, host in (
+            ("R3", f"the live list blocks {printable(blocked, 80)}", blocked), ("R3a", "and what is below it", "www." + blocked)):
+        if bot.blocklist_size:
+            yield judge(clause, check, bot.may_fetch(f"https://{host}/", wait=False), "R3")
+        else:                   # nobody is asked who may have opted out
+            yield Check(clause, check, "fail" if bot.blocklist_status else "skip", "no list with an entry could be adopted")
+    yield judge("R2", "the external positive", bot.probe(fixtures["external_positive"]))
+    for clause, name in (("R2", "robots_allowed_sentinel"), ("R2a", "walsh_only_allowed")):
+        yield judge(clause, f"{name} is fetched", bot.probe(fixtures[name]))
         for ending in (".html", ".md"):
-            decision = bot.may_fetch(url + ending, wait=False)
-            outcome = "skip" if decision.verdict is Verdict.UNKNOWN_UNREACHABLE else "pass" if decision.allowed else "fail"
-            yield Check(clause, f"{fixture}{ending} is allowed", outcome, decision.reason)
+            yield judge(clause, f"{name}{ending} is allowed", bot.may_fetch(fixtures[name] + ending, wait=False))
     for ending in ("", ".html", ".md"):
-        yield refused("R2", f"robots_disallowed{ending} is refused", fixture_urls["robots_disallowed"] + ending, "R2")
+        yield judge("R2", f"robots_disallowed{ending} is refused", bot.may_fetch(fixtures["robots_disallowed"] + ending, wait=False), "R2")
 
 
 def detect_identity(environ: Any, folder: str) -> str | None:
     """R13: "ORG/REPO@SHA" from GitHub's variables, else from the git repository around the file, else None."""
-    if environ.get("GITHUB_REPOSITORY"):
-        return valid_tag(environ["GITHUB_REPOSITORY"] + ("@" + environ["GITHUB_SHA"][:7] if environ.get("GITHUB_SHA") else ""))
     import subprocess
 
     def git(*arguments: str) -> str:
-        try:
-            done = subprocess.run(["git", "-C", folder, *arguments], check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5)
-        except (OSError, subprocess.SubprocessError):
-            return ""
-        return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
+        return subprocess.check_output(["git", "-C", folder, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                       timeout=5, text=True).strip()
 
-    remote = re.search(r"([\w.-]+/[\w.-]+?)(?:\.git)?/?$", git("remote", "get-url", "origin"), re.ASCII)
-    sha = git("rev-parse", "--short", "HEAD")
-    return valid_tag(remote.group(1) + ("@" + sha if sha else "")) if remote else None
-
-
-def valid_tag(text: str) -> str | None:
+    repository, sha = environ.get("GITHUB_REPOSITORY"), environ.get("GITHUB_SHA", "")[:7]
     try:
-        parse_tag(text)
-    except ValueError:
+        if not repository:
+            repository = re.findall(r"[\w.-]+/[\w.-]+?(?=(?:\.git)?/?$)", git("remote", "get-url", "origin"), re.ASCII)[0]
+            sha = git("rev-parse", "--short", "HEAD")
+        tag = f"{repository}@{sha}" if sha else repository
+        parse_tag(tag)
+    except (OSError, ValueError, LookupError, subprocess.SubprocessError):
         return None
-    return text
+    return tag
 
 
 # --- The attestation, spec 14 -----------------------------------------------------
 
-REQUIREMENTS = ("R1", "R2", "R2a", "R2b", "R2c", "R2d", "R3", "R3a", "R3b", "R3c", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13")
-
-
-def attestation_of(checks: Sequence[Check], user_agent: str) -> dict[str, Any]:
-    """The document of spec 14: a requirement is true where it has checks, and each of them, and of its letters, has passed."""
-    def is_met(requirement: str) -> bool:
-        outcomes = [check.outcome for check in checks if re.fullmatch(requirement + "[a-z]?", check.clause)]
-        return bool(outcomes) and all(outcome == "pass" for outcome in outcomes)
-
-    whole = all(check.outcome != "fail" for check in checks)
-    requirements = {name: is_met(name) for name in REQUIREMENTS}
-    return {"contract": "walsh-research-attestation/v1", "tool": TOOL_NAME, "tool_version": __version__, "spec": SPEC_VERSION,
-            "user_agent": user_agent, "requirements": requirements, "conformant": whole and all(requirements.values()),
-            "checks": {"passed": sum(check.outcome == "pass" for check in checks), "of": len(checks)}}
-
-
-def measured_user_agent() -> str:
-    """The User-Agent as a server receives it."""
-    with Sandbox() as publisher:
-        publisher.bot().fetch(publisher.origin + "/allowed")
-        return next((hit.headers.get("user-agent", "") for hit in publisher.hits), "")
+REQUIREMENTS = (
+    "R1", "R2", "R2a", "R2b", "R2c", "R2d", "R3", "R3a", "R3b", "R3c", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13")
 
 
 def attest() -> dict[str, Any]:
-    """The attestation document of spec 14, every value measured now, in about six seconds."""
-    return attestation_of(list(sandbox_checks()), measured_user_agent())
+    """The attestation document of spec 14, every value measured now, in about four seconds.
+
+    A requirement is true where it has checks, and each of them, and of its letters, has passed.
+    """
+    checks = list(sandbox_checks())
+    requirements = {name: {check.outcome for check in checks if re.fullmatch(name + "[a-z]?", check.clause)} == {"pass"}
+                    for name in REQUIREMENTS}
+    passed = sum(check.outcome == "pass" for check in checks)
+    return {"contract": "walsh-research-attestation/v1", "tool": TOOL_NAME, "tool_version": __version__, "spec": SPEC_VERSION,
+            "user_agent": next((check.observed for check in checks if check.clause == "R1"), ""), "requirements": requirements,
+            "conformant": passed == len(checks) and all(requirements.values()), "checks": {"passed": passed, "of": len(checks)}}
 
 
 # --- The process-wide bot: import walsh_research; walsh_research.fetch(url) -----------
 
-DEFAULT_BOT: list[Bot] = []     # made when first asked for: an import touches nothing
-
-
+@cache
 def default_bot() -> Bot:
-    if not DEFAULT_BOT:
-        DEFAULT_BOT.append(Bot())
-    return DEFAULT_BOT[0]
+    """Made when first asked for: an import touches nothing."""
+    return Bot()
 
 
 def may_fetch(url: str, wait: bool = True) -> Decision:
