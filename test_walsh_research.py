@@ -9189,6 +9189,60 @@ def test_ours_sigterm_exits_143(publisher):
     assert done.code == 143 and not done.out and "Traceback" not in done.err
 
 
+@posix_only
+@pytest.mark.parametrize("is_ignored, code", [(False, 129), (True, 0)], ids=["a terminal is closed", "nohup"])
+def test_ours_sighup_exits_129_unless_it_is_ignored(publisher, is_ignored, code):
+    argv = ["sh", "-c", ("trap '' HUP; " if is_ignored else "") + 'exec "$@"', "sh", sys.executable, wr.__file__, *at(publisher, "/allowed", "/page.md")]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline().startswith(b"OK    200 ")
+    process.send_signal(signal.SIGHUP)
+    done = finish(process)
+    assert done.code == code and "Traceback" not in done.err and done.err.startswith("2 targets: " + ("2 fetched; " if is_ignored else "1 fetched, 1 not reached; "))
+
+
+AGAIN_SCRIPT = """
+import os, sys, time, walsh_research as wr
+first, second = map(int, sys.argv[1:3])
+def run(self, urls, min_age):
+    yield os.kill(os.getpid(), first)
+def summarize(self):
+    os.kill(os.getpid(), second)
+    time.sleep(20)
+wr.Bot.run, wr.Desk.summarize = run, summarize
+sys.exit(wr.main(["--no-cache", "x"]))
+"""
+
+
+@posix_only
+@pytest.mark.parametrize("first, second, code", [("SIGINT", "SIGINT", 130), ("SIGTERM", "SIGHUP", 143), ("SIGHUP", "SIGINT", 129)])
+def test_ours_a_second_signal_while_it_ends_ends_it_at_once(first, second, code):
+    numbers = [str(int(getattr(signal, name))) for name in (first, second)]
+    done = subprocess.run([sys.executable, "-W", "error", "-c", AGAIN_SCRIPT, *numbers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=15, cwd=HERE)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
+
+
+EARLY_SCRIPT = """
+import atexit, os, runpy, signal, sys
+moment, path = sys.argv.pop(1), sys.argv[1]
+def interrupt(event="", args=("",)):
+    if moment == "at exit" and not event or event == "import" and args[0] == moment:
+        os.kill(os.getpid(), signal.SIGINT)
+atexit.register(interrupt)
+sys.addaudithook(interrupt)
+sys.modules.pop("heapq", None), sys.modules.pop("getopt", None)
+sys.argv[:] = [path, "--version"]
+runpy.run_path(path, run_name="__main__")
+"""
+
+
+@posix_only
+@pytest.mark.parametrize("moment, code", [("heapq", -signal.SIGINT), ("getopt", 130), ("at exit", -signal.SIGINT)], ids=["loading", "reading arguments", "at exit"])
+def test_ours_ctrl_c_shows_no_traceback_before_and_after_the_run(moment, code):
+    """-SIGINT is 130 to a shell. Before the first line, Python alone decides: its own traceback, or "KeyboardInterrupt" and 1 while it compiles."""
+    done = subprocess.run([sys.executable, "-S", "-c", EARLY_SCRIPT, moment, wr.__file__], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: how a pipe closes")
 def test_ours_a_closed_pipe_ends_it_quietly(publisher):
     reading, writing = os.pipe()

@@ -39,6 +39,10 @@ section 1b marked "ours", within the clause that each one serves. Those of 1a ar
 """
 from __future__ import annotations
 
+if __name__ == "__main__":      # Ctrl-C before `main` handles it, or after, ends the process without a traceback
+    import _signal  # type: ignore[import-not-found]    # `signal` itself takes longer to import than a finger
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 import _thread
 import collections
 import errno
