@@ -8849,7 +8849,7 @@ def test_ours_version(desk):
     (["--min-age", "-5", "x"], "--min-age is '-5', want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
     (["--max-wait"], "command line is wrong (option --max-wait requires argument), want it as --help shows it"),
     (["--max-wait=", "x"], "--max-wait is '', want seconds (90)"),
-    (["--input", "--check"], "--input is without a value, want FILE"),
+    (["--input", "--check"], "--input --check is unusable (No such file or directory), want a text file, one URL a line"),
     (["--json=yes", "x"], "command line is wrong (option --json must not have an argument), want it as --help shows it"),
     (["--timeout", "0", "x"], "timeout is 0.0, want a positive number"),
     (["--timeout", "nan", "x"], "--timeout is 'nan', want seconds (90)"),

@@ -7041,6 +7041,7 @@ exit codes:
   2 command line or input file wrong     3 nothing failed, a gate denied
   4 live fixtures out of reach         130 Ctrl-C, 143 SIGTERM, 129 SIGHUP
 """
+TEXTS = {"help": HELP[:-1], "version": f"walsh_research {__version__} ({SPEC_VERSION})"}
 OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"       # short name, name, value, default
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {        # of a value, as HELP names it: its reader, and what that wants
     "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"), "SECONDS": (parse_wait, "seconds (90)"),
@@ -7079,8 +7080,6 @@ def read_arguments(argv: Sequence[str]) -> Any:
     long_names = {short: name for short, name, _, _ in rows}
     given: dict[str, Any] = {long_names.get(name, name): value for name, value in pairs}
     for name, value in given.items():
-        if value in wants:
-            raise Misuse(f"{name} is without a value, want {wants[name]}")
         read, wanted = READERS.get(wants[name], (str, ""))
         try:
             given[name] = read(value) if wants[name] else True
@@ -7089,16 +7088,17 @@ def read_arguments(argv: Sequence[str]) -> Any:
     inputs = [value for name, value in pairs if name == "--input"]
     if urls or inputs:
         given["a target"] = True
-    for pair in itertools.combinations(given, 2):
-        if any(rivals.issuperset(pair) for rivals in RIVALS):
-            raise Misuse("{1} is beside {0}, want one of them".format(*pair))
+    for rivals in RIVALS:
+        beside = [name for name in given if name in rivals]
+        if beside[1:]:
+            raise Misuse(f"{beside[1]} is beside {beside[0]}, want one of them")
     mode = next(filter(given.__contains__, MODES), "--fetch")[2:]
     if "--offline" in given and "--selftest" not in given:
         raise Misuse("--offline is without --selftest, want both")
-    if "a target" not in given and mode in ("fetch", "check", "discover"):
+    if mode in ("fetch", "check", "discover") and "a target" not in given:
         raise Misuse("no target is named, want a URL, - for stdin, or --input FILE; --help shows all")
-    options = {**dict.fromkeys(wants, False), "--tag": None, "--cache-dir": None if "--no-cache" in given else PLATFORM_CACHE, **given, "--input": inputs}
-    return types.SimpleNamespace(mode=mode, urls=urls, **{name[2:].replace("-", "_"): value for name, value in options.items()})
+    options = {**dict.fromkeys(wants, False), "--tag": None, "--cache-dir": PLATFORM_CACHE, **given, "--input": inputs, "--urls": urls, "--mode": mode}
+    return types.SimpleNamespace(**{name[2:].replace("-", "_"): value for name, value in options.items()})
 
 
 def lines_of(name: str) -> list[str]:
@@ -7120,17 +7120,26 @@ def terminal_columns(stream: Any) -> int:
     return 0
 
 
-def say(text: str) -> None:
+def folded(lead: str, text: str, columns: int) -> str:
+    """Text after its lead, harmless, folded to a terminal's width; no URL in it is broken."""
+    text = lead + printable(text, 2000)
+    if not columns:
+        return text
+    import textwrap
+    return textwrap.fill(text, max(40, columns), subsequent_indent=" " * len(lead), break_long_words=False, break_on_hyphens=False)
+
+
+def say(text: str, end: str = "\n") -> None:
     """On stderr. That nobody reads it stops nothing."""
     with suppress(AttributeError, OSError, ValueError):         # the first: sys.stderr is None where it was closed
-        sys.stderr.write(text)
+        sys.stderr.write(text + end)
         sys.stderr.flush()
 
 
 def complain(error: object, words: Sequence[str]) -> None:
     """What is wrong, in one line; an object for those who asked for JSON."""
     import json
-    say((json.dumps({"error": str(error)}) if "--json" in words else f"walsh_research.py: {printable(str(error), 2000)}") + "\n")
+    say(json.dumps({"error": str(error)}) if "--json" in words else folded("walsh_research.py: ", str(error), terminal_columns(sys.stderr)))
 
 
 def counted(count: int, noun: str) -> str:
@@ -7156,7 +7165,6 @@ class Desk:
     def __init__(self, words: Sequence[str]) -> None:
         self.words, self.options = words, read_arguments(words)
         self.width = terminal_columns(sys.stdout)       # 0: a line is a line, however long
-        self.is_showing = False
         self.url_columns = self.requests = 0
         self.targets: list[str] = []
         self.codes = {0}                                # exit codes: the worst is the command's
@@ -7171,8 +7179,10 @@ class Desk:
         options = self.options
         self.read_targets()
         try:
-            if options.mode in ("help", "version", "attest"):
-                getattr(self, options.mode)()
+            if options.mode in TEXTS:
+                self.put(TEXTS[options.mode])
+            elif options.mode == "attest":
+                self.attest()
             elif self.targets or self.codes == {0}:     # not where each file was wrong
                 with self.make_bot() as self.bot:
                     getattr(self, options.mode)()
@@ -7182,11 +7192,12 @@ class Desk:
 
     def make_bot(self) -> Bot:
         """A bot as the options want it. Misuse: they would break a promise."""
-        wanted = {name: value for name, value in vars(self.options).items() if name in BOT_OPTIONS}
-        if self.options.mode == "selftest":
-            wanted["cache_dir"] = None      # the fixtures are asked for afresh
-            if not self.options.offline:    # R13, where it is known who asks
-                wanted["tag"] = wanted["tag"] or detect_identity(os.environ, os.path.dirname(__file__))
+        options = self.options
+        wanted = {name: value for name, value in vars(options).items() if name in BOT_OPTIONS}
+        if options.no_cache or options.selftest:        # the fixtures are asked for afresh
+            wanted["cache_dir"] = None
+        if options.selftest and not options.offline:    # R13, where it is known who asks
+            wanted["tag"] = options.tag or detect_identity(os.environ, os.path.dirname(__file__))
         try:
             return Bot(clock=self.clock, warn=lambda line: self.tell(f"warning: {line}"), trace=self.hear, **wanted)
         except ValueError as error:
@@ -7208,17 +7219,16 @@ class Desk:
 
     def show(self, text: str = "") -> None:
         """The one live line on a terminal's stderr, gone with the next that stays; nothing at all elsewhere."""
-        columns = terminal_columns(sys.stderr) if (text or self.is_showing) and not self.options.quiet else 0
-        if columns:
+        columns = terminal_columns(sys.stderr)
+        if columns and not self.options.quiet:
             if text and len(self.targets) > 1:
                 hosts = f"{counted(self.bot.hosts_left, 'host')} · " if self.bot.hosts_left else ""
                 text = f"{sum(self.counts.values())}/{len(self.targets)} · {hosts}{text}"
-            self.is_showing = bool(text)
-            say("\r\x1b[2K" + printable(text, columns - 1))
+            say("\r\x1b[2K" + printable(text, columns - 1), "")
 
     def tell(self, line: str) -> None:
         self.show()
-        say(printable(line, 2000) + "\n")
+        say(folded("", line, terminal_columns(sys.stderr)))
 
     def put(self, line: str) -> None:
         """A line on stdout, at once."""
@@ -7229,9 +7239,9 @@ class Desk:
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         sys.stdout.flush()
 
-    def put_json(self, value: Any, indent: int | None = None) -> None:
+    def put_json(self, value: Any) -> None:
         import json
-        self.put(json.dumps(value, allow_nan=False, indent=indent))
+        self.put(json.dumps(value, allow_nan=False, indent=None if self.options.json else 2))
 
     def put_outcome(self, value: Any, outcome: str, code: str, name: str, detail: str) -> bool:
         """What became of it, counted, and shown where it shall be: word, status or gate, URL, detail."""
@@ -7248,17 +7258,14 @@ class Desk:
         if self.options.json:
             self.put_json(value.to_dict())
             return
-        name, detail = printable(name, MAX_URL_LENGTH), printable(detail, 2000)
-        line = f"{head}{name:<{self.url_columns}}  {detail}".rstrip()
-        if 0 < self.width < len(line):
-            line = f"{head}{name}\n{self.folded(' ' * len(head), detail)}".rstrip()
+        name = printable(name, MAX_URL_LENGTH)
+        for columns in self.url_columns, 0:
+            line = folded(f"{head}{name:<{columns}}  ", detail, 0).rstrip()
+            if len(line) <= (self.width or sys.maxsize):
+                break
+        else:
+            line = f"{head}{name}\n{folded(' ' * len(head), detail, self.width)}"
         self.put(f"\x1b[{colour}m{line[:4]}\x1b[0m{line[4:]}" if colour and self.width and not os.environ.get("NO_COLOR") else line)
-
-    def folded(self, lead: str, text: str) -> str:
-        """Text after its lead, folded to the terminal's width; no URL in it is broken."""
-        import textwrap
-        return textwrap.fill(text, max(40, self.width or sys.maxsize), initial_indent=lead, subsequent_indent=" " * len(lead),
-                             break_long_words=False, break_on_hyphens=False)
 
     def hear(self, line: str) -> None:
         """What the bot says of its work: counted, shown while it lasts, and told where that was asked for."""
@@ -7302,8 +7309,8 @@ class Desk:
             self.again.append((result.retry_at, result.url))
             said.append(f"again at {iso_utc(result.retry_at)}")
         if result.waited >= 0.05:
-            asked = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
-            why = " (back-off)" if result.attempts > 1 + len(result.redirects) else asked
+            why = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
+            why = " (back-off)" if result.attempts > 1 + len(result.redirects) else why
             self.waited[host_of(result.final_url or result.url) + why] += result.waited
         said += [result.redirects and f"redirected to {printable(result.final_url, 400)}", *result.warnings]
         self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
@@ -7328,7 +7335,7 @@ class Desk:
             again = f", again at {iso_utc(decision.retry_at)}" if decision.retry_at else ""
             is_told = self.put_outcome(decision, outcome, decision.gate or "-", decision.url, decision.reason + again)
             for name, said in self.bot.explain(decision) if is_told and outcome != "failed" else ():
-                self.put(self.folded(f"      {name:<10} ", printable(said, 400)))
+                self.put(folded(f"      {name:<10} ", said, self.width))
 
     def discover(self) -> None:
         for url in self.targets:
@@ -7358,14 +7365,8 @@ class Desk:
     def attest(self) -> None:
         self.show("measuring in the sandbox, about six seconds")
         document = attest()
-        self.put_json(document, None if self.options.json else 2)
+        self.put_json(document)
         self.codes.add(not document["conformant"])
-
-    def version(self) -> None:
-        self.put(f"walsh_research {__version__} ({SPEC_VERSION})")
-
-    def help(self) -> None:
-        self.put(HELP[:-1])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
