@@ -9000,8 +9000,11 @@ def test_ours_credentials_are_shown_by_no_mode(desk):
 
 
 def test_ours_what_a_server_wrote_moves_no_cursor(desk, web):
-    web.pages["https://a.test/"] = 200, HTML, "<title>\x1b[2J\u202egnp\x9b1m</title>".encode()
+    web.pages["https://a.test/"] = 200, {"Content-Type": "text/html\x9b31m"}, "<title>\x1b[2J\u202egnp\x9b1m</title>".encode()
     out = desk("https://a.test/").out
+    assert out.count("\n") == 1 and out[:-1].isprintable() and "text/html\\x9b31m" in out
+    web.pages["https://a.test/"] = 200, HTML, "<title>\x1b[2J\u202egnp\x9b1m</title>".encode()
+    out = desk("--force", "https://a.test/").out
     assert out.count("\n") == 1 and out[:-1].isprintable() and "\\x1b[2J" in out
 
 
@@ -9261,6 +9264,8 @@ def test_ours_a_full_disk_behind_stdout_is_one_line(publisher):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: a closed descriptor")
 def test_ours_closed_streams_are_no_traceback(publisher):
+    shut_in = subprocess.run(shlex.join([sys.executable, wr.__file__, "--no-cache", "-"]) + " <&-", shell=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30)
+    assert (shut_in.returncode, shut_in.stdout) == (2, b"") and shut_in.stderr.startswith(b"walsh_research.py: stdin is unusable (") and shut_in.stderr.count(b"\n") == 1
     command = shlex.join([sys.executable, wr.__file__, *at(publisher, "/denied")])
     shut_out = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, timeout=30)
     assert shut_out.returncode == 1 and shut_out.stderr.decode().count("\n") == 1

@@ -7102,8 +7102,8 @@ def read_arguments(argv: Sequence[str]) -> Any:
 
 
 def lines_of(name: str) -> list[str]:
-    """The targets in a file, or in stdin ("-"). OSError, ValueError, AttributeError (stdin is closed): there are none."""
-    with sys.stdin.buffer if name == "-" else open(name, "rb") as file:
+    """The targets in a file, or in stdin ("-"), which is None where it was closed. OSError, ValueError: there are none."""
+    with open(name, "rb") if name != "-" else sys.stdin.buffer if sys.stdin else io.BytesIO() as file:
         data = file.read()
     text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
     lines = list(filter(None, (re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines())))
@@ -7209,7 +7209,7 @@ class Desk:
         for name in ["-"] * ("-" in self.options.urls) + self.options.input:
             try:
                 self.targets += lines_of(name)
-            except (AttributeError, OSError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 self.codes.add(2)
                 found = getattr(error, "strerror", None) or error
                 complain(f"{'stdin' if name == '-' else '--input ' + name} is unusable ({found}), want a text file, one URL a line", self.words)
@@ -7224,7 +7224,7 @@ class Desk:
             if text and len(self.targets) > 1:
                 hosts = f"{counted(self.bot.hosts_left, 'host')} · " if self.bot.hosts_left else ""
                 text = f"{sum(self.counts.values())}/{len(self.targets)} · {hosts}{text}"
-            say("\r\x1b[2K" + printable(text, columns - 1), "")
+            say("\r\x1b[2K" + printable(text, columns - 3), "")     # room for the ^C that a terminal echoes
 
     def tell(self, line: str) -> None:
         self.show()
