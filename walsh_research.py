@@ -7244,14 +7244,14 @@ class Desk:
         self.put(json.dumps(value, allow_nan=False, indent=None if self.options.json else 2))
 
     def put_outcome(self, value: Any, outcome: str, code: str, name: str, detail: str) -> bool:
-        """What became of it, counted, and shown where it shall be: word, status or gate, URL, detail."""
+        """What became of it, counted, and shown unless --quiet: word, status or gate, URL, detail. Whether more may be said of it."""
         word, colour, exit_code = OUTCOMES[outcome]
         self.counts[outcome] += 1
         self.codes.add(exit_code)
-        is_shown = bool(exit_code or outcome == "skip" or not self.options.quiet)
-        if is_shown:
-            self.put_line(value, f"{word:<4}  {code:<7}  ", name, detail, colour)
-        return is_shown and not self.options.json
+        if self.options.quiet and not exit_code and outcome != "skip":
+            return False
+        self.put_line(value, f"{word:<4}  {code:<7}  ", name, detail, colour)
+        return not self.options.json
 
     def put_line(self, value: Any, head: str, name: str, detail: str, colour: int = 0) -> None:
         """An object, or a line in columns; the detail below, where a terminal is too narrow for both."""
@@ -7309,8 +7309,8 @@ class Desk:
             self.again.append((result.retry_at, result.url))
             said.append(f"again at {iso_utc(result.retry_at)}")
         if result.waited >= 0.05:
-            why = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
-            why = " (back-off)" if result.attempts > 1 + len(result.redirects) else why
+            delay = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
+            why = " (back-off)" if result.attempts > 1 + len(result.redirects) else delay
             self.waited[host_of(result.final_url or result.url) + why] += result.waited
         said += [result.redirects and f"redirected to {printable(result.final_url, 400)}", *result.warnings]
         self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
