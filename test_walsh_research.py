@@ -8872,20 +8872,21 @@ def test_ours_version(desk):
 
 
 @pytest.mark.parametrize("argv, said", [
-    ([], "found no target, wanted a URL, - for stdin, or --input FILE; --help shows all"),
-    (["--jsn", "x"], "found --jsn, which is no option; did you mean --json?"),
-    (["--max-wiat", "5m", "x"], "did you mean --max-wait?"),
-    (["--zzz", "x"], "found --zzz, which is no option; see --help"),
-    (["-qz", "x"], "found "),
-    (["--max-wait", "soon", "x"], "--max-wait: wanted seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M), found 'soon'"),
-    (["--min-age", "-5", "x"], "--min-age: wanted seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M), found '-5'"),
-    (["--max-wait"], "--max-wait: found nothing after it, wanted one value"),
-    (["--max-wait=", "x"], "or ISO 8601 (PT5M), found ''"),
-    (["--input", "--check"], "--input: found nothing after it, wanted one value"),
-    (["--json=yes", "x"], "--json: wanted no value, found 'yes'"),
+    ([], "no target is named, want a URL, - for stdin, or --input FILE; --help shows all"),
+    (["--jsn", "x"], "--jsn is no option, want --json"),
+    (["--max-wiat=5m", "x"], "--max-wiat is no option, want --max-wait"),
+    (["--forc", "x"], "--forc is no option, want --force"),
+    (["--zzz", "x"], "--zzz is no option, want one that --help shows"),
+    (["-qz", "x"], "command line is wrong (option -z not recognized), want it as --help shows it"),
+    (["--max-wait", "soon", "x"], "--max-wait is 'soon', want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
+    (["--min-age", "-5", "x"], "--min-age is '-5', want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
+    (["--max-wait"], "command line is wrong (option --max-wait requires argument), want it as --help shows it"),
+    (["--max-wait=", "x"], "--max-wait is '', want seconds (90)"),
+    (["--input", "--check"], "--input --check is unusable (No such file or directory), want a text file, one URL a line"),
+    (["--json=yes", "x"], "command line is wrong (option --json must not have an argument), want it as --help shows it"),
     (["--timeout", "0", "x"], "timeout is 0.0, want a positive number"),
-    (["--timeout", "nan", "x"], "--timeout: wanted seconds (90)"),
-    (["--max-bytes", "1.5", "x"], "--max-bytes: wanted a whole number, found '1.5'"),
+    (["--timeout", "nan", "x"], "--timeout is 'nan', want seconds (90)"),
+    (["--max-bytes", "1.5", "x"], "--max-bytes is '1.5', want a whole number"),
     (["--max-bytes", "0", "x"], "max_bytes is 0, want a positive number"),
     (["--max-bytes", "-3", "x"], "max_bytes is -3, want a positive number"),
     (["--unreachable", "maybe", "x"], "unreachable is 'maybe', want one of allow, defer"),
@@ -8893,21 +8894,25 @@ def test_ours_version(desk):
     (["--selftest", "--tag", "walsh"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
     (["--origin", "wal.sh", "x"], "URL is 'wal.sh', want one that begins with http:// or https://"),
     (["--origin", "http://10.0.0.1", "x"], "origin http://10.0.0.1: "),
-    (["--check", "--discover", "x"], "--discover: wanted one of them, found it beside --check"),
-    (["--offline", "x"], "--offline: found no --selftest, wanted it with --selftest"),
-    (["--offline", "--attest"], "--offline: found no --selftest, wanted it with --selftest"),
-    (["--force", "--check", "x"], "--force: found --check, wanted it where targets are fetched"),
-    (["--no-cache", "--cache-dir", "d", "x"], "--cache-dir: wanted one of them, found it beside --no-cache"),
-    (["--selftest", "x"], "--selftest: found a target, wanted none"),
-    (["--attest", "--input", "f"], "--attest: found a target, wanted none"),
+    (["--check", "--discover", "x"], "--discover is beside --check, want one of them"),
+    (["--offline", "x"], "--offline is without --selftest, want both"),
+    (["--offline", "--attest"], "--offline is without --selftest, want both"),
+    (["--force", "--check", "x"], "--check is beside --force, want one of them"),
+    (["--no-cache", "--cache-dir", "d", "x"], "--cache-dir is beside --no-cache, want one of them"),
+    (["--selftest", "x"], "a target is beside --selftest, want one of them"),
+    (["--attest", "--input", "f"], "a target is beside --attest, want one of them"),
 ], ids=lambda value: " ".join(value) or "nothing" if isinstance(value, list) else "")
-def test_ours_misuse_is_one_line_with_the_found_and_the_wanted(desk, web, argv, said):
+def test_ours_misuse_is_one_line_of_one_grammar(desk, web, argv, said):
     done = desk(*argv)
     assert done.code == 2 and not done.out and not web.log
-    assert done.err.startswith("walsh_research.py: ") and done.err.count("\n") == 1 and said in done.err
+    assert done.err.startswith("walsh_research.py: " + said) and done.err.count("\n") == 1
+    assert "origin" in said or re.search(r" is .*, want ", done.err)
 
 
-def test_ours_misuse_is_an_object_for_those_who_asked_for_json(desk):
+def test_ours_misuse_is_an_object_for_those_who_asked_for_json(desk, tmp_path):
+    missing = str(tmp_path / "missing")
+    beside = desk("--json", "https://a.test/", "--input", missing)
+    assert beside.code == 2 and json.loads(beside.out)["outcome"] == "fetched" and missing in json.loads(beside.err.split("\n")[0])["error"]
     done = desk("--json", "--timeout", "0", "x")
     assert done.code == 2 and json.loads(done.err) == {"error": "timeout is 0.0, want a positive number"}
 
@@ -8921,8 +8926,7 @@ def test_ours_durations_as_people_type_them(text, seconds):
 def test_ours_options_and_targets_in_any_order():
     options = wr.read_arguments(["a", "--max-wait", "5", "b", "-q", "--input", "f", "-", "--input", "g", "--", "c"])
     assert (options.urls, options.input, options.max_wait, options.quiet, options.mode) == (["a", "b", "-", "c"], ["f", "g"], 5.0, True, "fetch")
-    with pytest.raises(wr.Misuse, match="found --forc, which is no option; did you mean --force"):
-        wr.read_arguments(["--forc", "x"])          # no abbreviations: a later option may take them
+    assert wr.read_arguments(["-qv", "--", "--json", "-q"]).urls == ["--json", "-q"]
 
 
 @pytest.mark.parametrize("argv, name, value", [
@@ -8994,8 +8998,7 @@ def test_ours_targets_from_a_file_and_from_stdin(desk, tmp_path, data):
 
 
 @pytest.mark.parametrize("content, said", [
-    (None, "No such file or directory; wanted a text file, one URL a line"), ("folder", "wanted a text file, one URL a line"),
-    (b"", "found no target, wanted a text file, one URL a line"), (b"# nothing\n\n", "found no target"), (b"\x7fELF\0\0\0", "found binary data, wanted a text file")],
+    (None, "No such file or directory"), ("folder", ""), (b"", "no target in it"), (b"# nothing\n\n", "no target in it"), (b"\x7fELF\0\0\0", "binary data")],
     ids=["missing", "a folder", "empty", "comments", "binary"])
 def test_ours_a_wrong_input_file_is_one_line_and_costs_the_others_nothing(desk, tmp_path, content, said):
     path = tmp_path / "targets"
@@ -9005,7 +9008,7 @@ def test_ours_a_wrong_input_file_is_one_line_and_costs_the_others_nothing(desk, 
         path.write_bytes(content)
     alone = desk("--input", str(path))
     assert alone.code == 2 and not alone.out and alone.err.count("\n") == 1
-    assert alone.err.startswith(f"walsh_research.py: --input {path}: ") and said in alone.err
+    assert alone.err.startswith(f"walsh_research.py: --input {path} is unusable (") and f"{said}), want a text file, one URL a line" in alone.err
     beside = desk("https://a.test/", "--input", str(path))
     assert beside.code == 2 and beside.out.startswith("OK    200") and said in beside.err
     assert [desk(mode, "https://a.test/", "--input", str(path)).code for mode in ("--check", "--discover")] == [2, 2]
@@ -9030,8 +9033,11 @@ def test_ours_credentials_are_shown_by_no_mode(desk):
 
 
 def test_ours_what_a_server_wrote_moves_no_cursor(desk, web):
-    web.pages["https://a.test/"] = 200, HTML, "<title>\x1b[2J\u202egnp\x9b1m</title>".encode()
+    web.pages["https://a.test/"] = 200, {"Content-Type": "text/html\x9b31m"}, "<title>\x1b[2J\u202egnp\x9b1m</title>".encode()
     out = desk("https://a.test/").out
+    assert out.count("\n") == 1 and out[:-1].isprintable() and "text/html\\x9b31m" in out
+    web.pages["https://a.test/"] = 200, HTML, "<title>\x1b[2J\u202egnp\x9b1m</title>".encode()
+    out = desk("--force", "https://a.test/").out
     assert out.count("\n") == 1 and out[:-1].isprintable() and "\\x1b[2J" in out
 
 
@@ -9270,6 +9276,60 @@ def test_ours_sigterm_exits_143(publisher):
     assert done.code == 143 and not done.out and "Traceback" not in done.err
 
 
+@posix_only
+@pytest.mark.parametrize("is_ignored, code", [(False, 129), (True, 0)], ids=["a terminal is closed", "nohup"])
+def test_ours_sighup_exits_129_unless_it_is_ignored(publisher, is_ignored, code):
+    argv = ["sh", "-c", ("trap '' HUP; " if is_ignored else "") + 'exec "$@"', "sh", sys.executable, wr.__file__, *at(publisher, "/allowed", "/page.md")]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline().startswith(b"OK    200 ")
+    process.send_signal(signal.SIGHUP)
+    done = finish(process)
+    assert done.code == code and "Traceback" not in done.err and done.err.startswith("2 targets: " + ("2 fetched; " if is_ignored else "1 fetched, 1 not reached; "))
+
+
+AGAIN_SCRIPT = """
+import os, sys, time, walsh_research as wr
+first, second = map(int, sys.argv[1:3])
+def run(self, urls, min_age):
+    yield os.kill(os.getpid(), first)
+def summarize(self):
+    os.kill(os.getpid(), second)
+    time.sleep(20)
+wr.Bot.run, wr.Desk.summarize = run, summarize
+sys.exit(wr.main(["--no-cache", "x"]))
+"""
+
+
+@posix_only
+@pytest.mark.parametrize("first, second, code", [("SIGINT", "SIGINT", 130), ("SIGTERM", "SIGHUP", 143), ("SIGHUP", "SIGINT", 129)])
+def test_ours_a_second_signal_while_it_ends_ends_it_at_once(first, second, code):
+    numbers = [str(int(getattr(signal, name))) for name in (first, second)]
+    done = subprocess.run([sys.executable, "-W", "error", "-c", AGAIN_SCRIPT, *numbers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=15, cwd=HERE)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
+
+
+EARLY_SCRIPT = """
+import atexit, os, runpy, signal, sys
+moment, path = sys.argv.pop(1), sys.argv[1]
+def interrupt(event="", args=("",)):
+    if moment == "at exit" and not event or event == "import" and args[0] == moment:
+        os.kill(os.getpid(), signal.SIGINT)
+atexit.register(interrupt)
+sys.addaudithook(interrupt)
+sys.modules.pop("heapq", None), sys.modules.pop("getopt", None)
+sys.argv[:] = [path, "--version"]
+runpy.run_path(path, run_name="__main__")
+"""
+
+
+@posix_only
+@pytest.mark.parametrize("moment, code", [("heapq", -signal.SIGINT), ("getopt", 130), ("at exit", -signal.SIGINT)], ids=["loading", "reading arguments", "at exit"])
+def test_ours_ctrl_c_shows_no_traceback_before_and_after_the_run(moment, code):
+    """-SIGINT is 130 to a shell. Before the first line, Python alone decides: its own traceback, or "KeyboardInterrupt" and 1 while it compiles."""
+    done = subprocess.run([sys.executable, "-S", "-c", EARLY_SCRIPT, moment, wr.__file__], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: how a pipe closes")
 def test_ours_a_closed_pipe_ends_it_quietly(publisher):
     reading, writing = os.pipe()
@@ -9283,11 +9343,13 @@ def test_ours_a_closed_pipe_ends_it_quietly(publisher):
 def test_ours_a_full_disk_behind_stdout_is_one_line(publisher):
     with open("/dev/full", "wb") as full:
         done = finish(spawn(at(publisher, "/allowed"), stdout=full))
-    assert done.code == 1 and done.err == "walsh_research.py: stdout: No space left on device\n"
+    assert done.code == 1 and done.err == "walsh_research.py: stdout is unwritable (No space left on device), want room for every line\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: a closed descriptor")
 def test_ours_closed_streams_are_no_traceback(publisher):
+    shut_in = subprocess.run(shlex.join([sys.executable, wr.__file__, "--no-cache", "-"]) + " <&-", shell=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30)
+    assert (shut_in.returncode, shut_in.stdout) == (2, b"") and shut_in.stderr.startswith(b"walsh_research.py: stdin is unusable (") and shut_in.stderr.count(b"\n") == 1
     command = shlex.join([sys.executable, wr.__file__, *at(publisher, "/denied")])
     shut_out = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, timeout=30)
     assert shut_out.returncode == 1 and shut_out.stderr.decode().count("\n") == 1
@@ -9664,12 +9726,11 @@ def test_README_options_are_the_help_screen(desk):
     assert readme_blocks("text")[0] == desk("--help").out
 
 
-def test_README_names_every_field():
-    assert sorted(row[0].strip("`") for row in readme_table("| field |")) == sorted(wr.Result("fetched", "").to_dict())
+def test_README_names_every_field_in_the_order_of_json():
+    assert [row[0].strip("`") for row in readme_table("| field |")] == list(wr.Result("fetched", "").to_dict())
     said = README[README.index("With `--check`, an object"):README.index("## As a library")]
     for value in (wr.Decision(True, ""), wr.Source("feed", ""), wr.Check("", "", "", "")):
-        for name in value.to_dict():
-            assert f"`{name}`" in said, name
+        assert ", ".join(f"`{name}`" for name in value.to_dict()) in said
     for verdict in wr.Verdict:
         assert f"`{verdict.value}`" in README and f"`{verdict.recommendation}`" in README
 

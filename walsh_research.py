@@ -39,6 +39,10 @@ section 1b marked "ours", within the clause that each one serves. Those of 1a ar
 """
 from __future__ import annotations
 
+if __name__ == "__main__":      # Ctrl-C before `main` handles it, or after, ends the process without a traceback
+    import _signal  # type: ignore[import-not-found]    # `signal` itself takes longer to import than a finger
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 import _thread
 import collections
 import errno
@@ -6909,7 +6913,39 @@ def discover(url: str) -> Iterator[Source]:
 # === 17. DESK   the command ==============================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr carries everything else.
 
-EPILOG = """\
+# The help screen is the table of options: what `read_arguments` knows of their names, values and defaults it reads here.
+HELP = """\
+usage: walsh_research.py [options] URL...
+Fetches the web politely, and proves it. One line a target: what happened, why.
+targets:
+  URL                   what to fetch; - reads stdin, one URL a line, # comments
+  --input FILE          read targets from FILE as well
+what to do (without one of these: fetch each target):
+  --check               decide and explain gate by gate; fetch no target
+  --discover            list a target's feeds, markdown, llms.txt and sitemaps
+  --selftest            prove conformance: vectors, sandbox, live fixtures
+  --attest              print the attestation document, measured now
+  --version             print the version
+  -h, --help            print this screen
+pace and limits (TIME is 90, 5m, 1h30m or PT5M):
+  --min-age TIME        skip what was fetched less than TIME ago (default 1h)
+  --force               fetch it all the same; overrides --min-age alone
+  --max-wait TIME       defer what may only be asked later (default 5m)
+  --timeout SECONDS     for one whole request (default 30)
+  --max-bytes N         of one body, decoded (default 10485760)
+  --unreachable WHAT    while robots.txt is: allow or defer (default allow)
+  --robots2             obey robots2.txt as well
+  --allow-private       permit addresses that are not public
+cache and output:
+  --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
+  --no-cache            read no cache and keep none
+  --json                JSON Lines on stdout
+  -q, --quiet           only what was not OK, SAME or SKIP; no summary
+  -v, --verbose         also each request, wait and gate, on stderr
+proof:
+  --offline             with --selftest: vectors and sandbox alone
+  --origin URL          publishes the blocklist (default https://wal.sh)
+  --tag ORG/REPO[@SHA]  sign requests to the origin (R13)
 examples:
   walsh_research.py https://example.org/ https://example.net/feed.xml
   walsh_research.py --check https://example.org/private
@@ -6917,122 +6953,107 @@ examples:
 exit codes:
   0 all fetched, unchanged or fresh      1 a target failed or was deferred
   2 command line or input file wrong     3 nothing failed, a gate denied
-  4 live fixtures out of reach         130 interrupted (143 by SIGTERM)
+  4 live fixtures out of reach         130 Ctrl-C, 143 SIGTERM, 129 SIGHUP
 """
-MODES = {"check": "decide and explain gate by gate; fetch no target", "discover": "list a target's feeds, markdown, llms.txt and sitemaps",
-         "selftest": "prove conformance: vectors, sandbox, live fixtures", "attest": "print the attestation document, measured now"}
-FOUND_AND_WANTED = (            # how argparse says it: how we do
-    (r"^argument (-\w/)?", ""), ("expected one argument", "found nothing after it, wanted one value"),
-    ("ignored explicit argument", "wanted no value, found"), ("invalid int value:", "wanted a whole number, found"),
-    ("not allowed with argument", "wanted one of them, found it beside"),
-    ("invalid parse_wait value:", "wanted seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M), found"))
-WORDS = {"fetched": ("OK", 32), "unchanged": ("SAME", 32), "denied": ("DENY", 33), "deferred": ("WAIT", 36), "skipped": ("SKIP", 2),
-         "failed": ("FAIL", 31), "pass": ("PASS", 32), "fail": ("FAIL", 31), "skip": ("SKIP", 2)}       # outcome: word, ANSI colour
-WELL = ("fetched", "unchanged", "skipped", "pass")              # what --quiet says nothing of
+TEXTS = {"help": HELP[:-1], "version": f"walsh_research {__version__} ({SPEC_VERSION})"}
+OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"       # short name, name, value, default
+READERS: dict[str, tuple[Callable[[str], Any], str]] = {        # of a value, as HELP names it: its reader, and what that wants
+    "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"), "SECONDS": (parse_wait, "seconds (90)"),
+    "N": (int, "a whole number"), "DIR": (lambda text: os.path.expanduser(text) or PLATFORM_CACHE, "")}
+MODES = "--help", "--version", "--check", "--discover", "--selftest", "--attest"       # the first prevails
+RIVALS = {*MODES[2:], "--force"}, {"--selftest", "--attest", "a target"}, {"--cache-dir", "--no-cache"}      # at most one of each
+OUTCOMES = {"fetched": ("OK", 32, 0), "unchanged": ("SAME", 32, 0), "denied": ("DENY", 33, 3), "deferred": ("WAIT", 36, 1), "skipped": ("SKIP", 2, 0),
+            "failed": ("FAIL", 31, 1), "pass": ("PASS", 32, 0), "fail": ("FAIL", 31, 1), "skip": ("SKIP", 2, 0)}    # word, ANSI colour, exit code
+BOT_OPTIONS = {"cache_dir", "origin", "timeout", "max_wait", "max_bytes", "unreachable", "robots2", "allow_private", "tag"}
+EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
 MAX_URL_COLUMNS = 60            # ours: characters to which URLs are padded; longer ones stay whole
 
 
 class Misuse(Exception):
-    """The command line or an input file is wrong: what was found, then what was wanted."""
+    """The command line or an input file is wrong: "this is so, want that"."""
 
 
 # --- Arguments ----------------------------------------------------------------
 
-def argument_parser() -> Any:
-    import argparse  # only the command needs it
-
-    class OneLineParser(argparse.ArgumentParser):
-        def format_help(self) -> str:
-            return super().format_help().replace("\n\n", "\n")
-
-        def error(self, message: str) -> Any:
-            for said, better in FOUND_AND_WANTED:
-                message = re.sub(said, better, message)
-            raise Misuse(message)
-
-    parser = OneLineParser(
-        "walsh_research.py", "%(prog)s [options] URL...", "Fetches the web politely, and proves it. One line a target: what happened, why.",
-        EPILOG, add_help=False, allow_abbrev=False, formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=80))
-    add = parser.add_argument_group("targets").add_argument
-    add("urls", metavar="URL", nargs="*", help="what to fetch; - reads stdin, one URL a line, # comments")
-    add("--input", metavar="FILE", action="append", default=[], help="read targets from FILE as well")
-    group = parser.add_argument_group("what to do (without one of these: fetch each target)")
-    add = group.add_mutually_exclusive_group().add_argument
-    for mode, said in MODES.items():
-        add(f"--{mode}", dest="mode", action="store_const", const=mode, default="fetch", help=said)
-    group.add_argument("--version", action="version", version=f"walsh_research {__version__} ({SPEC_VERSION})", help="print the version")
-    group.add_argument("-h", "--help", action="help", help="print this screen")
-    add = parser.add_argument_group("pace and limits (TIME is 90, 5m, 1h30m or PT5M)").add_argument
-    add("--min-age", metavar="TIME", type=parse_wait, default="1h", help="skip what was fetched less than TIME ago (default %(default)s)")
-    add("--force", action="store_true", help="fetch it all the same; overrides --min-age alone")
-    add("--max-wait", metavar="TIME", type=parse_wait, default="5m", help="defer what may only be asked later (default %(default)s)")
-    add("--timeout", metavar="SECONDS", type=parse_wait, default="30", help="for one whole request (default %(default)s)")
-    add("--max-bytes", metavar="N", type=int, default="10485760", help="of one body, decoded (default %(default)s)")
-    add("--unreachable", metavar="WHAT", default="allow", help="while robots.txt is: allow or defer (default %(default)s)")
-    add("--robots2", action="store_true", help="obey robots2.txt as well")
-    add("--allow-private", action="store_true", help="permit addresses that are not public")
-    group = parser.add_argument_group("cache and output")
-    add = group.add_mutually_exclusive_group().add_argument
-    add("--cache-dir", metavar="DIR", type=lambda text: os.path.expanduser(text) if text and text != PLATFORM_CACHE else PLATFORM_CACHE, default=PLATFORM_CACHE,
-        help="by default $WALSH_RESEARCH_CACHE, else the platform's")
-    add("--no-cache", dest="cache_dir", action="store_const", const=None, help="read no cache and keep none")
-    group.add_argument("--json", action="store_true", help="JSON Lines on stdout")
-    group.add_argument("-q", "--quiet", action="store_true", help="only what was not OK, SAME or SKIP; no summary")
-    group.add_argument("-v", "--verbose", action="store_true", help="also each request, wait and gate, on stderr")
-    add = parser.add_argument_group("proof").add_argument
-    add("--offline", action="store_true", help="with --selftest: vectors and sandbox alone")
-    add("--origin", metavar="URL", default=ORIGIN, help="publishes the blocklist (default %(default)s)")
-    add("--tag", metavar="ORG/REPO[@SHA]", help="sign requests to the origin (R13)")
-    return parser
-
-
 def read_arguments(argv: Sequence[str]) -> Any:
-    """The options by name, `urls` and `input` among them. Misuse: it cannot be meant. SystemExit: help or version, printed by now."""
-    parser = argument_parser()
-    options, unknown = parser.parse_known_intermixed_args(argv)
-    if unknown:
-        import difflib  # only where something was misspelt
-        near = difflib.get_close_matches(unknown[0], re.findall(r"--[a-z][\w-]+", parser.format_help()), 1, 0.7)
-        raise Misuse(f"found {printable(unknown[0], 40)}, which is no option; " + (f"did you mean {near[0]}?" if near else "see --help"))
-    has_targets, is_proof = bool(options.urls or options.input), options.mode in ("selftest", "attest")
-    contradictions = {
-        "--offline: found no --selftest, wanted it with --selftest": options.offline and options.mode != "selftest",
-        f"--force: found --{options.mode}, wanted it where targets are fetched": options.force and options.mode != "fetch",
-        f"--{options.mode}: found a target, wanted none": is_proof and has_targets,
-        "found no target, wanted a URL, - for stdin, or --input FILE; --help shows all": not is_proof and not has_targets}
-    for why in filter(contradictions.get, contradictions):
-        raise Misuse(why)
-    return options
+    """The options by name, with `mode`, `urls` and `input`. Misuse: it cannot be meant."""
+    import getopt
+    import types  # only the command needs them
+    rows = re.findall(OPTION, HELP, re.MULTILINE)
+    wants = {name: value for _, name, value, _ in rows}
+    for name in re.findall(r"^--[^=\n]+", "\n".join(argv), re.MULTILINE):
+        if name not in wants:       # nor is one cut short, which a later option may take
+            import difflib  # only where something was misspelt
+            near = difflib.get_close_matches(name, wants, 1, 0.7) or ["one that --help shows"]
+            raise Misuse(f"{name} is no option, want {near[0]}")
+    defaults = [f"{name}={default}" for _, name, _, default in rows if default]
+    try:
+        pairs, urls = getopt.gnu_getopt([*defaults, *argv], "hqv", [name[2:] + "=" * bool(value) for name, value in wants.items()])
+    except getopt.GetoptError as error:
+        raise Misuse(f"command line is wrong ({error}), want it as --help shows it") from None
+    long_names = {short: name for short, name, _, _ in rows}
+    given: dict[str, Any] = {long_names.get(name, name): value for name, value in pairs}
+    for name, value in given.items():
+        read, wanted = READERS.get(wants[name], (str, ""))
+        try:
+            given[name] = read(value) if wants[name] else True
+        except ValueError:
+            raise Misuse(f"{name} is {value!r}, want {wanted}") from None
+    inputs = [value for name, value in pairs if name == "--input"]
+    if urls or inputs:
+        given["a target"] = True
+    for rivals in RIVALS:
+        beside = [name for name in given if name in rivals]
+        if beside[1:]:
+            raise Misuse(f"{beside[1]} is beside {beside[0]}, want one of them")
+    mode = next(filter(given.__contains__, MODES), "--fetch")[2:]
+    if "--offline" in given and "--selftest" not in given:
+        raise Misuse("--offline is without --selftest, want both")
+    if mode in ("fetch", "check", "discover") and "a target" not in given:
+        raise Misuse("no target is named, want a URL, - for stdin, or --input FILE; --help shows all")
+    options = {**dict.fromkeys(wants, False), "--tag": None, "--cache-dir": PLATFORM_CACHE, **given, "--input": inputs, "--urls": urls, "--mode": mode}
+    return types.SimpleNamespace(**{name[2:].replace("-", "_"): value for name, value in options.items()})
 
 
 def lines_of(name: str) -> list[str]:
-    """The targets in a file, or in stdin ("-"). Misuse: it cannot be read, or has none."""
-    shown, wanted = "stdin" if name == "-" else f"--input {printable(name, 400)}", "wanted a text file, one URL a line"
-    import pathlib  # only for targets from a file
-    try:
-        data = sys.stdin.buffer.read() if name == "-" else pathlib.Path(name).read_bytes()
-    except (OSError, ValueError, AttributeError) as error:      # the last: sys.stdin is None where it was closed
-        raise Misuse(f"{shown}: {getattr(error, 'strerror', None) or 'found it closed'}; {wanted}") from None
+    """The targets in a file, or in stdin ("-"), which is None where it was closed. OSError, ValueError: there are none."""
+    with open(name, "rb") if name != "-" else sys.stdin.buffer if sys.stdin else io.BytesIO() as file:
+        data = file.read()
     text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
-    lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines()]
-    if "\0" in text or not any(lines):
-        raise Misuse(f"{shown}: found {'binary data' if any(lines) else 'no target'}, {wanted}")
-    return [line for line in lines if line]
+    lines = list(filter(None, (re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines())))
+    if "\0" in text or not lines:
+        raise ValueError("binary data" if lines else "no target in it")
+    return lines
 
 
 def terminal_columns(stream: Any) -> int:
     """How wide it is, where it is a terminal that moves its cursor when told to; elsewhere 0."""
-    with suppress(AttributeError, ValueError, OSError):
-        if stream.isatty() and os.environ.get("TERM") != "dumb" and (sys.platform != "win32" or "WT_SESSION" in os.environ):
+    with suppress(AttributeError, OSError, ValueError):
+        if stream.isatty() and os.environ.get("WT_SESSION" if sys.platform == "win32" else "TERM", "dumb") != "dumb":
             return os.get_terminal_size(stream.fileno()).columns or 80
     return 0
 
 
-def say(line: str) -> None:
-    """A line on stderr. That nobody reads it stops nothing."""
-    if sys.stderr is not None:
-        with suppress(OSError, ValueError):
-            print(line, file=sys.stderr, flush=True)
+def folded(lead: str, text: str, columns: int) -> str:
+    """Text after its lead, harmless, folded to a terminal's width; no URL in it is broken."""
+    text = lead + printable(text, 2000)
+    if not columns:
+        return text
+    import textwrap
+    return textwrap.fill(text, max(40, columns), subsequent_indent=" " * len(lead), break_long_words=False, break_on_hyphens=False)
+
+
+def say(text: str, end: str = "\n") -> None:
+    """On stderr. That nobody reads it stops nothing."""
+    with suppress(AttributeError, OSError, ValueError):         # the first: sys.stderr is None where it was closed
+        sys.stderr.write(text + end)
+        sys.stderr.flush()
+
+
+def complain(error: object, words: Sequence[str]) -> None:
+    """What is wrong, in one line; an object for those who asked for JSON."""
+    import json
+    say(json.dumps({"error": str(error)}) if "--json" in words else folded("walsh_research.py: ", str(error), terminal_columns(sys.stderr)))
 
 
 def counted(count: int, noun: str) -> str:
@@ -7047,102 +7068,118 @@ class TickingClock(SystemClock):
 
     def sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while seconds > 0.0:
-            self._tick(seconds)
-            time.sleep(min(seconds, STATUS_TICK_SECONDS))
-            seconds = until - time.monotonic()
+        while (left := until - time.monotonic()) > 0.0:
+            self._tick(left)
+            time.sleep(min(left, STATUS_TICK_SECONDS))
 
 
 class Desk:
-    """What was asked, how it is shown, and what came of it."""
+    """What was asked, how it is shown, and what came of it. The modes are its methods."""
 
-    def __init__(self, options: Any) -> None:
-        self.options = options
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words, self.options = words, read_arguments(words)
         self.width = terminal_columns(sys.stdout)       # 0: a line is a line, however long
-        self.is_coloured = self.width and not os.environ.get("NO_COLOR")
-        self.is_showing = False
-        self.url_columns = self.requests = self.total = self.input_exit_code = 0
+        self.url_columns = self.requests = 0
+        self.targets: list[str] = []
+        self.codes = {0}                                # exit codes: the worst is the command's
+        self.counts: collections.Counter[str] = collections.Counter()       # outcomes
+        self.waited: Any = collections.Counter()        # seconds, by host and why
+        self.again: list[tuple[float, str]] = []
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
-        self.counts: collections.Counter[str] = collections.Counter()
-        self.waited: dict[tuple[str, str], float] = collections.defaultdict(float)      # (host, why more than R4's second)
-        self.again: list[tuple[float, str]] = []
-        self.bot: Bot | None = None
+        self.bot: Any = None
 
-    def make_bot(self, **changes: Any) -> Bot:
-        """A bot as the options want it. Misuse: they would break a promise."""
-        chosen = {name: getattr(self.options, name) for name in (
-            "cache_dir", "origin", "timeout", "max_wait", "max_bytes", "unreachable", "robots2", "allow_private", "tag")}
+    def run(self) -> int:
+        options = self.options
+        self.read_targets()
         try:
-            self.bot = Bot(clock=self.clock, warn=lambda line: self.tell(f"warning: {line}"), trace=self.hear, **{**chosen, **changes})
-        except ValueError as error:
-            raise Misuse(str(error)) from None
-        return self.bot
+            if options.mode in TEXTS:
+                self.put(TEXTS[options.mode])
+            elif options.mode == "attest":
+                self.attest()
+            elif self.targets or self.codes == {0}:     # not where each file was wrong
+                with self.make_bot() as self.bot:
+                    getattr(self, options.mode)()
+        finally:
+            self.show()
+        return max(self.codes, key=EXIT_CODES.index)
 
-    def read_targets(self) -> list[str]:
-        """The targets; a file that is wrong is told, and costs the others nothing."""
-        targets = [url for url in self.options.urls if url != "-"]
+    def make_bot(self) -> Bot:
+        """A bot as the options want it. Misuse: they would break a promise."""
+        options = self.options
+        wanted = {name: value for name, value in vars(options).items() if name in BOT_OPTIONS}
+        if options.no_cache or options.selftest:        # the fixtures are asked for afresh
+            wanted["cache_dir"] = None
+        if options.selftest and not options.offline:    # R13, where it is known who asks
+            wanted["tag"] = options.tag or detect_identity(os.environ, os.path.dirname(__file__))
+        try:
+            return Bot(clock=self.clock, warn=lambda line: self.tell(f"warning: {line}"), trace=self.hear, **wanted)
+        except ValueError as error:
+            raise Misuse(error) from None
+
+    def read_targets(self) -> None:
+        """A file that is wrong is told, and costs the others nothing."""
+        self.targets = [url for url in self.options.urls if url != "-"]
         for name in ["-"] * ("-" in self.options.urls) + self.options.input:
             try:
-                targets += lines_of(name)
-            except Misuse as error:
-                self.input_exit_code = 2
-                self.tell(f"walsh_research.py: {error}")
-        self.total = len(targets)
-        self.url_columns = min(MAX_URL_COLUMNS, max(map(len, targets), default=0))
-        return targets
+                self.targets += lines_of(name)
+            except (OSError, ValueError) as error:
+                self.codes.add(2)
+                found = getattr(error, "strerror", None) or error
+                complain(f"{'stdin' if name == '-' else '--input ' + name} is unusable ({found}), want a text file, one URL a line", self.words)
+        self.url_columns = min(MAX_URL_COLUMNS, max(map(len, self.targets), default=0))
 
     # --- Voices -----------------------------------------------------------
 
     def show(self, text: str = "") -> None:
         """The one live line on a terminal's stderr, gone with the next that stays; nothing at all elsewhere."""
-        columns = terminal_columns(sys.stderr) if (text or self.is_showing) and not self.options.quiet else 0
-        if columns:
-            if text and self.total > 1 and self.bot is not None:
-                hosts = self.bot.hosts_left
-                text = f"{sum(self.counts.values())}/{self.total} · " + (f"{counted(hosts, 'host')} · " if hosts else "") + text
-            self.is_showing = bool(text)
-            with suppress(OSError, ValueError):     # that nobody watches stops nothing
-                sys.stderr.write("\r\x1b[2K" + (text if len(text) < columns - 3 else text[:columns - 5] + "…"))
-                sys.stderr.flush()
+        columns = terminal_columns(sys.stderr)
+        if columns and not self.options.quiet:
+            if text and len(self.targets) > 1:
+                hosts = f"{counted(self.bot.hosts_left, 'host')} · " if self.bot.hosts_left else ""
+                text = f"{sum(self.counts.values())}/{len(self.targets)} · {hosts}{text}"
+            say("\r\x1b[2K" + printable(text, columns - 3), "")     # room for the ^C that a terminal echoes
 
     def tell(self, line: str) -> None:
         self.show()
-        say(printable(line, 2000))
+        say(folded("", line, terminal_columns(sys.stderr)))
 
     def put(self, line: str) -> None:
         """A line on stdout, at once."""
         self.show()
         if sys.stdout is None:
-            raise OSError(errno.EBADF, "stdout is closed")
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+            raise OSError(errno.EBADF, "closed")
+        encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         sys.stdout.flush()
 
-    def put_json(self, value: Any, indent: int | None = None) -> None:
+    def put_json(self, value: Any) -> None:
         import json
-        self.put(json.dumps(value, allow_nan=False, indent=indent))
+        self.put(json.dumps(value, allow_nan=False, indent=None if self.options.json else 2))
 
-    def put_outcome(self, value: Any, outcome: str, code: str, name: str, detail: str) -> None:
-        """An object, or a line in columns: word, status or gate, URL, detail; the last below, where a terminal is too narrow for both."""
-        if self.options.quiet and outcome in WELL:
-            return
+    def put_outcome(self, value: Any, outcome: str, code: str, name: str, detail: str) -> bool:
+        """What became of it, counted, and shown unless --quiet: word, status or gate, URL, detail. Whether more may be said of it."""
+        word, colour, exit_code = OUTCOMES[outcome]
+        self.counts[outcome] += 1
+        self.codes.add(exit_code)
+        if self.options.quiet and not exit_code and outcome != "skip":
+            return False
+        self.put_line(value, f"{word:<4}  {code:<7}  ", name, detail, colour)
+        return not self.options.json
+
+    def put_line(self, value: Any, head: str, name: str, detail: str, colour: int = 0) -> None:
+        """An object, or a line in columns; the detail below, where a terminal is too narrow for both."""
         if self.options.json:
             self.put_json(value.to_dict())
             return
-        (word, colour), name = WORDS[outcome], printable(name, MAX_URL_LENGTH)
-        head = (f"\x1b[{colour}m{word:<4}\x1b[0m" if self.is_coloured else f"{word:<4}") + f"  {code:<7}  "
-        if self.width and 15 + max(len(name), self.url_columns) + 2 + len(detail) > self.width:
-            self.put(head + name)
-            self.put_folded(" " * 15, detail)
+        name = printable(name, MAX_URL_LENGTH)
+        for columns in self.url_columns, 0:
+            line = folded(f"{head}{name:<{columns}}  ", detail, 0).rstrip()
+            if len(line) <= (self.width or sys.maxsize):
+                break
         else:
-            self.put(f"{head}{name:<{self.url_columns}}  {detail}".rstrip())
-
-    def put_folded(self, lead: str, text: str) -> None:
-        """Text after its lead, folded to the terminal's width; no URL in it is broken."""
-        import textwrap
-        self.put(textwrap.fill(text, max(40, self.width or sys.maxsize), initial_indent=lead, subsequent_indent=" " * len(lead),
-                               break_long_words=False, break_on_hyphens=False))
+            line = f"{head}{name}\n{folded(' ' * len(head), detail, self.width)}"
+        self.put(f"\x1b[{colour}m{line[:4]}\x1b[0m{line[4:]}" if colour and self.width and not os.environ.get("NO_COLOR") else line)
 
     def hear(self, line: str) -> None:
         """What the bot says of its work: counted, shown while it lasts, and told where that was asked for."""
@@ -7151,176 +7188,137 @@ class Desk:
 
     def tick(self, seconds: float) -> None:
         """What a wait is for, while it lasts."""
-        host, why, left = self.bot.outlook() if self.bot is not None else ("", "", 0.0)
+        host, why, left = self.bot.outlook()
         line = f"waiting {seconds:.1f} s" + (f" for {host}" if host else "") + (f" ({why})" if why else "")
         self.show(line + (f" · about {spell_seconds(left)} left" if left > 2.0 else ""))
 
     # --- What can be asked for --------------------------------------------
 
-    def fetch(self, targets: list[str]) -> int:
-        with self.make_bot() as bot:
-            try:
-                for result in bot.run(targets, min_age=0.0 if self.options.force else self.options.min_age):
-                    self.note(result)
-                    if self.options.verbose and (result.attempts or result.gate is not None):
-                        self.tell_gates(bot, result)
-                    self.put_result(result)
-            except KeyboardInterrupt:
-                self.summarize()
-                raise
+    def fetch(self) -> None:
+        try:
+            for result in self.bot.run(self.targets, min_age=0.0 if self.options.force else self.options.min_age):
+                if self.options.verbose and (result.attempts or result.gate):
+                    self.tell_gates(result)
+                self.put_result(result)
+        except KeyboardInterrupt:
+            self.summarize()
+            raise
         self.summarize()
-        return self.exit_code()
 
-    def note(self, result: Result) -> None:
-        self.counts[result.outcome] += 1
-        if result.waited >= 0.05:
-            asked = f"Crawl-delay {result.crawl_delay:g}" if result.crawl_delay else ""
-            why = "back-off" if result.attempts > 1 + len(result.redirects) else asked
-            self.waited[host_of(result.final_url or result.url), why] += result.waited
-        if result.retry_at and result.outcome in ("deferred", "failed"):
-            self.again.append((result.retry_at, result.url))
-
-    def tell_gates(self, bot: Bot, result: Result) -> None:
+    def tell_gates(self, result: Result) -> None:
         """As --check explains them, but for the pace and the next step, which are over."""
-        is_refused = result.outcome in ("denied", "deferred")
-        reason = result.reason if is_refused else spell_rule(result.rule) if result.rule else "no rule forbids it"
-        decision = Decision(False, result.final_url or result.url, result.gate if is_refused else None, reason, result.verdict, result.rule,
+        reason = result.reason if result.gate else spell_rule(result.rule) if result.rule else "no rule forbids it"
+        decision = Decision(False, result.final_url or result.url, result.gate, reason, result.verdict, result.rule,
                             group=result.group, robots_source=result.robots_source, content_signals=result.content_signals)
-        for name, said in bot.explain(decision):
+        for name, said in self.bot.explain(decision):
             self.tell(f"      {name:<10} {said}")
 
     def put_result(self, result: Result) -> None:
-        """What came, or why not."""
-        said = [printable(result.reason, 400)]
+        """What came, or why not; the summary says of it how long it waited, and when to try again."""
+        said: list[Any] = [result.reason]
         if result.outcome == "fetched":
-            said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip()]
-            said += [f'"{printable(result.title, 60)}"'] * bool(result.title) + [counted(len(result.links), "link")] * bool(result.links)
-        said += [f"redirected to {printable(result.final_url, 400)}"] * bool(result.redirects)
-        said += [f"again at {iso_utc(result.retry_at)}"] if result.retry_at and result.outcome in ("deferred", "failed") else []
-        said += [printable(line, 200) for line in result.warnings]
+            said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip(),
+                    result.title and f'"{printable(result.title, 60)}"', result.links and counted(len(result.links), "link")]
+        if result.retry_at and result.outcome != "skipped":
+            self.again.append((result.retry_at, result.url))
+            said.append(f"again at {iso_utc(result.retry_at)}")
+        if result.waited >= 0.05:
+            delay = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
+            why = " (back-off)" if result.attempts > 1 + len(result.redirects) else delay
+            self.waited[host_of(result.final_url or result.url) + why] += result.waited
+        said += [result.redirects and f"redirected to {printable(result.final_url, 400)}", *result.warnings]
         self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
-
-    def exit_code(self) -> int:
-        return self.input_exit_code or (1 if self.counts["failed"] or self.counts["deferred"] else 3 if self.counts["denied"] else 0)
 
     def summarize(self) -> None:
         """How it went: outcomes, requests, waits, and what to try again when."""
-        if self.options.quiet or not self.total:
+        if self.options.quiet:
             return
-        outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in WORDS if self.counts[outcome]) or "nothing done"
-        left = self.total - sum(self.counts.values())
-        line = f"{counted(self.total, 'target')}: {outcomes}" + (f", {left} not reached" if left else "")
-        line += f"; {counted(self.requests, 'request')} in {spell_seconds(self.clock.monotonic() - self.started_at)}"
-        if self.waited:
-            host, why = max(self.waited, key=lambda host_and_why: self.waited[host_and_why])
-            line += f"; waited {spell_seconds(sum(self.waited.values()))}, most for {host}" + (f" ({why})" if why else "")
-        self.tell(line)
+        self.counts["not reached"] = len(self.targets) - sum(self.counts.values())
+        outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in (*OUTCOMES, "not reached") if self.counts[outcome])
+        spent = f"{counted(self.requests, 'request')} in {spell_seconds(self.clock.monotonic() - self.started_at)}"
+        waited = f"; waited {spell_seconds(sum(self.waited.values()))}, most for {self.waited.most_common(1)[0][0]}" if self.waited else ""
+        self.tell(f"{counted(len(self.targets), 'target')}: {outcomes}; {spent}{waited}")
         if self.again:
             at, url = min(self.again)
             self.tell(f"again from {iso_utc(at)}: {url}" + (f" and {len(self.again) - 1} more" if len(self.again) > 1 else ""))
 
-    def check(self, targets: list[str]) -> int:
-        with self.make_bot() as bot:
-            for url in targets:
-                decision = bot.may_fetch(url, wait=False)
-                outcome = "fetched" if decision else "failed" if decision.gate is None else "deferred" if decision.retry_at else "denied"
-                self.counts[outcome] += 1
-                again = f", again at {iso_utc(decision.retry_at)}" if decision.retry_at else ""
-                self.put_outcome(decision, outcome, decision.gate or "-", decision.url, printable(decision.reason, 400) + again)
-                is_told = not self.options.json and outcome != "failed" and not (self.options.quiet and decision)
-                for name, said in bot.explain(decision) if is_told else ():
-                    self.put_folded(f"      {name:<10} ", printable(said, 400))
-        return self.exit_code()
+    def check(self) -> None:
+        for url in self.targets:
+            decision = self.bot.may_fetch(url, wait=False)
+            outcome = "fetched" if decision else "failed" if decision.gate is None else "deferred" if decision.retry_at else "denied"
+            again = f", again at {iso_utc(decision.retry_at)}" if decision.retry_at else ""
+            is_told = self.put_outcome(decision, outcome, decision.gate or "-", decision.url, decision.reason + again)
+            for name, said in self.bot.explain(decision) if is_told and outcome != "failed" else ():
+                self.put(folded(f"      {name:<10} ", said, self.width))
 
-    def discover(self, targets: list[str]) -> int:
-        with self.make_bot() as bot:
-            for url in targets:
-                found = 0
-                for found, source in enumerate(bot.discover(url), 1):
-                    self.put_json(source.to_dict()) if self.options.json else self.put_source(source)
-                self.counts["fetched" if found else "failed"] += 1
-                result = bot.last_result
-                if not found and result is not None and (self.options.json or not result.ok):
-                    self.put_result(result)
-                elif not found:
+    def discover(self) -> None:
+        for url in self.targets:
+            found = False
+            for source in self.bot.discover(url):
+                found = True
+                said = counted(len(source.items), "item") if source.items else "listed", source.title and f'"{printable(source.title, 60)}"', source.warning
+                self.put_line(source, f"{source.kind:<8}  ", source.url, ", ".join(filter(None, said)))
+            if not found:
+                self.codes.add(1)
+                if self.options.json or not self.bot.last_result.ok:
+                    self.put_result(self.bot.last_result)
+                else:
                     self.tell(f"{mask_credentials(url)}: found no feed, no markdown, no llms.txt and no sitemap")
-        return self.exit_code()
 
-    def put_source(self, source: Source) -> None:
-        said = [counted(len(source.items), "item") if source.items else "listed"]
-        said += [f'"{printable(source.title, 60)}"'] * bool(source.title) + [printable(source.warning, 200)] * bool(source.warning)
-        self.put(f"{source.kind:<8}  {printable(source.url, MAX_URL_LENGTH)}  {', '.join(said)}")
-        for item in source.items if self.options.verbose else ():
-            self.put(f"          {printable(item.url, MAX_URL_LENGTH)}  {printable(getattr(item, 'title', ''), 100)}".rstrip())
-
-    def selftest(self) -> int:
-        counts: collections.Counter[str] = collections.Counter()
+    def selftest(self) -> None:
         self.url_columns = 66       # ours: the longest name of a check
-        folder, is_online = os.path.dirname(os.path.abspath(__file__)), not self.options.offline
-        tag = self.options.tag or (detect_identity(os.environ, folder) if is_online else None)      # R13, where it is known who asks
-        with self.make_bot(cache_dir=None, tag=tag) as bot:         # the fixtures are asked for afresh
-            live = live_checks(bot) if is_online else ()
-            for checks in vector_checks(os.path.join(folder, "vectors.json")), sandbox_checks(), live:
-                for check in checks:
-                    counts[check.outcome] += 1
-                    counts["out of reach"] += checks is live and check.outcome == "skip"
-                    self.put_outcome(check, check.outcome, check.clause, check.check, printable(check.observed, 200))
-        summary = {"passed": counts["pass"], "failed": counts["fail"], "skipped": counts["skip"]}
+        live = () if self.options.offline else live_checks(self.bot)
+        for checks in vector_checks(os.path.join(os.path.dirname(__file__), "vectors.json")), sandbox_checks(), live:
+            for check in checks:
+                self.put_outcome(check, check.outcome, check.clause, check.check, check.observed)
+                if checks is live and check.outcome == "skip":      # out of reach
+                    self.codes.add(4)
+        summary = {"passed": self.counts["pass"], "failed": self.counts["fail"], "skipped": self.counts["skip"]}
         self.put_json({"summary": summary}) if self.options.json else self.put(", ".join(f"{n} {word}" for word, n in summary.items()))
-        return 1 if counts["fail"] else 4 if counts["out of reach"] else 0
 
-    def attest(self) -> int:
+    def attest(self) -> None:
         self.show("measuring in the sandbox, about six seconds")
         document = attest()
-        self.put_json(document, None if self.options.json else 2)
-        return 0 if document["conformant"] else 1
-
-
-def command(argv: Sequence[str]) -> int:
-    """One invocation, from its arguments to its exit code."""
-    try:
-        desk = Desk(read_arguments(argv))
-    except SystemExit:              # argparse has printed help or version
-        print(end="", flush=True)
-        return 0
-    try:
-        if desk.options.mode in ("selftest", "attest"):
-            return desk.selftest() if desk.options.mode == "selftest" else desk.attest()
-        targets = desk.read_targets()
-        return {"fetch": desk.fetch, "check": desk.check, "discover": desk.discover}[desk.options.mode](targets) if targets else 2
-    finally:
-        desk.show()
+        self.put_json(document)
+        self.codes.add(not document["conformant"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command: its arguments (`sys.argv[1:]` by default) to its exit code. Prints, and handles SIGTERM while it runs."""
-    import json
+    """The command: its arguments (`sys.argv[1:]` by default) to its exit code. Prints, and handles signals while it runs."""
     import signal
 
-    def terminate(signum: int, frame: Any) -> None:
-        raise KeyboardInterrupt(143)
-
     words = sys.argv[1:] if argv is None else argv
-    previous = None
-    with suppress(ValueError):      # not the main thread: signals are somebody else's
-        previous = signal.signal(signal.SIGTERM, terminate)
+    code, previous = 0, {}
+
+    def interrupt(number: int, frame: Any) -> None:
+        nonlocal code
+        if code:                # again, while it ends: at once
+            os._exit(code)
+        code = 128 + number
+        raise KeyboardInterrupt
+
     try:
-        return command(words)
+        try:
+            with suppress(ValueError):      # not the main thread: signals are somebody else's
+                for number in {getattr(signal, name, signal.SIGINT) for name in ("SIGINT", "SIGTERM", "SIGHUP")}:
+                    if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):    # who ignores one means it: nohup
+                        previous[number] = signal.signal(number, interrupt)
+            return Desk(words).run()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+    except KeyboardInterrupt:
+        return code or 130
     except Misuse as error:
-        say(json.dumps({"error": str(error)}) if "--json" in words else f"walsh_research.py: {printable(str(error), 2000)}")
+        complain(error, words)
         return 2
-    except KeyboardInterrupt as error:
-        return error.args[0] if error.args else 130
-    except OSError as error:        # a full disk behind stdout; or a closed pipe, and whoever read has heard enough
-        with suppress(OSError, ValueError, AttributeError):     # the interpreter's own flush at exit shall have nothing to complain about
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:    # a full disk behind stdout; or a closed pipe, and whoever read has heard enough
+        with suppress(AttributeError, OSError):                 # or the interpreter would complain of what is left in its buffer
+            sys.stdout.close()
         if isinstance(error, BrokenPipeError):
             return 0
-        say(f"walsh_research.py: stdout: {error.strerror or error}")
+        complain(f"stdout is unwritable ({error.strerror or error}), want room for every line", words)
         return 1
-    finally:
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)
 
 
 if __name__ == "__main__":
