@@ -6993,8 +6993,8 @@ WEATHER = {
 }
 DOCUMENTS = {"target": "/x", "robots.txt": "/robots.txt", "blocklist": BLOCKLIST_URL[len(wr.ORIGIN):], "schema": SCHEMA_URL[len(wr.ORIGIN):],
              "robots2.txt": "/robots2.txt", "chained robots2.txt": "/base.txt", "llms.txt": "/llms.txt"}
-ROBOTS2 = {"robots2.txt", "chained robots2.txt"}
-POLICY = {"robots.txt", "blocklist", "schema"} | ROBOTS2
+ROBOTS2_DOCUMENTS = {"robots2.txt", "chained robots2.txt"}
+POLICY = {"robots.txt", "blocklist", "schema"} | ROBOTS2_DOCUMENTS
 
 
 @pytest.fixture(scope="module")
@@ -7037,7 +7037,7 @@ def test_ours_bad_weather_on_the_wire(name, document, weather_server, monkeypatc
         server.hits.clear()
         clock, said = Clock(), []
         bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.05 if is_slow else 10.0), clock=clock, rand=lambda: 1.0, warn=said.append,
-                     origin=server.origin, allow_private=True, robots2=document in ROBOTS2, max_bytes=300_000)
+                     origin=server.origin, allow_private=True, robots2=document in ROBOTS2_DOCUMENTS, max_bytes=300_000)
         if is_held:
             assert bot.fetch(server.origin + "/x").ok and bot.fetch("http://blocked.test/").gate == "R3"
             clock.now += 8 * 86400      # everything is stale
@@ -7165,7 +7165,7 @@ def test_ours_bad_weather_at_the_transport(name, document, is_held, clock, web, 
     url = DOCUMENT_URLS[document]
     web.pages.update(weather_world(document))
     odd = OddTransport(web)
-    bot = make_bot(transport=odd, robots2=document in ROBOTS2)
+    bot = make_bot(transport=odd, robots2=document in ROBOTS2_DOCUMENTS)
     if is_held:
         assert bot.fetch("https://a.test/x").ok and bot.fetch("https://blocked.test/").gate == "R3"
         clock.now += 8 * 86400
@@ -7228,7 +7228,7 @@ def test_R3_R2_no_redirect_leads_where_a_gate_refuses(place, document, clock, we
     location, gate = FORBIDDEN_PLACES[place]
     url = DOCUMENT_URLS[document]
     web.pages.update(weather_world(document))
-    bot = make_bot(robots2=document in ROBOTS2)
+    bot = make_bot(robots2=document in ROBOTS2_DOCUMENTS)
     assert bot.fetch("https://a.test/y").ok
     clock.now += 8 * 86400
     web.log.clear()

@@ -7277,7 +7277,7 @@ class Desk:
         self.put_json({"summary": summary}) if self.options.json else self.put(", ".join(f"{n} {word}" for word, n in summary.items()))
 
     def attest(self) -> None:
-        self.show("measuring in the sandbox, about six seconds")
+        self.show("measuring in the sandbox, about four seconds")
         document = attest()
         self.put_json(document)
         self.codes.add(not document["conformant"])
