@@ -635,10 +635,10 @@ def test_ours_ipv6_reads_and_writes_as_the_library_does():
 
 def test_ours_every_row_of_the_address_table_holds():
     """A block whose text is no address would be read as 0 and hold nothing."""
-    assert all(block for block, _, reason in wr.IPV4_BLOCKS if reason != "an address of this network")
-    zeros = [reason for block, _, reason in wr.IPV6_BLOCKS if not block]
-    assert zeros == ["the unspecified address", "outside the global unicast space 2000::/3"]
-    assert [shift for block, shift, _ in wr.IPV4_INSIDE_BLOCKS if not block] == [32]
+    assert [reason for block, _, reason in wr.address_blocks(32) if not block] == ["an address of this network"]
+    zeros = [reason for block, _, reason in wr.address_blocks(128) if not block]
+    assert zeros == ["the unspecified address", "IPv4 inside", "outside the global unicast space 2000::/3"]
+    assert len(wr.address_blocks(32)) + len(wr.address_blocks(128)) == wr.ADDRESS_BLOCKS.strip().count("\n") + 1
 
 
 @pytest.mark.parametrize(
@@ -8858,7 +8858,7 @@ def test_ours_version(desk):
     (["--unreachable", "maybe", "x"], "unreachable is 'maybe', want one of allow, defer"),
     (["--tag", "walsh", "x"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
     (["--selftest", "--tag", "walsh"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
-    (["--origin", "wal.sh", "x"], "URL is 'wal.sh', want one that begins with http:// or https://"),
+    (["--origin", "wal.sh", "x"], "URL is 'wal.sh', want http(s)://host"),
     (["--origin", "http://10.0.0.1", "x"], "origin http://10.0.0.1: "),
     (["--check", "--discover", "x"], "--discover: wanted one of them, found it beside --check"),
     (["--offline", "x"], "--offline: found no --selftest, wanted it with --selftest"),
@@ -8930,7 +8930,7 @@ def test_ours_a_line_a_result_in_columns(desk, web, clock):
     lines = desk("https://a.test/x", "https://a.test/x#2", "http://www.example.com/", long_url, "nonsense").out.split("\n")
     assert lines[:-1] == [
         f"SKIP  -        {'https://a.test/x#2':<60}  the same source as https://a.test/x (R7)",
-        f"FAIL  -        {'nonsense':<60}  URL is 'nonsense', want one that begins with http:// or https://",
+        f"FAIL  -        {'nonsense':<60}  URL is 'nonsense', want http(s)://host or http(s)://host:port",
         f"OK    200      {'https://a.test/x':<60}  16 bytes, text/html, \"X\"",
         f"DENY  R3       {'http://www.example.com/':<60}  www.example.com: operator blocklist entry example.com, 2026-05-23 (email)",
         f"DENY  R2       {long_url}  robots.txt line 2: Disallow: /private"]

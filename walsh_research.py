@@ -595,20 +595,21 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
 # === 4. ADDRESSES   R7   spec 10.2, 12.4 ===================================
 # Owns what a URL, a host and an IP address are: three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-URL_SPLIT = lazy_re(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)    # RFC 3986 B
-PLAIN_URL = lazy_re(     # most URLs: already in the wire form, with no port; the way past everything else in this room
-    r"(https?://(?=[^/]{1,253}/)((?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}))"
+# RFC 3986 appendix B: scheme, authority, path, query and fragment of any reference, each with its mark; it matches every text.
+REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
+HTTP_URL = lazy_re(         # scheme, userinfo, host, port, path, query, fragment
+    r"(?ais)(https?)://(?:([^/?#\\]*)@)?((?:[^/?#@\]]*\])?[^/?#@:]*)(?::([0-9]{0,5}))?(/[^?#]*)?(\?[^#]*)?(#.*)?")
+PLAIN_URL = lazy_re(        # most URLs: already in the wire form, with no port; the way past everything else in this room
+    f"(?!.{{{MAX_URL_LENGTH + 1}}})" r"(https?://(?=[^/]{1,253}/)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62})"
     r"((?:/(?!\.|%2[eE])[A-Za-z0-9._~!$&'()*+,;=:@%\[\]-]*)+)(\?[A-Za-z0-9._~!$&'()*+,;=:@%\[\]/?-]*)?")
 PLAIN_HOST = lazy_re(r"(?=.{1,253}\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
-NEVER_IN_URL = r"[\x00-\x1f\x7f\ud800-\udfff]"
+NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")         # space " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands
-DOT_SEGMENT = lazy_re(r"/(?:\.|%2[eE]){1,2}(?:/|\Z)")
-DOT_SEGMENT_NAMES = {".": 1, "%2e": 1, "..": 2, ".%2e": 2, "%2e.": 2, "%2e%2e": 2}
-IDNA_DEVIATIONS = "[\u00df\u1e9e\u03c2\u200c\u200d]"      # IDNA 2003 and 2008 lead these to different hosts
-IPV4_PART = lazy_re(r"0x[0-9a-f]*|[0-9]+")
-IPV4_QUAD = r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!\Z)|\Z)){4}"
-IPV6_GROUP = r"[0-9A-Fa-f]{1,4}"
+# IDNA 2003 and 2008 lead the first five to different hosts; a label of 64 is none, and the codec is quadratic on it.
+IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]|[^.\u3002\uff0e\uff61]{64}"
+IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]*|[0-9]+)(?:\.(?!\Z)|\Z)){1,4}")
+ENDS_IN_NUMBER = r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z"
 USERINFO = (                # all before the last @ of the authority; where a "port" is no number, a password holds a / ? or #
     r"(?s)\A((?:[A-Za-z][A-Za-z0-9+.-]*:)?//)?(?:[^/?#]*|[^/?#:\[]*:(?![0-9]*(?:[/?#]|\Z)).*)@")
 INNER_USERINFO = r"//[^\s/?#]*@"         # a URL within a URL
@@ -620,8 +621,8 @@ class UrlParts(NamedTuple):
     host: str                   # as normalize_host gives it
     port: int | None            # where the URL writes one
     path: str                   # "" or from its "/" on; from here on as written
-    query: str | None           # without its "?"; "" is not None
-    fragment: str | None
+    query: str                  # "" or from its "?" on
+    fragment: str               # "" or from its "#" on
 
 
 def printable(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
@@ -655,35 +656,23 @@ def ipv4_number(host: str) -> int | None:
     >>> [f"{ipv4_number(host):x}" for host in ("127.0.0.1", "0x7f.1", "0177.0.0.1", "2130706433")]
     ['7f000001', '7f000001', '7f000001', '7f000001']
     """
-    parts = host.split(".")
-    if len(parts) > 4 or not all(map(IPV4_PART.fullmatch, parts)):
+    if not IPV4_NUMBERS.fullmatch(host):
         return None
     try:
-        *bytes_first, rest = (int(part[2:] or "0", 16) if part[:2] == "0x" else int(part, 8 if part[0] == "0" else 10) for part in parts)
-    except ValueError:          # 08, or more digits than Python converts
+        *octets, rest = (int(part[2:] or "0", 16) if part[:2] == "0x" else int(part, 8 if part[0] == "0" else 10) for part in host.split("."))
+        return int.from_bytes(bytes(octets) + rest.to_bytes(4 - len(octets), "big"), "big")
+    except (ValueError, OverflowError):     # 08, 256, or more digits than Python converts
         return None
-    rest_bits = 8 * (4 - len(bytes_first))
-    if rest >> rest_bits or any(byte > 255 for byte in bytes_first):
-        return None
-    return sum(byte << 24 - 8 * place for place, byte in enumerate(bytes_first)) + rest
 
 
 def ipv6_number(text: str) -> int | None:
     """The 128 bits of an IPv6 address without brackets and scope; None where it is none."""
-    if len(text) > 45:          # six full groups and a full dotted quad
+    from ipaddress import IPv6Address  # most runs meet none
+
+    try:
+        return None if "%" in text or len(text) > 45 else int(IPv6Address(text))
+    except ValueError:
         return None
-    before, _, last = text.rpartition(":")
-    if "." in last:
-        quad = ipv4_number(last) if re.fullmatch(IPV4_QUAD, last) else None
-        if quad is None:
-            return None
-        text = f"{before}:{quad >> 16:x}:{quad & 0xFFFF:x}"
-    head, gap, tail = text.partition("::")
-    left, right = (side.split(":") if side else [] for side in (head, tail))
-    missing = 8 - len(left) - len(right)
-    if (missing < 1 if gap else missing != 0) or not all(re.fullmatch(IPV6_GROUP, group) for group in left + right):
-        return None
-    return int("".join(group.zfill(4) for group in left + ["0"] * missing + right), 16)
 
 
 def ipv4_text(number: int) -> str:
@@ -692,22 +681,9 @@ def ipv4_text(number: int) -> str:
 
 def ipv6_text(number: int) -> str:
     """RFC 5952, always in hex: `ipaddress` began to write mapped addresses with dots in 3.13."""
-    groups = ":".join(f"{number >> shift & 0xFFFF:x}" for shift in range(112, -1, -16))
-    longest = max(re.finditer(r"(?<![^:])0(?::0)+(?![^:])", groups), key=lambda run: run.end() - run.start(), default=None)
-    return f"{groups[:longest.start()].rstrip(':')}::{groups[longest.end():].lstrip(':')}" if longest else groups
+    from ipaddress import IPv6Address
 
-
-def idna_ascii(name: str, shown: str) -> str:
-    deviation = re.search(IDNA_DEVIATIONS, name)
-    if deviation:
-        raise ValueError(f"host is {shown}, want its punycode (xn--...), since IDNA versions differ on U+{ord(deviation[0]):04X}")
-    labels = re.split("[.\u3002\uff0e\uff61]", name)
-    if any(len(label) > 63 for label in labels):                # before the codec, which is quadratic
-        raise ValueError(f"host is {shown}, want labels of at most 63 characters")
-    try:
-        return ".".join(labels).encode("idna").decode("ascii")
-    except UnicodeError:
-        raise ValueError(f"host is {shown}, want a name that IDNA can encode") from None
+    return f"::ffff:{number >> 16 & 0xFFFF:x}:{number & 0xFFFF:x}" if number >> 32 == 0xFFFF else str(IPv6Address(number))
 
 
 def normalize_host(host: str) -> str:
@@ -720,37 +696,33 @@ def normalize_host(host: str) -> str:
     """
     if PLAIN_HOST.fullmatch(host):
         return host
-    shown = repr(host[:80])
+    wanted = f"host is {host[:80]!r}, want "
     if host.startswith("["):
         number = ipv6_number(host[1:-1]) if host.endswith("]") else None
         if number is None:
-            raise ValueError(f"host is {shown}, want an IPv6 address in brackets, without a scope")
+            raise ValueError(wanted + "an IPv6 address in brackets, without a scope")
         return f"[{ipv6_text(number)}]"
-    if len(host) > MAX_HOST_CHARACTERS:
-        raise ValueError(f"host has {len(host)} characters, want at most 253")
-    name = host
+    name = host if len(host) <= MAX_HOST_CHARACTERS else ""
     if "%" in name:             # an escape would hide a listed host
-        octets = re.sub(rb"%([0-9A-Fa-f]{2})", lambda escape: bytes([int(escape[1], 16)]), name.encode("utf-8", "replace"))
-        name = octets.decode("utf-8", "replace")                # U+FFFD is no host character
+        from urllib.parse import unquote  # hardly ever needed
+
+        name = unquote(name)    # where it is no UTF-8, U+FFFD is no host character
     if not name.isascii():
-        name = idna_ascii(name, shown)
+        try:
+            name = "" if re.search(IDNA_DOUBT, name) else name.encode("idna").decode("ascii")
+        except UnicodeError:
+            name = ""
+        if not name:
+            raise ValueError(wanted + "a name that all versions of IDNA encode alike, or its punycode (xn--...)")
     name = name.lower().removesuffix(".")
     if not ASCII_HOST.fullmatch(name):
-        raise ValueError(f"host is {shown}, want labels of letters, digits and hyphens, 63 characters each, 253 in all")
-    if IPV4_PART.fullmatch(name[name.rfind(".") + 1:]):
+        raise ValueError(wanted + "labels of letters, digits and hyphens, 63 characters each, 253 in all")
+    if re.search(ENDS_IN_NUMBER, name):
         number = ipv4_number(name)
         if number is None:
-            raise ValueError(f"host is {shown}, want an IPv4 address, since it ends in a number")
+            raise ValueError(wanted + "an IPv4 address, since it ends in a number")
         return ipv4_text(number)
     return name
-
-
-def split_reference(reference: str) -> tuple[str | None, str | None, str, str | None, str | None]:
-    """(scheme, authority, path, query, fragment) of any URI reference, as written; None where a part is absent (RFC 3986 appendix B)."""
-    match = URL_SPLIT.fullmatch(reference)
-    assert match is not None, "the expression matches every text"
-    scheme, authority, path, query, fragment = match.groups()
-    return scheme, authority, path, query, fragment
 
 
 def split_url(url: str) -> UrlParts:
@@ -758,42 +730,18 @@ def split_url(url: str) -> UrlParts:
 
     Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
     >>> split_url("HTTP://Example.com:81?")
-    UrlParts(scheme='http', userinfo=None, host='example.com', port=81, path='', query='', fragment=None)
+    UrlParts(scheme='http', userinfo=None, host='example.com', port=81, path='', query='?', fragment='')
     """
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
-    stray = None if url.isascii() and url.isprintable() else re.search(NEVER_IN_URL, url)
+    stray = NEVER_IN_URL.search(url)
     if stray:
         raise ValueError(f"URL has {stray[0]!r} at character {stray.start() + 1}, want no control characters and no lone surrogates")
-    scheme, authority, path, query, fragment = split_reference(url)
-    scheme = (scheme or "").lower()
-    if scheme not in DEFAULT_PORTS:
-        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want one that begins with http:// or https://")
-    userinfo, at, host_port = (authority or "").rpartition("@")
-    bracket = host_port.find("]") + 1
-    name, _, digits = host_port[bracket:].partition(":")
-    host = host_port[:bracket] + name
-    if not host or "\\" in userinfo:
-        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want a host after {scheme}://")
-    if digits and not (re.fullmatch("[0-9]{1,5}", digits) and 0 < int(digits) < 65536):
-        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want a port of 1 to 65535")     # the "port" may be half a password
-    return UrlParts(scheme, userinfo if at else None, normalize_host(host), int(digits) if digits else None, path, query, fragment)
-
-
-def parts_host_key(parts: UrlParts) -> str:
-    return parts.host if parts.port in (None, DEFAULT_PORTS[parts.scheme]) else f"{parts.host}:{parts.port}"
-
-
-def host_key(url: str) -> str:
-    """The throttle key of R4: the host, with `:port` where that is not the scheme's default. ValueError as `split_url`.
-
-    >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
-    ('example.com', 'example.com:8080')
-    """
-    plain = PLAIN_URL.fullmatch(url)
-    if plain and len(url) <= MAX_URL_LENGTH:
-        return plain[2]
-    return parts_host_key(split_url(url))
+    match = HTTP_URL.fullmatch(url)
+    if match is None or not 0 < int(match[4] or 80) < 65536:        # a "port" may be half a password
+        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want http(s)://host or http(s)://host:port")
+    path, query, fragment = match.groups("")[4:]
+    return UrlParts(match[1].lower(), match[2], normalize_host(match[3]), int(match[4]) if match[4] else None, path, query, fragment)
 
 
 def canonical_url(url: str) -> str:
@@ -803,30 +751,40 @@ def canonical_url(url: str) -> str:
     'https://x.test/a?q=1'
     """
     plain = PLAIN_URL.fullmatch(url)
-    if plain and len(url) <= MAX_URL_LENGTH:
-        origin, _, path, question_query = plain.groups("")
+    if plain:
+        origin, path, query = plain.groups("")
         if path == "/" or not path.endswith("/"):
             return url      # the same string, not another: a run may hold 10^6 of them
     else:
-        parts = split_url(url)
-        origin, path = f"{parts.scheme}://{parts_host_key(parts)}", parts.path
-        question_query = "" if parts.query is None else f"?{parts.query}"
-    return f"{origin}{path.removesuffix('/') or '/'}{question_query}"       # a single slash goes: /a// is /a/
+        scheme, _, host, port, path, query, _ = split_url(url)
+        origin = f"{scheme}://{host}" if port in (None, DEFAULT_PORTS[scheme]) else f"{scheme}://{host}:{port}"
+    return f"{origin}{path.removesuffix('/') or '/'}{query}"        # a single slash goes: /a// is /a/
+
+
+def host_key(url: str) -> str:
+    """The throttle key of R4: the host, with `:port` where that is not the scheme's default. ValueError as `split_url`.
+
+    >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
+    ('example.com', 'example.com:8080')
+    """
+    return canonical_url(url).split("/", 3)[2]
 
 
 def resolve_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4 for a path from its "/" on; `%2e` is a dot, as it is to servers and browsers."""
-    if not DOT_SEGMENT.search(path):
-        return path
+    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers.
+
+    >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
+    '/'
+    """
     kept: list[str] = []
-    dots = 0
-    for segment in path.split("/")[1:]:
-        dots = DOT_SEGMENT_NAMES.get(segment.lower(), 0) if len(segment) < 7 else 0
-        if dots == 0:
+    dots = ""
+    for segment in path.split("/"):
+        dots = segment.lower().replace("%2e", ".")
+        if dots == "..":
+            del kept[max(1, len(kept) - 1):]        # the root stays
+        elif dots != ".":
             kept.append(segment)
-        elif dots == 2 and kept:
-            kept.pop()
-    return "/" + "/".join(kept + [""] if dots and kept else kept)
+    return "/".join(kept + [""] if dots in (".", "..") else kept)
 
 
 def wire_url(url: str) -> str:
@@ -836,14 +794,13 @@ def wire_url(url: str) -> str:
     >>> wire_url("https://Example.com./a/%2e%2E/b c?q#f")
     'https://example.com/b%20c?q'
     """
-    if PLAIN_URL.fullmatch(url) and len(url) <= MAX_URL_LENGTH:
+    if PLAIN_URL.fullmatch(url):
         return url
-    parts = split_url(url)
-    if parts.userinfo is not None:
+    scheme, userinfo, host, port, path, query, _ = split_url(url)
+    if userinfo is not None:
         raise ValueError("URL has credentials before its @, want none")
-    port = "" if parts.port is None else f":{parts.port}"
-    target = resolve_dot_segments(parts.path or "/") + ("" if parts.query is None else f"?{parts.query}")
-    wire = f"{parts.scheme}://{parts.host}{port}{UNSAFE_IN_URL.sub(percent_encode, target)}"
+    target = UNSAFE_IN_URL.sub(percent_encode, resolve_dot_segments(path or "/") + query)
+    wire = f"{scheme}://{host}{target}" if port is None else f"{scheme}://{host}:{port}{target}"
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}")
     return wire
@@ -880,64 +837,92 @@ def resolve_url(base: str, reference: str) -> str:
     >>> resolve_url("https://x.test/a/b?c", "../d#e")
     'https://x.test/d#e'
     """
-    scheme, authority, path, query, fragment = split_reference(reference)
-    if scheme is None:
-        scheme, base_authority, base_path, base_query, _ = split_reference(base)
-        if not scheme or not base_authority:
+    scheme, authority, path, query, fragment = next(REFERENCE.finditer(reference)).groups("")
+    if not scheme:
+        scheme, base_authority, base_path, base_query, _ = next(REFERENCE.finditer(base)).groups("")
+        if not scheme or not base_authority[2:]:
             raise ValueError(f"base is {mask_credentials(base)[:80]!r}, want an absolute URL to resolve against")
-        if authority is None:
+        if not authority:
             authority = base_authority
             if not path:
-                path, query = base_path, base_query if query is None else query
+                path, query = base_path, query or base_query
             elif not path.startswith("/"):
-                path = base_path[:base_path.rfind("/") + 1] + path if base_path else f"/{path}"
-    if authority is not None:   # else x:/.//host would grow one
+                path = f"{base_path.rpartition('/')[0]}/{path}"
+    if authority:       # else x:/.//host would grow one
         path = resolve_dot_segments(path)
-    pieces = (f"{scheme}:", "" if authority is None else f"//{authority}", path,
-              "" if query is None else f"?{query}", "" if fragment is None else f"#{fragment}")
-    resolved = "".join(pieces)
-    if len(resolved) > MAX_URL_LENGTH or re.search(NEVER_IN_URL, resolved):
+    resolved = f"{scheme}{authority}{path}{query}{fragment}"
+    if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
         raise ValueError(f"URL is {mask_credentials(resolved)[:80]!r}, want at most {MAX_URL_LENGTH} characters, and no controls")
     return resolved
 
 
-# Which addresses are public: the IANA special-purpose registries. The first row that holds an address decides; "" is public.
-IPV4_BLOCKS = tuple(((ipv4_number(block) or 0) >> 32 - size, 32 - size, reason) for block, size, reason in (
-    ("0.0.0.0", 8, "an address of this network"), ("10.0.0.0", 8, "a private address"),
-    ("100.64.0.0", 10, "a carrier-grade NAT address"), ("127.0.0.0", 8, "a loopback address"),
-    ("168.63.129.16", 32, "a cloud metadata address"), ("169.254.169.254", 32, "a cloud metadata address"),
-    ("169.254.0.0", 16, "a link-local address"), ("172.16.0.0", 12, "a private address"),
-    ("192.0.0.0", 24, "an IETF protocol address"), ("192.0.2.0", 24, "a documentation address"),
-    ("192.88.99.0", 24, "a 6to4 relay address"), ("192.168.0.0", 16, "a private address"),
-    ("198.18.0.0", 15, "a benchmarking address"), ("198.51.100.0", 24, "a documentation address"),
-    ("203.0.113.0", 24, "a documentation address"), ("224.0.0.0", 4, "a multicast address"),
-    ("255.255.255.255", 32, "the broadcast address"), ("240.0.0.0", 4, "a reserved address"),
-))
-IPV6_BLOCKS = tuple(((ipv6_number(block) or 0) >> 128 - size, 128 - size, reason) for block, size, reason in (
-    ("::", 128, "the unspecified address"), ("::1", 128, "a loopback address"),
-    ("fd00:ec2::254", 128, "a cloud metadata address"), ("fc00::", 7, "a unique local address"),
-    ("fe80::", 10, "a link-local address"), ("fec0::", 10, "a site-local address"), ("ff00::", 8, "a multicast address"),
-    ("100::", 64, "a discard-only address"), ("5f00::", 16, "a segment routing address"), ("64:ff9b:1::", 48, "a local NAT64 address"),
-    ("2001:1::1", 128, ""), ("2001:1::2", 128, ""), ("2001:1::3", 128, ""), ("2001:3::", 32, ""), ("2001:4:112::", 48, ""),
-    ("2001:2::", 48, "a benchmarking address"), ("2001:10::", 28, "an ORCHID"), ("2001:20::", 28, "an ORCHID"),
-    ("2001:db8::", 32, "a documentation address"), ("3fff::", 20, "a documentation address"),
-    ("2001::", 23, "an IETF protocol address"), ("2000::", 3, ""), ("::", 0, "outside the global unicast space 2000::/3"),
-))
-IPV4_INSIDE: tuple[tuple[str, int, Callable[[int], tuple[int, ...]]], ...] = (
-    ("::ffff:0:0", 96, lambda ipv6: (ipv6,)), ("::", 96, lambda ipv6: (ipv6,)),                 # mapped, compatible
-    ("64:ff9b::", 96, lambda ipv6: (ipv6,)), ("64:ff9b:1::", 96, lambda ipv6: (ipv6,)),         # NAT64; the rest of RFC 8215 is refused
-    ("2002::", 16, lambda ipv6: (ipv6 >> 80,)),                                                 # 6to4
-    ("2001::", 32, lambda ipv6: (ipv6 >> 64, ~ipv6)),                                           # Teredo: server, and client bit-flipped
-)
-IPV4_INSIDE_BLOCKS = tuple(((ipv6_number(block) or 0) >> 128 - size, 128 - size, inside) for block, size, inside in IPV4_INSIDE)
+# Which addresses are public: the IANA special-purpose registries. The first row that holds an address decides, and one without a reason is
+# public, as is an IPv4 address that no row holds. Of "IPv4 inside", 6to4 and Teredo the addresses inside decide.
+ADDRESS_BLOCKS = """
+    0.0.0.0/8           an address of this network
+    10.0.0.0/8          a private address
+    100.64.0.0/10       a carrier-grade NAT address
+    127.0.0.0/8         a loopback address
+    168.63.129.16/32    a cloud metadata address
+    169.254.169.254/32  a cloud metadata address
+    169.254.0.0/16      a link-local address
+    172.16.0.0/12       a private address
+    192.0.0.0/24        an IETF protocol address
+    192.0.2.0/24        a documentation address
+    192.88.99.0/24      a 6to4 relay address
+    192.168.0.0/16      a private address
+    198.18.0.0/15       a benchmarking address
+    198.51.100.0/24     a documentation address
+    203.0.113.0/24      a documentation address
+    224.0.0.0/4         a multicast address
+    255.255.255.255/32  the broadcast address
+    240.0.0.0/4         a reserved address
+    ::/128              the unspecified address
+    ::1/128             a loopback address
+    ::/96               IPv4 inside
+    ::ffff:0:0/96       IPv4 inside
+    64:ff9b::/96        IPv4 inside
+    64:ff9b:1::/96      IPv4 inside
+    64:ff9b:1::/48      a local NAT64 address
+    2002::/16           6to4
+    2001::/32           Teredo
+    fd00:ec2::254/128   a cloud metadata address
+    fc00::/7            a unique local address
+    fe80::/10           a link-local address
+    fec0::/10           a site-local address
+    ff00::/8            a multicast address
+    100::/64            a discard-only address
+    5f00::/16           a segment routing address
+    2001:1::1/128
+    2001:1::2/128
+    2001:1::3/128
+    2001:3::/32
+    2001:4:112::/48
+    2001:2::/48         a benchmarking address
+    2001:10::/28        an ORCHID
+    2001:20::/28        an ORCHID
+    2001:db8::/32       a documentation address
+    3fff::/20           a documentation address
+    2001::/23           an IETF protocol address
+    2000::/3
+    ::/0                outside the global unicast space 2000::/3
+"""
 PRIVATE_NAMES = {       # a name or a parent of it
     "localhost": "a loopback name", "localdomain": "a loopback name", "ip6-localhost": "a loopback name", "ip6-loopback": "a loopback name",
     "local": "a name of the local link", "internal": "a name for private use", "home.arpa": "a name of a home network",
 }
 
 
-def block_reason(number: int, blocks: tuple[tuple[int, int, str], ...]) -> str:
-    return next((reason for block, shift, reason in blocks if number >> shift == block), "")
+@cache
+def address_blocks(bits: int) -> list[tuple[int, int, str]]:
+    """(leading bits, how many follow them, reason) of the rows for addresses of 32 or of 128 bits."""
+    rows = re.findall(r"(\S+)/([0-9]+) *(.*)", ADDRESS_BLOCKS)
+    return [((number_of(block) or 0) >> bits - int(size), bits - int(size), reason) for block, size, reason in rows
+            for number_of in [ipv6_number if ":" in block else ipv4_number] if (":" in block) == (bits == 128)]
+
+
+def block_reason(number: int, bits: int) -> str:
+    return next((reason for block, shift, reason in address_blocks(bits) if number >> shift == block), "")
 
 
 def address_refusal(address_text: str) -> str:
@@ -951,22 +936,17 @@ def address_refusal(address_text: str) -> str:
     shown = printable(address_text, 80)
     if "%" in address_text:
         return f"{shown} has a scope: a link-local address"
-    ipv4 = ipv4_number(address_text)
-    if ipv4 is not None:
-        reason = block_reason(ipv4, IPV4_BLOCKS)
-        return reason and f"{shown} is {reason}"
-    ipv6 = ipv6_number(address_text)
-    if ipv6 is None:
+    number, bits = ipv4_number(address_text), 32
+    if number is None:
+        number, bits = ipv6_number(address_text), 128
+    if number is None:
         return f"{shown} is no IP address"
-    inside = next((numbers(ipv6) for block, shift, numbers in IPV4_INSIDE_BLOCKS if ipv6 >> shift == block), ()) if ipv6 > 1 else ()
-    for number in inside:       # :: and ::1 are no IPv4-compatible addresses
-        reason = block_reason(number & 0xFFFFFFFF, IPV4_BLOCKS)
-        if reason:
-            return f"{shown} is {ipv4_text(number)} inside, {reason}"
-    if inside:
-        return ""
-    reason = block_reason(ipv6, IPV6_BLOCKS)
-    return reason and f"{shown} is {reason}"
+    reason = block_reason(number, bits)
+    inside = {"IPv4 inside": [number], "6to4": [number >> 80], "Teredo": [number >> 64, ~number]}.get(reason)     # server, flipped client
+    if inside is None:
+        return reason and f"{shown} is {reason}"
+    reasons = ((ipv4_text(ipv4), block_reason(ipv4 & 0xFFFFFFFF, 32)) for ipv4 in inside)
+    return next((f"{shown} is {ipv4} inside, {reason}" for ipv4, reason in reasons if reason), "")
 
 
 def host_refusal(host: str) -> str:
@@ -975,15 +955,11 @@ def host_refusal(host: str) -> str:
     >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
     ('printer.local is a name of the local link', '::1 is a loopback address', '')
     """
-    if host.startswith("["):
-        return address_refusal(host[1:-1])
-    if IPV4_PART.fullmatch(host[host.rfind(".") + 1:]):
-        return address_refusal(host)
-    labels = host.rsplit(".", 2)
-    for name in (labels[-1], ".".join(labels[-2:])):
-        if name in PRIVATE_NAMES:
-            return f"{printable(host, 80)} is {PRIVATE_NAMES[name]}"
-    return ""
+    if host.startswith("[") or re.search(ENDS_IN_NUMBER, host):
+        return address_refusal(host.strip("[]"))
+    labels = host.split(".")
+    reason = PRIVATE_NAMES.get(labels[-1]) or PRIVATE_NAMES.get(".".join(labels[-2:]))
+    return f"{printable(host, 80)} is {reason}" if reason else ""
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ========================================
