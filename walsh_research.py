@@ -979,33 +979,22 @@ def robots_line_regex(pattern: str) -> re.Pattern[str]:
 
 
 ROBOTS_AGENT_LINE = robots_line_regex(ROBOTS_AGENT_FIELD + ROBOTS_FIELD_END + r"([^\n#]*)")
-ROBOTS_RULE_LINE = robots_line_regex(rf"(?:(?:allow|crawl-delay)[{{blank}}]*:|{ROBOTS_DISALLOW_FIELD}{ROBOTS_FIELD_END})")
-ROBOTS_RESTRICTING_LINE = robots_line_regex(rf"(?:crawl-delay|{ROBOTS_DISALLOW_FIELD})")
-ROBOTS_GROUP_LINE = robots_line_regex(
-    rf"(?:(allow|crawl-delay|content-signal)[{{blank}}]*:|{ROBOTS_DISALLOW_FIELD}{ROBOTS_FIELD_END})([^\n#]*)")
+ROBOTS_RULE_LINE = robots_line_regex(rf"(?:(allow|crawl-delay)[{{blank}}]*:|{ROBOTS_DISALLOW_FIELD}{ROBOTS_FIELD_END})([^\n#]*)")
+ROBOTS_DELAY_LINE = robots_line_regex(r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)")
+ROBOTS_SIGNAL_LINE = robots_line_regex(r"content-signal[{blank}]*:([^\n#]*)")
 ROBOTS_SITEMAP_LINE = robots_line_regex(r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)")
-ROBOTS_DECIMAL = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 ROBOTS_SIGNAL = lazy_re(r"([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)")
+# Of a line that was cut in two what might loosen or lead astray goes, and of any other what is not certain of its last octet (R2c).
+ROBOTS_CUT = lazy_re(rf"(?i)(?:(?<=\n)[{ROBOTS_BLANKS}]*(?:allow|user|site|chain)[^\n]*|%[0-9a-f]?|\$)\Z")
 
 # A raw `*` or `$` of a URL is `%2A` or `%24` to a rule (RFC 9309 figure 6): only rules have them among what stands as it is.
 ROBOTS_STANDING = r"A-Za-z0-9\-._~:/?\[\]@!&'()+,;="
-ROBOTS_STANDING_OCTET = r"%(?:[0189A-F][0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[B-E]|60|7[BCDF])"       # in upper case, and not of an unreserved one
-ROBOTS_PLAIN_TARGET = lazy_re(rf"(?:https?://[^/?#]*)?(/[{ROBOTS_STANDING}]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}]*)*)")
-ROBOTS_PLAIN_VALUE = lazy_re(rf"[{ROBOTS_STANDING}*$]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}*$]*)*")
-ROBOTS_OCTET = lazy_re(rf"%[0-9A-Fa-f]{{2}}|[^{ROBOTS_STANDING}*$%]")
-ROBOTS_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-ROBOTS_ABSOLUTE_URL = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+ROBOTS_PLAIN_TARGET = lazy_re(      # in one spelling already: escapes in upper case, and none of an unreserved octet
+    rf"(?:https?://[^/?#]*)?(/[{ROBOTS_STANDING}]*(?:%(?:[0189A-F][0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[B-E]|60|7[BCDF])[{ROBOTS_STANDING}]*)*)")
+ROBOTS_OCTET = lazy_re(rf"%([0-9A-Fa-f]{{2}})|[^{ROBOTS_STANDING}*$%]")
+ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+ROBOTS_ORIGIN = r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
-
-ROBOTS_STATUS_MEANINGS = {
-    301: "redirect", 302: "redirect", 303: "redirect", 307: "redirect", 308: "redirect",    # RFC 9309 2.3.1.2
-    429: "backoff", 503: "backoff",                                                         # R5
-}
-ROBOTS_STATUS_CLASS_MEANINGS = {
-    2: "rules",     # spec 9.1.1, RFC 9309 2.3.1.1
-    3: "none",      # leads nowhere: unavailable, RFC 9309 2.3.1.2
-    4: "none",      # spec 9.1.1, RFC 9309 2.3.1.3
-}
 
 
 def robots_meaning(status: int) -> str:
@@ -1014,21 +1003,29 @@ def robots_meaning(status: int) -> str:
     >>> [robots_meaning(status) for status in (200, 304, 307, 404, 429, 500)]
     ['rules', 'none', 'redirect', 'none', 'backoff', 'unreachable']
     """
-    return ROBOTS_STATUS_MEANINGS.get(status) or ROBOTS_STATUS_CLASS_MEANINGS.get(status // 100, "unreachable")
+    if status in REDIRECT_STATUSES:     # RFC 9309 2.3.1.2; any other 3xx leads nowhere: unavailable
+        return "redirect"
+    if status in BACKOFF_STATUSES:      # R5
+        return "backoff"
+    return {2: "rules", 3: "none", 4: "none"}.get(status // 100, "unreachable")
 
 
-def robots_text(body: bytes | bytearray | str) -> str:
-    """The lines that count, a line feed before each; octets that are no UTF-8 survive as lone surrogates."""
+def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
+    """The lines that count, a line feed before each, and whether they are text: a binary has a NUL, or is to a third no UTF-8.
+
+    (RFC 9309 2.3.1.5 still obeys the lines of a binary.) Octets that are no UTF-8 come percent-encoded, as rules compare them.
+    """
     if isinstance(body, str):
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
-    text = "\n" + bytes(body[:MAX_ROBOTS_BYTES]).decode("utf-8", "surrogateescape")
+    text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1] in (b"", b"\r", b"\n"):
-        return text
-    # Of a line that was cut in two only what restricts is kept, up to the last octet that is certain (R2c).
-    last = text.rindex("\n")
-    return text[:last] + (re.sub(r"(?:%[0-9A-Fa-f]?|\$)\Z", "", text[last:]) if ROBOTS_RESTRICTING_LINE.match(text, last) else "")
+    if body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1] not in b"\r\n":
+        text = ROBOTS_CUT.sub("#", text)
+    undecoded = 0
+    if not text.isascii():
+        text, undecoded = ROBOTS_UNDECODED.subn(lambda octet: f"%{ord(octet[0]) & 255:02X}", text)
+    return text, "\0" not in text and undecoded * 5 < len(text)         # each has become three characters
 
 
 def robots_agent_name(value: str) -> str:
@@ -1038,39 +1035,31 @@ def robots_agent_name(value: str) -> str:
     ['walsh-research', 'walsh', '*', '']
     """
     words = value.partition("/")[0].split(None, 1)
-    if not words or not words[0].isascii():
-        return ""
-    return words[0].rstrip("*").lower() or "*"
+    return words[0].rstrip("*").lower() or "*" if words and words[0].isascii() else ""
 
 
-def robots_group(text: str, token: str) -> tuple[str | None, list[tuple[int, int]]]:
-    """The selected User-agent value as written, or None, and where in `text` its groups lie. R2a, spec 9.1.2 and 9.1.3."""
-    agents = [(found.start(), found.end(), found[1]) for found in ROBOTS_AGENT_LINE.finditer(text)]
-    names = {value: robots_agent_name(value.strip(ROBOTS_BLANKS)) for _, _, value in agents}
-    wanted = max((name for name in names.values() if name and token.startswith(name)), key=len, default="*")
-    if wanted not in names.values():
-        return None, []
-    group, spans = "", []
-    begin, chosen = 0, False            # of the group that is being read
-    next_starts = [start for start, _, _ in agents[1:]] + [len(text)]
-    for (_, end, value), next_start in zip(agents, next_starts):
-        if begin == 0:
-            begin = end
-        if names[value] == wanted:
-            chosen, group = True, group or value.strip(ROBOTS_BLANKS)
-        if next_start == len(text) or ROBOTS_RULE_LINE.search(text, end, next_start):      # a rule closes the list of agents
-            if chosen:
-                spans.append((begin, next_start))
-            begin, chosen = 0, False
-    return group, spans
+def robots_group(text: str, token: str) -> tuple[str | None, list[tuple[int, str]]]:
+    """The selected User-agent value as written, or None, and the lines of its groups with their numbers. R2a, spec 9.1.2 and 9.1.3."""
+    before, *parts = ROBOTS_AGENT_LINE.split(text)
+    values = [value.strip(ROBOTS_BLANKS) for value in parts[::2]]
+    names = [robots_agent_name(value) for value in values]
+    wanted = max((name for name in names if name and token.startswith(name)), key=len, default="*")
+    lines: list[tuple[int, str]] = []
+    number, group, is_ours = before.count("\n"), "", False
+    for name, below in zip(names, parts[1::2]):
+        group += "\n" + below
+        is_ours = is_ours or name == wanted
+        if ROBOTS_RULE_LINE.search(below):      # a rule closes the list of agents
+            lines += enumerate(group.split("\n"), number) if is_ours else ()
+            number += group.count("\n")
+            group, is_ours = "", False
+    lines += enumerate(group.split("\n"), number) if is_ours else ()
+    return values[names.index(wanted)] if wanted in names else None, lines
 
 
 def robots_octet_form(found: re.Match[str]) -> str:
-    text = found.group()
-    if len(text) == 1:
-        return f"%{ord(text):02X}"
-    char = chr(int(text[1:], 16))
-    return char if char in ROBOTS_UNRESERVED else text.upper()
+    octet = int(found[1], 16) if found[1] else ord(found[0])
+    return chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}"
 
 
 def robots_octets(text: str) -> str:
@@ -1080,27 +1069,7 @@ def robots_octets(text: str) -> str:
     >>> robots_octets("/%7eann/%2fx y")
     '/~ann/%2Fx%20y'
     """
-    if not text.isascii():
-        text = text.encode("utf-8", "surrogateescape").decode("latin-1")
-    return ROBOTS_OCTET.sub(robots_octet_form, text)
-
-
-def robots_resolve_dots(path: str) -> str:
-    """RFC 3986 5.2.4, for a path whose dots are no longer encoded.
-
-    >>> robots_resolve_dots("/a/./b/../../c/..")
-    '/'
-    """
-    kept: list[str] = []
-    segments = path.split("/")
-    for segment in segments:
-        if segment == "..":
-            del kept[max(1, len(kept) - 1):]        # the root stays
-        elif segment != ".":
-            kept.append(segment)
-    if segments[-1] in (".", ".."):
-        kept.append("")
-    return "/".join(kept)
+    return ROBOTS_OCTET.sub(robots_octet_form, text.encode("utf-8", "surrogatepass").decode("latin-1"))
 
 
 def robots_target(target: str) -> str:
@@ -1110,235 +1079,143 @@ def robots_target(target: str) -> str:
     ('/?q=A', '/b')
     """
     plain = ROBOTS_PLAIN_TARGET.fullmatch(target)       # most are: one look instead of six
-    if plain and "/." not in plain[1]:
-        return plain[1]
-    authority = ROBOTS_ABSOLUTE_URL.match(target)
-    target = target[authority.end() if authority else 0:].partition("#")[0]
-    if target[:1] in ("", "?"):
-        target = "/" + target
-    if not target.isascii():            # any lone surrogate becomes the kind that robots_octets() can encode
-        target = target.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
-    target = robots_octets(target).replace("*", "%2A").replace("$", "%24")
-    if "/." not in target and target[0] == "/":
-        return target
-    path, mark, query = target.partition("?")
-    return robots_resolve_dots(path) + mark + query
-
-
-class RobotsPattern(NamedTuple):
-    """A rule value with a `*` or a final `$`."""
-
-    needle: str         # its longest piece: where that is missing, nothing else need be tried
-    head: str           # what stands before the first `*`
-    pieces: list[str]   # what stands after each `*`
-    anchored: bool
-    allow: bool
-    order: int          # among the Allow and Disallow lines of the group
+    if plain:
+        path = plain[1]
+        if "/." not in path:
+            return path
+    target = re.sub(ROBOTS_ORIGIN, "", target).partition("#")[0]
+    path, mark, query = robots_octets(target).replace("*", "%2A").replace("$", "%24").partition("?")
+    return resolve_dot_segments(path or "/") + mark + query
 
 
 class RobotsIndex(NamedTuple):
-    """The rules of a group, ready to be asked: literal values sorted, so that a decision bisects them and never walks them."""
+    """The rules of a group, ready to be asked: literal values sorted, so that a decision bisects them and never walks them.
 
-    prefixes: list[str]                     # sorted, distinct
-    parents: list[int]                      # of each prefix: the position of the longest other one that it begins with, or -1
-    outcomes: dict[str, tuple[bool, int]]   # of each prefix: allow, order
-    patterns: list[RobotsPattern]
-    weight: int                             # of all patterns: one each, and one for every 64 characters of it
+    A path is asked with a `$` at its end, which no other character of it is: so a rule's final `$` is a character like any.
+    """
+
+    prefixes: list[str]                             # "" and all literal values, sorted
+    parents: list[int]                              # of each: the position of the longest other one that it begins with
+    outcomes: list[tuple[int, Rule | None]]         # of each: the octets that it covers, the rule
+    patterns: list[tuple[str, list[str], Rule]]     # values with a `*`: the longest piece, without which nothing else need be tried; all of them
+    affordable: int                                 # octets of a path that all patterns may be tried on
 
 
-def robots_match_length(head: str, pieces: Sequence[str], anchored: bool, path: str, longest: bool) -> int | None:
-    """Octets of `path` that the pattern covers by its longest or its shortest expansion; None where it does not match.
+def robots_match_length(pieces: Sequence[str], path: str, longest: bool) -> int:
+    """Octets of `path` that a value covers by its longest or its shortest expansion, -1 where it does not match. Both end in `$`.
 
-    R2b, spec 9.1.4. Other parsers count the pattern; here a `*` counts what it consumed. `$` consumes nothing, pieces never overlap.
-    The leftmost place for every inner piece leaves the most room to the last one, which alone decides the length.
-    >>> robots_match_length("/", [".pdf"], True, "/docs/a.pdf", longest=True)
+    R2b, spec 9.1.4. Other parsers count the pattern; here a `*`, which stands between pieces, counts what it consumed, `$` counts nothing,
+    and pieces never overlap. The leftmost place for every inner piece leaves the most room to the last one, which alone decides the length.
+    >>> robots_match_length(["/", ".pdf$"], "/docs/a.pdf$", longest=True)
     11
-    >>> [robots_match_length("/a", ["b"], False, "/abxbx", longest) for longest in (True, False)]
+    >>> [robots_match_length(["/a", "b"], "/abxbx$", longest) for longest in (True, False)]
     [5, 3]
     """
+    head, *inner, last = pieces
     if not path.startswith(head):
-        return None
+        return -1
     at = len(head)
-    if not pieces:
-        return at if not anchored or at == len(path) else None
-    for piece in pieces[:-1]:
-        at = path.find(piece, at)
-        if at < 0:
-            return None
-        at += len(piece)
-    last = pieces[-1]
-    if anchored:
-        return len(path) if path.endswith(last, at) else None
+    for piece in inner:
+        at = path.find(piece, at) + len(piece)
+        if at < len(piece):
+            return -1
     at = path.rfind(last, at) if longest else path.find(last, at)
-    return at + len(last) if at >= 0 else None
+    return min(at + len(last), len(path) - 1) if at >= 0 else -1
 
 
-def robots_index(rules: Iterable[tuple[bool, str]]) -> RobotsIndex:
-    """The rules (allow, value) of one group, made ready."""
-    outcomes: dict[str, tuple[bool, int]] = {}
-    patterns: list[RobotsPattern] = []
-    weight = 0
-    for order, (allow, value) in enumerate(rules):
-        if not ROBOTS_PLAIN_VALUE.fullmatch(value):
-            value = robots_octets(value)
-        anchored = value[-1:] == "$"                # only a final `$` is an anchor
-        if "$" in value:
-            value = value[:-1].replace("$", "%24") if anchored else value.replace("$", "%24")
-        if anchored or "*" in value:
-            head, *rest = value.split("*")
-            pieces = [piece for piece in rest[:-1] if piece] + rest[-1:]
-            patterns.append(RobotsPattern(max([head, *pieces], key=len), head, pieces, anchored, allow, order))
+def robots_index(rules: Sequence[Rule]) -> RobotsIndex:
+    """The rules of one group, made ready."""
+    literals: dict[str, tuple[int, Rule | None]] = {"": (-1, None)}
+    patterns: list[tuple[str, list[str], Rule]] = []
+    weight = 1              # of all patterns: one each, and one for every 64 characters of it
+    for rule in sorted(rules, key=lambda rule: not rule.allow):     # of equals, Allow wins (spec 9.1.4)
+        value = robots_octets(rule.value)
+        value = value[:-1].replace("$", "%24") + value[-1:]         # only a final `$` is an anchor
+        if "*" in value:
+            pieces = re.split(r"\*+", value)
+            patterns.append((max(pieces, key=len), pieces, rule))
             weight += 1 + len(value) // 64
-        elif value and (value not in outcomes or allow and not outcomes[value][0]):
-            outcomes[value] = allow, order          # an empty value matches nothing; of equals, Allow wins (spec 9.1.4)
-    prefixes, parents = sorted(outcomes), []
-    open_prefixes: list[int] = []
-    for position, prefix in enumerate(prefixes):
-        while open_prefixes and not prefix.startswith(prefixes[open_prefixes[-1]]):
-            open_prefixes.pop()
-        parents.append(open_prefixes[-1] if open_prefixes else -1)
-        open_prefixes.append(position)
-    return RobotsIndex(prefixes, parents, outcomes, patterns, weight)
+        else:               # an empty value matches nothing
+            literals.setdefault(value, (len(value) - value.endswith("$"), rule))
+    prefixes, parents, outcomes = sorted(literals), [0], [literals[""]]
+    for previous, prefix in enumerate(prefixes[1:]):
+        parent = previous
+        while not prefix.startswith(prefixes[parent]):
+            parent = parents[parent]
+        parents.append(parent)
+        outcomes.append(max(literals[prefix], outcomes[parent]))    # `/a$` and `/a` are equals
+    return RobotsIndex(prefixes, parents, outcomes, patterns, MAX_WILDCARD_OCTETS // weight)
 
 
-def robots_decide(rules: RobotsIndex, path: str) -> tuple[bool, int] | None:
-    """The winning rule as (allow, order), or None where none matches. R2b: the longest match; of equals, Allow."""
-    prefixes, parents, outcomes, patterns, weight = rules
-    best_length, best = -1, None
-    # Whatever sorts between a prefix of `path` and `path` begins with that prefix: all that match are the neighbour or its parents.
-    position = bisect_right(prefixes, path) - 1
-    while position >= 0 and not path.startswith(prefixes[position]):
-        position = parents[position]
-    if position >= 0:
-        best_length, best = len(prefixes[position]), outcomes[prefixes[position]]
-    is_affordable = weight * len(path) <= MAX_WILDCARD_OCTETS
-    for needle, head, pieces, anchored, allow, order in patterns:
-        if not is_affordable:       # R2c: what would take too long to know is denied
-            length = len(path) if path.startswith(head) and not allow else None
-        elif needle in path:
-            length = robots_match_length(head, pieces, anchored, path, longest=not allow)
-        else:
-            continue
-        if length is not None and (length > best_length or length == best_length and allow):
-            best_length, best = length, (allow, order)
-    return best
-
-
-def robots_shown(text: str) -> str:
-    """File text that any output can encode."""
-    return text if text.isascii() else ROBOTS_UNDECODED.sub("\ufffd", text)
-
-
-def robots_is_text(text: str) -> bool:
-    """False for a binary that a server calls robots.txt: a NUL, or a third of it no UTF-8 (RFC 9309 2.3.1.5 still obeys its lines)."""
-    if "\0" in text:
-        return False
-    return text.isascii() or len(ROBOTS_UNDECODED.findall(text)) * 3 < len(text)
-
-
-class RobotsTxt:
+class RobotsTxt(NamedTuple):
     """A robots.txt as one product token reads it: the selected group and what stands outside of groups. R2.
 
-    Parsing finds the group; its rules are read when they are first asked for.
     >>> robots = RobotsTxt.parse("User-agent: *\\nDisallow: /private\\nAllow: /private/tea")
     >>> robots.group, robots.allows("https://x.test/private/tea?cup=2"), robots.match("/private")
     ('*', True, Rule(allow=False, value='/private', line=2))
     """
 
-    __slots__ = ("_crawl_delay", "_index", "_otherwise", "_rules", "_signals", "_spans", "_text", "group")
-
-    def __init__(self, text: str, group: str | None, spans: list[tuple[int, int]]) -> None:
-        self.group = group if group is None else robots_shown(group)
-        self._text = text
-        self._spans = spans
-        self._rules: list[Rule] | None = None
-        self._index: RobotsIndex | None = None
-        self._otherwise: Verdict | None = None      # where no rule matches
-        self._crawl_delay: float | None = -1.0      # not yet read
-        self._signals: dict[str, str] | None = None
+    group: str | None                   # the selected User-agent value as the file writes it
+    rules: list[Rule]                   # the Allow and Disallow lines of its groups, in file order
+    crawl_delay: float | None           # seconds, the largest of the group; None where it names none. R2d, spec 9.1.5
+    content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; it binds uses of content that this bot makes none of, and is no gate
+    otherwise: Verdict                  # where no rule matches
+    made_ready: RobotsIndex
+    text: str
 
     @classmethod
     def parse(cls, body: bytes | bytearray | str, token: str = UA_TOKEN) -> RobotsTxt:
         """The reading of `body` (its first 500 KiB) by `token`. Never raises. Spec 9.1.1 to 9.1.3."""
-        text = robots_text(body)
-        return cls(text, *robots_group(text, robots_agent_name(token)))
-
-    def _group_lines(self) -> Iterator[tuple[str, str]]:
-        """(field, value) of the group's lines; field is lower-case, "" for Disallow."""
-        for begin, end in self._spans:
-            for found in ROBOTS_GROUP_LINE.finditer(self._text, begin, end):
-                yield (found[1] or "").lower(), (found[2] or "").strip(ROBOTS_BLANKS)
-
-    @property
-    def rules(self) -> list[Rule]:
-        """The Allow and Disallow lines of the selected group, in file order."""
-        if self._rules is None:
-            self._rules, line, counted = [], 0, 0
-            for begin, end in self._spans:
-                for found in ROBOTS_GROUP_LINE.finditer(self._text, begin, end):
-                    if (found[1] or "allow").lower() != "allow":
-                        continue
-                    line += self._text.count("\n", counted, found.start() + 1)      # onwards from the last: never from the top for each
-                    counted = found.start() + 1
-                    self._rules.append(Rule(bool(found[1]), robots_shown(found[2].strip(ROBOTS_BLANKS)), line))
-        return self._rules
-
-    @property
-    def crawl_delay(self) -> float | None:
-        """Seconds, the largest of the group; None where it names none. R2d, spec 9.1.5."""
-        if self._crawl_delay == -1.0:
-            named = [float(value) for field, value in self._group_lines() if field == "crawl-delay" and ROBOTS_DECIMAL.fullmatch(value)]
-            self._crawl_delay = max((seconds for seconds in named if seconds != float("inf")), default=None)
-        return self._crawl_delay
+        text, is_text = robots_text(body)
+        group, numbered = robots_group(text, robots_agent_name(token))
+        rules = [Rule(bool(found[1]), found[2].strip(ROBOTS_BLANKS), number) for number, line in numbered
+                 for found in ROBOTS_RULE_LINE.finditer("\n" + line) if (found[1] or "allow").lower() == "allow"]
+        lines = "\n".join(line for _, line in numbered)
+        delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
+        signals = ROBOTS_SIGNAL.findall(",".join(ROBOTS_SIGNAL_LINE.findall(lines)))
+        signals.sort(key=lambda signal: signal[1].lower() == "no")      # where lines contradict each other, "no" stands
+        return cls(
+            group, rules, max((seconds for seconds in delays if seconds < math.inf), default=None),
+            {name.lower(): answer for name, answer in signals},
+            Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR, robots_index(rules), text)
 
     @property
     def sitemaps(self) -> list[str]:
         """Absolute http(s) URLs of the Sitemap lines, which belong to no group, in file order."""
-        found = ROBOTS_SITEMAP_LINE.findall(self._text)
-        return [robots_shown(url) for url in found if len(url) <= MAX_SITEMAP_URL_LENGTH][:MAX_SITEMAPS]
+        return [url for url in ROBOTS_SITEMAP_LINE.findall(self.text) if len(url) <= MAX_SITEMAP_URL_LENGTH][:MAX_SITEMAPS]
 
-    @property
-    def content_signals(self) -> dict[str, str]:
-        """Content-Signal of the selected group, as {"ai-train": "no"}; where lines contradict each other, "no" stands.
-
-        Shown and never a gate: it binds uses of content (training, AI input, search) that this bot makes none of.
-        """
-        if self._signals is None:
-            self._signals = {}
-            for field, value in self._group_lines():
-                for name, answer in ROBOTS_SIGNAL.findall(value) if field == "content-signal" else ():
-                    if self._signals.get(name.lower(), "").lower() != "no":
-                        self._signals[name.lower()] = answer
-        return dict(self._signals)
-
-    def _decision(self, target: str) -> tuple[bool, int] | None:
-        if self._index is None:
-            self._index = robots_index((field == "allow", value) for field, value in self._group_lines() if field in ("", "allow"))
-        path = robots_target(target)
-        if path[:11] == "/robots.txt" and path[11:12] in ("", "?"):         # implicitly allowed (RFC 9309 2.2.2)
-            return None
-        return robots_decide(self._index, path)
+    def match(self, target: str) -> Rule | None:
+        """The rule that decides, or None where none matches. R2b, spec 9.1.4: the longest match; of equals, Allow."""
+        prefixes, parents, outcomes, patterns, affordable = self.made_ready
+        path = robots_target(target) + "$"
+        # Whatever sorts between a prefix of `path` and `path` begins with that prefix: all that match are the neighbour or its parents.
+        position = bisect_right(prefixes, path) - 1
+        while position and not path.startswith(prefixes[position]):
+            position = parents[position]
+        best_length, best = outcomes[position]
+        if len(path) > affordable:      # R2c: what would take too long to know is denied, from the first `*` on
+            patterns = [("", [pieces[0], ""], rule) for _, pieces, rule in patterns if not rule.allow]
+        for needle, pieces, rule in patterns:
+            if needle in path:
+                length = robots_match_length(pieces, path, longest=not rule.allow)
+                if length > best_length or length == best_length >= 0 and rule.allow:
+                    best_length, best = length, rule
+        return best if best and not path.startswith(("/robots.txt$", "/robots.txt?")) else None     # implicitly allowed (RFC 9309 2.2.2)
 
     def ruling(self, target: str) -> tuple[Verdict, Rule | None]:
-        """What the file says of `target`, an absolute URL or a `path[?query]`, and the rule that decides. R2b, spec 9.1.4."""
-        decision = self._decision(target)
-        if decision:
-            return Verdict.ALLOWED_EXPLICIT if decision[0] else Verdict.DISALLOWED_EXPLICIT, self.rules[decision[1]]
-        if self._otherwise is None:
-            self._otherwise = Verdict.ALLOWED_IMPLICIT if robots_is_text(self._text) else Verdict.UNKNOWN_PARSE_ERROR
-        return self._otherwise, None
+        """What the file says of `target`, an absolute URL or a `path[?query]`, and the rule that decides."""
+        rule = self.match(target)
+        if rule is None:
+            return self.otherwise, None
+        return Verdict.ALLOWED_EXPLICIT if rule.allow else Verdict.DISALLOWED_EXPLICIT, rule
 
     def verdict(self, target: str) -> Verdict:
         return self.ruling(target)[0]
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line wins."""
-        decision = self._decision(target)
-        return decision is None or decision[0]
-
-    def match(self, target: str) -> Rule | None:
-        """The rule that decides, or None where none matches."""
-        return self.ruling(target)[1]
+        rule = self.match(target)
+        return rule is None or rule.allow
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
@@ -3639,7 +3516,7 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
     form = scope_form(bare)
     if form is None:
         return False
-    segments = robots_resolve_dots(form)[1:].split("/")
+    segments = resolve_dot_segments(form)[1:].split("/")
     segments[-1] += mark + query
     return any(scope_matches(scope, segments) for scope in scopes)
 
