@@ -3198,38 +3198,39 @@ def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
 # whatever is not understood is kept to be shown, and no permission ever comes of it.
 
 # Each directive's values, strictest first: of several lines the strictest counts; a value that is not listed counts as the first.
-ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
-    "crawl": ("no", "ask", "yes"),              # the gate: may we come at all
-    "read": ("no", "ask", "yes"),               # the gate: may we look at what came
-    "summarise": ("no", "ask", "yes"),          # from here on the harness's business, answered by robots2_stance
-    "quote": ("no", "short-only", "yes"),       # short-only: under 50 words of the source a quote, attribution not counted
-    "derivative": ("no", "ask", "yes"),
-    "train": ("no", "ask", "yes"),
-    "store": ("no", "session-only", "yes"),     # session-only: memory of the running session; no disk, no vectors, no index
-    "compete": ("no", "yes"),
-    "market": (),                               # free text
-    "personalise": ("no", "yes"),
-    "monetise": ("no", "ask", "yes"),
-    "attribution": ("required", "preferred", "none"),
-    "link-back": ("required", "preferred", "none"),
-    "rate": (),                                 # requests a minute, or "polite"
-    "announce": ("yes", "no"),                  # yes: X-Agent-Identity goes with every request to this host
-    "honest": ("yes",),                         # has no other value
-}
-ROBOTS2_SIGNALS: dict[str, tuple[str, ...]] = {     # what the site says of its own content; shown, decides nothing
-    "content-type": ("opinion", "news", "reference", "satire", "commercial", "research", "personal"),
-    "editorialised": ("yes", "no", "partial"),
-    "ai-assisted": ("yes", "no", "partial"),
-    "primary-language": (),                     # an IETF language tag
+# `crawl` and `read` are the gate: may we come at all, may we look at what came. The others are the harness's business, answered by
+# robots2_stance. `short-only`: under 50 words of the source a quote, attribution not counted; `session-only`: memory of the running session,
+# no disk, no vectors, no index; `market` is free text; `rate` is requests a minute, or "polite"; with `announce: yes` X-Agent-Identity goes
+# with every request to this host.
+ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {name: tuple(values.split()) for name, values in re.findall(r"(\S+):(.*)", """
+    crawl: no ask yes
+    read: no ask yes
+    summarise: no ask yes
+    quote: no short-only yes
+    derivative: no ask yes
+    train: no ask yes
+    store: no session-only yes
+    compete: no yes
+    market:
+    personalise: no yes
+    monetise: no ask yes
+    attribution: required preferred none
+    link-back: required preferred none
+    rate:
+    announce: yes no
+    honest: yes
+""")}
+ROBOTS2_SIGNALS = {         # what the site says of its own content; shown, decides nothing
+    "content-type": "opinion|news|reference|satire|commercial|research|personal", "editorialised": "yes|no|partial",
+    "ai-assisted": "yes|no|partial", "primary-language": "[a-z]{1,8}(?:-[a-z0-9]{1,8})*",       # an IETF language tag
 }
 ROBOTS2_SPELLINGS = {
     "summarize": "summarise", "personalize": "personalise", "monetize": "monetise", "editorialized": "editorialised",
     "license": "licence",
 }
-ROBOTS2_PATH_NAMES = ("user-agent", "allow", "disallow")
-ROBOTS2_COMMENT_RE = lazy_re(r"(?:^|\s)#")       # a `#` inside a URL begins no comment
-LANGUAGE_TAG_RE = lazy_re(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
-AGENT_CATEGORY_RE = lazy_re(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+ROBOTS2_COMMENT = lazy_re(r"(?:^|\s)#")        # a `#` inside a URL begins no comment
+ROBOTS2_FIRST_LINE = lazy_re(rf"\n[{ROBOTS_BLANKS}]*[^{ROBOTS_BLANKS}\n#]")
+ROBOTS2_META = lazy_re(rf"(?i)\n[{ROBOTS_BLANKS}]*#[{ROBOTS_BLANKS}]*meta[{ROBOTS_BLANKS}]*:([^:\n]*):?([^\n]*)")
 
 
 def robots2_name(text: str) -> str:
@@ -3242,27 +3243,26 @@ def robots2_name(text: str) -> str:
     return ROBOTS2_SPELLINGS.get(name, name)
 
 
-def robots2_reading(directive: str, value: str) -> tuple[str | None, bool]:
-    """What a directive's value is read as (None: as nothing said), and whether it is one of the text's own values.
+def robots2_reading(directive: str, value: str) -> str:
+    """What a directive's value is read as; "": as nothing said.
 
-    >>> robots2_reading("quote", "Short-Only"), robots2_reading("train", "maybe"), robots2_reading("rate", "fast")
-    (('short-only', True), ('no', False), (None, False))
+    >>> [robots2_reading(*line) for line in (("quote", "Short-Only"), ("train", "maybe"), ("rate", "-5"), ("rate", "fast"))]
+    ['short-only', 'no', '0', '']
     """
-    if directive == "market":
-        return value or None, bool(value)
-    value = value.lower()
-    if directive == "rate":
-        if re.fullmatch(r"[+-]?[0-9]+", value):     # cut at nine digits: int() of a long number is slow, or an error
-            return ("0" if value[0] == "-" else value.lstrip("+0")[:9] or "0"), True
-        return ("polite", True) if value == "polite" else (None, False)     # a pace, not a permission: nothing to withhold
-    values = ROBOTS2_DIRECTIVES[directive]
-    return (value, True) if value in values else (values[0], False)
+    values, said = ROBOTS2_DIRECTIVES[directive], value.lower()
+    if values:
+        return said if said in values else values[0]
+    if directive == "market" or said == "polite":
+        return value if directive == "market" else said
+    if not re.fullmatch("[+-]?[0-9]+", value):      # a pace, not a permission: nothing to withhold
+        return ""
+    return "0" if value[0] == "-" else value.lstrip("+0")[:9] or "0"        # int() of a long number is slow, or an error
 
 
 def robots2_stricter(directive: str, one: str, other: str) -> str:
     """The stricter of two readings of one directive; of two markets the first."""
     if directive == "rate":
-        return min(one, other, key=lambda rate: float("inf") if rate == "polite" else int(rate))
+        return min(one, other, key=lambda rate: math.inf if rate == "polite" else int(rate))
     return min(one, other, key=ROBOTS2_DIRECTIVES[directive].index) if directive != "market" else one
 
 
@@ -3272,7 +3272,7 @@ def robots2_block_agents(header: str) -> list[str]:
     >>> robots2_block_agents("[Agent: AI-Researcher]"), robots2_block_agents("[agent: Walsh-Research/1.2 (ai-researcher)]")
     (['ai-researcher'], ['walsh-research', 'ai-researcher'])
     """
-    words = [word.partition("/")[0] for word in re.split(r"[\s\[():,|]+", header.partition("]")[0].lower()) if word]
+    words = [word.partition("/")[0] for word in re.findall(r"[^\s\[():,|]+", header.partition("]")[0].lower())]
     return words[1:] if words[:1] == ["agent"] else []
 
 
@@ -3297,35 +3297,22 @@ class Robots2(NamedTuple):
         Path rules inside our block bind us besides those of the selected group. Lines under a header that is no
         `[agent: …]` bind everyone: in doubt they narrow.
         """
-        data = body.encode("utf-8", "replace") if isinstance(body, str) else bytes(body)
-        cut = len(data) > MAX_ROBOTS_BYTES
-        lines = data[:MAX_ROBOTS_BYTES].removeprefix(b"\xef\xbb\xbf").splitlines()
-        if cut:         # a line cut in two may restrict more than was meant, never allow more
-            lines[-1] = b"" if lines[-1].lstrip().lower().startswith(b"allow") else re.sub(rb"(?:%[0-9A-Fa-f]?|\$)\Z", b"", lines[-1])
-        last = max((number for number, raw in enumerate(lines, 1) if raw.strip()), default=0)
+        text = robots_text(body)[0].rstrip()
+        lines = text.split("\n")        # the first is empty, so that numbers count from 1
         everyone: dict[str, str] = {}
         ours: dict[str, str] = {}
         others: dict[str, str] = {}     # somebody else's block: read like ours, then dropped
-        path_lines = [b""] * len(lines)         # what the robots.txt reader is shown, at the line numbers of this file
-        our_path_lines = [b""] * len(lines)
+        shown: list[tuple[dict[str, str], str]] = []        # to the robots.txt reader, and as whose
         meta: dict[str, str] = {}
         signals: dict[str, str] = {}
         report_to: dict[str, None] = {}         # a set that keeps its order
         unknown: list[Robots2Line] = []
-        chain, section, at_top = None, everyone, True
+        chain, section = None, everyone
 
-        for number, raw in enumerate(lines, 1):
-            line = raw.decode("utf-8", "replace").strip()
-            if line.startswith("#"):
-                kind, _, rest = line[1:].partition(":")
-                if at_top and robots2_name(kind) == "meta":
-                    key, _, value = rest.partition(":")
-                    meta.setdefault(robots2_name(key), value.strip())
-                continue
-            if not line:
-                continue
-            at_top = False
-            line = ROBOTS2_COMMENT_RE.split(line, maxsplit=1)[0].rstrip()
+        for key, value in ROBOTS2_META.findall(ROBOTS2_FIRST_LINE.split(text, maxsplit=1)[0]):
+            meta.setdefault(robots2_name(key), value.strip())
+        for number, raw in enumerate(lines):
+            line = ROBOTS2_COMMENT.split(raw.lstrip("\ufeff").strip(), maxsplit=1)[0].rstrip()
             left, _, value = line.partition(":")
             name, value, known = robots2_name(left), value.strip(), True
             if line.startswith("["):
@@ -3333,32 +3320,30 @@ class Robots2(NamedTuple):
                 known = bool(agents) and line.endswith("]")
                 section = everyone if not agents or "*" in agents else others
                 if section is others and not {category.lower(), UA_TOKEN.lower()}.isdisjoint(agents):
-                    section = ours
-                    our_path_lines[number - 1] = b"User-agent: *"
+                    section, raw = ours, "User-agent: *"
             elif name in ROBOTS2_DIRECTIVES:
-                reading, known = robots2_reading(name, value)
-                if reading is not None:
+                reading = robots2_reading(name, value)
+                known = reading == value.lower() if ROBOTS2_DIRECTIVES[name] else reading != ""
+                if reading:
                     section[name] = robots2_stricter(name, section.get(name, reading), reading)
             elif name in ROBOTS2_SIGNALS:
-                tag = name == "primary-language"
-                known = bool(LANGUAGE_TAG_RE.fullmatch(value)) if tag else value.lower() in ROBOTS2_SIGNALS[name]
+                known = bool(re.fullmatch(ROBOTS2_SIGNALS[name], value, re.ASCII | re.IGNORECASE))
                 if known:
-                    signals.setdefault(name, value if tag else value.lower())
+                    signals.setdefault(name, value if name == "primary-language" else value.lower())
             elif name == "report-to":
                 report_to[value] = None
             elif name == "chain":
-                known = number == last and not cut and bool(re.fullmatch(r"(?i)https?://[^\s/]\S*", value))
+                known = number == len(lines) - 1 and bool(re.fullmatch(r"(?i)https?://[^\s/]\S*", value))
                 chain = value if known else chain
             else:       # a path rule, or for the robots.txt reader to recognise as a misspelt one
+                known = not line or name in ("user-agent", "allow", "disallow")
                 if name.startswith("user"):
                     section = everyone
-                if section is not others:
-                    (path_lines if section is everyone else our_path_lines)[number - 1] = raw
-                known = name in ROBOTS2_PATH_NAMES
+            shown.append((section, raw))
             if not known and len(unknown) < ROBOTS2_MAX_UNKNOWN:
                 unknown.append(Robots2Line(number, name, value))
 
-        paths = tuple(RobotsTxt.parse(b"\n".join(shown)) for shown in (path_lines, our_path_lines))
+        paths = tuple(RobotsTxt.parse("\n".join(raw if whose is read else "" for whose, raw in shown[1:])) for read in (everyone, ours))
         return cls(category, meta, {**everyone, **ours}, everyone, signals, list(report_to), chain, unknown, paths)
 
     @property
@@ -3373,15 +3358,12 @@ class Robots2(NamedTuple):
 
     def path_rule(self, target: str) -> Rule | None:
         """The path rule that decides `target`, an absolute URL or `path[?query]`: the first that denies, else the first that allows."""
-        rules = [rule for rule in (paths.match(target) for paths in self.paths) if rule]
-        return next((rule for rule in rules if not rule.allow), rules[0] if rules else None)
-
-    def path_denied(self, target: str) -> bool:
-        rule = self.path_rule(target)
-        return rule is not None and not rule.allow
+        rules = [rule for paths in self.paths for rule in [paths.match(target)] if rule]
+        return min(rules, key=lambda rule: rule.allow, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        shown = {name: as_json(getattr(self, name)) for name in self._fields if name != "paths"}
+        shown = as_dict(self._replace(paths=()))
+        del shown["paths"]
         return {**shown, "rate_interval": self.rate_interval}
 
 
@@ -3436,13 +3418,10 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     rule = robots2.path_rule(target)
     if rule is not None and not rule.allow:
         return Robots2Ruling("denied", f"robots2.txt line {rule.line}: Disallow: {rule.value}", rule=rule)
-    stances = {name: robots2_stance(robots2.policy, name) for name in ("crawl", "read")}
-    for name, stance in stances.items():
-        if stance == "no":
-            return Robots2Ruling("denied", f"robots2.txt says {name}: no")
-    if robots2.policy.get("rate") == "0":
-        return Robots2Ruling("denied", "robots2.txt says rate: 0")
-    ask = tuple(name for name, stance in stances.items() if stance == "ask")
+    for name, refusal in (("crawl", "no"), ("read", "no"), ("rate", "0")):
+        if robots2.policy.get(name) == refusal:
+            return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
+    ask = tuple(name for name in ("crawl", "read") if robots2.policy.get(name) == "ask")
     return Robots2Ruling("ask", "robots2.txt wants to be asked: " + ", ".join(ask), ask) if ask else Robots2Ruling("allowed")
 
 
@@ -3452,7 +3431,7 @@ def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
     >>> robots2_identity()
     'Walsh-Research/1.2 (ai-researcher)'
     """
-    if not AGENT_CATEGORY_RE.fullmatch(category):
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", category):
         raise ValueError(f"agent category is {category!r}, want letters, digits and hyphens")
     return f"{ROBOTS2_AGENT} ({category})"
 
@@ -3466,12 +3445,11 @@ def robots2_ask_url(wire_url: str, directive: str) -> str:
     >>> robots2_ask_url("https://example.org:8443/blog/a?b", "summarize")
     'https://example.org:8443/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2'
     """
-    from urllib.parse import quote  # slow to import, and most runs ask nobody
-
     origin = re.match(r"(?i)https?://[^/?#]+", wire_url)
     if origin is None:
         raise ValueError(f"URL is {wire_url!r}, want http(s)://host")
-    return f"{origin[0]}{ROBOTS2_ASK_PATH}?directive={quote(robots2_name(directive), safe='')}&agent={ROBOTS2_AGENT}"
+    name = re.sub(r"[^A-Za-z0-9._~-]", percent_encode, robots2_name(directive))
+    return f"{origin[0]}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
 
 
 def parse_ask_answer(status: int, headers: Iterable[tuple[str, str]]) -> AskAnswer:
@@ -3481,24 +3459,23 @@ def parse_ask_answer(status: int, headers: Iterable[tuple[str, str]]) -> AskAnsw
     if status != 200:
         return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=status == 404)
     pairs = [(name.lower(), value.strip(" \t")) for name, value in headers]
-    decisions = sorted({word.strip(" \t").lower() for name, value in pairs if name == "x-robots2-decision" for word in value.split(",")})
-    if len(decisions) != 1 or decisions[0] not in ("allow", "allow-once", "deny"):
-        return AskAnswer("deny", reason=f"X-Robots2-Decision is {', '.join(decisions)[:80]!r}, want allow, allow-once or deny")
+    decisions = {word.strip(" \t").lower() for name, value in pairs if name == "x-robots2-decision" for word in value.split(",")}
+    decision = ", ".join(sorted(decisions))
+    if decision not in ("allow", "allow-once", "deny"):
+        return AskAnswer("deny", reason=f"X-Robots2-Decision is {decision[:80]!r}, want allow, allow-once or deny")
     # Proxies join equal headers by ", ", which no well-formed scope contains. An empty scope stays: it must not turn site-wide.
     scopes = tuple(scope for name, value in pairs if name == "x-robots2-scope" for scope in re.split(r",[ \t]+", value))
-    return AskAnswer(decisions[0], scopes, f"X-Robots2-Decision: {decisions[0]}", cacheable=decisions[0] != "allow-once")
+    return AskAnswer(decision, scopes, f"X-Robots2-Decision: {decision}", cacheable=decision != "allow-once")
 
 
-# What servers read in more than one way: a broken or doubled escape, an escaped slash, backslash or control, raw unsafe octets.
-SCOPE_DOUBT_RE = lazy_re(r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]")
+# What servers read in more than one way: a broken or doubled escape, an escaped slash, backslash or control, raw unsafe octets; and some
+# drop `;…` before they resolve dots.
+SCOPE_DOUBT = lazy_re(r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]|/(?:\.|%2e){1,2};")
 
 
-def scope_form(path: str) -> str | None:
-    """A path or a scope in one spelling, or None where servers may differ in what it means."""
-    if not path.startswith("/") or SCOPE_DOUBT_RE.search(path):
-        return None
-    form = robots_octets(path)
-    return None if "/.;" in form or "/..;" in form else form      # some servers drop `;…` before they resolve dots
+def scope_form(path: str) -> str:
+    """A path or a scope in one spelling; "" where servers may differ in what it means."""
+    return robots_octets(path) if path.startswith("/") and not SCOPE_DOUBT.search(path) else ""
 
 
 def scope_covers(scopes: Sequence[str], path: str) -> bool:
@@ -3514,21 +3491,15 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
         return True
     bare, mark, query = path.partition("#")[0].partition("?")
     form = scope_form(bare)
-    if form is None:
-        return False
-    segments = resolve_dot_segments(form)[1:].split("/")
+    segments = resolve_dot_segments(form).split("/")
     segments[-1] += mark + query
-    return any(scope_matches(scope, segments) for scope in scopes)
+    return form != "" and any(scope_matches(scope, segments) for scope in scopes)
 
 
 def scope_matches(scope: str, segments: Sequence[str]) -> bool:
-    form = scope_form(scope)
-    if form is None:
-        return False
-    pattern = form[1:].split("/")
+    pattern = scope_form(scope).split("/")
     if pattern[-1] == "*" and len(segments) >= len(pattern):
-        del pattern[-1]
-        segments = segments[:len(pattern)]
+        segments = [*segments[:len(pattern) - 1], "*"]
     return len(pattern) == len(segments) and all(
         piece == segment or piece == "*" and segment != "" for piece, segment in zip(pattern, segments))
 
