@@ -3252,11 +3252,11 @@ def robots2_reading(directive: str, value: str) -> str:
     values, said = ROBOTS2_DIRECTIVES[directive], value.lower()
     if values:
         return said if said in values else values[0]
-    if directive == "market" or said == "polite":
-        return value if directive == "market" else said
-    if not re.fullmatch("[+-]?[0-9]+", value):      # a pace, not a permission: nothing to withhold
-        return ""
-    return "0" if value[0] == "-" else value.lstrip("+0")[:9] or "0"        # int() of a long number is slow, or an error
+    if directive == "market":
+        return value
+    if not re.fullmatch("[+-]?[0-9]+", said):       # a pace, not a permission: nothing to withhold
+        return said if said == "polite" else ""
+    return "0" if said[0] == "-" else said.lstrip("+0")[:9] or "0"      # int() of a long number is slow, or an error
 
 
 def robots2_stricter(directive: str, one: str, other: str) -> str:
@@ -3264,16 +3264,6 @@ def robots2_stricter(directive: str, one: str, other: str) -> str:
     if directive == "rate":
         return min(one, other, key=lambda rate: math.inf if rate == "polite" else int(rate))
     return min(one, other, key=ROBOTS2_DIRECTIVES[directive].index) if directive != "market" else one
-
-
-def robots2_block_agents(header: str) -> list[str]:
-    """The lower-case names that an `[agent: …]` line addresses; none where it is no such line.
-
-    >>> robots2_block_agents("[Agent: AI-Researcher]"), robots2_block_agents("[agent: Walsh-Research/1.2 (ai-researcher)]")
-    (['ai-researcher'], ['walsh-research', 'ai-researcher'])
-    """
-    words = [word.partition("/")[0] for word in re.findall(r"[^\s\[():,|]+", header.partition("]")[0].lower())]
-    return words[1:] if words[:1] == ["agent"] else []
 
 
 class Robots2(NamedTuple):
@@ -3307,7 +3297,7 @@ class Robots2(NamedTuple):
         signals: dict[str, str] = {}
         report_to: dict[str, None] = {}         # a set that keeps its order
         unknown: list[Robots2Line] = []
-        chain, section = None, everyone
+        chain, section, us = None, everyone, {category.lower(), UA_TOKEN.lower()}
 
         for key, value in ROBOTS2_META.findall(ROBOTS2_FIRST_LINE.split(text, maxsplit=1)[0]):
             meta.setdefault(robots2_name(key), value.strip())
@@ -3316,11 +3306,11 @@ class Robots2(NamedTuple):
             left, _, value = line.partition(":")
             name, value, known = robots2_name(left), value.strip(), True
             if line.startswith("["):
-                agents = robots2_block_agents(line)
+                words = [word.partition("/")[0] for word in re.findall(r"[^\s\[():,|]+", line.partition("]")[0].lower())]
+                agents = words[1:] if words[:1] == ["agent"] else []        # names and categories, without versions
                 known = bool(agents) and line.endswith("]")
-                section = everyone if not agents or "*" in agents else others
-                if section is others and not {category.lower(), UA_TOKEN.lower()}.isdisjoint(agents):
-                    section, raw = ours, "User-agent: *"
+                section = everyone if not agents or "*" in agents else others if us.isdisjoint(agents) else ours
+                raw = "User-agent: *" if section is ours else raw
             elif name in ROBOTS2_DIRECTIVES:
                 reading = robots2_reading(name, value)
                 known = reading == value.lower() if ROBOTS2_DIRECTIVES[name] else reading != ""
@@ -3389,15 +3379,14 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, str | 
 
     At most three chained files; the first file that repeats an earlier one, by URL or by `chain-id`, ends the chain and adds nothing.
     """
-    merged = files[0][1]
-    urls, chain_ids = {files[0][0]}, {merged.chain_id}
+    merged, seen = files[0][1], {files[0][0], files[0][1].chain_id}
     for url, file in files[1:ROBOTS2_MAX_CHAIN + 1]:
-        if url in urls or file.chain_id is not None and file.chain_id in chain_ids:
+        names = {url, file.chain_id or url}
+        if seen & names:
             return merged, None
         merged = robots2_merge(merged, file)
-        urls.add(url)
-        chain_ids.add(file.chain_id)
-    return merged, merged.chain if merged.chain not in urls and len(files) <= ROBOTS2_MAX_CHAIN else None
+        seen |= names
+    return merged, merged.chain if merged.chain not in seen and len(files) <= ROBOTS2_MAX_CHAIN else None
 
 
 def robots2_stance(policy: dict[str, str], directive: str) -> str:
@@ -3459,7 +3448,8 @@ def parse_ask_answer(status: int, headers: Iterable[tuple[str, str]]) -> AskAnsw
     if status != 200:
         return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=status == 404)
     pairs = [(name.lower(), value.strip(" \t")) for name, value in headers]
-    decisions = {word.strip(" \t").lower() for name, value in pairs if name == "x-robots2-decision" for word in value.split(",")}
+    said = ",".join(value for name, value in pairs if name == "x-robots2-decision").lower()
+    decisions = {word.strip(" \t") for word in said.split(",")}
     decision = ", ".join(sorted(decisions))
     if decision not in ("allow", "allow-once", "deny"):
         return AskAnswer("deny", reason=f"X-Robots2-Decision is {decision[:80]!r}, want allow, allow-once or deny")
@@ -3493,15 +3483,13 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
     form = scope_form(bare)
     segments = resolve_dot_segments(form).split("/")
     segments[-1] += mark + query
-    return form != "" and any(scope_matches(scope, segments) for scope in scopes)
-
-
-def scope_matches(scope: str, segments: Sequence[str]) -> bool:
-    pattern = scope_form(scope).split("/")
-    if pattern[-1] == "*" and len(segments) >= len(pattern):
-        segments = [*segments[:len(pattern) - 1], "*"]
-    return len(pattern) == len(segments) and all(
-        piece == segment or piece == "*" and segment != "" for piece, segment in zip(pattern, segments))
+    for scope in scopes if form else ():
+        pattern = scope_form(scope).split("/")
+        below = pattern[-1] == "*" and len(segments) >= len(pattern)
+        asked = [*segments[:len(pattern) - 1], "*"] if below else segments
+        if len(pattern) == len(asked) and all(piece == segment or piece == "*" and segment for piece, segment in zip(pattern, asked)):
+            return True
+    return False
 
 
 def ask_permits(answer: AskAnswer | None, path: str) -> bool:
