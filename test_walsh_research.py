@@ -3001,6 +3001,7 @@ def test_robots2_reads_at_most_500_KiB():
     assert path_denied(cut("User-agent: *\nDisallow: /\n", "Allow: /a", "bc\n"), "/ax")
     assert path_denied(cut("User-agent: *\n", "Disallow: /a", "bc\n"), "/ax")
     assert path_denied(cut("User-agent: *\n", "Disallow: /a%", "41\n"), "/ax")
+    assert path_denied(cut("User-agent: *\nDisallow: /\n", "User-agent: Walsh-Research", "-News\n"), "/x")       # names nobody
     assert cut("", "chain: https://x.test/a", "bc").chain is None
     assert cut("", "chain: https://x.test/a", "").chain == "https://x.test/a"
 
