@@ -776,6 +776,8 @@ def resolve_dot_segments(path: str) -> str:
     >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
     '/'
     """
+    if "/." not in "/" + path and "%2" not in path:     # most have none
+        return path
     kept: list[str] = []
     dots = ""
     for segment in path.split("/"):
