@@ -599,20 +599,21 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
 # === 4. ADDRESSES   R7   spec 10.2, 12.4 ===================================
 # Owns what a URL, a host and an IP address are: three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-URL_SPLIT = lazy_re(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)    # RFC 3986 B
-PLAIN_URL = lazy_re(     # most URLs: already in the wire form, with no port; the way past everything else in this room
-    r"(https?://(?=[^/]{1,253}/)((?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}))"
+# RFC 3986 appendix B: scheme, authority, path, query and fragment of any reference, each with its mark; it matches every text.
+REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
+HTTP_URL = lazy_re(         # scheme, userinfo, host, port, path, query, fragment
+    r"(?ais)(https?)://(?:([^/?#\\]*)@)?((?:[^/?#@\]]*\])?[^/?#@:]*)(?::([0-9]{0,5}))?(/[^?#]*)?(\?[^#]*)?(#.*)?")
+PLAIN_URL = lazy_re(        # most URLs: already in the wire form, with no port; the way past everything else in this room
+    f"(?!.{{{MAX_URL_LENGTH + 1}}})" r"(https?://(?=[^/]{1,253}/)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62})"
     r"((?:/(?!\.|%2[eE])[A-Za-z0-9._~!$&'()*+,;=:@%\[\]-]*)+)(\?[A-Za-z0-9._~!$&'()*+,;=:@%\[\]/?-]*)?")
 PLAIN_HOST = lazy_re(r"(?=.{1,253}\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
-NEVER_IN_URL = r"[\x00-\x1f\x7f\ud800-\udfff]"
+NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")         # space " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands
-DOT_SEGMENT = lazy_re(r"/(?:\.|%2[eE]){1,2}(?:/|\Z)")
-DOT_SEGMENT_NAMES = {".": 1, "%2e": 1, "..": 2, ".%2e": 2, "%2e.": 2, "%2e%2e": 2}
-IDNA_DEVIATIONS = "[\u00df\u1e9e\u03c2\u200c\u200d]"      # IDNA 2003 and 2008 lead these to different hosts
-IPV4_PART = lazy_re(r"0x[0-9a-f]*|[0-9]+")
-IPV4_QUAD = r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!\Z)|\Z)){4}"
-IPV6_GROUP = r"[0-9A-Fa-f]{1,4}"
+# IDNA 2003 and 2008 lead the first five to different hosts; a label of 64 is none, and the codec is quadratic on it.
+IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]|[^.\u3002\uff0e\uff61]{64}"
+IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]*|[0-9]+)(?:\.(?!\Z)|\Z)){1,4}")
+ENDS_IN_NUMBER = r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z"
 USERINFO = (                # all before the last @ of the authority; where a "port" is no number, a password holds a / ? or #
     r"(?s)\A((?:[A-Za-z][A-Za-z0-9+.-]*:)?//)?(?:[^/?#]*|[^/?#:\[]*:(?![0-9]*(?:[/?#]|\Z)).*)@")
 INNER_USERINFO = r"//[^\s/?#]*@"         # a URL within a URL
@@ -624,8 +625,8 @@ class UrlParts(NamedTuple):
     host: str                   # as normalize_host gives it
     port: int | None            # where the URL writes one
     path: str                   # "" or from its "/" on; from here on as written
-    query: str | None           # without its "?"; "" is not None
-    fragment: str | None
+    query: str                  # "" or from its "?" on
+    fragment: str               # "" or from its "#" on
 
 
 def printable(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
@@ -659,35 +660,23 @@ def ipv4_number(host: str) -> int | None:
     >>> [f"{ipv4_number(host):x}" for host in ("127.0.0.1", "0x7f.1", "0177.0.0.1", "2130706433")]
     ['7f000001', '7f000001', '7f000001', '7f000001']
     """
-    parts = host.split(".")
-    if len(parts) > 4 or not all(map(IPV4_PART.fullmatch, parts)):
+    if not IPV4_NUMBERS.fullmatch(host):
         return None
     try:
-        *bytes_first, rest = (int(part[2:] or "0", 16) if part[:2] == "0x" else int(part, 8 if part[0] == "0" else 10) for part in parts)
-    except ValueError:          # 08, or more digits than Python converts
+        *octets, rest = (int(part[2:] or "0", 16) if part[:2] == "0x" else int(part, 8 if part[0] == "0" else 10) for part in host.split("."))
+        return int.from_bytes(bytes(octets) + rest.to_bytes(4 - len(octets), "big"), "big")
+    except (ValueError, OverflowError):     # 08, 256, or more digits than Python converts
         return None
-    rest_bits = 8 * (4 - len(bytes_first))
-    if rest >> rest_bits or any(byte > 255 for byte in bytes_first):
-        return None
-    return sum(byte << 24 - 8 * place for place, byte in enumerate(bytes_first)) + rest
 
 
 def ipv6_number(text: str) -> int | None:
     """The 128 bits of an IPv6 address without brackets and scope; None where it is none."""
-    if len(text) > 45:          # six full groups and a full dotted quad
+    from ipaddress import IPv6Address  # most runs meet none
+
+    try:
+        return None if "%" in text or len(text) > 45 else int(IPv6Address(text))
+    except ValueError:
         return None
-    before, _, last = text.rpartition(":")
-    if "." in last:
-        quad = ipv4_number(last) if re.fullmatch(IPV4_QUAD, last) else None
-        if quad is None:
-            return None
-        text = f"{before}:{quad >> 16:x}:{quad & 0xFFFF:x}"
-    head, gap, tail = text.partition("::")
-    left, right = (side.split(":") if side else [] for side in (head, tail))
-    missing = 8 - len(left) - len(right)
-    if (missing < 1 if gap else missing != 0) or not all(re.fullmatch(IPV6_GROUP, group) for group in left + right):
-        return None
-    return int("".join(group.zfill(4) for group in left + ["0"] * missing + right), 16)
 
 
 def ipv4_text(number: int) -> str:
@@ -696,22 +685,9 @@ def ipv4_text(number: int) -> str:
 
 def ipv6_text(number: int) -> str:
     """RFC 5952, always in hex: `ipaddress` began to write mapped addresses with dots in 3.13."""
-    groups = ":".join(f"{number >> shift & 0xFFFF:x}" for shift in range(112, -1, -16))
-    longest = max(re.finditer(r"(?<![^:])0(?::0)+(?![^:])", groups), key=lambda run: run.end() - run.start(), default=None)
-    return f"{groups[:longest.start()].rstrip(':')}::{groups[longest.end():].lstrip(':')}" if longest else groups
+    from ipaddress import IPv6Address
 
-
-def idna_ascii(name: str, shown: str) -> str:
-    deviation = re.search(IDNA_DEVIATIONS, name)
-    if deviation:
-        raise ValueError(f"host is {shown}, want its punycode (xn--...), since IDNA versions differ on U+{ord(deviation[0]):04X}")
-    labels = re.split("[.\u3002\uff0e\uff61]", name)
-    if any(len(label) > 63 for label in labels):                # before the codec, which is quadratic
-        raise ValueError(f"host is {shown}, want labels of at most 63 characters")
-    try:
-        return ".".join(labels).encode("idna").decode("ascii")
-    except UnicodeError:
-        raise ValueError(f"host is {shown}, want a name that IDNA can encode") from None
+    return f"::ffff:{number >> 16 & 0xFFFF:x}:{number & 0xFFFF:x}" if number >> 32 == 0xFFFF else str(IPv6Address(number))
 
 
 def normalize_host(host: str) -> str:
@@ -724,37 +700,33 @@ def normalize_host(host: str) -> str:
     """
     if PLAIN_HOST.fullmatch(host):
         return host
-    shown = repr(host[:80])
+    wanted = f"host is {host[:80]!r}, want "
     if host.startswith("["):
         number = ipv6_number(host[1:-1]) if host.endswith("]") else None
         if number is None:
-            raise ValueError(f"host is {shown}, want an IPv6 address in brackets, without a scope")
+            raise ValueError(wanted + "an IPv6 address in brackets, without a scope")
         return f"[{ipv6_text(number)}]"
-    if len(host) > MAX_HOST_CHARACTERS:
-        raise ValueError(f"host has {len(host)} characters, want at most 253")
-    name = host
+    name = host if len(host) <= MAX_HOST_CHARACTERS else ""
     if "%" in name:             # an escape would hide a listed host
-        octets = re.sub(rb"%([0-9A-Fa-f]{2})", lambda escape: bytes([int(escape[1], 16)]), name.encode("utf-8", "replace"))
-        name = octets.decode("utf-8", "replace")                # U+FFFD is no host character
+        from urllib.parse import unquote  # hardly ever needed
+
+        name = unquote(name)    # where it is no UTF-8, U+FFFD is no host character
     if not name.isascii():
-        name = idna_ascii(name, shown)
+        try:
+            name = "" if re.search(IDNA_DOUBT, name) else name.encode("idna").decode("ascii")
+        except UnicodeError:
+            name = ""
+        if not name:
+            raise ValueError(wanted + "a name that all versions of IDNA encode alike, or its punycode (xn--...)")
     name = name.lower().removesuffix(".")
     if not ASCII_HOST.fullmatch(name):
-        raise ValueError(f"host is {shown}, want labels of letters, digits and hyphens, 63 characters each, 253 in all")
-    if IPV4_PART.fullmatch(name[name.rfind(".") + 1:]):
+        raise ValueError(wanted + "labels of letters, digits and hyphens, 63 characters each, 253 in all")
+    if re.search(ENDS_IN_NUMBER, name):
         number = ipv4_number(name)
         if number is None:
-            raise ValueError(f"host is {shown}, want an IPv4 address, since it ends in a number")
+            raise ValueError(wanted + "an IPv4 address, since it ends in a number")
         return ipv4_text(number)
     return name
-
-
-def split_reference(reference: str) -> tuple[str | None, str | None, str, str | None, str | None]:
-    """(scheme, authority, path, query, fragment) of any URI reference, as written; None where a part is absent (RFC 3986 appendix B)."""
-    match = URL_SPLIT.fullmatch(reference)
-    assert match is not None, "the expression matches every text"
-    scheme, authority, path, query, fragment = match.groups()
-    return scheme, authority, path, query, fragment
 
 
 def split_url(url: str) -> UrlParts:
@@ -762,42 +734,18 @@ def split_url(url: str) -> UrlParts:
 
     Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
     >>> split_url("HTTP://Example.com:81?")
-    UrlParts(scheme='http', userinfo=None, host='example.com', port=81, path='', query='', fragment=None)
+    UrlParts(scheme='http', userinfo=None, host='example.com', port=81, path='', query='?', fragment='')
     """
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
-    stray = None if url.isascii() and url.isprintable() else re.search(NEVER_IN_URL, url)
+    stray = NEVER_IN_URL.search(url)
     if stray:
         raise ValueError(f"URL has {stray[0]!r} at character {stray.start() + 1}, want no control characters and no lone surrogates")
-    scheme, authority, path, query, fragment = split_reference(url)
-    scheme = (scheme or "").lower()
-    if scheme not in DEFAULT_PORTS:
-        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want one that begins with http:// or https://")
-    userinfo, at, host_port = (authority or "").rpartition("@")
-    bracket = host_port.find("]") + 1
-    name, _, digits = host_port[bracket:].partition(":")
-    host = host_port[:bracket] + name
-    if not host or "\\" in userinfo:
-        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want a host after {scheme}://")
-    if digits and not (re.fullmatch("[0-9]{1,5}", digits) and 0 < int(digits) < 65536):
-        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want a port of 1 to 65535")     # the "port" may be half a password
-    return UrlParts(scheme, userinfo if at else None, normalize_host(host), int(digits) if digits else None, path, query, fragment)
-
-
-def parts_host_key(parts: UrlParts) -> str:
-    return parts.host if parts.port in (None, DEFAULT_PORTS[parts.scheme]) else f"{parts.host}:{parts.port}"
-
-
-def host_key(url: str) -> str:
-    """The throttle key of R4: the host, with `:port` where that is not the scheme's default. ValueError as `split_url`.
-
-    >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
-    ('example.com', 'example.com:8080')
-    """
-    plain = PLAIN_URL.fullmatch(url)
-    if plain and len(url) <= MAX_URL_LENGTH:
-        return plain[2]
-    return parts_host_key(split_url(url))
+    match = HTTP_URL.fullmatch(url)
+    if match is None or not 0 < int(match[4] or 80) < 65536:        # a "port" may be half a password
+        raise ValueError(f"URL is {mask_credentials(url)[:80]!r}, want http(s)://host or http(s)://host:port")
+    path, query, fragment = match.groups("")[4:]
+    return UrlParts(match[1].lower(), match[2], normalize_host(match[3]), int(match[4]) if match[4] else None, path, query, fragment)
 
 
 def canonical_url(url: str) -> str:
@@ -807,30 +755,42 @@ def canonical_url(url: str) -> str:
     'https://x.test/a?q=1'
     """
     plain = PLAIN_URL.fullmatch(url)
-    if plain and len(url) <= MAX_URL_LENGTH:
-        origin, _, path, question_query = plain.groups("")
+    if plain:
+        origin, path, query = plain.groups("")
         if path == "/" or not path.endswith("/"):
             return url      # the same string, not another: a run may hold 10^6 of them
     else:
-        parts = split_url(url)
-        origin, path = f"{parts.scheme}://{parts_host_key(parts)}", parts.path
-        question_query = "" if parts.query is None else f"?{parts.query}"
-    return f"{origin}{path.removesuffix('/') or '/'}{question_query}"       # a single slash goes: /a// is /a/
+        scheme, _, host, port, path, query, _ = split_url(url)
+        origin = f"{scheme}://{host}" if port in (None, DEFAULT_PORTS[scheme]) else f"{scheme}://{host}:{port}"
+    return f"{origin}{path.removesuffix('/') or '/'}{query}"        # a single slash goes: /a// is /a/
+
+
+def host_key(url: str) -> str:
+    """The throttle key of R4: the host, with `:port` where that is not the scheme's default. ValueError as `split_url`.
+
+    >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
+    ('example.com', 'example.com:8080')
+    """
+    return canonical_url(url).split("/", 3)[2]
 
 
 def resolve_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4 for a path from its "/" on; `%2e` is a dot, as it is to servers and browsers."""
-    if not DOT_SEGMENT.search(path):
+    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers.
+
+    >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
+    '/'
+    """
+    if "/." not in "/" + path and "%2" not in path:     # most have none
         return path
     kept: list[str] = []
-    dots = 0
-    for segment in path.split("/")[1:]:
-        dots = DOT_SEGMENT_NAMES.get(segment.lower(), 0) if len(segment) < 7 else 0
-        if dots == 0:
+    dots = ""
+    for segment in path.split("/"):
+        dots = segment.lower().replace("%2e", ".")
+        if dots == "..":
+            del kept[max(1, len(kept) - 1):]        # the root stays
+        elif dots != ".":
             kept.append(segment)
-        elif dots == 2 and kept:
-            kept.pop()
-    return "/" + "/".join(kept + [""] if dots and kept else kept)
+    return "/".join(kept + [""] if dots in (".", "..") else kept)
 
 
 def wire_url(url: str) -> str:
@@ -840,14 +800,13 @@ def wire_url(url: str) -> str:
     >>> wire_url("https://Example.com./a/%2e%2E/b c?q#f")
     'https://example.com/b%20c?q'
     """
-    if PLAIN_URL.fullmatch(url) and len(url) <= MAX_URL_LENGTH:
+    if PLAIN_URL.fullmatch(url):
         return url
-    parts = split_url(url)
-    if parts.userinfo is not None:
+    scheme, userinfo, host, port, path, query, _ = split_url(url)
+    if userinfo is not None:
         raise ValueError("URL has credentials before its @, want none")
-    port = "" if parts.port is None else f":{parts.port}"
-    target = resolve_dot_segments(parts.path or "/") + ("" if parts.query is None else f"?{parts.query}")
-    wire = f"{parts.scheme}://{parts.host}{port}{UNSAFE_IN_URL.sub(percent_encode, target)}"
+    target = UNSAFE_IN_URL.sub(percent_encode, resolve_dot_segments(path or "/") + query)
+    wire = f"{scheme}://{host}{target}" if port is None else f"{scheme}://{host}:{port}{target}"
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}")
     return wire
@@ -884,64 +843,92 @@ def resolve_url(base: str, reference: str) -> str:
     >>> resolve_url("https://x.test/a/b?c", "../d#e")
     'https://x.test/d#e'
     """
-    scheme, authority, path, query, fragment = split_reference(reference)
-    if scheme is None:
-        scheme, base_authority, base_path, base_query, _ = split_reference(base)
-        if not scheme or not base_authority:
+    scheme, authority, path, query, fragment = next(REFERENCE.finditer(reference)).groups("")
+    if not scheme:
+        scheme, base_authority, base_path, base_query, _ = next(REFERENCE.finditer(base)).groups("")
+        if not scheme or not base_authority[2:]:
             raise ValueError(f"base is {mask_credentials(base)[:80]!r}, want an absolute URL to resolve against")
-        if authority is None:
+        if not authority:
             authority = base_authority
             if not path:
-                path, query = base_path, base_query if query is None else query
+                path, query = base_path, query or base_query
             elif not path.startswith("/"):
-                path = base_path[:base_path.rfind("/") + 1] + path if base_path else f"/{path}"
-    if authority is not None:   # else x:/.//host would grow one
+                path = f"{base_path.rpartition('/')[0]}/{path}"
+    if authority:       # else x:/.//host would grow one
         path = resolve_dot_segments(path)
-    pieces = (f"{scheme}:", "" if authority is None else f"//{authority}", path,
-              "" if query is None else f"?{query}", "" if fragment is None else f"#{fragment}")
-    resolved = "".join(pieces)
-    if len(resolved) > MAX_URL_LENGTH or re.search(NEVER_IN_URL, resolved):
+    resolved = f"{scheme}{authority}{path}{query}{fragment}"
+    if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
         raise ValueError(f"URL is {mask_credentials(resolved)[:80]!r}, want at most {MAX_URL_LENGTH} characters, and no controls")
     return resolved
 
 
-# Which addresses are public: the IANA special-purpose registries. The first row that holds an address decides; "" is public.
-IPV4_BLOCKS = tuple(((ipv4_number(block) or 0) >> 32 - size, 32 - size, reason) for block, size, reason in (
-    ("0.0.0.0", 8, "an address of this network"), ("10.0.0.0", 8, "a private address"),
-    ("100.64.0.0", 10, "a carrier-grade NAT address"), ("127.0.0.0", 8, "a loopback address"),
-    ("168.63.129.16", 32, "a cloud metadata address"), ("169.254.169.254", 32, "a cloud metadata address"),
-    ("169.254.0.0", 16, "a link-local address"), ("172.16.0.0", 12, "a private address"),
-    ("192.0.0.0", 24, "an IETF protocol address"), ("192.0.2.0", 24, "a documentation address"),
-    ("192.88.99.0", 24, "a 6to4 relay address"), ("192.168.0.0", 16, "a private address"),
-    ("198.18.0.0", 15, "a benchmarking address"), ("198.51.100.0", 24, "a documentation address"),
-    ("203.0.113.0", 24, "a documentation address"), ("224.0.0.0", 4, "a multicast address"),
-    ("255.255.255.255", 32, "the broadcast address"), ("240.0.0.0", 4, "a reserved address"),
-))
-IPV6_BLOCKS = tuple(((ipv6_number(block) or 0) >> 128 - size, 128 - size, reason) for block, size, reason in (
-    ("::", 128, "the unspecified address"), ("::1", 128, "a loopback address"),
-    ("fd00:ec2::254", 128, "a cloud metadata address"), ("fc00::", 7, "a unique local address"),
-    ("fe80::", 10, "a link-local address"), ("fec0::", 10, "a site-local address"), ("ff00::", 8, "a multicast address"),
-    ("100::", 64, "a discard-only address"), ("5f00::", 16, "a segment routing address"), ("64:ff9b:1::", 48, "a local NAT64 address"),
-    ("2001:1::1", 128, ""), ("2001:1::2", 128, ""), ("2001:1::3", 128, ""), ("2001:3::", 32, ""), ("2001:4:112::", 48, ""),
-    ("2001:2::", 48, "a benchmarking address"), ("2001:10::", 28, "an ORCHID"), ("2001:20::", 28, "an ORCHID"),
-    ("2001:db8::", 32, "a documentation address"), ("3fff::", 20, "a documentation address"),
-    ("2001::", 23, "an IETF protocol address"), ("2000::", 3, ""), ("::", 0, "outside the global unicast space 2000::/3"),
-))
-IPV4_INSIDE: tuple[tuple[str, int, Callable[[int], tuple[int, ...]]], ...] = (
-    ("::ffff:0:0", 96, lambda ipv6: (ipv6,)), ("::", 96, lambda ipv6: (ipv6,)),                 # mapped, compatible
-    ("64:ff9b::", 96, lambda ipv6: (ipv6,)), ("64:ff9b:1::", 96, lambda ipv6: (ipv6,)),         # NAT64; the rest of RFC 8215 is refused
-    ("2002::", 16, lambda ipv6: (ipv6 >> 80,)),                                                 # 6to4
-    ("2001::", 32, lambda ipv6: (ipv6 >> 64, ~ipv6)),                                           # Teredo: server, and client bit-flipped
-)
-IPV4_INSIDE_BLOCKS = tuple(((ipv6_number(block) or 0) >> 128 - size, 128 - size, inside) for block, size, inside in IPV4_INSIDE)
+# Which addresses are public: the IANA special-purpose registries. The first row that holds an address decides, and one without a reason is
+# public, as is an IPv4 address that no row holds. Of "IPv4 inside", 6to4 and Teredo the addresses inside decide.
+ADDRESS_BLOCKS = """
+    0.0.0.0/8           an address of this network
+    10.0.0.0/8          a private address
+    100.64.0.0/10       a carrier-grade NAT address
+    127.0.0.0/8         a loopback address
+    168.63.129.16/32    a cloud metadata address
+    169.254.169.254/32  a cloud metadata address
+    169.254.0.0/16      a link-local address
+    172.16.0.0/12       a private address
+    192.0.0.0/24        an IETF protocol address
+    192.0.2.0/24        a documentation address
+    192.88.99.0/24      a 6to4 relay address
+    192.168.0.0/16      a private address
+    198.18.0.0/15       a benchmarking address
+    198.51.100.0/24     a documentation address
+    203.0.113.0/24      a documentation address
+    224.0.0.0/4         a multicast address
+    255.255.255.255/32  the broadcast address
+    240.0.0.0/4         a reserved address
+    ::/128              the unspecified address
+    ::1/128             a loopback address
+    ::/96               IPv4 inside
+    ::ffff:0:0/96       IPv4 inside
+    64:ff9b::/96        IPv4 inside
+    64:ff9b:1::/96      IPv4 inside
+    64:ff9b:1::/48      a local NAT64 address
+    2002::/16           6to4
+    2001::/32           Teredo
+    fd00:ec2::254/128   a cloud metadata address
+    fc00::/7            a unique local address
+    fe80::/10           a link-local address
+    fec0::/10           a site-local address
+    ff00::/8            a multicast address
+    100::/64            a discard-only address
+    5f00::/16           a segment routing address
+    2001:1::1/128
+    2001:1::2/128
+    2001:1::3/128
+    2001:3::/32
+    2001:4:112::/48
+    2001:2::/48         a benchmarking address
+    2001:10::/28        an ORCHID
+    2001:20::/28        an ORCHID
+    2001:db8::/32       a documentation address
+    3fff::/20           a documentation address
+    2001::/23           an IETF protocol address
+    2000::/3
+    ::/0                outside the global unicast space 2000::/3
+"""
 PRIVATE_NAMES = {       # a name or a parent of it
     "localhost": "a loopback name", "localdomain": "a loopback name", "ip6-localhost": "a loopback name", "ip6-loopback": "a loopback name",
     "local": "a name of the local link", "internal": "a name for private use", "home.arpa": "a name of a home network",
 }
 
 
-def block_reason(number: int, blocks: tuple[tuple[int, int, str], ...]) -> str:
-    return next((reason for block, shift, reason in blocks if number >> shift == block), "")
+@cache
+def address_blocks(bits: int) -> list[tuple[int, int, str]]:
+    """(leading bits, how many follow them, reason) of the rows for addresses of 32 or of 128 bits."""
+    rows = re.findall(r"(\S+)/([0-9]+) *(.*)", ADDRESS_BLOCKS)
+    return [((number_of(block) or 0) >> bits - int(size), bits - int(size), reason) for block, size, reason in rows
+            for number_of in [ipv6_number if ":" in block else ipv4_number] if (":" in block) == (bits == 128)]
+
+
+def block_reason(number: int, bits: int) -> str:
+    return next((reason for block, shift, reason in address_blocks(bits) if number >> shift == block), "")
 
 
 def address_refusal(address_text: str) -> str:
@@ -955,22 +942,17 @@ def address_refusal(address_text: str) -> str:
     shown = printable(address_text, 80)
     if "%" in address_text:
         return f"{shown} has a scope: a link-local address"
-    ipv4 = ipv4_number(address_text)
-    if ipv4 is not None:
-        reason = block_reason(ipv4, IPV4_BLOCKS)
-        return reason and f"{shown} is {reason}"
-    ipv6 = ipv6_number(address_text)
-    if ipv6 is None:
+    number, bits = ipv4_number(address_text), 32
+    if number is None:
+        number, bits = ipv6_number(address_text), 128
+    if number is None:
         return f"{shown} is no IP address"
-    inside = next((numbers(ipv6) for block, shift, numbers in IPV4_INSIDE_BLOCKS if ipv6 >> shift == block), ()) if ipv6 > 1 else ()
-    for number in inside:       # :: and ::1 are no IPv4-compatible addresses
-        reason = block_reason(number & 0xFFFFFFFF, IPV4_BLOCKS)
-        if reason:
-            return f"{shown} is {ipv4_text(number)} inside, {reason}"
-    if inside:
-        return ""
-    reason = block_reason(ipv6, IPV6_BLOCKS)
-    return reason and f"{shown} is {reason}"
+    reason = block_reason(number, bits)
+    inside = {"IPv4 inside": [number], "6to4": [number >> 80], "Teredo": [number >> 64, ~number]}.get(reason)     # server, flipped client
+    if inside is None:
+        return reason and f"{shown} is {reason}"
+    reasons = ((ipv4_text(ipv4), block_reason(ipv4 & 0xFFFFFFFF, 32)) for ipv4 in inside)
+    return next((f"{shown} is {ipv4} inside, {reason}" for ipv4, reason in reasons if reason), "")
 
 
 def host_refusal(host: str) -> str:
@@ -979,15 +961,11 @@ def host_refusal(host: str) -> str:
     >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
     ('printer.local is a name of the local link', '::1 is a loopback address', '')
     """
-    if host.startswith("["):
-        return address_refusal(host[1:-1])
-    if IPV4_PART.fullmatch(host[host.rfind(".") + 1:]):
-        return address_refusal(host)
-    labels = host.rsplit(".", 2)
-    for name in (labels[-1], ".".join(labels[-2:])):
-        if name in PRIVATE_NAMES:
-            return f"{printable(host, 80)} is {PRIVATE_NAMES[name]}"
-    return ""
+    if host.startswith("[") or re.search(ENDS_IN_NUMBER, host):
+        return address_refusal(host.strip("[]"))
+    labels = host.split(".")
+    reason = PRIVATE_NAMES.get(labels[-1]) or PRIVATE_NAMES.get(".".join(labels[-2:]))
+    return f"{printable(host, 80)} is {reason}" if reason else ""
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ========================================
@@ -1007,33 +985,22 @@ def robots_line_regex(pattern: str) -> re.Pattern[str]:
 
 
 ROBOTS_AGENT_LINE = robots_line_regex(ROBOTS_AGENT_FIELD + ROBOTS_FIELD_END + r"([^\n#]*)")
-ROBOTS_RULE_LINE = robots_line_regex(rf"(?:(?:allow|crawl-delay)[{{blank}}]*:|{ROBOTS_DISALLOW_FIELD}{ROBOTS_FIELD_END})")
-ROBOTS_RESTRICTING_LINE = robots_line_regex(rf"(?:crawl-delay|{ROBOTS_DISALLOW_FIELD})")
-ROBOTS_GROUP_LINE = robots_line_regex(
-    rf"(?:(allow|crawl-delay|content-signal)[{{blank}}]*:|{ROBOTS_DISALLOW_FIELD}{ROBOTS_FIELD_END})([^\n#]*)")
+ROBOTS_RULE_LINE = robots_line_regex(rf"(?:(allow|crawl-delay)[{{blank}}]*:|{ROBOTS_DISALLOW_FIELD}{ROBOTS_FIELD_END})([^\n#]*)")
+ROBOTS_DELAY_LINE = robots_line_regex(r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)")
+ROBOTS_SIGNAL_LINE = robots_line_regex(r"content-signal[{blank}]*:([^\n#]*)")
 ROBOTS_SITEMAP_LINE = robots_line_regex(r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)")
-ROBOTS_DECIMAL = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 ROBOTS_SIGNAL = lazy_re(r"([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)")
+# Of a line that was cut in two what might loosen or lead astray goes, and of any other what is not certain of its last octet (R2c).
+ROBOTS_CUT = lazy_re(rf"(?i)(?:(?<=\n)[{ROBOTS_BLANKS}]*(?:allow|user|site|chain)[^\n]*|%[0-9a-f]?|\$)\Z")
 
 # A raw `*` or `$` of a URL is `%2A` or `%24` to a rule (RFC 9309 figure 6): only rules have them among what stands as it is.
 ROBOTS_STANDING = r"A-Za-z0-9\-._~:/?\[\]@!&'()+,;="
-ROBOTS_STANDING_OCTET = r"%(?:[0189A-F][0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[B-E]|60|7[BCDF])"       # in upper case, and not of an unreserved one
-ROBOTS_PLAIN_TARGET = lazy_re(rf"(?:https?://[^/?#]*)?(/[{ROBOTS_STANDING}]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}]*)*)")
-ROBOTS_PLAIN_VALUE = lazy_re(rf"[{ROBOTS_STANDING}*$]*(?:{ROBOTS_STANDING_OCTET}[{ROBOTS_STANDING}*$]*)*")
-ROBOTS_OCTET = lazy_re(rf"%[0-9A-Fa-f]{{2}}|[^{ROBOTS_STANDING}*$%]")
-ROBOTS_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-ROBOTS_ABSOLUTE_URL = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+ROBOTS_PLAIN_TARGET = lazy_re(      # in one spelling already: escapes in upper case, and none of an unreserved octet
+    rf"(?:https?://[^/?#]*)?(/[{ROBOTS_STANDING}]*(?:%(?:[0189A-F][0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[B-E]|60|7[BCDF])[{ROBOTS_STANDING}]*)*)")
+ROBOTS_OCTET = lazy_re(rf"%([0-9A-Fa-f]{{2}})|[^{ROBOTS_STANDING}*$%]")
+ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+ROBOTS_ORIGIN = r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
-
-ROBOTS_STATUS_MEANINGS = {
-    301: "redirect", 302: "redirect", 303: "redirect", 307: "redirect", 308: "redirect",    # RFC 9309 2.3.1.2
-    429: "backoff", 503: "backoff",                                                         # R5
-}
-ROBOTS_STATUS_CLASS_MEANINGS = {
-    2: "rules",     # spec 9.1.1, RFC 9309 2.3.1.1
-    3: "none",      # leads nowhere: unavailable, RFC 9309 2.3.1.2
-    4: "none",      # spec 9.1.1, RFC 9309 2.3.1.3
-}
 
 
 def robots_meaning(status: int) -> str:
@@ -1042,21 +1009,29 @@ def robots_meaning(status: int) -> str:
     >>> [robots_meaning(status) for status in (200, 304, 307, 404, 429, 500)]
     ['rules', 'none', 'redirect', 'none', 'backoff', 'unreachable']
     """
-    return ROBOTS_STATUS_MEANINGS.get(status) or ROBOTS_STATUS_CLASS_MEANINGS.get(status // 100, "unreachable")
+    if status in REDIRECT_STATUSES:     # RFC 9309 2.3.1.2; any other 3xx leads nowhere: unavailable
+        return "redirect"
+    if status in BACKOFF_STATUSES:      # R5
+        return "backoff"
+    return {2: "rules", 3: "none", 4: "none"}.get(status // 100, "unreachable")
 
 
-def robots_text(body: bytes | bytearray | str) -> str:
-    """The lines that count, a line feed before each; octets that are no UTF-8 survive as lone surrogates."""
+def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
+    """The lines that count, a line feed before each, and whether they are text: a binary has a NUL, or is to a third no UTF-8.
+
+    (RFC 9309 2.3.1.5 still obeys the lines of a binary.) Octets that are no UTF-8 come percent-encoded, as rules compare them.
+    """
     if isinstance(body, str):
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
-    text = "\n" + bytes(body[:MAX_ROBOTS_BYTES]).decode("utf-8", "surrogateescape")
+    text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1] in (b"", b"\r", b"\n"):
-        return text
-    # Of a line that was cut in two only what restricts is kept, up to the last octet that is certain (R2c).
-    last = text.rindex("\n")
-    return text[:last] + (re.sub(r"(?:%[0-9A-Fa-f]?|\$)\Z", "", text[last:]) if ROBOTS_RESTRICTING_LINE.match(text, last) else "")
+    if body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1] not in b"\r\n":
+        text = ROBOTS_CUT.sub("#", text)
+    undecoded = 0
+    if not text.isascii():
+        text, undecoded = ROBOTS_UNDECODED.subn(lambda octet: f"%{ord(octet[0]) & 255:02X}", text)
+    return text, "\0" not in text and undecoded * 5 < len(text)         # each has become three characters
 
 
 def robots_agent_name(value: str) -> str:
@@ -1066,39 +1041,31 @@ def robots_agent_name(value: str) -> str:
     ['walsh-research', 'walsh', '*', '']
     """
     words = value.partition("/")[0].split(None, 1)
-    if not words or not words[0].isascii():
-        return ""
-    return words[0].rstrip("*").lower() or "*"
+    return words[0].rstrip("*").lower() or "*" if words and words[0].isascii() else ""
 
 
-def robots_group(text: str, token: str) -> tuple[str | None, list[tuple[int, int]]]:
-    """The selected User-agent value as written, or None, and where in `text` its groups lie. R2a, spec 9.1.2 and 9.1.3."""
-    agents = [(found.start(), found.end(), found[1]) for found in ROBOTS_AGENT_LINE.finditer(text)]
-    names = {value: robots_agent_name(value.strip(ROBOTS_BLANKS)) for _, _, value in agents}
-    wanted = max((name for name in names.values() if name and token.startswith(name)), key=len, default="*")
-    if wanted not in names.values():
-        return None, []
-    group, spans = "", []
-    begin, chosen = 0, False            # of the group that is being read
-    next_starts = [start for start, _, _ in agents[1:]] + [len(text)]
-    for (_, end, value), next_start in zip(agents, next_starts):
-        if begin == 0:
-            begin = end
-        if names[value] == wanted:
-            chosen, group = True, group or value.strip(ROBOTS_BLANKS)
-        if next_start == len(text) or ROBOTS_RULE_LINE.search(text, end, next_start):      # a rule closes the list of agents
-            if chosen:
-                spans.append((begin, next_start))
-            begin, chosen = 0, False
-    return group, spans
+def robots_group(text: str, token: str) -> tuple[str | None, list[tuple[int, str]]]:
+    """The selected User-agent value as written, or None, and the lines of its groups with their numbers. R2a, spec 9.1.2 and 9.1.3."""
+    before, *parts = ROBOTS_AGENT_LINE.split(text)
+    values = [value.strip(ROBOTS_BLANKS) for value in parts[::2]]
+    names = [robots_agent_name(value) for value in values]
+    wanted = max((name for name in names if name and token.startswith(name)), key=len, default="*")
+    lines: list[tuple[int, str]] = []
+    number, group, is_ours = before.count("\n"), "", False
+    for name, below in zip(names, parts[1::2]):
+        group += "\n" + below
+        is_ours = is_ours or name == wanted
+        if ROBOTS_RULE_LINE.search(below):      # a rule closes the list of agents
+            lines += enumerate(group.split("\n"), number) if is_ours else ()
+            number += group.count("\n")
+            group, is_ours = "", False
+    lines += enumerate(group.split("\n"), number) if is_ours else ()
+    return values[names.index(wanted)] if wanted in names else None, lines
 
 
 def robots_octet_form(found: re.Match[str]) -> str:
-    text = found.group()
-    if len(text) == 1:
-        return f"%{ord(text):02X}"
-    char = chr(int(text[1:], 16))
-    return char if char in ROBOTS_UNRESERVED else text.upper()
+    octet = int(found[1], 16) if found[1] else ord(found[0])
+    return chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}"
 
 
 def robots_octets(text: str) -> str:
@@ -1108,27 +1075,7 @@ def robots_octets(text: str) -> str:
     >>> robots_octets("/%7eann/%2fx y")
     '/~ann/%2Fx%20y'
     """
-    if not text.isascii():
-        text = text.encode("utf-8", "surrogateescape").decode("latin-1")
-    return ROBOTS_OCTET.sub(robots_octet_form, text)
-
-
-def robots_resolve_dots(path: str) -> str:
-    """RFC 3986 5.2.4, for a path whose dots are no longer encoded.
-
-    >>> robots_resolve_dots("/a/./b/../../c/..")
-    '/'
-    """
-    kept: list[str] = []
-    segments = path.split("/")
-    for segment in segments:
-        if segment == "..":
-            del kept[max(1, len(kept) - 1):]        # the root stays
-        elif segment != ".":
-            kept.append(segment)
-    if segments[-1] in (".", ".."):
-        kept.append("")
-    return "/".join(kept)
+    return ROBOTS_OCTET.sub(robots_octet_form, text.encode("utf-8", "surrogatepass").decode("latin-1"))
 
 
 def robots_target(target: str) -> str:
@@ -1138,235 +1085,143 @@ def robots_target(target: str) -> str:
     ('/?q=A', '/b')
     """
     plain = ROBOTS_PLAIN_TARGET.fullmatch(target)       # most are: one look instead of six
-    if plain and "/." not in plain[1]:
-        return plain[1]
-    authority = ROBOTS_ABSOLUTE_URL.match(target)
-    target = target[authority.end() if authority else 0:].partition("#")[0]
-    if target[:1] in ("", "?"):
-        target = "/" + target
-    if not target.isascii():            # any lone surrogate becomes the kind that robots_octets() can encode
-        target = target.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
-    target = robots_octets(target).replace("*", "%2A").replace("$", "%24")
-    if "/." not in target and target[0] == "/":
-        return target
-    path, mark, query = target.partition("?")
-    return robots_resolve_dots(path) + mark + query
-
-
-class RobotsPattern(NamedTuple):
-    """A rule value with a `*` or a final `$`."""
-
-    needle: str         # its longest piece: where that is missing, nothing else need be tried
-    head: str           # what stands before the first `*`
-    pieces: list[str]   # what stands after each `*`
-    anchored: bool
-    allow: bool
-    order: int          # among the Allow and Disallow lines of the group
+    if plain:
+        path = plain[1]
+        if "/." not in path:
+            return path
+    target = re.sub(ROBOTS_ORIGIN, "", target).partition("#")[0]
+    path, mark, query = robots_octets(target).replace("*", "%2A").replace("$", "%24").partition("?")
+    return resolve_dot_segments(path or "/") + mark + query
 
 
 class RobotsIndex(NamedTuple):
-    """The rules of a group, ready to be asked: literal values sorted, so that a decision bisects them and never walks them."""
+    """The rules of a group, ready to be asked: literal values sorted, so that a decision bisects them and never walks them.
 
-    prefixes: list[str]                     # sorted, distinct
-    parents: list[int]                      # of each prefix: the position of the longest other one that it begins with, or -1
-    outcomes: dict[str, tuple[bool, int]]   # of each prefix: allow, order
-    patterns: list[RobotsPattern]
-    weight: int                             # of all patterns: one each, and one for every 64 characters of it
+    A path is asked with a `$` at its end, which no other character of it is: so a rule's final `$` is a character like any.
+    """
+
+    prefixes: list[str]                             # "" and all literal values, sorted
+    parents: list[int]                              # of each: the position of the longest other one that it begins with
+    outcomes: list[tuple[int, Rule | None]]         # of each: the octets that it covers, the rule
+    patterns: list[tuple[str, list[str], Rule]]     # values with a `*`: the longest piece, without which nothing else need be tried; all of them
+    affordable: int                                 # octets of a path that all patterns may be tried on
 
 
-def robots_match_length(head: str, pieces: Sequence[str], anchored: bool, path: str, longest: bool) -> int | None:
-    """Octets of `path` that the pattern covers by its longest or its shortest expansion; None where it does not match.
+def robots_match_length(pieces: Sequence[str], path: str, longest: bool) -> int:
+    """Octets of `path` that a value covers by its longest or its shortest expansion, -1 where it does not match. Both end in `$`.
 
-    R2b, spec 9.1.4. Other parsers count the pattern; here a `*` counts what it consumed. `$` consumes nothing, pieces never overlap.
-    The leftmost place for every inner piece leaves the most room to the last one, which alone decides the length.
-    >>> robots_match_length("/", [".pdf"], True, "/docs/a.pdf", longest=True)
+    R2b, spec 9.1.4. Other parsers count the pattern; here a `*`, which stands between pieces, counts what it consumed, `$` counts nothing,
+    and pieces never overlap. The leftmost place for every inner piece leaves the most room to the last one, which alone decides the length.
+    >>> robots_match_length(["/", ".pdf$"], "/docs/a.pdf$", longest=True)
     11
-    >>> [robots_match_length("/a", ["b"], False, "/abxbx", longest) for longest in (True, False)]
+    >>> [robots_match_length(["/a", "b"], "/abxbx$", longest) for longest in (True, False)]
     [5, 3]
     """
+    head, *inner, last = pieces
     if not path.startswith(head):
-        return None
+        return -1
     at = len(head)
-    if not pieces:
-        return at if not anchored or at == len(path) else None
-    for piece in pieces[:-1]:
-        at = path.find(piece, at)
-        if at < 0:
-            return None
-        at += len(piece)
-    last = pieces[-1]
-    if anchored:
-        return len(path) if path.endswith(last, at) else None
+    for piece in inner:
+        at = path.find(piece, at) + len(piece)
+        if at < len(piece):
+            return -1
     at = path.rfind(last, at) if longest else path.find(last, at)
-    return at + len(last) if at >= 0 else None
+    return min(at + len(last), len(path) - 1) if at >= 0 else -1
 
 
-def robots_index(rules: Iterable[tuple[bool, str]]) -> RobotsIndex:
-    """The rules (allow, value) of one group, made ready."""
-    outcomes: dict[str, tuple[bool, int]] = {}
-    patterns: list[RobotsPattern] = []
-    weight = 0
-    for order, (allow, value) in enumerate(rules):
-        if not ROBOTS_PLAIN_VALUE.fullmatch(value):
-            value = robots_octets(value)
-        anchored = value[-1:] == "$"                # only a final `$` is an anchor
-        if "$" in value:
-            value = value[:-1].replace("$", "%24") if anchored else value.replace("$", "%24")
-        if anchored or "*" in value:
-            head, *rest = value.split("*")
-            pieces = [piece for piece in rest[:-1] if piece] + rest[-1:]
-            patterns.append(RobotsPattern(max([head, *pieces], key=len), head, pieces, anchored, allow, order))
+def robots_index(rules: Sequence[Rule]) -> RobotsIndex:
+    """The rules of one group, made ready."""
+    literals: dict[str, tuple[int, Rule | None]] = {"": (-1, None)}
+    patterns: list[tuple[str, list[str], Rule]] = []
+    weight = 1              # of all patterns: one each, and one for every 64 characters of it
+    for rule in sorted(rules, key=lambda rule: not rule.allow):     # of equals, Allow wins (spec 9.1.4)
+        value = robots_octets(rule.value)
+        value = value[:-1].replace("$", "%24") + value[-1:]         # only a final `$` is an anchor
+        if "*" in value:
+            pieces = re.split(r"\*+", value)
+            patterns.append((max(pieces, key=len), pieces, rule))
             weight += 1 + len(value) // 64
-        elif value and (value not in outcomes or allow and not outcomes[value][0]):
-            outcomes[value] = allow, order          # an empty value matches nothing; of equals, Allow wins (spec 9.1.4)
-    prefixes, parents = sorted(outcomes), []
-    open_prefixes: list[int] = []
-    for position, prefix in enumerate(prefixes):
-        while open_prefixes and not prefix.startswith(prefixes[open_prefixes[-1]]):
-            open_prefixes.pop()
-        parents.append(open_prefixes[-1] if open_prefixes else -1)
-        open_prefixes.append(position)
-    return RobotsIndex(prefixes, parents, outcomes, patterns, weight)
+        else:               # an empty value matches nothing
+            literals.setdefault(value, (len(value) - value.endswith("$"), rule))
+    prefixes, parents, outcomes = sorted(literals), [0], [literals[""]]
+    for previous, prefix in enumerate(prefixes[1:]):
+        parent = previous
+        while not prefix.startswith(prefixes[parent]):
+            parent = parents[parent]
+        parents.append(parent)
+        outcomes.append(max(literals[prefix], outcomes[parent]))    # `/a$` and `/a` are equals
+    return RobotsIndex(prefixes, parents, outcomes, patterns, MAX_WILDCARD_OCTETS // weight)
 
 
-def robots_decide(rules: RobotsIndex, path: str) -> tuple[bool, int] | None:
-    """The winning rule as (allow, order), or None where none matches. R2b: the longest match; of equals, Allow."""
-    prefixes, parents, outcomes, patterns, weight = rules
-    best_length, best = -1, None
-    # Whatever sorts between a prefix of `path` and `path` begins with that prefix: all that match are the neighbour or its parents.
-    position = bisect_right(prefixes, path) - 1
-    while position >= 0 and not path.startswith(prefixes[position]):
-        position = parents[position]
-    if position >= 0:
-        best_length, best = len(prefixes[position]), outcomes[prefixes[position]]
-    is_affordable = weight * len(path) <= MAX_WILDCARD_OCTETS
-    for needle, head, pieces, anchored, allow, order in patterns:
-        if not is_affordable:       # R2c: what would take too long to know is denied
-            length = len(path) if path.startswith(head) and not allow else None
-        elif needle in path:
-            length = robots_match_length(head, pieces, anchored, path, longest=not allow)
-        else:
-            continue
-        if length is not None and (length > best_length or length == best_length and allow):
-            best_length, best = length, (allow, order)
-    return best
-
-
-def robots_shown(text: str) -> str:
-    """File text that any output can encode."""
-    return text if text.isascii() else ROBOTS_UNDECODED.sub("\ufffd", text)
-
-
-def robots_is_text(text: str) -> bool:
-    """False for a binary that a server calls robots.txt: a NUL, or a third of it no UTF-8 (RFC 9309 2.3.1.5 still obeys its lines)."""
-    if "\0" in text:
-        return False
-    return text.isascii() or len(ROBOTS_UNDECODED.findall(text)) * 3 < len(text)
-
-
-class RobotsTxt:
+class RobotsTxt(NamedTuple):
     """A robots.txt as one product token reads it: the selected group and what stands outside of groups. R2.
 
-    Parsing finds the group; its rules are read when they are first asked for.
     >>> robots = RobotsTxt.parse("User-agent: *\\nDisallow: /private\\nAllow: /private/tea")
     >>> robots.group, robots.allows("https://x.test/private/tea?cup=2"), robots.match("/private")
     ('*', True, Rule(allow=False, value='/private', line=2))
     """
 
-    __slots__ = ("_crawl_delay", "_index", "_otherwise", "_rules", "_signals", "_spans", "_text", "group")
-
-    def __init__(self, text: str, group: str | None, spans: list[tuple[int, int]]) -> None:
-        self.group = group if group is None else robots_shown(group)
-        self._text = text
-        self._spans = spans
-        self._rules: list[Rule] | None = None
-        self._index: RobotsIndex | None = None
-        self._otherwise: Verdict | None = None      # where no rule matches
-        self._crawl_delay: float | None = -1.0      # not yet read
-        self._signals: dict[str, str] | None = None
+    group: str | None                   # the selected User-agent value as the file writes it
+    rules: list[Rule]                   # the Allow and Disallow lines of its groups, in file order
+    crawl_delay: float | None           # seconds, the largest of the group; None where it names none. R2d, spec 9.1.5
+    content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; it binds uses of content that this bot makes none of, and is no gate
+    otherwise: Verdict                  # where no rule matches
+    made_ready: RobotsIndex
+    text: str
 
     @classmethod
     def parse(cls, body: bytes | bytearray | str, token: str = UA_TOKEN) -> RobotsTxt:
         """The reading of `body` (its first 500 KiB) by `token`. Never raises. Spec 9.1.1 to 9.1.3."""
-        text = robots_text(body)
-        return cls(text, *robots_group(text, robots_agent_name(token)))
-
-    def _group_lines(self) -> Iterator[tuple[str, str]]:
-        """(field, value) of the group's lines; field is lower-case, "" for Disallow."""
-        for begin, end in self._spans:
-            for found in ROBOTS_GROUP_LINE.finditer(self._text, begin, end):
-                yield (found[1] or "").lower(), (found[2] or "").strip(ROBOTS_BLANKS)
-
-    @property
-    def rules(self) -> list[Rule]:
-        """The Allow and Disallow lines of the selected group, in file order."""
-        if self._rules is None:
-            self._rules, line, counted = [], 0, 0
-            for begin, end in self._spans:
-                for found in ROBOTS_GROUP_LINE.finditer(self._text, begin, end):
-                    if (found[1] or "allow").lower() != "allow":
-                        continue
-                    line += self._text.count("\n", counted, found.start() + 1)      # onwards from the last: never from the top for each
-                    counted = found.start() + 1
-                    self._rules.append(Rule(bool(found[1]), robots_shown(found[2].strip(ROBOTS_BLANKS)), line))
-        return self._rules
-
-    @property
-    def crawl_delay(self) -> float | None:
-        """Seconds, the largest of the group; None where it names none. R2d, spec 9.1.5."""
-        if self._crawl_delay == -1.0:
-            named = [float(value) for field, value in self._group_lines() if field == "crawl-delay" and ROBOTS_DECIMAL.fullmatch(value)]
-            self._crawl_delay = max((seconds for seconds in named if seconds != float("inf")), default=None)
-        return self._crawl_delay
+        text, is_text = robots_text(body)
+        group, numbered = robots_group(text, robots_agent_name(token))
+        rules = [Rule(bool(found[1]), found[2].strip(ROBOTS_BLANKS), number) for number, line in numbered
+                 for found in ROBOTS_RULE_LINE.finditer("\n" + line) if (found[1] or "allow").lower() == "allow"]
+        lines = "\n".join(line for _, line in numbered)
+        delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
+        signals = ROBOTS_SIGNAL.findall(",".join(ROBOTS_SIGNAL_LINE.findall(lines)))
+        signals.sort(key=lambda signal: signal[1].lower() == "no")      # where lines contradict each other, "no" stands
+        return cls(
+            group, rules, max((seconds for seconds in delays if seconds < math.inf), default=None),
+            {name.lower(): answer for name, answer in signals},
+            Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR, robots_index(rules), text)
 
     @property
     def sitemaps(self) -> list[str]:
         """Absolute http(s) URLs of the Sitemap lines, which belong to no group, in file order."""
-        found = ROBOTS_SITEMAP_LINE.findall(self._text)
-        return [robots_shown(url) for url in found if len(url) <= MAX_SITEMAP_URL_LENGTH][:MAX_SITEMAPS]
+        return [url for url in ROBOTS_SITEMAP_LINE.findall(self.text) if len(url) <= MAX_SITEMAP_URL_LENGTH][:MAX_SITEMAPS]
 
-    @property
-    def content_signals(self) -> dict[str, str]:
-        """Content-Signal of the selected group, as {"ai-train": "no"}; where lines contradict each other, "no" stands.
-
-        Shown and never a gate: it binds uses of content (training, AI input, search) that this bot makes none of.
-        """
-        if self._signals is None:
-            self._signals = {}
-            for field, value in self._group_lines():
-                for name, answer in ROBOTS_SIGNAL.findall(value) if field == "content-signal" else ():
-                    if self._signals.get(name.lower(), "").lower() != "no":
-                        self._signals[name.lower()] = answer
-        return dict(self._signals)
-
-    def _decision(self, target: str) -> tuple[bool, int] | None:
-        if self._index is None:
-            self._index = robots_index((field == "allow", value) for field, value in self._group_lines() if field in ("", "allow"))
-        path = robots_target(target)
-        if path[:11] == "/robots.txt" and path[11:12] in ("", "?"):         # implicitly allowed (RFC 9309 2.2.2)
-            return None
-        return robots_decide(self._index, path)
+    def match(self, target: str) -> Rule | None:
+        """The rule that decides, or None where none matches. R2b, spec 9.1.4: the longest match; of equals, Allow."""
+        prefixes, parents, outcomes, patterns, affordable = self.made_ready
+        path = robots_target(target) + "$"
+        # Whatever sorts between a prefix of `path` and `path` begins with that prefix: all that match are the neighbour or its parents.
+        position = bisect_right(prefixes, path) - 1
+        while position and not path.startswith(prefixes[position]):
+            position = parents[position]
+        best_length, best = outcomes[position]
+        if len(path) > affordable:      # R2c: what would take too long to know is denied, from the first `*` on
+            patterns = [("", [pieces[0], ""], rule) for _, pieces, rule in patterns if not rule.allow]
+        for needle, pieces, rule in patterns:
+            if needle in path:
+                length = robots_match_length(pieces, path, longest=not rule.allow)
+                if length > best_length or length == best_length >= 0 and rule.allow:
+                    best_length, best = length, rule
+        return best if best and not path.startswith(("/robots.txt$", "/robots.txt?")) else None     # implicitly allowed (RFC 9309 2.2.2)
 
     def ruling(self, target: str) -> tuple[Verdict, Rule | None]:
-        """What the file says of `target`, an absolute URL or a `path[?query]`, and the rule that decides. R2b, spec 9.1.4."""
-        decision = self._decision(target)
-        if decision:
-            return Verdict.ALLOWED_EXPLICIT if decision[0] else Verdict.DISALLOWED_EXPLICIT, self.rules[decision[1]]
-        if self._otherwise is None:
-            self._otherwise = Verdict.ALLOWED_IMPLICIT if robots_is_text(self._text) else Verdict.UNKNOWN_PARSE_ERROR
-        return self._otherwise, None
+        """What the file says of `target`, an absolute URL or a `path[?query]`, and the rule that decides."""
+        rule = self.match(target)
+        if rule is None:
+            return self.otherwise, None
+        return Verdict.ALLOWED_EXPLICIT if rule.allow else Verdict.DISALLOWED_EXPLICIT, rule
 
     def verdict(self, target: str) -> Verdict:
         return self.ruling(target)[0]
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line wins."""
-        decision = self._decision(target)
-        return decision is None or decision[0]
-
-    def match(self, target: str) -> Rule | None:
-        """The rule that decides, or None where none matches."""
-        return self.ruling(target)[1]
+        rule = self.match(target)
+        return rule is None or rule.allow
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
@@ -3349,38 +3204,39 @@ def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
 # whatever is not understood is kept to be shown, and no permission ever comes of it.
 
 # Each directive's values, strictest first: of several lines the strictest counts; a value that is not listed counts as the first.
-ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
-    "crawl": ("no", "ask", "yes"),              # the gate: may we come at all
-    "read": ("no", "ask", "yes"),               # the gate: may we look at what came
-    "summarise": ("no", "ask", "yes"),          # from here on the harness's business, answered by robots2_stance
-    "quote": ("no", "short-only", "yes"),       # short-only: under 50 words of the source a quote, attribution not counted
-    "derivative": ("no", "ask", "yes"),
-    "train": ("no", "ask", "yes"),
-    "store": ("no", "session-only", "yes"),     # session-only: memory of the running session; no disk, no vectors, no index
-    "compete": ("no", "yes"),
-    "market": (),                               # free text
-    "personalise": ("no", "yes"),
-    "monetise": ("no", "ask", "yes"),
-    "attribution": ("required", "preferred", "none"),
-    "link-back": ("required", "preferred", "none"),
-    "rate": (),                                 # requests a minute, or "polite"
-    "announce": ("yes", "no"),                  # yes: X-Agent-Identity goes with every request to this host
-    "honest": ("yes",),                         # has no other value
-}
-ROBOTS2_SIGNALS: dict[str, tuple[str, ...]] = {     # what the site says of its own content; shown, decides nothing
-    "content-type": ("opinion", "news", "reference", "satire", "commercial", "research", "personal"),
-    "editorialised": ("yes", "no", "partial"),
-    "ai-assisted": ("yes", "no", "partial"),
-    "primary-language": (),                     # an IETF language tag
+# `crawl` and `read` are the gate: may we come at all, may we look at what came. The others are the harness's business, answered by
+# robots2_stance. `short-only`: under 50 words of the source a quote, attribution not counted; `session-only`: memory of the running session,
+# no disk, no vectors, no index; `market` is free text; `rate` is requests a minute, or "polite"; with `announce: yes` X-Agent-Identity goes
+# with every request to this host.
+ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {name: tuple(values.split()) for name, values in re.findall(r"(\S+):(.*)", """
+    crawl: no ask yes
+    read: no ask yes
+    summarise: no ask yes
+    quote: no short-only yes
+    derivative: no ask yes
+    train: no ask yes
+    store: no session-only yes
+    compete: no yes
+    market:
+    personalise: no yes
+    monetise: no ask yes
+    attribution: required preferred none
+    link-back: required preferred none
+    rate:
+    announce: yes no
+    honest: yes
+""")}
+ROBOTS2_SIGNALS = {         # what the site says of its own content; shown, decides nothing
+    "content-type": "opinion|news|reference|satire|commercial|research|personal", "editorialised": "yes|no|partial",
+    "ai-assisted": "yes|no|partial", "primary-language": "[a-z]{1,8}(?:-[a-z0-9]{1,8})*",       # an IETF language tag
 }
 ROBOTS2_SPELLINGS = {
     "summarize": "summarise", "personalize": "personalise", "monetize": "monetise", "editorialized": "editorialised",
     "license": "licence",
 }
-ROBOTS2_PATH_NAMES = ("user-agent", "allow", "disallow")
-ROBOTS2_COMMENT_RE = lazy_re(r"(?:^|\s)#")       # a `#` inside a URL begins no comment
-LANGUAGE_TAG_RE = lazy_re(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
-AGENT_CATEGORY_RE = lazy_re(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+ROBOTS2_COMMENT = lazy_re(r"(?:^|\s)#")        # a `#` inside a URL begins no comment
+ROBOTS2_FIRST_LINE = lazy_re(rf"\n[{ROBOTS_BLANKS}]*[^{ROBOTS_BLANKS}\n#]")
+ROBOTS2_META = lazy_re(rf"(?i)\n[{ROBOTS_BLANKS}]*#[{ROBOTS_BLANKS}]*meta[{ROBOTS_BLANKS}]*:([^:\n]*):?([^\n]*)")
 
 
 def robots2_name(text: str) -> str:
@@ -3393,38 +3249,27 @@ def robots2_name(text: str) -> str:
     return ROBOTS2_SPELLINGS.get(name, name)
 
 
-def robots2_reading(directive: str, value: str) -> tuple[str | None, bool]:
-    """What a directive's value is read as (None: as nothing said), and whether it is one of the text's own values.
+def robots2_reading(directive: str, value: str) -> str:
+    """What a directive's value is read as; "": as nothing said.
 
-    >>> robots2_reading("quote", "Short-Only"), robots2_reading("train", "maybe"), robots2_reading("rate", "fast")
-    (('short-only', True), ('no', False), (None, False))
+    >>> [robots2_reading(*line) for line in (("quote", "Short-Only"), ("train", "maybe"), ("rate", "-5"), ("rate", "fast"))]
+    ['short-only', 'no', '0', '']
     """
+    values, said = ROBOTS2_DIRECTIVES[directive], value.lower()
+    if values:
+        return said if said in values else values[0]
     if directive == "market":
-        return value or None, bool(value)
-    value = value.lower()
-    if directive == "rate":
-        if re.fullmatch(r"[+-]?[0-9]+", value):     # cut at nine digits: int() of a long number is slow, or an error
-            return ("0" if value[0] == "-" else value.lstrip("+0")[:9] or "0"), True
-        return ("polite", True) if value == "polite" else (None, False)     # a pace, not a permission: nothing to withhold
-    values = ROBOTS2_DIRECTIVES[directive]
-    return (value, True) if value in values else (values[0], False)
+        return value
+    if not re.fullmatch("[+-]?[0-9]+", said):       # a pace, not a permission: nothing to withhold
+        return said if said == "polite" else ""
+    return "0" if said[0] == "-" else said.lstrip("+0")[:9] or "0"      # int() of a long number is slow, or an error
 
 
 def robots2_stricter(directive: str, one: str, other: str) -> str:
     """The stricter of two readings of one directive; of two markets the first."""
     if directive == "rate":
-        return min(one, other, key=lambda rate: float("inf") if rate == "polite" else int(rate))
+        return min(one, other, key=lambda rate: math.inf if rate == "polite" else int(rate))
     return min(one, other, key=ROBOTS2_DIRECTIVES[directive].index) if directive != "market" else one
-
-
-def robots2_block_agents(header: str) -> list[str]:
-    """The lower-case names that an `[agent: …]` line addresses; none where it is no such line.
-
-    >>> robots2_block_agents("[Agent: AI-Researcher]"), robots2_block_agents("[agent: Walsh-Research/1.2 (ai-researcher)]")
-    (['ai-researcher'], ['walsh-research', 'ai-researcher'])
-    """
-    words = [word.partition("/")[0] for word in re.split(r"[\s\[():,|]+", header.partition("]")[0].lower()) if word]
-    return words[1:] if words[:1] == ["agent"] else []
 
 
 class Robots2(NamedTuple):
@@ -3448,68 +3293,53 @@ class Robots2(NamedTuple):
         Path rules inside our block bind us besides those of the selected group. Lines under a header that is no
         `[agent: …]` bind everyone: in doubt they narrow.
         """
-        data = body.encode("utf-8", "replace") if isinstance(body, str) else bytes(body)
-        cut = len(data) > MAX_ROBOTS_BYTES
-        lines = data[:MAX_ROBOTS_BYTES].removeprefix(b"\xef\xbb\xbf").splitlines()
-        if cut:         # a line cut in two may restrict more than was meant, never allow more
-            lines[-1] = b"" if lines[-1].lstrip().lower().startswith(b"allow") else re.sub(rb"(?:%[0-9A-Fa-f]?|\$)\Z", b"", lines[-1])
-        last = max((number for number, raw in enumerate(lines, 1) if raw.strip()), default=0)
+        text = robots_text(body)[0].rstrip()
+        lines = text.split("\n")        # the first is empty, so that numbers count from 1
         everyone: dict[str, str] = {}
         ours: dict[str, str] = {}
         others: dict[str, str] = {}     # somebody else's block: read like ours, then dropped
-        path_lines = [b""] * len(lines)         # what the robots.txt reader is shown, at the line numbers of this file
-        our_path_lines = [b""] * len(lines)
+        shown: list[tuple[dict[str, str], str]] = []        # to the robots.txt reader, and as whose
         meta: dict[str, str] = {}
         signals: dict[str, str] = {}
         report_to: dict[str, None] = {}         # a set that keeps its order
         unknown: list[Robots2Line] = []
-        chain, section, at_top = None, everyone, True
+        chain, section, us = None, everyone, {category.lower(), UA_TOKEN.lower()}
 
-        for number, raw in enumerate(lines, 1):
-            line = raw.decode("utf-8", "replace").strip()
-            if line.startswith("#"):
-                kind, _, rest = line[1:].partition(":")
-                if at_top and robots2_name(kind) == "meta":
-                    key, _, value = rest.partition(":")
-                    meta.setdefault(robots2_name(key), value.strip())
-                continue
-            if not line:
-                continue
-            at_top = False
-            line = ROBOTS2_COMMENT_RE.split(line, maxsplit=1)[0].rstrip()
+        for key, value in ROBOTS2_META.findall(ROBOTS2_FIRST_LINE.split(text, maxsplit=1)[0]):
+            meta.setdefault(robots2_name(key), value.strip())
+        for number, raw in enumerate(lines):
+            line = ROBOTS2_COMMENT.split(raw.lstrip("\ufeff").strip(), maxsplit=1)[0].rstrip()
             left, _, value = line.partition(":")
             name, value, known = robots2_name(left), value.strip(), True
             if line.startswith("["):
-                agents = robots2_block_agents(line)
+                words = [word.partition("/")[0] for word in re.findall(r"[^\s\[():,|]+", line.partition("]")[0].lower())]
+                agents = words[1:] if words[:1] == ["agent"] else []        # names and categories, without versions
                 known = bool(agents) and line.endswith("]")
-                section = everyone if not agents or "*" in agents else others
-                if section is others and not {category.lower(), UA_TOKEN.lower()}.isdisjoint(agents):
-                    section = ours
-                    our_path_lines[number - 1] = b"User-agent: *"
+                section = everyone if not agents or "*" in agents else others if us.isdisjoint(agents) else ours
+                raw = "User-agent: *" if section is ours else raw
             elif name in ROBOTS2_DIRECTIVES:
-                reading, known = robots2_reading(name, value)
-                if reading is not None:
+                reading = robots2_reading(name, value)
+                known = reading == value.lower() if ROBOTS2_DIRECTIVES[name] else reading != ""
+                if reading:
                     section[name] = robots2_stricter(name, section.get(name, reading), reading)
             elif name in ROBOTS2_SIGNALS:
-                tag = name == "primary-language"
-                known = bool(LANGUAGE_TAG_RE.fullmatch(value)) if tag else value.lower() in ROBOTS2_SIGNALS[name]
+                known = bool(re.fullmatch(ROBOTS2_SIGNALS[name], value, re.ASCII | re.IGNORECASE))
                 if known:
-                    signals.setdefault(name, value if tag else value.lower())
+                    signals.setdefault(name, value if name == "primary-language" else value.lower())
             elif name == "report-to":
                 report_to[value] = None
             elif name == "chain":
-                known = number == last and not cut and bool(re.fullmatch(r"(?i)https?://[^\s/]\S*", value))
+                known = number == len(lines) - 1 and bool(re.fullmatch(r"(?i)https?://[^\s/]\S*", value))
                 chain = value if known else chain
             else:       # a path rule, or for the robots.txt reader to recognise as a misspelt one
+                known = not line or name in ("user-agent", "allow", "disallow")
                 if name.startswith("user"):
                     section = everyone
-                if section is not others:
-                    (path_lines if section is everyone else our_path_lines)[number - 1] = raw
-                known = name in ROBOTS2_PATH_NAMES
+            shown.append((section, raw))
             if not known and len(unknown) < ROBOTS2_MAX_UNKNOWN:
                 unknown.append(Robots2Line(number, name, value))
 
-        paths = tuple(RobotsTxt.parse(b"\n".join(shown)) for shown in (path_lines, our_path_lines))
+        paths = tuple(RobotsTxt.parse("\n".join(raw if whose is read else "" for whose, raw in shown[1:])) for read in (everyone, ours))
         return cls(category, meta, {**everyone, **ours}, everyone, signals, list(report_to), chain, unknown, paths)
 
     @property
@@ -3524,15 +3354,12 @@ class Robots2(NamedTuple):
 
     def path_rule(self, target: str) -> Rule | None:
         """The path rule that decides `target`, an absolute URL or `path[?query]`: the first that denies, else the first that allows."""
-        rules = [rule for rule in (paths.match(target) for paths in self.paths) if rule]
-        return next((rule for rule in rules if not rule.allow), rules[0] if rules else None)
-
-    def path_denied(self, target: str) -> bool:
-        rule = self.path_rule(target)
-        return rule is not None and not rule.allow
+        rules = [rule for paths in self.paths for rule in [paths.match(target)] if rule]
+        return min(rules, key=lambda rule: rule.allow, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        shown = {name: as_json(getattr(self, name)) for name in self._fields if name != "paths"}
+        shown = as_dict(self._replace(paths=()))
+        del shown["paths"]
         return {**shown, "rate_interval": self.rate_interval}
 
 
@@ -3558,15 +3385,14 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, str | 
 
     At most three chained files; the first file that repeats an earlier one, by URL or by `chain-id`, ends the chain and adds nothing.
     """
-    merged = files[0][1]
-    urls, chain_ids = {files[0][0]}, {merged.chain_id}
+    merged, seen = files[0][1], {files[0][0], files[0][1].chain_id}
     for url, file in files[1:ROBOTS2_MAX_CHAIN + 1]:
-        if url in urls or file.chain_id is not None and file.chain_id in chain_ids:
+        names = {url, file.chain_id or url}
+        if seen & names:
             return merged, None
         merged = robots2_merge(merged, file)
-        urls.add(url)
-        chain_ids.add(file.chain_id)
-    return merged, merged.chain if merged.chain not in urls and len(files) <= ROBOTS2_MAX_CHAIN else None
+        seen |= names
+    return merged, merged.chain if merged.chain not in seen and len(files) <= ROBOTS2_MAX_CHAIN else None
 
 
 def robots2_stance(policy: dict[str, str], directive: str) -> str:
@@ -3587,13 +3413,10 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     rule = robots2.path_rule(target)
     if rule is not None and not rule.allow:
         return Robots2Ruling("denied", f"robots2.txt line {rule.line}: Disallow: {rule.value}", rule=rule)
-    stances = {name: robots2_stance(robots2.policy, name) for name in ("crawl", "read")}
-    for name, stance in stances.items():
-        if stance == "no":
-            return Robots2Ruling("denied", f"robots2.txt says {name}: no")
-    if robots2.policy.get("rate") == "0":
-        return Robots2Ruling("denied", "robots2.txt says rate: 0")
-    ask = tuple(name for name, stance in stances.items() if stance == "ask")
+    for name, refusal in (("crawl", "no"), ("read", "no"), ("rate", "0")):
+        if robots2.policy.get(name) == refusal:
+            return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
+    ask = tuple(name for name in ("crawl", "read") if robots2.policy.get(name) == "ask")
     return Robots2Ruling("ask", "robots2.txt wants to be asked: " + ", ".join(ask), ask) if ask else Robots2Ruling("allowed")
 
 
@@ -3603,7 +3426,7 @@ def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
     >>> robots2_identity()
     'Walsh-Research/1.2 (ai-researcher)'
     """
-    if not AGENT_CATEGORY_RE.fullmatch(category):
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", category):
         raise ValueError(f"agent category is {category!r}, want letters, digits and hyphens")
     return f"{ROBOTS2_AGENT} ({category})"
 
@@ -3617,12 +3440,11 @@ def robots2_ask_url(wire_url: str, directive: str) -> str:
     >>> robots2_ask_url("https://example.org:8443/blog/a?b", "summarize")
     'https://example.org:8443/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2'
     """
-    from urllib.parse import quote  # slow to import, and most runs ask nobody
-
     origin = re.match(r"(?i)https?://[^/?#]+", wire_url)
     if origin is None:
         raise ValueError(f"URL is {wire_url!r}, want http(s)://host")
-    return f"{origin[0]}{ROBOTS2_ASK_PATH}?directive={quote(robots2_name(directive), safe='')}&agent={ROBOTS2_AGENT}"
+    name = re.sub(r"[^A-Za-z0-9._~-]", percent_encode, robots2_name(directive))
+    return f"{origin[0]}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
 
 
 def parse_ask_answer(status: int, headers: Iterable[tuple[str, str]]) -> AskAnswer:
@@ -3632,24 +3454,24 @@ def parse_ask_answer(status: int, headers: Iterable[tuple[str, str]]) -> AskAnsw
     if status != 200:
         return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=status == 404)
     pairs = [(name.lower(), value.strip(" \t")) for name, value in headers]
-    decisions = sorted({word.strip(" \t").lower() for name, value in pairs if name == "x-robots2-decision" for word in value.split(",")})
-    if len(decisions) != 1 or decisions[0] not in ("allow", "allow-once", "deny"):
-        return AskAnswer("deny", reason=f"X-Robots2-Decision is {', '.join(decisions)[:80]!r}, want allow, allow-once or deny")
+    said = ",".join(value for name, value in pairs if name == "x-robots2-decision").lower()
+    decisions = {word.strip(" \t") for word in said.split(",")}
+    decision = ", ".join(sorted(decisions))
+    if decision not in ("allow", "allow-once", "deny"):
+        return AskAnswer("deny", reason=f"X-Robots2-Decision is {decision[:80]!r}, want allow, allow-once or deny")
     # Proxies join equal headers by ", ", which no well-formed scope contains. An empty scope stays: it must not turn site-wide.
     scopes = tuple(scope for name, value in pairs if name == "x-robots2-scope" for scope in re.split(r",[ \t]+", value))
-    return AskAnswer(decisions[0], scopes, f"X-Robots2-Decision: {decisions[0]}", cacheable=decisions[0] != "allow-once")
+    return AskAnswer(decision, scopes, f"X-Robots2-Decision: {decision}", cacheable=decision != "allow-once")
 
 
-# What servers read in more than one way: a broken or doubled escape, an escaped slash, backslash or control, raw unsafe octets.
-SCOPE_DOUBT_RE = lazy_re(r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]")
+# What servers read in more than one way: a broken or doubled escape, an escaped slash, backslash or control, raw unsafe octets; and some
+# drop `;…` before they resolve dots.
+SCOPE_DOUBT = lazy_re(r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]|/(?:\.|%2e){1,2};")
 
 
-def scope_form(path: str) -> str | None:
-    """A path or a scope in one spelling, or None where servers may differ in what it means."""
-    if not path.startswith("/") or SCOPE_DOUBT_RE.search(path):
-        return None
-    form = robots_octets(path)
-    return None if "/.;" in form or "/..;" in form else form      # some servers drop `;…` before they resolve dots
+def scope_form(path: str) -> str:
+    """A path or a scope in one spelling; "" where servers may differ in what it means."""
+    return robots_octets(path) if path.startswith("/") and not SCOPE_DOUBT.search(path) else ""
 
 
 def scope_covers(scopes: Sequence[str], path: str) -> bool:
@@ -3665,23 +3487,15 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
         return True
     bare, mark, query = path.partition("#")[0].partition("?")
     form = scope_form(bare)
-    if form is None:
-        return False
-    segments = robots_resolve_dots(form)[1:].split("/")
+    segments = resolve_dot_segments(form).split("/")
     segments[-1] += mark + query
-    return any(scope_matches(scope, segments) for scope in scopes)
-
-
-def scope_matches(scope: str, segments: Sequence[str]) -> bool:
-    form = scope_form(scope)
-    if form is None:
-        return False
-    pattern = form[1:].split("/")
-    if pattern[-1] == "*" and len(segments) >= len(pattern):
-        del pattern[-1]
-        segments = segments[:len(pattern)]
-    return len(pattern) == len(segments) and all(
-        piece == segment or piece == "*" and segment != "" for piece, segment in zip(pattern, segments))
+    for scope in scopes if form else ():
+        pattern = scope_form(scope).split("/")
+        below = pattern[-1] == "*" and len(segments) >= len(pattern)
+        asked = [*segments[:len(pattern) - 1], "*"] if below else segments
+        if len(pattern) == len(asked) and all(piece == segment or piece == "*" and segment for piece, segment in zip(pattern, asked)):
+            return True
+    return False
 
 
 def ask_permits(answer: AskAnswer | None, path: str) -> bool:
