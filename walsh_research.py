@@ -124,7 +124,7 @@ MAX_SUBSCHEMAS = 2_000                  # ours: each is compiled to functions; a
 MAX_PATTERN_LENGTH = 500                # ours: characters of a schema's pattern
 # Readings.
 MAX_MARKDOWN_NESTING = 32               # ours: open quotes and list items; a deeper mark is text
-MAX_DESTINATION_PARENTHESES = 8         # ours: CommonMark asks for three
+MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three
 MAX_LINK_TEXT_TOKENS = 4096             # ours: marks that one link's text may span; bounds what an unclosed bracket keeps
 MAX_TAG_CHARS = 2048                    # ours: one tag in Markdown; longer is text
 MAX_HEAD_CHARS = 512 * 1024             # ours: of a page, where its <head> must have ended
@@ -2293,8 +2293,8 @@ BLOCK_STARTS = rf"""            # a line ends in a newline; the first that fits
   | (?P<declaration>  <![A-Za-z])
   | (?P<cdata>  <!\[CDATA\[)
   | (?P<block>  </?(?i:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt
-        |fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav|noframes|ol
-        |optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul)(?=[\s>]|/>))
+        |fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav
+        |noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul)(?=[\s>]|/>))
   | (?P<tag>  {TAG}\s*$)"""
 BLOCK_START = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_0-9-])(?: {BLOCK_STARTS}
   | (?P<item>  (?:[-+*]|[0-9]{{1,9}}[.)])(?:[ ]{{1,4}}(?=[^ \n])|[ \n])))""")
@@ -2309,9 +2309,9 @@ TABBED_MARKS = lazy_re(r"[ \t>*+.)0-9#_-]{0,256}")     # tab stops count from th
 
 ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
-EMPHASIS = r"\*+(?![\s*])|(?<![\s*])\*+|(?<!\w)_+(?![\s_])|(?<![\s_])_+(?!\w)"      # what may open it or close it
-OUTSIDE_BRACKETS = lazy_re(rf"!?\[|{ESCAPE}|`+|<")
-INSIDE_BRACKETS = lazy_re(rf"!?\[|\]|\\\n|{ESCAPE}|`+|<|{ENTITY}|{EMPHASIS}")
+EMPHASIS = r"\*\**(?![\s*])|\*(?<![\s*]\*)\**|_(?<!\w_)_*(?![\s_])|_(?<![\s_]_)_*(?!\w)"        # what may open it or close it
+OUTSIDE_BRACKETS = lazy_re(rf"\[|!\[|{ESCAPE}|``*|<")       # each alternative begins with a letter of its own: `re` skips to it
+INSIDE_BRACKETS = lazy_re(rf"\[|!\[|\]|\\\n|{ESCAPE}|``*|<|{ENTITY}|{EMPHASIS}")
 ESCAPE_OR_ENTITY = lazy_re(rf"{ESCAPE}|{ENTITY}")
 BACKTICK_RUN = lazy_re("`+")
 AUTOLINK_OR_HTML = lazy_re(     # within a comment, an instruction or CDATA at most twenty "<": so the time stays linear
@@ -2395,7 +2395,7 @@ def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, st
                 continue
             leaf, end = paragraph[:-1].decode("utf-8", "surrogatepass"), 0
             paragraph.clear()
-            while definition := LINK_DEFINITION.match(leaf, end, end + MAX_URL_LENGTH):
+            while leaf[end:end + 1] == "[" and (definition := LINK_DEFINITION.match(leaf, end, end + MAX_URL_LENGTH)):
                 labels.add(link_label_key(definition[1]))
                 end = definition.end()
             if leaf[end:]:
@@ -2538,8 +2538,8 @@ def absolute_url(base: str, reference: str) -> str:
     reference = reference.strip()
     if len(reference) > MAX_FEED_TEXT:
         return ""
-    if not base or not reference or PLAIN_REFERENCE.fullmatch(reference) and "/." not in reference:   # nine in ten: resolving is slow
-        return one_line(reference)
+    if not base or not reference or reference.startswith("http") and PLAIN_REFERENCE.fullmatch(reference) and "/." not in reference:
+        return one_line(reference)      # nine in ten: resolving is slow
     try:
         return resolve_url(base, reference)
     except ValueError:
@@ -2650,10 +2650,10 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
     agent = ""
     for item in ROBOTS_DIRECTIVE.findall(value[:MAX_HEAD_VALUE_CHARS].lower()):
         directive = " ".join(item.split())
-        if prefix := ROBOTS_AGENT.match(directive):
+        if ":" in directive and (prefix := ROBOTS_AGENT.match(directive)):
             agent = "" if prefix[1] == "*" else prefix[1].split("/")[0]
             directive = directive[prefix.end():]
-        yield agent, re.sub(" ?: ?", ": ", directive, count=1)
+        yield agent, ": ".join(map(str.strip, directive.split(":", 1)))
 
 
 def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata | None, now: float | None) -> tuple[list[str], list[str]]:
@@ -2700,10 +2700,10 @@ XML_ENCODING = lazy_re(rb"""\A\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([\w.:-]
 CHARSET_PARAMETER = lazy_re(r""";\s*charset\s*=\s*["']?([^\s"';,]*)""", re.IGNORECASE)
 UNREAD_KINDS = ("image", "font", "audio", "video")      # R6: sub-resources, archives, executables; PDF is a document and is read
 UNREAD_SUBTYPES = (
-    "css javascript ecmascript wasm binary octet-stream vnd.ms-fontobject zip zip-compressed gzip bzip bzip2 xz zstd tar gtar "
+    " css javascript ecmascript wasm binary octet-stream vnd.ms-fontobject zip zip-compressed gzip bzip bzip2 xz zstd tar gtar "
     "7z-compressed rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage debian-package vnd.debian.binary-package rpm "
-    "redhat-package-manager vnd.android.package-archive msdownload msdos-program msi vnd.microsoft.portable-executable executable sharedlib mach-binary elf "
-    "shockwave-flash ogg mp4 mpegurl vnd.apple.mpegurl dash+xml")
+    "redhat-package-manager vnd.android.package-archive msdownload msdos-program msi vnd.microsoft.portable-executable executable "
+    "sharedlib mach-binary elf shockwave-flash ogg mp4 mpegurl vnd.apple.mpegurl dash+xml ")
 MEDIA_KIND = lazy_re(           # spec 10.4: "the Content-Type contains markdown"
     r".*(?P<markdown>markdown)|(?P<html>text/html|application/xhtml\+xml)$"
     r"|(?P<feed>(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json))$|.*[/+](?:(?P<json>json)|(?P<xml>xml))$|(?P<text>text/)")
@@ -2746,7 +2746,7 @@ def body_codecs(body: bytes, content_type: str, declaration: re.Pattern[bytes] |
 
 def decode_body(body: bytes, content_type_header: str) -> str:
     """The text of a body: byte order mark, charset of the header, <meta charset> (HTML), then UTF-8 with U+FFFD. Never raises."""
-    declaration = META_CHARSET if media_kind(content_type_header) == "html" else None
+    declaration = META_CHARSET if "charset" not in content_type_header.lower() and media_kind(content_type_header) == "html" else None
     return body.decode(body_codecs(body, content_type_header, declaration)[0], "replace").removeprefix("\ufeff")
 
 
@@ -2754,7 +2754,7 @@ def is_unread_type(media_type: str) -> bool:
     """R6: is this a kind of body that is never read (image, script, stylesheet, font, sound, film, archive, binary)?"""
     kind, _, subtype = media_type_of(media_type).partition("/")
     subtype = subtype.removeprefix("x-")
-    return kind in UNREAD_KINDS or subtype in UNREAD_SUBTYPES.split() or subtype.startswith("font-")
+    return kind in UNREAD_KINDS or f" {subtype} " in UNREAD_SUBTYPES or subtype.startswith("font-")
 
 
 def media_kind(media_type: str) -> str:
@@ -2829,17 +2829,18 @@ def date_seconds(text: str) -> float | None:
     found = re.fullmatch(DATE, text.strip()[:MAX_DATE_LENGTH].lower())
     if not found:
         return None
-    part = {name.rstrip("1234"): value for name, value in found.groupdict().items() if value}
-    year, month, sign = part["year"], part.get("month", "01"), part.get("sign", "")
-    if len(year) == 2:
-        year = ("20" if year < "50" else "19") + year       # RFC 5322 4.3
-    if month.isdigit() and "00" < month < "13":
-        month = MONTH_NAMES[int(month) - 1]
-    time_of_day = f"{part.get('hour', '0'):0>2}:{part.get('minute', '00')}:{min(part.get('second', '00'), '59')}"      # :60 leaps
-    local = parse_http_date(f"Mon, {part.get('day', '1'):0>2} {month[:3]} {year} {time_of_day} GMT", 0)
-    hours = int(sign + part["zone_hours"]) if sign else ZONE_HOURS.get(part.get("zone", ""), 0)
-    seconds = (local or 0) - 3600 * hours - 60 * int(sign + part.get("zone_minutes", "0"))
-    return seconds if local is not None and FIRST_SECOND <= seconds <= LAST_SECOND else None
+    part = {name.rstrip("1234"): value for name, value in found.groupdict("").items() if value}
+    year, month, sign = int(part["year"]), part.get("month", "1"), part.get("sign", "")
+    if len(part["year"]) == 2:
+        year += 2000 if year < 50 else 1900         # RFC 5322 4.3
+    day, hour, minute, second = (int(part.get(name, name == "day")) for name in ("day", "hour", "minute", "second"))
+    month_number = int(month) if month.isdigit() else (*MONTH_NAMES, month[:3]).index(month[:3]) + 1
+    days = days_since_epoch(year, month_number, day)
+    zone_hours = int(sign + part["zone_hours"]) if sign else ZONE_HOURS.get(part.get("zone", ""), 0)
+    minute_of_day = 60 * (hour - zone_hours) + minute - int(sign + part.get("zone_minutes", "0"))
+    seconds = 86400 * days + 60 * minute_of_day + min(second, 59)       # :60 leaps
+    is_date = civil_date(days) == (year, month_number, day) and hour < 24 and minute < 60 and FIRST_SECOND <= seconds <= LAST_SECOND
+    return seconds if is_date else None
 
 
 def feed_date(text: str) -> str | None:
@@ -2956,14 +2957,10 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
     def start(element: str, attributes: dict[str, str]) -> None:
         nonlocal depth, entry, fields, field
         depth += 1
+        if depth > MAX_XML_DEPTH:
+            stop(f"elements nested deeper than {MAX_XML_DEPTH}")
         if depth != len(bases):         # inside a field, an image, a source, somebody's extension
-            if depth > MAX_XML_DEPTH:
-                stop(f"elements nested deeper than {MAX_XML_DEPTH}")
             return
-        for attribute, value in attributes.items():
-            if attribute.startswith("xmlns:") and value.lower() in XML_PREFIXES:
-                prefixes[attribute[6:].lower()] = XML_PREFIXES[value.lower()]
-                names.clear()
         name = names.get(element)
         if name is None:
             prefix, colon, name = element.lower().rpartition(":")
@@ -2972,14 +2969,18 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
                     stop(f"found <{element[:40]}>, want {' or '.join(roots)}")
                 prefixes[prefix] = ""
                 head["kind"], entry = roots[name]
+                name = "channel"
             name = prefixes.get(prefix, prefix + colon) + name
             name = names[element] = "entry" if name == entry else ENTRY_FIELDS.get(name, "")
-        is_entry = name == "entry" and fields is head
-        if is_entry:
-            fields = {"rdf:about": attributes.get("rdf:about", "")}
-        if is_entry or depth == 1 or depth == 2 and name == "channel":
+        if fields is head and name in ("entry", "channel"):
+            if name == "entry":
+                fields = {"rdf:about": attributes.get("rdf:about", "")}
             fields["base"] = based(attributes)
             bases.append(fields["base"])
+            for attribute, value in attributes.items():
+                if attribute.startswith("xmlns:") and value.lower() in XML_PREFIXES:
+                    prefixes[attribute[6:].lower()] = XML_PREFIXES[value.lower()]
+                    names.clear()
         elif name == "link" and "href" in attributes:
             rel = attributes.get("rel", "").strip().lower().rpartition("/")[2] or "alternate"       # the registry's URI form, too
             if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
@@ -2989,9 +2990,9 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
                 fields.setdefault(rel, absolute_url(based(attributes), href) if "xml:base" in attributes else href)
         elif name:
             field = name
-            if name == "title":
+            if attributes and name == "title":
                 fields.setdefault("type", attributes.get("type", "").lower())
-            elif name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
+            elif attributes and name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
                 field = "opaque id"
             parser.CharacterDataHandler = collect
 
