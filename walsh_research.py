@@ -2279,6 +2279,11 @@ def source_from_entry(entry: dict[str, Any] | None) -> dict[str, Any]:
 # === 10. READINGS   R9 R6 ================================================
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives, charsets. Feeds and sitemaps follow.
 
+def first_of_names(table: str) -> dict[str, str]:
+    """For each name of a table such as "a b c; d e", the first of its group."""
+    return {name: names[0] for names in map(str.split, table.split(";")) for name in names}
+
+
 # 10a. Markdown: the block structure of CommonMark decides which text is code; the inline structure decides which brackets are links.
 ATTRIBUTE = r"""\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
 TAG = rf"<(?:[A-Za-z][A-Za-z0-9-]*(?:{ATTRIBUTE})*\s*/?|/[A-Za-z][A-Za-z0-9-]*\s*)>"
@@ -2389,10 +2394,7 @@ def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, st
             kind = ""
 
         blank = not rest.strip(" \t\n")
-        if paragraph:
-            if not (kind or opened or blank):   # a paragraph goes on even without its containers' marks
-                paragraph += rest.lstrip(" ").encode("utf-8", "surrogatepass")
-                continue
+        if paragraph and (kind or opened or blank):
             leaf, end = paragraph[:-1].decode("utf-8", "surrogatepass"), 0
             paragraph.clear()
             while leaf[end:end + 1] == "[" and (definition := LINK_DEFINITION.match(leaf, end, end + MAX_URL_LENGTH)):
@@ -2400,14 +2402,15 @@ def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, st
                 end = definition.end()
             if leaf[end:]:
                 yield (1 + ("-" in rest) if kind == "underline" else 0), QUOTE in containers, leaf[end:]
-        containers[kept:] = opened
+        if not paragraph:                       # which goes on even without its containers' marks
+            containers[kept:] = opened
         if start and kind == "heading":
             yield len(start["heading"]), QUOTE in containers, rest[start.end():].strip(" \n")
         elif start and kind == "fence":
             raw_end = rf"^ {{0,3}}{start['fence']}+ *$"
         elif kind in HTML_ENDS:
             raw_end = "" if re.search(HTML_ENDS[kind], rest) else HTML_ENDS[kind]
-        elif not (kind or blank or rest.startswith("    ")):
+        elif not (kind or blank) and (paragraph or not rest.startswith("    ")):
             paragraph += rest.lstrip(" ").encode("utf-8", "surrogatepass")
 
 
@@ -2557,11 +2560,11 @@ def one_line(text: str) -> str:
 
 
 # 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ between patch releases.
-RAW_TEXT_ELEMENTS = ("title", "script", "style", "noscript", "template", "noframes")
-HEAD_ELEMENTS = frozenset(("html", "head", "meta", "link", "base", "basefont", "bgsound", *RAW_TEXT_ELEMENTS))
-HEAD_MARK = lazy_re(r"\s*<(?:(/?[A-Za-z][^\s/>]*)|!--(?s:.*?)-->|(?:!(?!--)|\?)[^>]*>)")      # anything else is the body
+RAW_TEXT_ELEMENTS = "title|script|style|noscript|template|noframes"
+HEAD_MARK = lazy_re(            # anything else is the body
+    rf"\s*<(?:(?i:(html|head|meta|link|base|basefont|bgsound|{RAW_TEXT_ELEMENTS}|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*)(?=[\s/>]))"
+    r"|!--(?s:.*?)-->|(?:!(?!--)|\?)[^>]*>)")
 HTML_ATTRIBUTE = lazy_re(r"""[\s/=]*(?:>|([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)?))?)""")     # or the tag's end
-FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json")
 
 
 def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
@@ -2584,7 +2587,7 @@ def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
         elif name == "link":
             relations = attributes.get("rel", "").lower().split()
             name = "canonical" if "canonical" in relations else name
-            if "alternate" in relations and media_type_of(attributes.get("type", "")) in FEED_TYPES:
+            if "alternate" in relations and media_kind(attributes.get("type", "")) == "feed":
                 feeds.append(Link(attributes.get("title", ""), value))
         if value:
             said.setdefault(name, []).append(value)
@@ -2605,8 +2608,6 @@ def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
         name, at = (mark[1] or "").lower(), mark.end()
         if not name:
             continue
-        if name not in HEAD_ELEMENTS and name[0] != "/" or name in ("/head", "/body", "/html"):
-            return
         attributes: dict[str, str] = {}
         while attribute := HTML_ATTRIBUTE.match(text, at):
             at = attribute.end()
@@ -2616,7 +2617,7 @@ def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
         else:
             return
         content = ""
-        if name in RAW_TEXT_ELEMENTS:
+        if name in RAW_TEXT_ELEMENTS.split("|"):
             close = re.compile(rf"(?i)</{name}(?=[\s/>])").search(text, at)
             if not close:
                 return
@@ -2690,7 +2691,7 @@ CODECS = """
     iso8859_8 iso_8859_8_i;
     cp866; cp1250; cp1251; cp1253; cp1255; cp1256; cp1257; cp1258; iso8859_2; iso8859_3; iso8859_4; iso8859_5; iso8859_6; iso8859_7;
     iso8859_10; iso8859_13; iso8859_14; iso8859_15; iso8859_16; mac_cyrillic; euc_jp; iso2022_jp"""
-CODEC_BY_NAME = {name: names[0] for names in map(str.split, CODECS.split(";")) for name in names}
+CODEC_BY_NAME = first_of_names(CODECS)
 BYTE_ORDER_MARKS = {            # UTF-32's little-endian mark begins with UTF-16's
     b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\0\0\xfe\xff": "utf-32-be", b"\xff\xfe": "utf-16-le",
     b"\xfe\xff": "utf-16-be",
@@ -2774,16 +2775,10 @@ XML_PREFIXES = {                # what stands before an element's name for us: b
 }
 FEED_ROOTS = {**dict.fromkeys(("rss", "rdf", "channel"), ("rss", "item")), "feed": ("atom", "entry")}     # kind, entry
 SITEMAP_ROOTS = {"urlset": ("urlset", "url"), "sitemapindex": ("index", "sitemap")}
-ENTRY_FIELDS = {                # elements that are read, and the field that each fills
-    "title": "title", "dc:title": "dc:title", "link": "link", "guid": "id", "id": "id",
-    "published": "published", "pubdate": "published", "issued": "published", "dcterms:issued": "published", "dc:date": "dc:date",
-    "created": "created", "dcterms:created": "created", "updated": "updated", "modified": "updated", "dcterms:modified": "updated",
-    "loc": "link", "lastmod": "lastmod", "channel": "channel",
-}
-JSON_FIELDS = {
-    "title": "title", "url": "link", "home_page_url": "link", "external_url": "alternate", "id": "id", "date_published": "published",
-    "date_modified": "updated",
-}
+ENTRY_FIELDS = first_of_names(  # a field, and the elements that fill it besides its own
+    "title; dc:title; link loc; id guid; published pubdate issued dcterms:issued; dc:date; created dcterms:created; "
+    "updated modified dcterms:modified; lastmod; channel")
+JSON_FIELDS = first_of_names("title; link url home_page_url; alternate external_url; id; published date_published; updated date_modified")
 # Which field tells most. A link without rel is "alternate" (RFC 4287 4.2.7.2).
 FEED_TITLES = ("title", "dc:title")
 FEED_LINKS = ("link", "alternate", "alternate of another type", "permalink", "self", "related", "via", "rdf:about")
@@ -2805,12 +2800,11 @@ TITLE_TAGS = {                  # by the type of the title; in RSS only known ta
            r"|sub|sup|tt|u|var|wbr)\b[^<>]*>",
     "html": r"(?s)</?[A-Za-z][^<>]*>|<!--.*?(?:-->|\Z)",    # RFC 4287 3.1.1; any other type is text, and has no markup
 }
-TITLE_TAGS["text/html"] = TITLE_TAGS["html"]                # Atom 0.3
 
 ZONES = (                       # hours: RFC 822 5.1, and names that publishers use; any other name counts as UTC (RFC 5322 4.3)
     "-12 m; -10 hst; -9 akst; -8 pst pt akdt; -7 mst pdt mt; -6 cst mdt ct; -5 est cdt et; -4 ast edt; -3 adt; -1 a; "
     "1 n bst cet met west; 2 cest mest eet; 3 eest msk; 9 jst kst; 10 aest; 11 aedt; 12 y nzst; 13 nzdt")
-ZONE_HOURS = {name: int(hours) for hours, *names in map(str.split, ZONES.split(";")) for name in names}
+ZONE_HOURS = first_of_names(ZONES)
 DATE_DAY, DATE_MONTH = r"(?P<day%d>\d\d?)(?:st|nd|rd|th)?", "(?P<month%d>[a-z]{3,9})"
 DATE = (                        # RFC 822; W3C-DTF, RFC 3339; January 1st, 2004, or asctime with the year at the end
     rf"(?a)(?:[a-z]+[.,]?\s*)??(?:{DATE_DAY}[\s-]+{DATE_MONTH}[.,\s-]+(?P<year1>\d{{4}}|\d\d)" % (1, 1) +
@@ -2836,7 +2830,7 @@ def date_seconds(text: str) -> float | None:
     day, hour, minute, second = (int(part.get(name, name == "day")) for name in ("day", "hour", "minute", "second"))
     month_number = int(month) if month.isdigit() else (*MONTH_NAMES, month[:3]).index(month[:3]) + 1
     days = days_since_epoch(year, month_number, day)
-    zone_hours = int(sign + part["zone_hours"]) if sign else ZONE_HOURS.get(part.get("zone", ""), 0)
+    zone_hours = int(sign + part["zone_hours"] if sign else ZONE_HOURS.get(part.get("zone", ""), "0"))
     minute_of_day = 60 * (hour - zone_hours) + minute - int(sign + part.get("zone_minutes", "0"))
     seconds = 86400 * days + 60 * minute_of_day + min(second, 59)       # :60 leaps
     is_date = civil_date(days) == (year, month_number, day) and hour < 24 and minute < 60 and FIRST_SECOND <= seconds <= LAST_SECOND
@@ -2899,8 +2893,8 @@ def gathered(entries: Iterable[Any], room: int) -> tuple[list[Any], str]:
 def feed_document(body: bytes, content_type: str) -> bytes:
     """The body as UTF-8, without what may stand before its first character."""
     codecs = body_codecs(body, content_type, XML_ENCODING)
-    text = next((text for text in (body.decode(codec, "replace") for codec in codecs) if "\ufffd" not in text), None)
-    if text is None:        # a few torn characters in UTF-8, or the Latin text of an editor that never heard of it
+    text = next((text for text in (body.decode(codec, "replace") for codec in codecs) if "\ufffd" not in text), "")
+    if not text:            # a few torn characters in UTF-8, or the Latin text of an editor that never heard of it
         latin = codecs[0] == "utf-8" and not re.search(rb"[\xc2-\xf4][\x80-\xbf]", body)
         text = body.decode("cp1252" if latin else codecs[0], "replace")
     return text.lstrip("\ufeff \t\r\n\0").encode()
@@ -2991,7 +2985,7 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
         elif name:
             field = name
             if attributes and name == "title":
-                fields.setdefault("type", attributes.get("type", "").lower())
+                fields.setdefault("type", attributes.get("type", "").lower().removeprefix("text/"))     # of Atom 0.3
             elif attributes and name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
                 field = "opaque id"
             parser.CharacterDataHandler = collect
