@@ -3044,8 +3044,8 @@ def json_entries(document: bytes, head: dict[str, str], base: str) -> Iterator[d
         return fields
 
     head.update(fields_of(data), kind="json")
-    items = data.get("items")
-    yield from map(fields_of, (item for item in (items if isinstance(items, list) else ()) if isinstance(item, dict)))
+    if isinstance(data.get("items"), list):
+        yield from (fields_of(item) for item in data["items"] if isinstance(item, dict))
 
 
 def read_feed(document: bytes, base_url: str) -> Feed:
