@@ -3090,18 +3090,20 @@ def sitemap_pieces(body: bytes) -> Iterator[bytes]:
     import gzip
     import zlib
     from codecs import getincrementaldecoder
+    is_gzip = body.startswith(b"\x1f\x8b")
+    if is_gzip and body.count(b"\x1f\x8b\x08") > MAX_GZIP_MEMBERS:      # before any is read, since empty ones are read in one go
+        raise ValueError(f"gzip of more than {MAX_GZIP_MEMBERS} members: byte 0")
     packed = io.BytesIO(body)
     decoder: Any = None
     size = tags = 0
-    members = body.count(b"\x1f\x8b\x08")       # each has a price
     try:
-        for piece in in_pieces(gzip.GzipFile(fileobj=packed) if body.startswith(b"\x1f\x8b") else packed):
+        for piece in in_pieces(gzip.GzipFile(fileobj=packed) if is_gzip else packed):
             decoder = decoder or getincrementaldecoder(body_codecs(piece, "", XML_ENCODING)[0])("replace")
             text = decoder.decode(piece)
             yield (text if size else text.lstrip("\ufeff \t\r\n\0")).encode()
             size, tags = size + len(piece), tags + text.count("<")
-            if size > MAX_SITEMAP_BYTES or tags > MAX_SITEMAP_TAGS or members > MAX_GZIP_MEMBERS:
-                raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes, {MAX_SITEMAP_TAGS} tags, or for {members} gzip members")
+            if size > MAX_SITEMAP_BYTES or tags > MAX_SITEMAP_TAGS:
+                raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes, or {MAX_SITEMAP_TAGS} tags")
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"broken gzip: byte {packed.tell()}: {error}") from None
 
