@@ -128,7 +128,7 @@ MAX_SUBSCHEMAS = 2_000                  # ours: each is compiled to functions; a
 MAX_PATTERN_LENGTH = 500                # ours: characters of a schema's pattern
 # Readings.
 MAX_MARKDOWN_NESTING = 32               # ours: open quotes and list items; a deeper mark is text
-MAX_DESTINATION_PARENTHESES = 8         # ours: CommonMark asks for three
+MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three
 MAX_LINK_TEXT_TOKENS = 4096             # ours: marks that one link's text may span; bounds what an unclosed bracket keeps
 MAX_TAG_CHARS = 2048                    # ours: one tag in Markdown; longer is text
 MAX_HEAD_CHARS = 512 * 1024             # ours: of a page, where its <head> must have ended
@@ -2138,63 +2138,59 @@ def source_from_entry(entry: dict[str, Any] | None) -> dict[str, Any]:
 # === 10. READINGS   R9 R6 ================================================
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives, charsets. Feeds and sitemaps follow.
 
+def first_of_names(table: str) -> dict[str, str]:
+    """For each name of a table such as "a b c; d e", the first of its group."""
+    return {name: names[0] for names in map(str.split, table.split(";")) for name in names}
+
+
 # 10a. Markdown: the block structure of CommonMark decides which text is code; the inline structure decides which brackets are links.
-QUOTE = -1                      # a block quote among the open containers; a list item is the width of its indentation
 ATTRIBUTE = r"""\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
 TAG = rf"<(?:[A-Za-z][A-Za-z0-9-]*(?:{ATTRIBUTE})*\s*/?|/[A-Za-z][A-Za-z0-9-]*\s*)>"
-HTML_BLOCK_NAMES = (
-    "address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt|fieldset|figcaption|"
-    "figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav|noframes|ol|optgroup|option|"
-    "p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul"
-)
-BLOCK_STARTS = {                # a line ends in a newline; the first that fits
-    "quote": r"> ?",
-    "heading": r"#{1,6}(?=[ \n])",
-    "fence": r"`{3,}(?=[^`]*$)|~{3,}",
-    "rule": "|".join(rf"{mark} *{mark} *{mark}[{mark} ]*$" for mark in (r"\*", "-", "_")),
-    "item": r"(?:[-+*]|[0-9]{1,9}[.)])(?: {1,4}(?=[^ \n])|[ \n])",
-    "script": r"<(?i:script|pre|style|textarea)(?=[\s>])",
-    "comment": "<!--",
-    "instruction": r"<\?",
-    "declaration": "<![A-Za-z]",
-    "cdata": r"<!\[CDATA\[",
-    "block": rf"</?(?i:{HTML_BLOCK_NAMES})(?=[\s>]|/>)",
-    "tag": rf"{TAG}\s*$",
-}
+BLOCK_STARTS = rf"""            # a line ends in a newline; the first that fits
+    (?P<quote>  >[ ]?)
+  | (?P<heading>  \#{{1,6}}(?=[ \n]))
+  | (?P<fence>  `{{3,}}(?=[^`]*$) | ~{{3,}})
+  | (?P<rule>  (?P<mark>[*_-])(?:[ ]*(?P=mark)){{2,}}[ ]*$)
+  | (?P<script>  <(?i:script|pre|style|textarea)(?=[\s>]))
+  | (?P<comment>  <!--)
+  | (?P<instruction>  <\?)
+  | (?P<declaration>  <![A-Za-z])
+  | (?P<cdata>  <!\[CDATA\[)
+  | (?P<block>  </?(?i:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt
+        |fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav
+        |noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul)(?=[\s>]|/>))
+  | (?P<tag>  {TAG}\s*$)"""
+BLOCK_START = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_0-9-])(?: {BLOCK_STARTS}
+  | (?P<item>  (?:[-+*]|[0-9]{{1,9}}[.)])(?:[ ]{{1,4}}(?=[^ \n])|[ \n])))""")
+PARAGRAPH_END = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_=0-9-])(?: (?P<underline>  (?:=+|-+)[ ]*$) | {BLOCK_STARTS}
+  | (?P<item>  (?:[-+*]|1[.)])(?:[ ]{{1,4}}(?=[^ \n])|[ ](?=[ ]+[^ \n]))))""")      # an item must not be empty, and must count from 1
 HTML_ENDS = {                   # how raw HTML ends (CommonMark 4.6)
     "script": r"</(?i:script|pre|style|textarea)>", "comment": "-->", "instruction": r"\?>", "declaration": ">", "cdata": r"\]\]>",
     "block": "^ *$", "tag": "^ *$",
 }
-PARAGRAPH_ENDS = {              # the same in a paragraph: an item must not be empty, and must count from 1
-    "underline": r"(?:=+|-+) *$", **BLOCK_STARTS, "item": r"(?:[-+*]|1[.)])(?: {1,4}(?=[^ \n])| (?= +[^ \n]))",
-}
-BLOCK_START, PARAGRAPH_END = (
-    " {0,3}(?=[>#`~<*+_=0-9-])(?:" + "|".join(f"(?P<{kind}>{start})" for kind, start in starts.items()) + ")"
-    for starts in (BLOCK_STARTS, PARAGRAPH_ENDS)
-)
-QUOTE_MARK = lazy_re(" {0,3}> ?")
+QUOTE = " {0,3}> ?"             # what begins a line that goes on with a block quote; that of a list item is its indentation
 TABBED_MARKS = lazy_re(r"[ \t>*+.)0-9#_-]{0,256}")     # tab stops count from the line's start, through the marks
 
 ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
-VERBATIM_ENDS = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "<!": ">"}      # raw inline HTML that is no tag
-VERBATIM_START = r"``*|<!---?>|<!--|<\?|<!\[CDATA\[|<!(?=[A-Za-z])"
-OUTSIDE_BRACKETS = lazy_re(rf"\[|!\[|{ESCAPE}|{VERBATIM_START}|<")
-INSIDE_BRACKETS = lazy_re(rf"\[|!\[|\]|\\\n|{ESCAPE}|{VERBATIM_START}|<|{ENTITY}|\*\**|__*")
+EMPHASIS = r"\*\**(?![\s*])|\*(?<![\s*]\*)\**|_(?<!\w_)_*(?![\s_])|_(?<![\s_]_)_*(?!\w)"        # what may open it or close it
+OUTSIDE_BRACKETS = lazy_re(rf"\[|!\[|{ESCAPE}|``*|<")       # each alternative begins with a letter of its own: `re` skips to it
+INSIDE_BRACKETS = lazy_re(rf"\[|!\[|\]|\\\n|{ESCAPE}|``*|<|{ENTITY}|{EMPHASIS}")
 ESCAPE_OR_ENTITY = lazy_re(rf"{ESCAPE}|{ENTITY}")
 BACKTICK_RUN = lazy_re("`+")
-AUTOLINK_OR_TAG = lazy_re(
-    rf"<([A-Za-z][A-Za-z0-9+.-]{{1,31}}:[^<>\x00-\x20]*|[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@[A-Za-z0-9.-]+)>|{TAG}"
+AUTOLINK_OR_HTML = lazy_re(     # within a comment, an instruction or CDATA at most twenty "<": so the time stays linear
+    rf"<([A-Za-z][A-Za-z0-9+.-]{{1,31}}:[^<>\x00-\x20]*|[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@[A-Za-z0-9.-]+)>|{TAG}|<!---?>"
+    r"|<![A-Za-z][^>]*>|<!--(?:[^<]*<){0,20}?[^<]*?-->|<\?(?:[^<]*<){0,20}?[^<]*?\?>|<!\[CDATA\[(?:[^<]*<){0,20}?[^<]*?\]\]>"
 )
 PLAIN_LINK = lazy_re(r"\[([^\[\]\\`<&*_]*)\]\(([^\x00-\x20\x7f()<\\&]*)\)")
-DESTINATION_START = lazy_re(r"[ \t\n]*(?:<([^<>\n\\]*(?:\\.[^<>\n\\]*){0,999})>|(?!<))")
-RAW_DESTINATION_PART = lazy_re(rf"[^\x00-\x20\x7f()\\]+|{ESCAPE}|\\|[()]")
-LINK_TITLE = lazy_re(
-    r"""[ \t\n]+(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'|\([^()\\]*(?:\\.[^()\\]*){0,999}\))""", re.DOTALL
-)
-LINK_END = lazy_re(r"[ \t\n]*\)")
-DEFINITION_END = lazy_re(r"[ \t]*(?:\n|$)")
-LINK_LABEL = lazy_re(r"\[((?:[^\[\]\\]|\\.){0,999})\]", re.DOTALL)
+BARE_PART = rf"[^\x00-\x20\x7f()\\]+(?![^\x00-\x20\x7f()\\])|{ESCAPE}|\\(?![!-/:-@\[-`{{-~])"
+BARE_DESTINATION = (rf"(?:{BARE_PART}|\(" * MAX_DESTINATION_PARENTHESES + rf"(?:{BARE_PART})*" + r"\))*" * MAX_DESTINATION_PARENTHESES)
+LINK_TITLE = r"""(?s:[ \t\n]+(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'|\([^()\\]*(?:\\.[^()\\]*){0,999}\)))?"""
+LINK_LABEL = r"\[(?!\s*\])((?:[^\[\]\\]|(?s:\\.)){1,999})\]"
+POINTED_DESTINATION = r"<([^<>\n\\]*(?:\\.[^<>\n\\]*){0,999})>"
+LINK_TAIL = lazy_re(rf"\([ \t\n]*(?:{POINTED_DESTINATION}|(?!<)({BARE_DESTINATION})){LINK_TITLE}[ \t\n]*\)")
+LINK_DEFINITION = lazy_re(rf"{LINK_LABEL}:[ \t\n]*(?:{POINTED_DESTINATION}|(?!<)(?!\s|$){BARE_DESTINATION}){LINK_TITLE}[ \t]*(?:\n|$)")
+REFERENCE_LABEL = lazy_re(LINK_LABEL)
 ABSOLUTE_HTTP = lazy_re(r"https?://[^\s/?#]", re.IGNORECASE)
 
 
@@ -2206,14 +2202,13 @@ def markdown_links(text: str) -> list[Link]:
     >>> markdown_links("- [The *spec*](https://wal.sh/bot/): read `[me](https://x.test/)`")
     [Link(title='The spec', url='https://wal.sh/bot/')]
     """
-    if "](" not in text:
-        return []
-    labels = reference_labels(text)
     title_by_url: dict[str, str] = {}
-    for _, _, leaf in markdown_leaves(text, labels):
-        for title, destination, _ in inline_links(leaf, labels):
-            if ABSOLUTE_HTTP.match(destination):
-                title_by_url.setdefault(destination, title)
+    if "](" in text:
+        labels = reference_labels(text)
+        for _, _, leaf in markdown_leaves(text, labels):
+            for title, destination, _ in inline_links(leaf, labels):
+                if ABSOLUTE_HTTP.match(destination):
+                    title_by_url.setdefault(destination, title)
     return [Link(title, url) for url, title in title_by_url.items()]
 
 
@@ -2221,8 +2216,7 @@ def reference_labels(text: str) -> set[str]:
     """The labels that link references may use: a reference is no link of R9, but breaks one around it, and may precede its definition."""
     labels: set[str] = set()
     if "]:" in text:
-        for _ in markdown_leaves(text, labels):
-            pass
+        collections.deque(markdown_leaves(text, labels), 0)
     return labels
 
 
@@ -2231,127 +2225,79 @@ def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, st
 
     One pass, a line at a time: keep the containers that the line continues, see what it starts, then go on with the paragraph or end it.
     """
-    block_start, paragraph_end = re.compile(BLOCK_START), re.compile(PARAGRAPH_END)
-    containers: list[int] = []
-    paragraph = bytearray()                     # UTF-8: a list of short lines would cost fifty bytes for each
-    raw_end: re.Pattern[str] | None = None      # inside a code fence or raw HTML: what ends it
-    bare_item = False                           # an item whose first line was empty: a second empty line ends it
+    containers: list[str] = []      # of each open one: what a line begins with that goes on with it
+    paragraph = bytearray()         # UTF-8: a list of short lines would cost fifty bytes for each
+    raw_end = ""                    # inside a code fence or raw HTML: what ends it
     for line in io.StringIO(text + "\n\n", newline=None):       # only LF, CR and CRLF end a line; the empty one ends the last paragraph
         if "\t" in line:
             line = TABBED_MARKS.sub(lambda marks: marks[0].expandtabs(4), line, count=1)
-        kept, rest = continued_containers(containers, line) if containers else (0, line)
-        if raw_end and kept == len(containers):
-            raw_end = None if raw_end.search(rest) else raw_end
+        kept, rest = 0, line
+        while kept < len(containers) and (mark := re.match(containers[kept], rest)):
+            kept, rest = kept + 1, rest[mark.end():]
+        goes_on = kept == len(containers)
+        if raw_end and goes_on:
+            raw_end = "" if re.search(raw_end, rest) else raw_end
             continue
-        raw_end = None
-        if bare_item and kept == len(containers) and not rest.strip(" \t\n"):
-            kept -= 1
-        opened: list[int] = []
-        kind: str | None = None
-        starts = paragraph_end if paragraph and kept == len(containers) else block_start
-        while start := starts.match(rest, 0, MAX_TAG_CHARS):
-            kind = start.lastgroup
-            if kind not in ("quote", "item"):
+        raw_end = ""
+        opened: list[str] = []
+        starts = PARAGRAPH_END if paragraph and goes_on else BLOCK_START
+        while (start := starts.match(rest, 0, MAX_TAG_CHARS)) and start.lastgroup in ("quote", "item"):
+            if kept + len(opened) == MAX_MARKDOWN_NESTING:
                 break
-            kind = None
-            if kept + len(opened) >= MAX_MARKDOWN_NESTING:
-                break
-            opened.append(QUOTE if start["quote"] else start.end())
             rest = rest[start.end():]
-            starts = block_start
+            is_bare = not rest.strip(" \t\n")       # an empty line does not continue an item that began with one
+            opened.append(QUOTE if start["quote"] else f" {{{start.end()}}}" + r"|[ \t\n]*$" * (not is_bare))
+            starts = BLOCK_START
+        kind = start.lastgroup if start else ""
         if kind == "tag" and paragraph and not opened:
-            kind = None
+            kind = ""
 
         blank = not rest.strip(" \t\n")
-        if paragraph:
-            if not (kind or opened or blank):   # a paragraph goes on even without its containers' marks
-                paragraph += rest.lstrip(" ").encode("utf-8", "surrogatepass")
-                continue
-            leaf = paragraph[:-1].decode("utf-8", "surrogatepass")
+        if paragraph and (kind or opened or blank):
+            leaf, end = paragraph[:-1].decode("utf-8", "surrogatepass"), 0
             paragraph.clear()
-            if leaf.startswith("["):
-                leaf = leaf[link_definitions_end(leaf, labels):]
-            if leaf:
-                yield (0 if kind != "underline" else 1 if "=" in rest else 2), QUOTE in containers, leaf
-        bare_item = bool(blank and opened and opened[-1] != QUOTE)
-        containers[kept:] = opened
-        if kind == "heading" and start:
-            yield len(start[kind]), QUOTE in containers, rest[start.end():].strip(" \n")
-        elif kind == "fence" and start:
-            raw_end = lazy_re(rf"^ {{0,3}}{start[kind]}{start[kind][0]}* *$")
-        elif kind and kind in HTML_ENDS:
-            raw_end = None if re.search(HTML_ENDS[kind], rest) else lazy_re(HTML_ENDS[kind])
-        elif not (kind or blank or rest.startswith("    ")):
+            while leaf[end:end + 1] == "[" and (definition := LINK_DEFINITION.match(leaf, end, end + MAX_URL_LENGTH)):
+                labels.add(link_label_key(definition[1]))
+                end = definition.end()
+            if leaf[end:]:
+                yield (1 + ("-" in rest) if kind == "underline" else 0), QUOTE in containers, leaf[end:]
+        if not paragraph:                       # which goes on even without its containers' marks
+            containers[kept:] = opened
+        if start and kind == "heading":
+            yield len(start["heading"]), QUOTE in containers, rest[start.end():].strip(" \n")
+        elif start and kind == "fence":
+            raw_end = rf"^ {{0,3}}{start['fence']}+ *$"
+        elif kind in HTML_ENDS:
+            raw_end = "" if re.search(HTML_ENDS[kind], rest) else HTML_ENDS[kind]
+        elif not (kind or blank) and (paragraph or not rest.startswith("    ")):
             paragraph += rest.lstrip(" ").encode("utf-8", "surrogatepass")
-
-
-def continued_containers(containers: list[int], rest: str) -> tuple[int, str]:
-    """How many of the open containers a line continues, and what follows their marks. An empty line continues an item, but no quote."""
-    blank = not rest.strip(" \t\n")
-    for kept, container in enumerate(containers):
-        if container != QUOTE and (blank or rest.startswith(" " * container)):
-            rest = rest[container:]
-        elif container == QUOTE and (mark := QUOTE_MARK.match(rest)):
-            rest = rest[mark.end():]
-            blank = not rest.strip(" \t\n")
-        else:
-            return kept, rest
-    return len(containers), rest
-
-
-def link_definitions_end(paragraph: str, labels: set[str]) -> int:
-    """Where the `[label]: destination "title"` definitions end that a paragraph begins with; their labels are added to `labels`."""
-    end = 0
-    while (label := LINK_LABEL.match(paragraph, end)) and label[1].strip() and paragraph.startswith(":", label.end()):
-        target = link_target(paragraph, label.end() + 1, DEFINITION_END)
-        if not target:
-            break
-        labels.add(link_label_key(label[1]))
-        end = target[1]
-    return end
 
 
 def link_label_key(label: str) -> str:
     return " ".join(label.casefold().split())
 
 
-def link_target(text: str, start: int, closing: re.Pattern[str]) -> tuple[str, int] | None:
-    """A `destination "title"` with what must close it: (the destination, escapes resolved; where all ends)."""
-    opening = DESTINATION_START.match(text, start)
-    if not opening:
-        return None
-    at, depth = opening.end(), 0
-    while opening[1] is None and (part := RAW_DESTINATION_PART.match(text, at)):
-        depth += (part[0] == "(") - (part[0] == ")")
-        if not 0 <= depth <= MAX_DESTINATION_PARENTHESES:
-            break
-        at = part.end()
-    if depth > 0 or closing is DEFINITION_END and at == opening.end() and opening[1] is None:
-        return None
-    title = LINK_TITLE.match(text, at)
-    closed = title and closing.match(text, title.end()) or closing.match(text, at)
-    destination = text[opening.end():at] if opening[1] is None else opening[1]
-    return (ESCAPE_OR_ENTITY.sub(unescaped_mark, destination), closed.end()) if closed else None
+def link_reference_end(text: str, opener: int, closer: int, labels: set[str]) -> int:
+    """Where a reference `[text][label]`, `[label][]` or `[label]` ends, 0 where it is none; `closer` is just behind its first `]`."""
+    following = REFERENCE_LABEL.match(text, closer)
+    label = following or REFERENCE_LABEL.match(text, opener)
+    if not label or link_label_key(label[1]) not in labels or not following and label.end() != closer:
+        return 0
+    return label.end() + 2 * (not following and text.startswith("[]", closer))
 
 
-def link_reference_end(text: str, opener: int, closer: int, labels: set[str]) -> int | None:
-    """Where a reference `[text][label]`, `[label][]` or `[label]` ends; `closer` is just behind its first `]`."""
-    label = LINK_LABEL.match(text, closer)
-    own = label if label and label[1].strip() else LINK_LABEL.match(text, opener)
-    if not own or link_label_key(own[1]) not in labels or own is not label and own.end() != closer:
-        return None
-    return label.end() if label else closer
+def unescaped(text: str) -> str:
+    """Character references resolved."""
+    if "&" not in text:
+        return text
+    from html import unescape  # two thousand names: read only where a document uses one
+
+    return unescape(text)
 
 
 def unescaped_mark(mark: re.Match[str]) -> str:
     """What a backslash escape or a character reference stands for."""
-    token = mark[0]
-    if token[0] == "\\":
-        return token[1:]
-    from html import unescape  # two thousand names: read only where a page uses one
-    from html.entities import html5
-
-    return unescape(token) if token[1] == "#" else html5.get(token[1:], token)
+    return mark[0][1:] if mark[0][0] == "\\" else unescaped(mark[0])
 
 
 def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
@@ -2359,20 +2305,19 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
 
     One scan; brackets are a stack, as in the algorithm that CommonMark's appendix describes.
     """
-    found: list[tuple[str, str, str]] = []      # held back while an image is open: what stands in its text is no link
+    found: list[tuple[str, str, str]] = []      # held back while a bracket is open: what stands in an image's text is no link
     openers: list[tuple[int, bool, int, int]] = []      # where, is an image, pieces before it, links before it
     pieces: list[str] = []              # plain text since the outermost open bracket
     emphasis: dict[str, int] = {}       # a run of * or _ that may open emphasis: the index of its latest piece
+    last_runs: dict[str, int] = {}      # a run of backticks: where it is last
     dead = 0                            # openers that a link has closed inside of: links hold no links
-    images = 0                          # openers that are images
-    last_closings: dict[str, int] = {}
     at, last_tail = 0, text.rfind("](")
-    while (openers or at <= last_tail) and (mark := (INSIDE_BRACKETS if openers else OUTSIDE_BRACKETS).search(text, at)):
-        token, start = mark[0], mark.start()
-        kind = token[0]
+    while at <= last_tail and (mark := (INSIDE_BRACKETS if openers else OUTSIDE_BRACKETS).search(text, at)):
+        piece, start = mark[0], mark.start()
+        kind = piece[0]
         if openers and start > at:
             pieces.append(text[at:start])
-        piece, at = token, mark.end()
+        at = mark.end()
         if kind in "[!":
             if not openers:
                 if plain := PLAIN_LINK.match(text, start):      # nearly all links: no mark inside, nothing open outside
@@ -2382,68 +2327,46 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
                 pieces.clear()
                 dead = 0
             openers.append((start, kind == "!", len(pieces), len(found)))
-            images += kind == "!"
         elif kind == "]":
             opener, is_image, pieces_before, links_before = openers.pop()
-            images -= is_image
-            is_dead = not is_image and len(openers) < dead
+            is_dead = len(openers) < dead and not is_image
             dead = min(dead, len(openers))
-            tail = link_target(text, at + 1, LINK_END) if not is_dead and text.startswith("(", at) else None
-            end = tail[1] if tail else None if is_dead or not labels else link_reference_end(text, opener, at, labels)
-            if end is not None:
-                piece = "".join(pieces[pieces_before + 1:])
+            tail = None if is_dead else LINK_TAIL.match(text, at, at + MAX_URL_LENGTH)
+            end = tail.end() if tail else 0 if is_dead or not labels else link_reference_end(text, opener, at, labels)
+            if end:
+                piece, at = "".join(pieces[pieces_before + 1:]), end
                 del pieces[pieces_before:]
-                at = end
                 if is_image:
                     del found[links_before:]
                 else:
-                    if tail:
-                        found.append((" ".join(piece.split()), tail[0], text[end:] if opener == 0 else ""))
                     dead = len(openers)
-            if not images:
-                yield from found
-                found.clear()
-                if dead == len(openers):        # nothing is left that could still close
-                    openers.clear()
-        elif kind == "`" or token in VERBATIM_ENDS:
-            if closing := verbatim_closing(text, token, at, last_closings):
-                piece, at = text[at:closing[0]] if kind == "`" else "", closing[1]
+                    if tail:
+                        destination = ESCAPE_OR_ENTITY.sub(unescaped_mark, tail[1] or tail[2] or "")
+                        found.append((" ".join(piece.split()), destination, text[end:] if opener == 0 else ""))
+        elif kind == "`":
+            last_runs = last_runs or {run[0]: run.start() for run in BACKTICK_RUN.finditer(text)}      # no search is in vain
+            if last_runs.get(piece, -1) >= at:
+                closing = next(run for run in BACKTICK_RUN.finditer(text, at) if run[0] == piece)
+                piece, at = text[at:closing.start()], closing.end()
         elif kind == "<":
-            if tag := AUTOLINK_OR_TAG.match(text, start, start + MAX_TAG_CHARS):
+            if tag := AUTOLINK_OR_HTML.match(text, start, start + MAX_TAG_CHARS):
                 piece, at = tag[1] or "", tag.end()
         elif kind in "*_":
-            before, after = text[start - 1], text[at:at + 1] or " "
-            opened = emphasis.get(token, -1)
-            if not before.isspace() and not (kind == "_" and after.isalnum()) and openers[-1][2] < opened < len(pieces):
-                piece = pieces[emphasis.pop(token)] = ""
-            elif not after.isspace() and not (kind == "_" and before.isalnum()):
-                emphasis[token] = len(pieces)
-        elif token == "\\\n":
-            piece = " "
+            opened = emphasis.pop(piece, -1)
+            if openers[-1][2] < opened < len(pieces) and not text[start - 1].isspace():
+                piece = pieces[opened] = ""
+            elif not text[at:at + 1].isspace():
+                emphasis[piece] = len(pieces)
         elif kind in "\\&":
             piece = unescaped_mark(mark)
         if openers:
             pieces.append(piece)
-        if len(pieces) > MAX_LINK_TEXT_TOKENS:
-            openers.clear()
-            images = 0
+            if len(pieces) > MAX_LINK_TEXT_TOKENS:
+                openers.clear()
+        elif found:
+            yield from found
+            found.clear()
     yield from found
-
-
-def verbatim_closing(text: str, opening: str, at: int, last_closings: dict[str, int]) -> tuple[int, int] | None:
-    """Start and end of what closes a code span or raw HTML that `opening` opens before `at`.
-
-    `last_closings`, filled on the way, knows where each closing is last in the leaf: no search is in vain, however many stay open.
-    """
-    closing = VERBATIM_ENDS.get(opening, opening)
-    if closing not in last_closings:
-        runs = {run[0]: run.start() for run in BACKTICK_RUN.finditer(text)} if closing == opening else {closing: text.rfind(closing)}
-        last_closings.update({closing: -1, **runs})
-    if last_closings[closing] < at:
-        return None
-    if closing == opening:
-        return next(run.span() for run in BACKTICK_RUN.finditer(text, at) if run[0] == opening)
-    return text.index(closing, at), text.index(closing, at) + len(closing)
 
 
 # 10b. llms.txt
@@ -2467,29 +2390,40 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
         if quoted:
             summary = summary or words
         for name, destination, note in inline_links(leaf, labels):
-            url = resolved_http_url(base_url, destination)
-            if url:
+            if url := http_url(base_url, destination):
                 links.append(LlmsLink(section, name, url, " ".join(note.lstrip(" :\n").split())))
     return LlmsTxt(title, summary, links)
 
 
-def resolved_http_url(base_url: str, reference: str) -> str:
-    """The absolute http(s) URL that a document's reference means, or ""."""
+def absolute_url(base: str, reference: str) -> str:
+    """The absolute URL; as it stands where there is no base; "" where it is none, so that one bad URL does not lose the rest."""
+    reference = reference.strip()
+    if len(reference) > MAX_FEED_TEXT:
+        return ""
+    if not base or not reference or reference.startswith("http") and PLAIN_REFERENCE.fullmatch(reference) and "/." not in reference:
+        return one_line(reference)      # nine in ten: resolving is slow
     try:
-        url = resolve_url(base_url, reference.strip()) if base_url else reference.strip()
+        return resolve_url(base, reference)
     except ValueError:
         return ""
-    return url if ABSOLUTE_HTTP.match(url) and len(url) <= MAX_HEAD_VALUE_CHARS else ""
+
+
+def http_url(base: str, reference: str) -> str:
+    """The same where it is http(s), else ""."""
+    url = absolute_url(base, reference)
+    return url if ABSOLUTE_HTTP.match(url) else ""
+
+
+def one_line(text: str) -> str:
+    return (text if text.isprintable() and "  " not in text else UNPRINTABLE_RUN.sub(" ", text)).strip(" ")
 
 
 # 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ between patch releases.
-RAW_TEXT_ELEMENTS = ("title", "script", "style", "noscript", "template", "noframes")
-HEAD_ELEMENTS = frozenset(("html", "head", "meta", "link", "base", "basefont", "bgsound", *RAW_TEXT_ELEMENTS))
-HEAD_ENDS = ("/head", "/body", "/html")
-HEAD_MARK = lazy_re(r"\s*(?:<(/?[A-Za-z][^\s/>]*)|<!(?=--).*?-->|<!(?!--)[^>]*>|<\?[^>]*>)", re.DOTALL)   # anything else is the body
-HTML_ATTRIBUTE = lazy_re(r"""[\s/=]*([^\s/>=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*)?)?""")
-HTML_TAG_END = lazy_re(r"[\s/=]*>")
-FEED_TYPES = frozenset(("application/rss+xml", "application/atom+xml", "application/feed+json"))
+RAW_TEXT_ELEMENTS = "title|script|style|noscript|template|noframes"
+HEAD_MARK = lazy_re(            # anything else is the body
+    rf"\s*<(?:(?i:(html|head|meta|link|base|basefont|bgsound|{RAW_TEXT_ELEMENTS}|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*)(?=[\s/>]))"
+    r"|!--(?s:.*?)-->|(?:!(?!--)|\?)[^>]*>)")
+HTML_ATTRIBUTE = lazy_re(r"""[\s/=]*(?:>|([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)?))?)""")     # or the tag's end
 
 
 def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
@@ -2501,58 +2435,49 @@ def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
     'https://x.test/a'
     """
     text = decode_body(html, "text/html") if isinstance(html, bytes) else html
-    first: dict[str, str] = {}          # the first value of each single thing
-    robots: dict[str, list[str]] = {}   # directives by the name of their <meta>
-    feeds: list[tuple[str, str]] = []
-    for name, attributes, content in head_elements(text[:MAX_HEAD_CHARS]):
-        href, meta_name = attributes.get("href"), attributes.get("name", "").lower() if name == "meta" else ""
-        if name == "title":
-            first.setdefault("title", content)
-        elif name == "html":
-            first.setdefault("language", attributes.get("lang") or attributes.get("xml:lang", ""))
-        elif name == "base" and href is not None:
-            first.setdefault("base", href)
-        elif meta_name == "description":
-            first.setdefault("description", attributes.get("content", ""))
-        elif meta_name in ("robots", UA_TOKEN.lower()):
-            robots.setdefault(meta_name, []).extend(directive for _, directive in robots_tag_directives(attributes.get("content", "")))
-        elif name == "link" and href is not None:
+    said: dict[str, list[str]] = {}
+    feeds: list[Link] = []
+    for name, attributes, content in head_elements(text[:MAX_HEAD_CHARS].removeprefix("\ufeff")):
+        value = content or attributes.get("href", "")
+        if name == "html":
+            value = attributes.get("lang") or attributes.get("xml:lang", "")
+        elif name == "meta":
+            name, value = "meta " + attributes.get("name", "").lower(), attributes.get("content", "")
+        elif name == "link":
             relations = attributes.get("rel", "").lower().split()
-            if "canonical" in relations:
-                first.setdefault("canonical", href)
-            if "alternate" in relations and media_type_of(attributes.get("type", "")) in FEED_TYPES and len(feeds) < MAX_HEAD_LISTED:
-                feeds.append((attributes.get("title", ""), href))
-    base = resolved_http_url(base_url, first.get("base", "")) or base_url
-    directives = robots.get(UA_TOKEN.lower(), robots.get("robots", []))
-    advertised = [Link(title, resolved_http_url(base, href)) for title, href in feeds]
-    return PageMetadata(
-        title=first.get("title", ""), description=first.get("description", ""), language=first.get("language", ""),
-        canonical=resolved_http_url(base, first["canonical"]) if first.get("canonical") else "",
-        robots=tuple(dict.fromkeys(directives))[:MAX_HEAD_LISTED], feeds=tuple(feed for feed in advertised if feed.url),
-    )
+            name = "canonical" if "canonical" in relations else name
+            if "alternate" in relations and media_kind(attributes.get("type", "")) == "feed":
+                feeds.append(Link(attributes.get("title", ""), value))
+        if value:
+            said.setdefault(name, []).append(value)
+    title, description, canonical, language, base = (
+        said.get(name, [""])[0] for name in ("title", "meta description", "canonical", "html", "base"))
+    base = http_url(base_url, base) or base_url
+    directives = robots_tag_directives(",".join(said.get("meta " + UA_TOKEN.lower()) or said.get("meta robots", [])))
+    advertised = (Link(title, http_url(base, href)) for title, href in feeds[:MAX_HEAD_LISTED])
+    return PageMetadata(title, description, canonical and http_url(base, canonical), language,
+                        tuple(dict.fromkeys(directive for _, directive in directives))[:MAX_HEAD_LISTED],
+                        tuple(feed for feed in advertised if feed.url))
 
 
 def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
     """(name, attributes, raw text) of each start tag until the head is over: its end tag, or the first thing that cannot stand in it."""
-    at = len(text) - len(text.removeprefix("\ufeff"))
+    at = 0
     while mark := HEAD_MARK.match(text, at):
         name, at = (mark[1] or "").lower(), mark.end()
         if not name:
             continue
-        if name not in HEAD_ELEMENTS and name[0] != "/" or name in HEAD_ENDS:
-            return
         attributes: dict[str, str] = {}
         while attribute := HTML_ATTRIBUTE.match(text, at):
-            value = attribute[2] or ""
-            if len(attributes) < MAX_HEAD_LISTED:
-                attributes.setdefault(attribute[1].lower(), html_text(value[1:-1] if value[:1] in ('"', "'") else value))
             at = attribute.end()
-        tag_end = HTML_TAG_END.match(text, at)
-        if not tag_end:
+            if not attribute[1]:
+                break
+            attributes.setdefault(attribute[1].lower(), html_text(attribute[2] or attribute[3] or attribute[4] or ""))
+        else:
             return
-        at, content = tag_end.end(), ""
-        if name in RAW_TEXT_ELEMENTS:
-            close = lazy_re(rf"(?i:</{name})(?=[\s/>])").search(text, at)
+        content = ""
+        if name in RAW_TEXT_ELEMENTS.split("|"):
+            close = re.compile(rf"(?i)</{name}(?=[\s/>])").search(text, at)
             if not close:
                 return
             content, at = html_text(text[at:close.start()]), close.start()
@@ -2560,13 +2485,8 @@ def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
 
 
 def html_text(value: str) -> str:
-    """Character references resolved, white space collapsed, no longer than a head's value may be."""
-    value = value[:MAX_HEAD_VALUE_CHARS]
-    if "&" in value:
-        from html import unescape  # two thousand names: read only where a page uses one
-
-        value = unescape(value)
-    return " ".join(value.split())
+    """One line, character references resolved, no longer than a head's value may be."""
+    return one_line(unescaped(value[:MAX_HEAD_VALUE_CHARS]))
 
 
 # 10d. Directives that bind what is done with a page
@@ -2577,6 +2497,7 @@ ROBOTS_WARNINGS = {
     "nosnippet": "no extract of it must be shown", "notranslate": "no translation of it must be offered",
     "noai": "must not be used for machine learning", "noimageai": "its images must not be used for machine learning",
 }
+ROBOTS_DIRECTIVE = lazy_re(r"(?:[^,]*unavailable_after\s*:\s*[a-z]+\s*,)?[^,]+")       # RFC 1123 puts a comma behind the weekday
 ROBOTS_AGENT = lazy_re(rf"(?!(?:unavailable_after|max-[a-z]+-?[a-z]*|{'|'.join(ROBOTS_WARNINGS)})\s*:)([^\s:,]+)\s*:\s*")
 
 
@@ -2587,17 +2508,12 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
     [('', 'noarchive'), ('otherbot', 'noindex'), ('otherbot', 'unavailable_after: wed, 25 jun 2030 15:00:00 gmt')]
     """
     agent = ""
-    items = iter(value[:MAX_HEAD_VALUE_CHARS].lower().split(","))
-    for item in items:
+    for item in ROBOTS_DIRECTIVE.findall(value[:MAX_HEAD_VALUE_CHARS].lower()):
         directive = " ".join(item.split())
-        prefix = ROBOTS_AGENT.match(directive)
-        if prefix:
+        if ":" in directive and (prefix := ROBOTS_AGENT.match(directive)):
             agent = "" if prefix[1] == "*" else prefix[1].split("/")[0]
             directive = directive[prefix.end():]
-        if re.match(r"unavailable_after ?: ?[a-z]+$", directive):       # RFC 1123 puts a comma behind the weekday
-            directive = f"{directive}, {' '.join(next(items, '').split())}"
-        name, colon, setting = directive.partition(":")
-        yield agent, f"{name.strip()}: {setting.strip()}" if colon else directive
+        yield agent, ": ".join(map(str.strip, directive.split(":", 1)))
 
 
 def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata | None, now: float | None) -> tuple[list[str], list[str]]:
@@ -2606,74 +2522,51 @@ def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
     `now` in Unix seconds, or None where it is not known whether an `unavailable_after` has passed.
     """
-    by_agent: dict[str, list[str]] = {"": [], UA_TOKEN.lower(): []}
+    by_agent: dict[str, list[str]] = {}
     for header, value in headers:
         for agent, directive in robots_tag_directives(value) if header.lower() == "x-robots-tag" else ():
-            by_agent.get(agent, []).append(directive)
-    own = (by_agent[UA_TOKEN.lower()] or by_agent[""]) + (list(metadata.robots) if metadata else [])
+            by_agent.setdefault(agent, []).append(directive)
+    own = (by_agent.get(UA_TOKEN.lower()) or by_agent.get("", [])) + list(metadata.robots if metadata else ())
     directives = [directive for directive in dict.fromkeys(own) if directive and directive.isprintable()][:MAX_HEAD_LISTED]
-    warnings = [f"{directive}: {ROBOTS_WARNINGS[directive]}" for directive in directives if directive in ROBOTS_WARNINGS]
+    warnings = []
     for directive in directives:
         name, _, date = directive.partition(": ")
-        moment = directive_date_seconds(date) if name == "unavailable_after" else math.inf
-        if moment is None:
+        moment = date_seconds(date) if name == "unavailable_after" else math.inf
+        if directive in ROBOTS_WARNINGS:
+            warnings.append(f"{directive}: {ROBOTS_WARNINGS[directive]}")
+        elif moment is None:
             warnings.append(f"{directive}: not a date, want one as in 25 Jun 2030 15:00:00 GMT")
         elif now is not None and moment <= now:
             warnings.append(f"{directive}: has passed, the page should no longer be used")
     return directives, warnings
 
 
-def directive_date_seconds(text: str) -> float | None:
-    """Unix seconds of an `unavailable_after` date: RFC 822 with any named zone, RFC 850 or ISO 8601; UTC where it names none."""
-    from calendar import timegm
-    from datetime import datetime
-    from email.utils import mktime_tz, parsedate_tz
-
-    text = text[:64].strip().upper()
-    try:
-        if re.match(r"[0-9]{4}-", text):
-            return float(timegm(datetime.fromisoformat(re.sub("Z$", "+00:00", text)).utctimetuple()))
-        parts = parsedate_tz(text)
-        return float(mktime_tz(parts)) if parts else None
-    except (ValueError, OverflowError, IndexError, TypeError):
-        return None
-
-
 # 10e. What a body is, and in which letters
 # A codec, and Python's names for what the web means by it (its latin-1 is windows-1252). None that does more: zlib, punycode, utf-7.
-CODEC_NAMES = {
-    "utf-8": "utf_8 unicode_1_1_utf_8", "utf-16-le": "utf_16 utf_16_le ucs_2 unicode", "utf-16-be": "utf_16_be unicodefffe",
-    "utf-32-le": "utf_32 utf_32_le", "utf-32-be": "utf_32_be", "gb18030": "gb2312 gb_2312_80 csgb2312 gbk", "big5hkscs": "big5 cn_big5",
-    "cp1252": "ascii latin_1 iso88591", "cp1254": "iso8859_9", "cp874": "tis_620 iso8859_11", "cp932": "shift_jis cp31j",
-    "cp949": "euc_kr ksc_5601", "koi8_r": "koi8", "koi8_u": "koi8_ru", "mac_roman": "mac", "iso8859_8": "iso_8859_8_i",
+CODECS = """
+    utf-8 utf_8 unicode_1_1_utf_8; utf-16-le utf_16 utf_16_le ucs_2 unicode; utf-16-be utf_16_be unicodefffe; utf-32-le utf_32 utf_32_le;
+    utf-32-be utf_32_be; gb18030 gb2312 gb_2312_80 csgb2312 gbk; big5hkscs big5 cn_big5; cp1252 ascii latin_1 iso88591; cp1254 iso8859_9;
+    cp874 tis_620 iso8859_11; cp932 shift_jis cp31j; cp949 euc_kr ksc_5601; koi8_r koi8; koi8_u koi8_ru; mac_roman mac;
+    iso8859_8 iso_8859_8_i;
+    cp866; cp1250; cp1251; cp1253; cp1255; cp1256; cp1257; cp1258; iso8859_2; iso8859_3; iso8859_4; iso8859_5; iso8859_6; iso8859_7;
+    iso8859_10; iso8859_13; iso8859_14; iso8859_15; iso8859_16; mac_cyrillic; euc_jp; iso2022_jp"""
+CODEC_BY_NAME = first_of_names(CODECS)
+BYTE_ORDER_MARKS = {            # UTF-32's little-endian mark begins with UTF-16's
+    b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\0\0\xfe\xff": "utf-32-be", b"\xff\xfe": "utf-16-le",
+    b"\xfe\xff": "utf-16-be",
 }
-PLAIN_CODECS = (                # the web and Python agree
-    "cp866 cp1250 cp1251 cp1253 cp1255 cp1256 cp1257 cp1258 iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_10 "
-    "iso8859_13 iso8859_14 iso8859_15 iso8859_16 mac_cyrillic euc_jp iso2022_jp"
-)
-CODEC_BY_NAME = {name: codec for codec, names in CODEC_NAMES.items() for name in (codec, *names.split())}
-CODEC_BY_NAME.update((codec, codec) for codec in PLAIN_CODECS.split())
-BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
-    (b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe\0\0", "utf-32-le"), (b"\0\0\xfe\xff", "utf-32-be"), (b"\xff\xfe", "utf-16-le"),
-    (b"\xfe\xff", "utf-16-be"),
-)
-META_CHARSET = lazy_re(rb"""<meta\s[^>]{0,256}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
+META_CHARSET = lazy_re(rb"""(?i)<meta\s[^>]{0,256}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""")
+XML_ENCODING = lazy_re(rb"""\A\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([\w.:-]{1,40})""")
 CHARSET_PARAMETER = lazy_re(r""";\s*charset\s*=\s*["']?([^\s"';,]*)""", re.IGNORECASE)
-UNREAD_TYPE = lazy_re(       # R6: sub-resources, archives, executables; PDF is a document and is read
-    r"(?:image|font|audio|video)/|text/(?:css|javascript|ecmascript)$|(?:application|binary)/(?:x-)?(?:javascript|ecmascript|wasm|binary|"
-    r"octet-stream|font-\w+|vnd\.ms-fontobject|zip|zip-compressed|gzip|bzip2?|xz|zstd|g?tar|7z-compressed|(?:vnd\.)?rar|rar-compressed|"
-    r"java-archive|iso9660-image|apple-diskimage|debian-package|vnd\.debian\.binary-package|rpm|redhat-package-manager|"
-    r"vnd\.android\.package-archive|msdownload|msdos-program|msi|vnd\.microsoft\.portable-executable|executable|sharedlib|mach-binary|elf|"
-    r"shockwave-flash|ogg|mp4|(?:vnd\.apple\.)?mpegurl|dash\+xml)$"
-)
-MEDIA_KINDS = (                 # the first that fits
-    ("markdown", lazy_re(r".*markdown")),                            # spec 10.4: "the Content-Type contains markdown"
-    ("html", lazy_re(r"text/html$|application/xhtml\+xml$")),
-    ("feed", lazy_re(r"application/(?:rss|atom|rdf)\+xml$|application/feed\+json$|text/(?:rss|atom)\+?xml$")),
-    ("json", lazy_re(r"(?:application|text)/json$|[^/]+/[^/]+\+json$")),
-    ("xml", lazy_re(r"(?:application|text)/xml$|[^/]+/[^/]+\+xml$")),
-    ("text", lazy_re(r"text/")),
-)
+UNREAD_KINDS = ("image", "font", "audio", "video")      # R6: sub-resources, archives, executables; PDF is a document and is read
+UNREAD_SUBTYPES = (
+    " css javascript ecmascript wasm binary octet-stream vnd.ms-fontobject zip zip-compressed gzip bzip bzip2 xz zstd tar gtar "
+    "7z-compressed rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage debian-package vnd.debian.binary-package rpm "
+    "redhat-package-manager vnd.android.package-archive msdownload msdos-program msi vnd.microsoft.portable-executable executable "
+    "sharedlib mach-binary elf shockwave-flash ogg mp4 mpegurl vnd.apple.mpegurl dash+xml ")
+MEDIA_KIND = lazy_re(           # spec 10.4: "the Content-Type contains markdown"
+    r".*(?P<markdown>markdown)|(?P<html>text/html|application/xhtml\+xml)$"
+    r"|(?P<feed>(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json))$|.*[/+](?:(?P<json>json)|(?P<xml>xml))$|(?P<text>text/)")
 
 
 def media_type_of(content_type: str) -> str:
@@ -2699,65 +2592,63 @@ def charset_codec(label: str) -> str | None:
     return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
 
 
+def body_codecs(body: bytes, content_type: str, declaration: re.Pattern[bytes] | None) -> list[str]:
+    """The codecs to try: by the byte order mark or NULs alone, else by the header, the body's own declaration, UTF-8 (RFC 7303 3)."""
+    marked = next((codec for mark, codec in BYTE_ORDER_MARKS.items() if body.startswith(mark)), "")
+    if not marked and b"\0" in body[:2]:
+        marked = "utf-16-le" if body[1:2] == b"\0" else "utf-16-be"
+    if marked:
+        return [marked]
+    declared = declaration.search(body[:1024]) if declaration else None
+    labels = content_type_of([("content-type", content_type)])[1], declared[1].decode("latin-1") if declared else "", "utf-8"
+    return [codec for codec in map(charset_codec, labels) if codec and not codec.startswith(("utf-16", "utf-32"))]
+
+
 def decode_body(body: bytes, content_type_header: str) -> str:
-    """The text of a body: charset of the header, byte order mark, <meta charset> (HTML), then UTF-8 with U+FFFD. Never raises."""
-    media_type, charset = content_type_of([("content-type", content_type_header)])
-    marked = next((codec for mark, codec in BYTE_ORDER_MARKS if body.startswith(mark)), None)
-    codec = charset_codec(charset) or marked
-    if codec and marked and codec[:6] == marked[:6]:    # "utf-16" without a byte order: its mark tells
-        codec = marked
-    elif not codec and media_kind(media_type) == "html" and (meta := META_CHARSET.search(body[:1024])):
-        codec = charset_codec(meta[1].decode("ascii")) or "utf-8"
-        codec = "utf-8" if codec.startswith("utf-") else codec      # it was read as ASCII, so it is no UTF-16
-    return body.decode(codec or "utf-8", "replace").removeprefix("\ufeff")
+    """The text of a body: byte order mark, charset of the header, <meta charset> (HTML), then UTF-8 with U+FFFD. Never raises."""
+    declaration = META_CHARSET if "charset" not in content_type_header.lower() and media_kind(content_type_header) == "html" else None
+    return body.decode(body_codecs(body, content_type_header, declaration)[0], "replace").removeprefix("\ufeff")
 
 
 def is_unread_type(media_type: str) -> bool:
     """R6: is this a kind of body that is never read (image, script, stylesheet, font, sound, film, archive, binary)?"""
-    return UNREAD_TYPE.match(media_type_of(media_type)) is not None
+    kind, _, subtype = media_type_of(media_type).partition("/")
+    subtype = subtype.removeprefix("x-")
+    return kind in UNREAD_KINDS or f" {subtype} " in UNREAD_SUBTYPES or subtype.startswith("font-")
 
 
 def media_kind(media_type: str) -> str:
     """Which reading fits a media type: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
-    media_type = media_type_of(media_type)
-    return next((kind for kind, pattern in MEDIA_KINDS if pattern.match(media_type)), "other")
+    kind = MEDIA_KIND.match(media_type_of(media_type))
+    return (kind.lastgroup if kind else None) or "other"
 
 
 # --- Feeds and sitemaps   R9: titles, links, ids and dates; never the articles ---
 # Both are XML that lists entries, so one walker serves both: a table says which roots, entries and fields there are.
 
-FEED_NAMESPACES = {             # what stands before an element's name for us, whatever prefix the document chose
+XML_PREFIXES = {                # what stands before an element's name for us: by its namespace, or by a prefix that nobody declared
     **dict.fromkeys(("http://www.w3.org/2005/atom", "http://purl.org/atom/ns#", "http://purl.org/rss/1.0/",
                      "http://my.netscape.com/rdf/simple/0.9/", "http://channel.netscape.com/rdf/simple/0.9/",
-                     "http://backend.userland.com/rss2"), ""), "http://www.w3.org/1999/02/22-rdf-syntax-ns#": "rdf:",
+                     "http://backend.userland.com/rss2", "atom", "atom10", "a10", "rss"), ""),
     "http://purl.org/dc/elements/1.1/": "dc:", "http://purl.org/dc/terms/": "dcterms:",
 }
-FEED_PREFIXES = {"atom": "", "atom10": "", "a10": "", "rss": "", "rdf": "rdf:", "dc": "dc:", "dcterms": "dcterms:"}    # where undeclared
-FEED_ROOTS = {**dict.fromkeys(("rss", "rdf:rdf", "rdf", "channel"), ("rss", "item")), "feed": ("atom", "entry")}     # kind, entry
+FEED_ROOTS = {**dict.fromkeys(("rss", "rdf", "channel"), ("rss", "item")), "feed": ("atom", "entry")}     # kind, entry
 SITEMAP_ROOTS = {"urlset": ("urlset", "url"), "sitemapindex": ("index", "sitemap")}
-ENTRY_FIELDS = {                # elements that are read, and the field that each fills
-    "title": "title", "dc:title": "dc:title", "link": "link", "guid": "id", "id": "id",
-    "published": "published", "pubdate": "published", "issued": "published", "dcterms:issued": "published", "dc:date": "dc:date",
-    "created": "created", "dcterms:created": "created", "updated": "updated", "modified": "updated", "dcterms:modified": "updated",
-    "loc": "link", "lastmod": "lastmod",
-}
-FIELD_NAMES = frozenset(ENTRY_FIELDS.values())
-JSON_FIELDS = {
-    "title": ("title",), "alternate": ("url", "external_url"), "id": ("id",),
-    "published": ("date_published",), "updated": ("date_modified",)}
+ENTRY_FIELDS = first_of_names(  # a field, and the elements that fill it besides its own
+    "title; dc:title; link loc; id guid; published pubdate issued dcterms:issued; dc:date; created dcterms:created; "
+    "updated modified dcterms:modified; lastmod; channel")
+JSON_FIELDS = first_of_names("title; link url home_page_url; alternate external_url; id; published date_published; updated date_modified")
 # Which field tells most. A link without rel is "alternate" (RFC 4287 4.2.7.2).
 FEED_TITLES = ("title", "dc:title")
 FEED_LINKS = ("link", "alternate", "alternate of another type", "permalink", "self", "related", "via", "rdf:about")
 FEED_IDS = ("id", "opaque id", "rdf:about")
 FEED_DATES = ("published", "dc:date", "created", "updated")
-PLAIN_FEED_URL = lazy_re(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9_.~!$&'()*+,;=:@%?/-]*")       # nothing to resolve but dots
+PLAIN_REFERENCE = lazy_re(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9_.~!$&'()*+,;=:@%?/-]*")       # nothing to resolve but dots
 UNPRINTABLE_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 
 # What a decision does not need is compiled, and kept by re, where a document is read: it would be a third of the import.
-XML_ENCODING = rb"\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([\w.:-]{1,40})"
 PROLOG_TOKEN = (                # 1: the root
-    rb"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!DOCTYPE|[\[\]>]|<([a-z_:\x80-\xff])")
-DOCTYPE_STEPS = {(0, b"<!DOCTYPE"): 1, (1, b"["): 2, (2, b"]"): 1, (1, b">"): 0}    # 0: outside, 1: inside, 2: in its subset
+    rb"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<([a-z_:\x80-\xff])")
 XML_SLIP = (                    # 1: what may hold anything; else a numeric reference, a bare & or <
     rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))|&#(?:[0-9]{1,7}|[xX][0-9a-fA-F]{1,6});"
     rb"|&(?![A-Za-z][A-Za-z0-9]{0,31};)|<(?![A-Za-z_:/!?\x80-\xff])")
@@ -2768,85 +2659,65 @@ TITLE_TAGS = {                  # by the type of the title; in RSS only known ta
            r"|sub|sup|tt|u|var|wbr)\b[^<>]*>",
     "html": r"(?s)</?[A-Za-z][^<>]*>|<!--.*?(?:-->|\Z)",    # RFC 4287 3.1.1; any other type is text, and has no markup
 }
-TITLE_TAGS["text/html"] = TITLE_TAGS["html"]                # Atom 0.3
 
-ZONE_MINUTES = {                # RFC 822 5.1, and names that publishers use; any other name counts as UTC (RFC 5322 4.3)
-    name: 60 * hours for hours, names in {
-        -12: "m", -10: "hst", -9: "akst", -8: "pst pt akdt", -7: "mst pdt mt", -6: "cst mdt ct", -5: "est cdt et", -4: "ast edt", -3: "adt",
-        -1: "a", 1: "n bst cet met west", 2: "cest mest eet", 3: "eest msk", 9: "jst kst", 10: "aest", 11: "aedt", 12: "y nzst", 13: "nzdt",
-    }.items() for name in names.split()}
-DATE_TIME = r"(\d\d?):?(\d\d)(?::?(\d\d)(?:[.,]\d+)?)?"
-DATE_ZONE = r"\s*(?:(?:gmt|utc?)?([+-])(\d\d?):?(\d\d)?(?:\s*\([\w\s]*\))?|([a-z]{1,5}))?"
-DATE_WEEKDAY, DATE_DAY, DATE_MONTH = r"(?a)(?:[a-z]+[.,]?\s*)??", r"(\d\d?)(?:st|nd|rd|th)?", "([a-z]{3,9})"
+ZONES = (                       # hours: RFC 822 5.1, and names that publishers use; any other name counts as UTC (RFC 5322 4.3)
+    "-12 m; -10 hst; -9 akst; -8 pst pt akdt; -7 mst pdt mt; -6 cst mdt ct; -5 est cdt et; -4 ast edt; -3 adt; -1 a; "
+    "1 n bst cet met west; 2 cest mest eet; 3 eest msk; 9 jst kst; 10 aest; 11 aedt; 12 y nzst; 13 nzdt")
+ZONE_HOURS = first_of_names(ZONES)
+DATE_DAY, DATE_MONTH = r"(?P<day%d>\d\d?)(?:st|nd|rd|th)?", "(?P<month%d>[a-z]{3,9})"
+DATE = (                        # RFC 822; W3C-DTF, RFC 3339; January 1st, 2004, or asctime with the year at the end
+    rf"(?a)(?:[a-z]+[.,]?\s*)??(?:{DATE_DAY}[\s-]+{DATE_MONTH}[.,\s-]+(?P<year1>\d{{4}}|\d\d)" % (1, 1) +
+    r"|(?P<year2>\d{4})(?:[-/]?(?P<month2>\d\d)(?:[-/]?(?P<day2>\d\d))?)?" +
+    rf"|{DATE_MONTH}\.?\s+{DATE_DAY}(?:[\s,]+(?P<year3>\d{{4}})|(?=.*\s(?P<year4>\d{{4}})\Z)))" % (3, 3) +
+    r"(?:[\s,t]+(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,]\d+)?)?)?"
+    r"\s*(?:(?:gmt|utc?)?(?P<sign>[+-])(?P<zone_hours>\d\d?):?(?P<zone_minutes>\d\d)?(?:\s*\([\w\s]*\))?|(?P<zone>[a-z]{1,5}))?"
+    r"(?:\s+\d{4})?")
 UTC_DATE = (                    # nine in ten, in days that every month has: RFC 822, or W3C-DTF as it is wanted
-    r"(?a)[A-Z][a-z]{2}, (0[1-9]|1\d|2[0-8]) ([A-Z][a-z]{2}) ([12]\d{3}) ((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d) (?:GMT|[+-]0000)"
-    r"|[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ")
-FEED_DATE_FORMS = (             # and the order of day, month and year; hour, minute, second and zone follow
-    (rf"{DATE_WEEKDAY}{DATE_DAY}[\s-]+{DATE_MONTH}[.,\s-]+(\d{{4}}|\d\d)(?:[\s,t]+{DATE_TIME}{DATE_ZONE})?", (0, 1, 2)),    # RFC 822
-    (rf"(?a)(\d{{4}})(?:[-/]?(\d\d)(?:[-/]?(\d\d)(?:[t\s]\s*{DATE_TIME})?{DATE_ZONE})?)?", (2, 1, 0)),     # W3C-DTF, RFC 3339
-    (rf"{DATE_WEEKDAY}{DATE_MONTH}\.?\s+{DATE_DAY}[\s,]+(\d{{4}})(?:[\s,t]+{DATE_TIME}{DATE_ZONE})?", (1, 0, 2)),     # January 1st, 2004
-    (rf"{DATE_WEEKDAY}{DATE_MONTH}\s+{DATE_DAY}\s+(?=.*?(\d{{4}})\Z){DATE_TIME}{DATE_ZONE}\s+\d{{4}}", (1, 0, 2)),    # asctime
-)
+    r"(0[1-9]|1[0-9]|2[0-8]) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{3}) ((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]) "
+    r"(?:GMT|[+-]0000)|[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
+
+
+def date_seconds(text: str) -> float | None:
+    """Unix seconds of a date of RFC 822, W3C-DTF or a common misspelling; UTC where it names no zone. None where it is no date."""
+    found = re.fullmatch(DATE, text.strip()[:MAX_DATE_LENGTH].lower())
+    if not found:
+        return None
+    part = {name.rstrip("1234"): value for name, value in found.groupdict("").items() if value}
+    year, month, sign = int(part["year"]), part.get("month", "1"), part.get("sign", "")
+    if len(part["year"]) == 2:
+        year += 2000 if year < 50 else 1900         # RFC 5322 4.3
+    day, hour, minute, second = (int(part.get(name, name == "day")) for name in ("day", "hour", "minute", "second"))
+    month_number = int(month) if month.isdigit() else (*MONTH_NAMES, month[:3]).index(month[:3]) + 1
+    days = days_since_epoch(year, month_number, day)
+    zone_hours = int(sign + part["zone_hours"] if sign else ZONE_HOURS.get(part.get("zone", ""), "0"))
+    minute_of_day = 60 * (hour - zone_hours) + minute - int(sign + part.get("zone_minutes", "0"))
+    seconds = 86400 * days + 60 * minute_of_day + min(second, 59)       # :60 leaps
+    is_date = civil_date(days) == (year, month_number, day) and hour < 24 and minute < 60 and FIRST_SECOND <= seconds <= LAST_SECOND
+    return seconds if is_date else None
 
 
 def feed_date(text: str) -> str | None:
-    """A date of RFC 822, W3C-DTF or a common misspelling as ISO 8601 in UTC; without a zone it counts as UTC. None where it is no date.
+    """The same as ISO 8601 in UTC.
 
     >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
     '2004-01-02T00:48:21Z'
     """
-    text = text.strip()[:MAX_DATE_LENGTH]
-    if simple := re.fullmatch(UTC_DATE, text):
+    text = text.strip()
+    if simple := re.fullmatch(UTC_DATE, text[5 * (text[3:5] == ", "):]):
         day, month, year, time_of_day = simple.groups()
-        if not month:
-            return text
-        if month.lower() in MONTH_NAMES:
-            return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z"
-    text = text.lower()
-    for form, order in FEED_DATE_FORMS:
-        if found := re.fullmatch(form, text):
-            break
-    else:
-        return None
-    from datetime import datetime, timedelta  # a decision needs no calendar
-
-    *date, hour, minute, second, sign, zone_hours, zone_minutes, zone = found.groups()
-    day, month, year = (date[place] for place in order)
-    century = 0 if len(year) == 4 else 2000 if year < "50" else 1900        # RFC 5322 4.3
-    minutes = int(zone_hours) * 60 + int(zone_minutes or 0) if sign else ZONE_MINUTES.get(zone, 0)
-    try:
-        month_number = 1 if not month else int(month) if month.isdigit() else MONTH_NAMES.index(month[:3]) + 1
-        moment = datetime(century + int(year), month_number, int(day or 1), int(hour or 0), int(minute or 0), min(int(second or 0), 59))
-        return (moment - timedelta(0, (-60 if sign == "-" else 60) * minutes) if minutes else moment).isoformat() + "Z"    # :60 leaps
-    except (ValueError, OverflowError):
-        return None
-
-
-def one_line(text: str) -> str:
-    return text.strip(" ") if text.isprintable() and "  " not in text else UNPRINTABLE_RUN.sub(" ", text).strip(" ")
+        return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z" if month else text
+    seconds = date_seconds(text)
+    return None if seconds is None else iso_utc(seconds)
 
 
 def feed_title(text: str, form: str) -> str:
     """One line of text, whose markup is that of `form`: "rss", "html" or none."""
     text = text[:MAX_FEED_TEXT]
-    if form in TITLE_TAGS and ("&" in text or "<" in text):
-        from html import unescape  # its table of entities is large
-
-        text = unescape(re.sub(TITLE_TAGS[form], "", re.sub(BREAK_TAG, " ", text)))
+    if form in TITLE_TAGS:
+        if "<" in text:
+            text = re.sub(TITLE_TAGS[form], "", re.sub(BREAK_TAG, " ", text))
+        text = unescaped(text)
     return one_line(text)
-
-
-def feed_url(base: str, reference: str) -> str:
-    """The absolute URL; as it stands where there is no base; "" where it is none, so that one bad URL does not lose the feed."""
-    reference = reference.strip()
-    if len(reference) > MAX_FEED_TEXT:
-        return ""
-    if not base or not reference or PLAIN_FEED_URL.fullmatch(reference) and "/." not in reference:  # nine in ten: resolving is slow
-        return one_line(reference)
-    try:
-        return resolve_url(base, reference)
-    except ValueError:
-        return ""
 
 
 def first_field(fields: dict[str, str], names: Sequence[str]) -> str:
@@ -2854,12 +2725,11 @@ def first_field(fields: dict[str, str], names: Sequence[str]) -> str:
 
 
 def feed_item(fields: dict[str, str], kind: str) -> FeedItem:
-    identifier = fields.get("id", "")
-    if "link" not in fields and identifier.lstrip().startswith(("http://", "https://")):
-        fields["permalink"] = identifier
+    if ABSOLUTE_HTTP.match(fields.get("id", "").lstrip()):
+        fields["permalink"] = fields["id"]
     title = feed_title(first_field(fields, FEED_TITLES), "rss" if kind == "rss" else fields.get("type", ""))
-    published = next(filter(None, (feed_date(fields[name]) for name in FEED_DATES if name in fields)), None)
-    url = feed_url(fields["base"], first_field(fields, FEED_LINKS))
+    published = next(filter(None, map(feed_date, filter(None, map(fields.get, FEED_DATES)))), None)
+    url = absolute_url(fields["base"], first_field(fields, FEED_LINKS))
     return FeedItem(title, url, one_line(first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]), published)
 
 
@@ -2879,23 +2749,11 @@ def gathered(entries: Iterable[Any], room: int) -> tuple[list[Any], str]:
 
 
 # What a document is written in, and how it is mended.
-def document_codecs(body: bytes, content_type: str = "") -> list[str]:
-    """The codecs to try: by the byte order mark or NULs alone, else by the header, the XML declaration, UTF-8 (RFC 7303 3)."""
-    marked = next((codec for mark, codec in BYTE_ORDER_MARKS if body.startswith(mark)), "")
-    if not marked and b"\0" in body[:2]:
-        marked = "utf-16-le" if body[1:2] == b"\0" else "utf-16-be"
-    if marked:
-        return [marked]
-    declaration = re.match(XML_ENCODING, body)
-    labels = content_type_of([("content-type", content_type)])[1], declaration[1].decode("latin-1") if declaration else "", "utf-8"
-    return [codec for codec in map(charset_codec, labels) if codec and not codec.startswith(("utf-16", "utf-32"))]
-
-
 def feed_document(body: bytes, content_type: str) -> bytes:
     """The body as UTF-8, without what may stand before its first character."""
-    codecs = document_codecs(body, content_type)
-    text = next((text for text in (body.decode(codec, "replace") for codec in codecs) if "\ufffd" not in text), None)
-    if text is None:        # a few torn characters in UTF-8, or the Latin text of an editor that never heard of it
+    codecs = body_codecs(body, content_type, XML_ENCODING)
+    text = next((text for text in (body.decode(codec, "replace") for codec in codecs) if "\ufffd" not in text), "")
+    if not text:            # a few torn characters in UTF-8, or the Latin text of an editor that never heard of it
         latin = codecs[0] == "utf-8" and not re.search(rb"[\xc2-\xf4][\x80-\xbf]", body)
         text = body.decode("cp1252" if latin else codecs[0], "replace")
     return text.lstrip("\ufeff \t\r\n\0").encode()
@@ -2903,24 +2761,24 @@ def feed_document(body: bytes, content_type: str) -> bytes:
 
 def xml_without_prolog(document: bytes) -> bytes:
     """The root element and what follows it, on the lines where they were. Without a DOCTYPE there is no entity to expand, by any expat."""
-    state = 0
-    for token in re.finditer(PROLOG_TOKEN, document):
-        if token[1] and state == 0:
-            return b"\n" * document.count(b"\n", 0, token.start()) + document[token.start():]
-        state = DOCTYPE_STEPS.get((state, token[0].upper()), state)
-    return b""
+    root = next((token.start() for token in re.finditer(PROLOG_TOKEN, document) if token[1]), len(document))
+    return b"\n" * document.count(b"\n", 0, root) + document[root:]
 
 
 def repaired_xml(document: bytes) -> bytes:
     """Bare & and <, impossible references and control characters mended: the slips that need not lose the rest of a document."""
-    from html import escape, unescape
+    from html import escape
     repaired, end = bytearray(), 0      # not sub(): joining a million pieces takes 80 bytes for each
     for slip in re.finditer(XML_SLIP, document):
         if not slip[1]:
-            repaired += document[end:slip.start()] + escape(unescape(slip[0].decode())).encode("utf-8", "replace")
+            repaired += document[end:slip.start()] + escape(unescaped(slip[0].decode())).encode("utf-8", "replace")
             end = slip.end()
     repaired += document[end:]
     return bytes(repaired.translate(None, XML_FORBIDDEN).replace(b"\xef\xbf\xbe", b"").replace(b"\xef\xbf\xbf", b""))
+
+
+def in_pieces(stream: Any) -> Iterator[bytes]:
+    return iter(lambda: stream.read1(XML_PIECE_BYTES), b"")
 
 
 def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head: dict[str, str], base: str) -> Iterator[dict[str, str]]:
@@ -2928,7 +2786,6 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
 
     `head` gets the "kind", and the fields of the whole. ValueError, with the position, where the document breaks off or passes a bound.
     """
-    from html import unescape
     from xml.parsers import expat  # C, and nothing else of the xml package
 
     parser = expat.ParserCreate("utf-8")
@@ -2936,9 +2793,9 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
     parser.UseForeignDTD(True)          # &nbsp; without a DTD is then skipped, not an error
     complete: list[dict[str, str]] = []
     fields = head                       # or those of the entry that is open
-    prefixes, names = dict(FEED_PREFIXES), {}       # type: dict[str, str], dict[str, str]
-    bases = [base if len(base) <= MAX_BASE_LENGTH else ""]      # of the open containers: root, channel, entry
-    depth, child_depth = 0, 1           # of the open element; of what the innermost container holds
+    prefixes, names = dict(XML_PREFIXES), {}        # type: dict[str, str], dict[str, str]
+    bases = [base]                      # and those of the open containers: root, channel, entry
+    depth = 0                           # of the open element; a container holds what is as deep as there are bases
     entry = field = ""                  # what an entry is called here; the field that is open
     text: list[str] = []
     collect = text.append
@@ -2947,96 +2804,73 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
         raise ValueError(f"{reason}: line {parser.CurrentLineNumber}")
 
     def based(attributes: dict[str, str]) -> str:
-        base = feed_url(bases[-1], attributes.get("xml:base", ""))
+        base = absolute_url(bases[-1], attributes["xml:base"]) if "xml:base" in attributes else ""
         return base if 0 < len(base) <= MAX_BASE_LENGTH else bases[-1]
 
-    def open_container(attributes: dict[str, str]) -> None:
-        nonlocal child_depth
-        child_depth += 1
-        fields["base"] = based(attributes) if attributes else bases[-1]
-        bases.append(fields["base"])
-        for attribute, value in attributes.items():
-            if attribute.startswith("xmlns:") and value.lower() in FEED_NAMESPACES:
-                prefixes[attribute[6:].lower()] = FEED_NAMESPACES[value.lower()]
-                names.clear()
-
-    def name_of(element: str) -> str:
-        prefix, colon, local = element.lower().rpartition(":")
-        return (prefixes.get(prefix, prefix + colon) if colon else "") + local
-
-    def open_root(element: str, attributes: dict[str, str]) -> None:
-        nonlocal entry
-        open_container(attributes)
-        name = name_of(element)
-        if name not in roots and ":" in name:       # of a namespace that nobody knows
-            prefix, _, name = name.rpartition(":")
-            prefixes[prefix] = ""
-        if name not in roots:
-            stop(f"found <{element[:40]}>, want {' or '.join(roots)}")
-        head["kind"], entry = roots[name]
-
-    def read_attributes(name: str, attributes: dict[str, str]) -> str:
-        """The field that the element's text fills."""
-        if name == "title":
-            fields.setdefault("type", attributes.get("type", "").lower())
-        elif name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
-            return "opaque id"
+    def start(element: str, attributes: dict[str, str]) -> None:
+        nonlocal depth, entry, fields, field
+        depth += 1
+        if depth > MAX_XML_DEPTH:
+            stop(f"elements nested deeper than {MAX_XML_DEPTH}")
+        if depth != len(bases):         # inside a field, an image, a source, somebody's extension
+            return
+        name = names.get(element)
+        if name is None:
+            prefix, colon, name = element.lower().rpartition(":")
+            if depth == 1:              # whatever its namespace
+                if name not in roots:
+                    stop(f"found <{element[:40]}>, want {' or '.join(roots)}")
+                prefixes[prefix] = ""
+                head["kind"], entry = roots[name]
+                name = "channel"
+            name = prefixes.get(prefix, prefix + colon) + name
+            name = names[element] = "entry" if name == entry else ENTRY_FIELDS.get(name, "")
+        if fields is head and name in ("entry", "channel"):
+            if name == "entry":
+                fields = {"rdf:about": attributes.get("rdf:about", "")}
+            fields["base"] = based(attributes)
+            bases.append(fields["base"])
+            for attribute, value in attributes.items():
+                if attribute.startswith("xmlns:") and value.lower() in XML_PREFIXES:
+                    prefixes[attribute[6:].lower()] = XML_PREFIXES[value.lower()]
+                    names.clear()
         elif name == "link" and "href" in attributes:
             rel = attributes.get("rel", "").strip().lower().rpartition("/")[2] or "alternate"       # the registry's URI form, too
             if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
                 rel = "alternate of another type"
             if rel in FEED_LINKS:
-                fields.setdefault(rel, feed_url(based(attributes), attributes["href"]) if "xml:base" in attributes else attributes["href"])
-            return ""
-        return name
-
-    def start(element: str, attributes: dict[str, str]) -> None:
-        nonlocal depth, fields, field
-        depth += 1
-        if depth != child_depth:        # inside a field, an image, a source, somebody's extension
-            if depth > MAX_XML_DEPTH:
-                stop(f"elements nested deeper than {MAX_XML_DEPTH}")
-            return
-        if depth == 1:
-            return open_root(element, attributes)
-        name = names.get(element)
-        if name is None:
-            name = name_of(element)
-            name = names[element] = "entry" if name == entry else name if name == "channel" else ENTRY_FIELDS.get(name, "")
-        if name == "entry" and fields is head:
-            fields = {"rdf:about": attributes["rdf:about"]} if "rdf:about" in attributes else {}
-            open_container(attributes)
-        elif name == "channel" and depth == 2:
-            open_container(attributes)
-        elif name in FIELD_NAMES:
-            field = read_attributes(name, attributes) if attributes else name
-            if field:
-                parser.CharacterDataHandler = collect
+                href = attributes["href"]       # resolved late: a long base makes short links long
+                fields.setdefault(rel, absolute_url(based(attributes), href) if "xml:base" in attributes else href)
+        elif name:
+            field = name
+            if attributes and name == "title":
+                fields.setdefault("type", attributes.get("type", "").lower().removeprefix("text/"))     # of Atom 0.3
+            elif attributes and name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
+                field = "opaque id"
+            parser.CharacterDataHandler = collect
 
     def end(element: str) -> None:
-        nonlocal depth, child_depth, fields, field
-        if depth == child_depth:
-            if field:
-                parser.CharacterDataHandler = None
-                if text:
-                    fields.setdefault(field, "".join(text))
-                    text.clear()
-                field = ""
-        elif depth < child_depth:       # a container
-            child_depth -= 1
+        nonlocal depth, fields, field
+        if depth < len(bases):          # a container
             bases.pop()
             if fields is not head:
                 complete.append(fields)
                 fields = head
+        elif field and depth == len(bases):
+            parser.CharacterDataHandler = None
+            if text:
+                fields.setdefault(field, "".join(text))
+                text.clear()
+            field = ""
         depth -= 1
 
     def skipped(entity: str, is_parameter: bool) -> None:
         if field and not is_parameter:
-            collect(unescape(f"&{entity};"))
+            collect(unescaped(f"&{entity};"))
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.SkippedEntityHandler, parser.EntityDeclHandler = skipped, lambda *entity: stop("a document that declares entities")
-    given, trouble = 0, ""
+    given = 0
     for piece in itertools.chain(filter(None, pieces), (b"",)):
         try:
             parser.Parse(piece, not piece)
@@ -3045,48 +2879,42 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
                 stop(f"more than {MAX_XML_NAMES} different names")
             if piece and given - parser.CurrentByteIndex > MAX_XML_TOKEN_BYTES:
                 stop(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes")
-        except (ValueError, expat.ExpatError) as error:
-            trouble = str(error)
-        yield from complete
-        complete.clear()
-        if trouble:
-            raise ValueError(trouble)
-        if text:
-            text[:] = ["".join(text)[:XML_PIECE_BYTES]]
+        except expat.ExpatError as error:
+            raise ValueError(str(error)) from None
+        finally:
+            yield from complete         # those before a break, too
+            complete.clear()
+        text[:] = ["".join(text)[:XML_PIECE_BYTES]] if text else ()
 
 
-def xml_feed(document: bytes, base_url: str) -> Feed:
-    """What broke it is in `.warning`; where no feed began, `.kind` is ""."""
-    head = {"kind": "", "base": ""}
-    pieces = (document[at:at + XML_PIECE_BYTES] for at in range(0, len(document), XML_PIECE_BYTES))
-    found = xml_entries(pieces, FEED_ROOTS, head, base_url)
-    items, warning = gathered((feed_item(fields, head["kind"]) for fields in found), 4 * len(document) + XML_PIECE_BYTES)
-    site = feed_url(head["base"], first_field(head, FEED_LINKS[:3]))
-    return Feed(head["kind"], feed_item(head, head["kind"]).title, site, items, warning)
-
-
-def json_feed(document: bytes, base_url: str) -> Feed:
+def json_entries(document: bytes, head: dict[str, str], base: str) -> Iterator[dict[str, str]]:
+    """As `xml_entries`, of a JSON Feed."""
     if len(document) > MAX_JSON_FEED_BYTES:
         raise ValueError(f"JSON feed of {len(document)} bytes, want at most {MAX_JSON_FEED_BYTES}")
     data = parse_json(document, "JSON feed")
     if not isinstance(data, dict) or "jsonfeed.org/version/" not in str(data.get("version")):
         raise ValueError("line 1, column 0: found JSON whose version is no JSON Feed's, want https://jsonfeed.org/version/1 or 1.1")
-    base = base_url if len(base_url) <= MAX_BASE_LENGTH else ""
 
-    def text(holder: dict[str, Any], *keys: str) -> str:
-        for value in map(holder.get, keys):
-            if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != "":    # numeric ids are coerced
-                return str(value).encode("utf-8", "replace").decode()       # a lone surrogate cannot be printed
-        return ""
+    def fields_of(holder: dict[str, Any]) -> dict[str, str]:
+        fields = {"base": base}
+        for name, field in JSON_FIELDS.items():
+            if type(holder.get(name)) in (str, int, float):     # numeric ids are coerced; a lone surrogate cannot be printed
+                fields.setdefault(field, str(holder[name]).encode("utf-8", "replace").decode())
+        return fields
 
-    def item(entry: dict[str, Any]) -> FeedItem:
-        fields = {field: text(entry, *keys) for field, keys in JSON_FIELDS.items()}
-        return feed_item({**fields, "base": base}, "json")
+    head.update(fields_of(data), kind="json")
+    if isinstance(data.get("items"), list):
+        yield from (fields_of(item) for item in data["items"] if isinstance(item, dict))
 
-    listed: Any = data.get("items")
-    items, warning = gathered((item(entry) for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict)),
-                              4 * len(document) + XML_PIECE_BYTES)
-    return Feed("json", one_line(text(data, "title")[:MAX_FEED_TEXT]), feed_url(base, text(data, "home_page_url")), items, warning)
+
+def read_feed(document: bytes, base_url: str) -> Feed:
+    """What broke it is in `.warning`; where no feed began, `.kind` is ""."""
+    head = {"kind": "", "base": ""}
+    found = (json_entries(document, head, base_url) if document[:1] == b"{" else
+             xml_entries(in_pieces(io.BytesIO(xml_without_prolog(document))), FEED_ROOTS, head, base_url))
+    items, warning = gathered((feed_item(fields, head["kind"]) for fields in found), 4 * len(document) + XML_PIECE_BYTES)
+    site = absolute_url(head["base"], first_field(head, FEED_LINKS[:3]))
+    return Feed(head["kind"], feed_item(head, head["kind"]).title, site, items, warning)
 
 
 def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") -> Feed:
@@ -3100,14 +2928,9 @@ def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") ->
     FeedItem(title='AT&T', url='https://wal.sh/a', id='', published=None)
     """
     document = feed_document(marked_utf8(body), content_type)
-    if document[:1] == b"{":
-        return json_feed(document, base_url)
-    document = xml_without_prolog(document)
-    feed = xml_feed(document, base_url)
-    if feed.warning:
-        repaired = repaired_xml(document)
-        if repaired != document:
-            feed = xml_feed(repaired, base_url)
+    feed = read_feed(document, base_url)
+    if feed.warning and document[:1] != b"{" and (repaired := repaired_xml(document)) != document:
+        feed = read_feed(repaired, base_url)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
@@ -3118,65 +2941,49 @@ def marked_utf8(body: bytes | str) -> bytes:
     return body if isinstance(body, bytes) else b"\xef\xbb\xbf" + body.encode("utf-8", "replace")
 
 
-def gunzipped(body: bytes) -> Iterator[bytes]:
-    """The body in pieces, decompressed where it is gzip, member by member; ValueError where it breaks."""
-    import zlib
-    if not body.startswith(b"\x1f\x8b"):
-        yield from (body[at:at + XML_PIECE_BYTES] for at in range(0, len(body), XML_PIECE_BYTES))
-        return
-    inflater, members = zlib.decompressobj(31), 1
-    for at in range(0, len(body), GZIP_PIECE_BYTES):
-        piece = body[at:at + GZIP_PIECE_BYTES]
-        while piece := piece.lstrip(b"\0") if inflater.eof else piece:      # padding between or after members
-            if inflater.eof:
-                inflater, members = zlib.decompressobj(31), members + 1
-            try:
-                yield inflater.decompress(piece, XML_PIECE_BYTES)
-            except zlib.error as error:
-                raise ValueError(f"broken gzip: byte {at}: {error}") from None
-            piece = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
-        if members > MAX_GZIP_MEMBERS:
-            raise ValueError(f"gzip of more than {MAX_GZIP_MEMBERS} members: byte {at}")
-    if not inflater.eof:
-        raise ValueError(f"gzip cut short: byte {len(body)}")
-
-
 def sitemap_pieces(body: bytes) -> Iterator[bytes]:
-    """The sitemap as UTF-8, without what may stand before its first character; ValueError where it passes a bound."""
+    """The sitemap as UTF-8, decompressed where it is gzip, without what may stand before its first character.
+
+    ValueError where it breaks or passes a bound.
+    """
+    import gzip
+    import zlib
     from codecs import getincrementaldecoder
+    is_gzip = body.startswith(b"\x1f\x8b")
+    if is_gzip and body.count(b"\x1f\x8b\x08") > MAX_GZIP_MEMBERS:      # before any is read, since empty ones are read in one go
+        raise ValueError(f"gzip of more than {MAX_GZIP_MEMBERS} members: byte 0")
+    packed = io.BytesIO(body)
     decoder: Any = None
     size = tags = 0
-    for piece in gunzipped(body):
-        first = decoder is None
-        if first:
-            decoder = getincrementaldecoder(document_codecs(piece)[0])("replace")
-        text = decoder.decode(piece)
-        size, tags = size + len(piece), tags + text.count("<")
-        if size > MAX_SITEMAP_BYTES or tags > MAX_SITEMAP_TAGS:
-            raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes, or {MAX_SITEMAP_TAGS} tags")
-        yield (text.lstrip("\ufeff \t\r\n\0") if first else text).encode()
+    try:
+        for piece in in_pieces(gzip.GzipFile(fileobj=packed) if is_gzip else packed):
+            decoder = decoder or getincrementaldecoder(body_codecs(piece, "", XML_ENCODING)[0])("replace")
+            text = decoder.decode(piece)
+            yield (text if size else text.lstrip("\ufeff \t\r\n\0")).encode()
+            size, tags = size + len(piece), tags + text.count("<")
+            if size > MAX_SITEMAP_BYTES or tags > MAX_SITEMAP_TAGS:
+                raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes, or {MAX_SITEMAP_TAGS} tags")
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"broken gzip: byte {packed.tell()}: {error}") from None
 
 
 def text_entries(pieces: Iterable[bytes], head: dict[str, str], base_url: str) -> Iterator[dict[str, str]]:
-    """As `xml_entries`, of a list with one URL a line. The first line that is not empty must be one; others are passed over."""
-    torn, number = b"", 0               # the line that the next piece goes on with
+    """As `xml_entries`, of a list with one URL a line. The first line must be one; others are passed over."""
+    torn = b""                          # the line that the next piece goes on with
     for piece in itertools.chain(pieces, (b"\n",)):
-        *lines, torn = re.split(rb"\r\n?|\n", torn[:4 * MAX_FEED_TEXT] + piece)
+        *lines, torn = (torn[:4 * MAX_FEED_TEXT] + piece).replace(b"\r", b"\n").split(b"\n")
         for line in lines:
-            number += 1
             url = line.decode("utf-8", "replace").strip()
             if ABSOLUTE_HTTP.match(url):
                 head["kind"] = "text"
                 yield {"link": url, "base": base_url}
-            elif url and "kind" not in head:
-                raise ValueError(f"found {url[:40]!r}, want XML or a URL: line {number}")
-    if "kind" not in head:
-        raise ValueError("empty: line 1")
+            elif not head:
+                raise ValueError(f"found {url[:40]!r}, want XML or a URL: line 1")
 
 
 def sitemap_entry(fields: dict[str, str]) -> SitemapEntry:
-    url = feed_url(fields["base"], fields.get("link", ""))
-    return SitemapEntry(url, one_line(fields.get("lastmod", "")[:MAX_DATE_LENGTH]) or None if url else None)
+    url = absolute_url(fields["base"], fields.get("link", ""))
+    return SitemapEntry(url, url and one_line(fields.get("lastmod", "")[:MAX_DATE_LENGTH]) or None)
 
 
 def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
