@@ -2113,11 +2113,6 @@ def backoff_delay(attempt: int, retry_after: float | None = None, rand: Callable
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** min(max(attempt, 0), 32))
 
 
-def request_interval(crawl_delay: float | None) -> float:
-    """Seconds between request starts on a host.  R4, R2d."""
-    return max(MIN_REQUEST_INTERVAL, crawl_delay or 0.0)
-
-
 def next_start(pace: HostPace, interval: float, follows_policy: bool) -> float:
     """The earliest permitted start on a host; -inf where it may be at once.  R4
 
@@ -2131,9 +2126,8 @@ def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     """Two records of one host as one: the later of each time, and of a clock that jumped only what can be believed."""
     if theirs.last_at > now + MAX_CLAIM_SECONDS or max(theirs.departed_at, theirs.policy_at) > now + 1.0:      # "just now" is safe
         theirs = theirs._replace(last_at=min(theirs.last_at, now), departed_at=min(theirs.departed_at, now), policy_at=min(theirs.policy_at, now))
-    if theirs.not_before > now + MAX_HOLD_SECONDS:
-        theirs = theirs._replace(not_before=-math.inf, why="")
-    start, hold = max((ours, theirs), key=lambda pace: pace.last_at), max((ours, theirs), key=lambda pace: pace.not_before)
+    start = max(ours, theirs, key=lambda pace: pace.last_at)
+    hold = theirs if ours.not_before < theirs.not_before <= now + MAX_HOLD_SECONDS else ours
     return HostPace(start.last_at, start.interval, max(ours.departed_at, theirs.departed_at), max(ours.policy_at, theirs.policy_at),
                     hold.not_before, hold.why)
 
@@ -5033,6 +5027,7 @@ Wants = Callable[[int, Sequence[tuple[str, str]]], bool]
 T = TypeVar("T")
 Steps = Generator["Later", None, T]     # work that says when it wants to go on, and at last returns a T
 NO_VALIDATORS = Validators()
+NO_SOURCE = source_from_entry(None)
 
 
 class Later(NamedTuple):
@@ -5147,10 +5142,12 @@ class Visit:
     """One URL on its way: as asked, where it is now, and what it has been through."""
 
     attempts = 0                        # requests that left
-    retries = waits = 0                 # waits: for the slot of the next request
+    retries = 0
+    waits = 0                           # for the slot of the next request; after two the gates look at what is held, or it would never end
     waited = patient_until = 0.0        # patient: with a lock that another process holds
     lock: Any = None                    # the host's, from the claim of a slot until the request has left
     wants: Wants = staticmethod(wants_any_success)
+    interval = MIN_REQUEST_INTERVAL     # what its request asks to be left after it
     retry_at: float | None = None       # where this ends for now (R5)
     trouble = ""                        # why it cannot go on
     has_strayed = False                 # redirected to where it must not follow
@@ -5170,11 +5167,6 @@ class Visit:
         self.site, self.host = site_and_host(wire[:wire.index("/", 8)])
         self.validators = self.held if wire == self.held_of else NO_VALIDATORS
         self.answers: dict[str, AskAnswer] = {}     # of the site, for this one request (robots2: allow-once)
-
-    @property
-    def only_looks(self) -> bool:
-        """After one wait the gates ask again for what is stale by then; after another they look at what is held, or it would never end."""
-        return self.waits > 1
 
     def release(self) -> None:
         if self.lock is not None:
@@ -5466,7 +5458,8 @@ class Bot:
                 wants: Wants | None = None, kind: str = "target") -> Steps[Result]:
         """A declared target, from its line in the list to its Result. No exception of one target reaches another."""
         try:
-            known = source_from_entry(self._shelf.load("source", key) if wants is None else None)       # who wants a body sends no validators
+            entry = self._shelf.load("source", key) if wants is None else None      # who wants a body sends no validators
+            known = source_from_entry(entry) if entry else NO_SOURCE
             age, now = self._time() - known["at"], self._now()
             if 0.0 <= age < min_age:
                 return self._unasked("skipped", url, f"fetched {spell_seconds(age)} ago; R8 asks it again after {spell_seconds(min_age)}",
@@ -5533,8 +5526,11 @@ class Bot:
         if self._interactive or is_last and limit < DEFAULT_MAX_RETRIES:     # a policy document that no network reached holds nobody back
             return False
         delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0) if is_last else backoff_delay(visit.retries, retry_after, self._rand)
-        delay = min(delay, MAX_HOLD_SECONDS)
-        self._hold(visit.host, delay, why)
+        delay, now = min(delay, MAX_HOLD_SECONDS), self._now()
+        pace, hold = self._pace(visit.host, now), HostPace(not_before=now + delay, why=why)
+        if hold.not_before > pace.not_before:       # for every run and process. An entry of its own: no claim of a slot overwrites it
+            self._pacer.hosts[visit.host] = pace._replace(not_before=hold.not_before, why=why)
+            self._share("hold", visit.host, hold, now)
         if not is_last and delay <= self._max_wait:
             visit.retries += 1
             if self._trace is not None:
@@ -5579,7 +5575,10 @@ class Bot:
         visit.has_left, url = self._counts_tries, visit.at
         if self._tag is not None and visit.host == host_key(self.origin):       # R13: at transmission, after the gates
             url = tag_url(url, *self._tag)
-        request = Request("HEAD" if visit.kind == "ask" else "GET", url, request_headers(visit.kind, visit.validators, self._announcement(visit)),
+        robots2 = self._robots2_of(visit.site)
+        is_announced = visit.kind == "ask" or robots2 is not None and robots2.policy.get("announce") == "yes"
+        headers = request_headers(visit.kind, visit.validators, robots2_identity(self._category) if is_announced else "")
+        request = Request("HEAD" if visit.kind == "ask" else "GET", url, headers,
                           self._timeout, MAX_BYTES_OF.get(visit.kind, self._max_bytes), visit.wants, lambda: self._departed(visit))
         if self._trace is not None:
             self._trace(f"{request.method} {printable(url)}")
@@ -5614,7 +5613,7 @@ class Bot:
         held = self._blocklist
         if visit.waits and self._is_shared:         # another process may have adopted a newer one meanwhile
             self._load_blocklist()
-        if not held.is_current(self._time()) and not (visit.only_looks and held.adopted is not None):
+        if not held.is_current(self._time()) and not (visit.waits > 1 and held.adopted is not None):
             said = self._errand(visit, "blocklist", self._load_blocklist, self._refresh_blocklist)
             if isinstance(said, Later):
                 return said
@@ -5630,9 +5629,8 @@ class Bot:
         """The newest generation that the shelf holds whole, and when it was last asked about; whether that is current."""
         held = self._blocklist
         entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1)]
-        for entry in sorted(entries, key=lambda entry: as_number(entry.get("serial")), reverse=True):
-            serial = as_number(entry.get("serial"))
-            if not entry or held.adopted is not None and serial <= held.serial:
+        for serial, entry in sorted(((as_number(entry.get("serial")), entry) for entry in entries), key=operator.itemgetter(0), reverse=True):
+            if serial <= held.serial:       # 0: none is held
                 break
             try:
                 held.adopted = Blocklist.from_columns(entry["columns"])
@@ -5759,10 +5757,10 @@ class Bot:
     def _ensure_rules(self, visit: Visit, kind: str) -> Said:
         """R12: what is held of the site's robots.txt or robots2.txt is current, or asked for first."""
         key = ("robots", visit.site) if kind == "robots" else ("robotstwo", f"{visit.site} {self._category}")
-        rules, url = self._rules.get(key), f"{site_of(visit.at)}/{kind}.txt"
-        if rules is not None and (visit.only_looks or robots_is_current(rules.state, self._time())):
+        rules, wire = self._rules.get(key), visit.at
+        if rules is not None and (visit.waits > 1 or robots_is_current(rules.state, self._time())):
             return None
-        return self._errand(visit, " ".join(key), lambda: self._load_rules(key), lambda: self._refresh_rules(key, kind, url))
+        return self._errand(visit, " ".join(key), lambda: self._load_rules(key), lambda: self._refresh_rules(key, kind, f"{site_of(wire)}/{kind}.txt"))
 
     def _load_rules(self, key: tuple[str, str]) -> bool:
         entry = self._shelf.load(*key) or {}
@@ -5874,7 +5872,7 @@ class Bot:
 
     def _ask(self, visit: Visit, directive: str, words: str) -> Later | Decision:
         """The ask protocol: an answer on file that still holds, else HEAD, itself behind blocklist, robots.txt and pace."""
-        key, site_path = f"{visit.site} {directive} {self._category}", path_and_query(visit.at)
+        key = f"{visit.site} {directive} {self._category}"
 
         def load() -> bool:
             entry, now = self._shelf.load("ask", key) or {}, self._time()
@@ -5883,35 +5881,29 @@ class Bot:
                 visit.answers[directive] = AskAnswer(decision, tuple(map(as_text, scopes)), f"answered {decision} {spell_seconds(now - at)} ago", True)
             return directive in visit.answers
 
+        def ask() -> Steps[None]:
+            asking, answer = yield from self._obtain("ask", wire_url(robots2_ask_url(visit.at, directive)))
+            visit.retry_at = answer.retry_at if isinstance(answer, Decision) else asking.retry_at      # read only where the answer is "later"
+            if isinstance(answer, Response):
+                said = parse_ask_answer(answer.status, answer.headers)
+            elif isinstance(answer, TransportError):
+                said = AskAnswer("deny", reason=f"no answer: {answer.reason}")
+            else:
+                said = AskAnswer("deny" if answer.retry_at is None else "later", reason=f"may not be asked: {answer.reason}")
+            if said.cacheable:
+                self._shelf.store("ask", key, {"decision": said.decision, "scopes": list(said.scopes), "at": self._time()})
+            visit.answers[directive] = said
+
         if directive not in visit.answers:
-            said = self._errand(visit, f"ask {key}", load, lambda: self._put_question(visit, directive, key))
+            said = self._errand(visit, f"ask {key}", load, ask)
             if said is not None:
                 return said
         answer = visit.answers[directive]
-        permitted = ask_permits(answer, site_path)
+        permitted = ask_permits(answer, path_and_query(visit.at))
         beside = ", not for this path" if not permitted and answer.decision not in ("deny", "later") else ""
         return visit.decision._replace(
             allowed=permitted, gate=None if permitted else "robots2", reason=f"{words}: {answer.reason}{beside}",
             retry_at=(visit.retry_at or self._time() + POLICY_RETRY_SECONDS) if answer.decision == "later" else None)
-
-    def _put_question(self, visit: Visit, directive: str, key: str) -> Steps[None]:
-        asking, answer = yield from self._obtain("ask", wire_url(robots2_ask_url(visit.at, directive)))
-        visit.retry_at = answer.retry_at if isinstance(answer, Decision) else asking.retry_at      # read only where the answer is "later"
-        if isinstance(answer, Decision):
-            said = AskAnswer("deny" if answer.retry_at is None else "later", reason=f"may not be asked: {answer.reason}")
-        elif isinstance(answer, TransportError):
-            said = AskAnswer("deny", reason=f"no answer: {answer.reason}")
-        else:
-            said = parse_ask_answer(answer.status, answer.headers)
-        if said.cacheable:
-            self._shelf.store("ask", key, {"decision": said.decision, "scopes": list(said.scopes), "at": self._time()})
-        visit.answers[directive] = said
-
-    def _announcement(self, visit: Visit) -> str:
-        """X-Agent-Identity, where the site's robots2.txt wants it, and in every question."""
-        robots2 = self._robots2_of(visit.site)
-        is_wanted = visit.kind == "ask" or robots2 is not None and robots2.policy.get("announce") == "yes"
-        return robots2_identity(self._category) if is_wanted else ""
 
     # --- Errands: documents that several visits, or processes, wait for ---
 
@@ -5960,6 +5952,7 @@ class Bot:
                 return self._after_another(visit, "R4", f"another process is at {host}")
             visit.patient_until = 0.0
         pace, interval = self._pace(host, now), self._interval(visit.site) + self._margin
+        visit.interval = interval
         is_first = not visit.retries and not visit.redirects
         is_first_of_policy = is_first and visit.kind in SLOTLESS_KINDS and visit.at not in self._pacer.asked
         if is_first_of_policy and pace.last_at == -math.inf:       # a run asks for the blocklist first of all: what came before was another's
@@ -5990,26 +5983,17 @@ class Bot:
     def _start(self, visit: Visit, pace: HostPace, now: float) -> None:
         """A request starts; what is still unseen then is asked only for a policy document that takes no slot."""
         self._keep_pace(visit.host, pace._replace(policy_at=now) if pace.last_at == -math.inf else pace._replace(
-            last_at=max(pace.last_at, now), interval=self._interval(visit.site) + self._margin, departed_at=now), now)
+            last_at=max(pace.last_at, now), interval=visit.interval, departed_at=now), now)
 
     def _not_yet(self, visit: Visit, later: Later) -> Decision:
         seconds = max(0.0, later.at - self._now())
         return visit.decision._replace(allowed=False, gate=later.gate, reason=f"not before {spell_seconds(seconds)} from now: {later.reason}",
                                        retry_at=self._time() + seconds)
 
-    def _hold(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to this host before then, from no run and no process. An entry of its own: no claim of a slot overwrites it."""
-        now = self._now()
-        pace = self._pace(host, now)
-        if now + seconds > pace.not_before:
-            self._pacer.hosts[host] = pace._replace(not_before=now + seconds, why=why)
-            self._share("hold", host, HostPace(not_before=now + seconds, why=why), now)
-
     def _interval(self, site: str) -> float:
         """Seconds between two requests. R4, R2d, and the `rate` of robots2: the largest."""
         robots, robots2 = self._robots_of(site).robots, self._robots2_of(site)
-        interval = request_interval(robots.crawl_delay if robots else None)
-        return interval if robots2 is None else max(interval, robots2.rate_interval or 0.0)
+        return max(MIN_REQUEST_INTERVAL, robots and robots.crawl_delay or 0.0, robots2 and robots2.rate_interval or 0.0)
 
     def _pace(self, host: str, now: float) -> HostPace:
         """What this process knows of a host, and what another has written since."""
@@ -6037,46 +6021,46 @@ class Bot:
         if isinstance(answer, Decision):
             visit.decision = answer
             return self._result(visit, "denied" if answer.retry_at is None else "deferred")
-        if isinstance(answer, Response):
-            if 200 <= answer.status < 300 or answer.status == 304 and any(visit.validators):
-                return self._read(visit, answer)
-            seen = {"status": answer.status, "content_type": header_value(answer.headers, "content-type")}
-            trouble = f"the server answered {answer.status}"
-        elif answer.refused:
-            return self._result(visit, "denied", gate="address", reason=answer.reason)
+        seen: dict[str, Any] = {}
+        if isinstance(answer, TransportError):
+            if answer.refused:
+                return self._result(visit, "denied", gate="address", reason=answer.reason)
+            trouble = answer.reason
         else:
-            seen, trouble = {}, answer.reason
+            seen.update(status=answer.status, content_type=header_value(answer.headers, "content-type"))
+            trouble = f"the server answered {answer.status}"
+            if 200 <= answer.status < 300 or answer.status == 304 and any(visit.validators):
+                if not answer.truncated:
+                    return self._read(visit, answer, seen)
+                trouble = f"more than {self._max_bytes} bytes"
         is_put_off = visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES     # Retry-After or the back-off goes beyond max_wait
         gate = "R5" if is_put_off or seen and visit.retry_at is not None else None
         return self._result(visit, "deferred" if is_put_off else "failed", gate=gate, reason=visit.trouble or trouble, retry_at=visit.retry_at, **seen)
 
-    def _read(self, visit: Visit, answer: Response) -> Result:
+    def _read(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
         """A success, as metadata (R6): what it is called, what it links to in its structured forms (R9), what it asks of us."""
-        content_type = header_value(answer.headers, "content-type")
-        if answer.truncated:
-            return self._result(visit, "failed", reason=f"more than {self._max_bytes} bytes", status=answer.status, content_type=content_type)
+        content_type = seen["content_type"]
         media_type, kind, is_unread = media_of(content_type)
         body, warnings, etag, last_modified = answer.body, visit.warnings, *validators_of(answer.headers)
         if is_unread and not visit.wants(answer.status, answer.headers):
             body, warnings = b"", [*warnings, f"{media_type} is not read (R6)"]
         reading = read_metadata(body, kind, content_type, visit.at)
         directives, cautions = robots_directives(answer.headers, reading.page, self._time())
-        fields = {"status": answer.status, "content_type": content_type, "robots_directives": directives, "warnings": warnings + reading.warnings + cautions}
+        seen.update(robots_directives=directives, warnings=warnings + reading.warnings + cautions)
         if answer.status == 304:
             return self._result(visit, "unchanged", reason="not modified", etag=etag or visit.validators.etag,
-                                last_modified=last_modified or visit.validators.last_modified, **fields)
+                                last_modified=last_modified or visit.validators.last_modified, **seen)
         return self._result(visit, "fetched", bytes=len(body), sha256=sha256_hex(body), etag=etag, last_modified=last_modified, title=reading.title,
-                            links=reading.links, metadata=reading.metadata, body=body, **fields)
+                            links=reading.links, metadata=reading.metadata, body=body, **seen)
 
     def _result(self, visit: Visit, outcome: str, **fields: Any) -> Result:
         """A Result with all that is the same for every outcome."""
         decision = visit.decision
-        common: dict[str, Any] = {
+        common = {
             "final_url": visit.at, "gate": decision.gate, "reason": decision.reason, "verdict": decision.verdict, "rule": decision.rule,
             "group": decision.group, "robots_source": decision.robots_source, "crawl_delay": decision.crawl_delay, "retry_at": decision.retry_at,
             "content_signals": decision.content_signals, "redirects": visit.redirects, "attempts": visit.attempts, "waited": visit.waited,
-            "elapsed": self._now() - visit.started_at, "at": self._time(), "warnings": visit.warnings}
-        common.update(fields)
+            "elapsed": self._now() - visit.started_at, "at": self._time(), "warnings": visit.warnings, **fields}
         return Result(outcome, visit.url, **common)
 
     def _unasked(self, outcome: str, url: str, reason: str, retry_at: float | None = None) -> Result:
@@ -6086,8 +6070,9 @@ class Bot:
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
         gate, reason, now = decision.gate, decision.reason, self._time()
-        checked = f"among {self.blocklist_size}, checked {spell_seconds(now - self._blocklist.checked_at)} ago"
-        yield "blocklist", reason if gate == "R3" else f"not listed ({checked if self._blocklist.adopted is not None else 'no list was ever adopted'})"
+        listed = "no list was ever adopted" if self._blocklist.adopted is None else (
+            f"among {self.blocklist_size}, checked {spell_seconds(now - self._blocklist.checked_at)} ago")
+        yield "blocklist", reason if gate == "R3" else f"not listed ({listed})"
         if gate == "R3":
             return
         yield "address", reason if gate == "address" else "permitted" if self._allow_private else "public, as far as known"
@@ -6107,9 +6092,11 @@ class Bot:
                 if fields:
                     yield "robots2", f"{what}: " + ", ".join(f"{name}: {value}" for name, value in fields.items())
             if robots2.report_to:
-                yield "robots2", "report to " + ", ".join(robots2.report_to)
+                yield "robots2", f"report to {', '.join(robots2.report_to)}"
             for line in robots2.unknown[:10]:
                 yield "robots2", f"line {line.line} is not understood and grants nothing: {line.name}: {line.value}"
+        known = source_from_entry(self._shelf.load("source", canonical_url(wire)))
+        signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
         if decision:
             interval, asked_at = self._interval(site_key(wire)), self._now()
             pace = self._pace(host_key(wire), asked_at)
@@ -6117,11 +6104,9 @@ class Bot:
             held = f" ({pace.why})" if pace.why and start == pace.not_before else ""
             slot = f"next slot in {spell_seconds(start - asked_at)}{held}" if start > asked_at else "a slot is free now"
             yield "pace", f"{interval:g} s between requests; {slot}"
-        if decision.content_signals:
-            signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
+        if signals:
             yield "signals", f"{signals} (binds no use that this bot makes)"
         if decision:
-            known = source_from_entry(self._shelf.load("source", canonical_url(wire)))
             age = now - known["at"]
             conditionally = "asked whether it changed (R7)" if any(known["validators"]) else "requested"
             yield "next", f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then {conditionally}" if 0.0 <= age < 3600.0 else conditionally
