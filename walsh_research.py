@@ -7120,7 +7120,7 @@ class Desk:
             try:
                 for result in bot.run(targets, min_age=0.0 if self.options.force else self.options.min_age):
                     self.note(result)
-                    if self.options.verbose and (result.attempts or result.gate is not None):
+                    if self.options.verbose and result.final_url:       # a gate was asked
                         self.tell_gates(bot, result)
                     self.put_result(result)
             except KeyboardInterrupt:
@@ -7133,7 +7133,8 @@ class Desk:
         self.counts[result.outcome] += 1
         if result.waited >= 0.05:
             asked = f"Crawl-delay {result.crawl_delay:g}" if result.crawl_delay else ""
-            why = "back-off" if result.attempts > 1 + len(result.redirects) else asked
+            is_retried = result.attempts > 1 + len(result.redirects) or result.outcome == "failed" and result.retry_at
+            why = "back-off" if is_retried else asked
             self.waited[host_of(result.final_url or result.url), why] += result.waited
         if result.retry_at and result.outcome in ("deferred", "failed"):
             self.again.append((result.retry_at, result.url))
