@@ -5105,7 +5105,7 @@ def site_and_host(origin: str) -> tuple[str, str]:
     return site_key(origin + "/"), host_key(origin + "/")
 
 
-@lru_cache(maxsize=64)      # few: a server chooses what it says, and how long that is
+@lru_cache(maxsize=16)      # few: a server chooses what it says, and how long that is
 def media_of(content_type: str) -> tuple[str, str, bool]:
     """(media type, which reading fits it, whether R6 leaves it unread) of a Content-Type."""
     media_type = content_type_of([("content-type", content_type)])[0]
@@ -5290,9 +5290,10 @@ class Bot:
     def _fetch(self, url: str, wants: Wants | None = None, kind: str = "target") -> Result:
         try:
             wire = wire_url(str(url))
-            return self._drive(self._target(str(url), wire, canonical_url(wire), wants=wants, kind=kind))
+            key = canonical_url(wire)
         except ValueError as error:
             return self._unasked("failed", url, str(error))
+        return self._drive(self._target(str(url), wire, key, wants=wants, kind=kind))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
         """Many targets, strictly serial, each host at its own pace and no host waiting for another; a Result each as it is done.
@@ -5627,8 +5628,9 @@ class Bot:
 
     def _load_blocklist(self) -> bool:
         """The newest generation that the shelf holds whole, and when it was last asked about; whether that is current."""
-        held = self._blocklist
-        entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1)]
+        held, asked = self._blocklist, self._shelf.load("refresh", self.origin) or {}
+        is_news = held.adopted is None or as_number(asked.get("serial")) > held.serial
+        entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1) if is_news]
         for serial, entry in sorted(((as_number(entry.get("serial")), entry) for entry in entries), key=operator.itemgetter(0), reverse=True):
             if serial <= held.serial:       # 0: none is held
                 break
@@ -5639,7 +5641,6 @@ class Bot:
                 continue
             held.serial, held.validators, held.checked_at = int(serial), validators_from_entry(entry), as_number(entry.get("checked_at"))
             break
-        asked = self._shelf.load("refresh", self.origin) or {}
         if held.adopted is not None:        # while nothing was ever held, every process tries for itself
             for name in ("failed_at", "retry_at", *["checked_at"] * (asked.get("serial") == held.serial)):     # of another generation it says nothing
                 setattr(held, name, max(getattr(held, name), as_number(asked.get(name))))
