@@ -5099,10 +5099,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_parent)
 
 
-@lru_cache(maxsize=4096)
-def site_and_host(origin: str) -> tuple[str, str]:
-    """What the robots.txt and the pace of a wire URL that begins with `origin` are kept by."""
-    return site_key(origin + "/"), host_key(origin + "/")
+@lru_cache(maxsize=2**14)       # ours: a run goes round its hosts, and a smaller cache would forget each before its next turn
+def site_and_host(origin: str) -> tuple[str, str, str]:
+    """What the robots.txt and the pace of a wire URL that begins with `origin` are kept by, and why it must not be asked, if so."""
+    site = site_key(origin + "/")
+    return site, host_key(origin + "/"), host_refusal(split_url(site).host)
 
 
 @lru_cache(maxsize=16)      # few: a server chooses what it says, and how long that is
@@ -5164,7 +5165,7 @@ class Visit:
 
     def move(self, wire: str) -> None:
         self.at, self.slot, self.waits = wire, -math.inf, 0
-        self.site, self.host = site_and_host(wire[:wire.index("/", 8)])
+        self.site, self.host, self.refusal = site_and_host(wire[:wire.index("/", 8)])
         self.validators = self.held if wire == self.held_of else NO_VALIDATORS
         self.answers: dict[str, AskAnswer] = {}     # of the site, for this one request (robots2: allow-once)
 
@@ -5208,7 +5209,7 @@ class Bot:
         if not max_wait >= 0:
             raise ValueError(f"max_wait is {max_wait!r}, want seconds, 0 or more")
         self.origin = site_of(wire_url(origin))
-        refusal = "" if allow_private else site_refusal(self.origin)
+        refusal = "" if allow_private else site_and_host(self.origin)[2]
         if refusal:
             raise ValueError(f"origin {self.origin}: {refusal}, so that every opt-out would be lost; allow_private permits it")
         self._timeout, self._max_wait, self._max_bytes = timeout, max_wait, max_bytes
@@ -5717,7 +5718,7 @@ class Bot:
         """Nothing is sent to an address that is not public."""
         if self._allow_private:
             return None
-        reason = site_refusal(visit.site)
+        reason = visit.refusal
         if not reason and hasattr(self._transport, "resolve"):
             try:
                 self._transport.resolve(visit.at, self._timeout)
