@@ -2125,7 +2125,8 @@ def next_start(pace: HostPace, interval: float, follows_policy: bool) -> float:
 def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     """Two records of one host as one: the later of each time, and of a clock that jumped only what can be believed."""
     if theirs.last_at > now + MAX_CLAIM_SECONDS or max(theirs.departed_at, theirs.policy_at) > now + 1.0:      # "just now" is safe
-        theirs = theirs._replace(last_at=min(theirs.last_at, now), departed_at=min(theirs.departed_at, now), policy_at=min(theirs.policy_at, now))
+        theirs = theirs._replace(last_at=min(theirs.last_at, now), departed_at=min(theirs.departed_at, now),
+                                 policy_at=min(theirs.policy_at, now))
     start = max(ours, theirs, key=lambda pace: pace.last_at)
     hold = theirs if ours.not_before < theirs.not_before <= now + MAX_HOLD_SECONDS else ours
     return HostPace(start.last_at, start.interval, max(ours.departed_at, theirs.departed_at), max(ours.policy_at, theirs.policy_at),
@@ -5470,8 +5471,8 @@ class Bot:
             visit.wants, visit.waited = wants or wants_body, max(0.0, now - since)
             result = self._conclude(visit, (yield from self._carry(visit)))
             if result.ok:       # R7, R8: validators of exactly the URL that answered, and when the source was last fetched
-                held = {"wire": visit.at, "etag": result.etag, "last_modified": result.last_modified} if result.etag or result.last_modified else {}
-                self._shelf.store("source", key, {"at": result.at, **held})
+                held = {"wire": visit.at, "etag": result.etag, "last_modified": result.last_modified}
+                self._shelf.store("source", key, {"at": result.at, **(held if result.etag or result.last_modified else {})})
             return result
         except Exception as error:  # noqa: BLE001 - ours: a bug, or memory that ran out, costs one target
             self._warn(f"unexpected {type(error).__name__} at {mask_credentials(url)}: {error}")
@@ -5632,7 +5633,8 @@ class Bot:
         held, asked = self._blocklist, self._shelf.load("refresh", self.origin) or {}
         is_news = held.adopted is None or as_number(asked.get("serial")) > held.serial
         entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1) if is_news]
-        for serial, entry in sorted(((as_number(entry.get("serial")), entry) for entry in entries), key=operator.itemgetter(0), reverse=True):
+        generations = ((as_number(entry.get("serial")), entry) for entry in entries)
+        for serial, entry in sorted(generations, key=operator.itemgetter(0), reverse=True):
             if serial <= held.serial:       # 0: none is held
                 break
             try:
@@ -5643,7 +5645,8 @@ class Bot:
             held.serial, held.validators, held.checked_at = int(serial), validators_from_entry(entry), as_number(entry.get("checked_at"))
             break
         if held.adopted is not None:        # while nothing was ever held, every process tries for itself
-            for name in ("failed_at", "retry_at", *["checked_at"] * (asked.get("serial") == held.serial)):     # of another generation it says nothing
+            is_of_this = asked.get("serial") == held.serial     # of another generation it says nothing
+            for name in ("failed_at", "retry_at", *["checked_at"] * is_of_this):
                 setattr(held, name, max(getattr(held, name), as_number(asked.get(name))))
         return held.is_current(self._time())
 
@@ -5652,7 +5655,8 @@ class Bot:
         held = self._blocklist
         vars(held).update(times)
         if held.adopted is not None:
-            self._shelf.store("refresh", self.origin, {name: getattr(held, name) for name in ("serial", "checked_at", "failed_at", "retry_at")})
+            self._shelf.store("refresh", self.origin, {
+                name: getattr(held, name) for name in ("serial", "checked_at", "failed_at", "retry_at")})
 
     def _refresh_blocklist(self) -> Steps[None]:
         """R3b, R3c, R10: asks for the document, and adopts it only if it holds. Whatever else happens, the last list stays."""
@@ -5762,12 +5766,14 @@ class Bot:
         rules, wire = self._rules.get(key), visit.at
         if rules is not None and (visit.waits > 1 or robots_is_current(rules.state, self._time())):
             return None
-        return self._errand(visit, " ".join(key), lambda: self._load_rules(key), lambda: self._refresh_rules(key, kind, f"{site_of(wire)}/{kind}.txt"))
+        return self._errand(visit, " ".join(key), lambda: self._load_rules(key),
+                            lambda: self._refresh_rules(key, kind, f"{site_of(wire)}/{kind}.txt"))
 
     def _load_rules(self, key: tuple[str, str]) -> bool:
         entry = self._shelf.load(*key) or {}
         state, files = robots_from_entry(entry or None), entry.get("files", {})
-        if state is not None and isinstance(files, dict) and all(isinstance(url, str) and isinstance(body, bytes) for url, body in files.items()):
+        if state is not None and isinstance(files, dict) and all(
+                isinstance(url, str) and isinstance(body, bytes) for url, body in files.items()):
             self._keep_rules(key, state, files)
         return robots_is_current(self._rules.get(key, NO_RULES).state, self._time())
 
@@ -5829,7 +5835,8 @@ class Bot:
             if stance == "ask":
                 return self._ask(visit, directive, "ask")
             permitted = stance in ("yes", "none", "preferred")
-            return visit.decision._replace(allowed=permitted, gate=None if permitted else "robots2", reason=f"{stance}: robots2.txt on {directive}")
+            return visit.decision._replace(allowed=permitted, gate=None if permitted else "robots2",
+                                           reason=f"{stance}: robots2.txt on {directive}")
 
         return self._decide(url, (*TARGET_GATES[:3], use_gate))       # what robots2.txt can only narrow
 
@@ -5880,12 +5887,13 @@ class Bot:
             entry, now = self._shelf.load("ask", key) or {}, self._time()
             decision, scopes, at = entry.get("decision"), entry.get("scopes"), as_number(entry.get("at"))
             if is_fresh(at, ROBOTS2_ASK_TTL_SECONDS, now) and decision in ("allow", "deny") and isinstance(scopes, list):
-                visit.answers[directive] = AskAnswer(decision, tuple(map(as_text, scopes)), f"answered {decision} {spell_seconds(now - at)} ago", True)
+                said_so = f"answered {decision} {spell_seconds(now - at)} ago"
+                visit.answers[directive] = AskAnswer(decision, tuple(map(as_text, scopes)), said_so, True)
             return directive in visit.answers
 
         def ask() -> Steps[None]:
             asking, answer = yield from self._obtain("ask", wire_url(robots2_ask_url(visit.at, directive)))
-            visit.retry_at = answer.retry_at if isinstance(answer, Decision) else asking.retry_at      # read only where the answer is "later"
+            visit.retry_at = answer.retry_at if isinstance(answer, Decision) else asking.retry_at      # read only where it is "later"
             if isinstance(answer, Response):
                 said = parse_ask_answer(answer.status, answer.headers)
             elif isinstance(answer, TransportError):
@@ -5912,7 +5920,8 @@ class Bot:
     def _errand(self, visit: Visit, name: str, load: Callable[[], bool], make: Callable[[], Steps[Decision | None]]) -> Said:
         """R12: a step towards a document that is current again: when to come back, why it cannot be had now, or None where it is here.
 
-        One refresh serves all who wait; between two requests nothing is held. `load` takes what another process left, and says whether that will do.
+        One refresh serves all who wait; between two requests nothing is held. `load` takes what another process left, and says
+        whether that will do.
         """
         steps, later = self._errands.get(name, (None, None))
         if later is not None and later.at > self._now():
@@ -5957,7 +5966,7 @@ class Bot:
         visit.interval = interval
         is_first = not visit.retries and not visit.redirects
         is_first_of_policy = is_first and visit.kind in SLOTLESS_KINDS and visit.at not in self._pacer.asked
-        if is_first_of_policy and pace.last_at == -math.inf:       # a run asks for the blocklist first of all: what came before was another's
+        if is_first_of_policy and pace.last_at == -math.inf:       # of the blocklist: what came before was another's
             start = max(pace.not_before, pace.policy_at + interval) if visit.kind == "blocklist" else pace.not_before
         elif visit.slot > -math.inf:        # our place in the queue; a request that left late pushes all behind it
             start = max(visit.slot, pace.not_before, pace.departed_at + interval)
@@ -6035,9 +6044,11 @@ class Bot:
                 if not answer.truncated:
                     return self._read(visit, answer, seen)
                 trouble = f"more than {self._max_bytes} bytes"
-        is_put_off = visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES     # Retry-After or the back-off goes beyond max_wait
+        # Put off: Retry-After or the back-off goes beyond max_wait.
+        is_put_off = visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES
         gate = "R5" if is_put_off or seen and visit.retry_at is not None else None
-        return self._result(visit, "deferred" if is_put_off else "failed", gate=gate, reason=visit.trouble or trouble, retry_at=visit.retry_at, **seen)
+        return self._result(visit, "deferred" if is_put_off else "failed", gate=gate, reason=visit.trouble or trouble,
+                            retry_at=visit.retry_at, **seen)
 
     def _read(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
         """A success, as metadata (R6): what it is called, what it links to in its structured forms (R9), what it asks of us."""
@@ -6052,15 +6063,16 @@ class Bot:
         if answer.status == 304:
             return self._result(visit, "unchanged", reason="not modified", etag=etag or visit.validators.etag,
                                 last_modified=last_modified or visit.validators.last_modified, **seen)
-        return self._result(visit, "fetched", bytes=len(body), sha256=sha256_hex(body), etag=etag, last_modified=last_modified, title=reading.title,
-                            links=reading.links, metadata=reading.metadata, body=body, **seen)
+        return self._result(visit, "fetched", bytes=len(body), sha256=sha256_hex(body), etag=etag, last_modified=last_modified,
+                            title=reading.title, links=reading.links, metadata=reading.metadata, body=body, **seen)
 
     def _result(self, visit: Visit, outcome: str, **fields: Any) -> Result:
         """A Result with all that is the same for every outcome."""
         decision = visit.decision
         common = {
             "final_url": visit.at, "gate": decision.gate, "reason": decision.reason, "verdict": decision.verdict, "rule": decision.rule,
-            "group": decision.group, "robots_source": decision.robots_source, "crawl_delay": decision.crawl_delay, "retry_at": decision.retry_at,
+            "group": decision.group, "robots_source": decision.robots_source, "crawl_delay": decision.crawl_delay,
+            "retry_at": decision.retry_at,
             "content_signals": decision.content_signals, "redirects": visit.redirects, "attempts": visit.attempts, "waited": visit.waited,
             "elapsed": self._now() - visit.started_at, "at": self._time(), "warnings": visit.warnings, **fields}
         return Result(outcome, visit.url, **common)
@@ -6111,7 +6123,8 @@ class Bot:
         if decision:
             age = now - known["at"]
             conditionally = "asked whether it changed (R7)" if any(known["validators"]) else "requested"
-            yield "next", f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then {conditionally}" if 0.0 <= age < 3600.0 else conditionally
+            recently = f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then " if 0.0 <= age < 3600.0 else ""
+            yield "next", recently + conditionally
 
     # --- Voices -----------------------------------------------------------
 
