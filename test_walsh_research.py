@@ -9116,6 +9116,32 @@ def test_ours_closing_summary(desk, web):
     assert "\x1b" not in done.err + done.out and "\r" not in done.err + done.out
 
 
+def test_ours_the_summary_counts_requests_that_left(desk, web, monkeypatch):
+    send = web.send
+
+    def no_such_name(request):
+        if "//gone.test/" in request.url:
+            raise wr.TransportError("name: gone.test does not exist", final=True)
+        return send(request)
+    monkeypatch.setattr(web, "send", no_such_name)
+    done = desk("--json", "https://gone.test/", "https://a.test/x")
+    results = {result["url"]: (result["outcome"], result["attempts"]) for result in map(json.loads, done.out.splitlines())}
+    assert results == {"https://gone.test/": ("failed", 0), "https://a.test/x": ("fetched", 1)}
+    assert "; 3 requests in " in done.err       # blocklist, robots.txt, target
+    told = desk("-v", "--no-cache", "https://gone.test/").err
+    assert "GET https://gone.test/\n" in told and "      robots.txt" in told and "; 1 request in " in told
+
+
+def test_ours_a_transport_that_does_not_say_when_a_request_leaves_is_believed_to_send(make_bot, web):
+    class Silent:
+        def send(self, request):
+            if request.url == "https://a.test/x":
+                raise wr.TransportError("connection reset", final=True)
+            return web.send(request._replace(departed=None))
+    bot = make_bot(transport=Silent())
+    assert bot.fetch("https://a.test/x").attempts == 1 and bot.fetch("https://a.test/").attempts == 1 and bot.requests == 4
+
+
 def test_ours_json_lines_have_every_field_in_one_line(desk):
     done = desk("--json", "https://a.test/", "https://a.test/private/x", "nonsense")
     for line in done.out.splitlines():

@@ -1972,11 +1972,6 @@ def backoff_delay(attempt: int, retry_after: float | None = None, rand: Callable
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** min(max(attempt, 0), 32))
 
 
-def request_interval(crawl_delay: float | None) -> float:
-    """Seconds between request starts on a host.  R4, R2d."""
-    return max(MIN_REQUEST_INTERVAL, crawl_delay or 0.0)
-
-
 def next_start(pace: HostPace, interval: float, follows_policy: bool) -> float:
     """The earliest permitted start on a host; -inf where it may be at once.  R4
 
@@ -1989,10 +1984,10 @@ def next_start(pace: HostPace, interval: float, follows_policy: bool) -> float:
 def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     """Two records of one host as one: the later of each time, and of a clock that jumped only what can be believed."""
     if theirs.last_at > now + MAX_CLAIM_SECONDS or max(theirs.departed_at, theirs.policy_at) > now + 1.0:      # "just now" is safe
-        theirs = theirs._replace(last_at=min(theirs.last_at, now), departed_at=min(theirs.departed_at, now), policy_at=min(theirs.policy_at, now))
-    if theirs.not_before > now + MAX_HOLD_SECONDS:
-        theirs = theirs._replace(not_before=-math.inf, why="")
-    start, hold = max((ours, theirs), key=lambda pace: pace.last_at), max((ours, theirs), key=lambda pace: pace.not_before)
+        theirs = theirs._replace(last_at=min(theirs.last_at, now), departed_at=min(theirs.departed_at, now),
+                                 policy_at=min(theirs.policy_at, now))
+    start = max(ours, theirs, key=lambda pace: pace.last_at)
+    hold = theirs if ours.not_before < theirs.not_before <= now + MAX_HOLD_SECONDS else ours
     return HostPace(start.last_at, start.interval, max(ours.departed_at, theirs.departed_at), max(ours.policy_at, theirs.policy_at),
                     hold.not_before, hold.why)
 
@@ -4654,8 +4649,11 @@ def verifying_tls_context() -> ssl.SSLContext:
 
 Clock = Any                     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 Transport = Any                 # send(Request) -> Response, or TransportError; optionally resolve(url, timeout)
+Wants = Callable[[int, Sequence[tuple[str, str]]], bool]
 T = TypeVar("T")
 Steps = Generator["Later", None, T]     # work that says when it wants to go on, and at last returns a T
+NO_VALIDATORS = Validators()
+NO_SOURCE = source_from_entry(None)
 
 
 class Later(NamedTuple):
@@ -4664,38 +4662,12 @@ class Later(NamedTuple):
     at: float
     gate: str
     reason: str
+    host: str = ""                      # where the visit that waits is now
 
 
-# What the rooms above the waterline leave open.
-
-class NoLock:
-    """Where nobody else could come in between."""
-
-    def release(self) -> None:
-        """Nothing is held."""
-
-
-NO_LOCK = NoLock()
-
-
-class BlocklistState(NamedTuple):
-    """When the blocklist was last asked about. Times are Unix seconds, -inf for never."""
-
-    serial: int = 0                     # of the generation on the shelf
-    checked_at: float = -math.inf       # last known to be current
-    failed_at: float = -math.inf
-    retry_at: float = -math.inf         # not to be asked again before
-    validators: Validators = Validators()
-    status: int = 0                     # of the last answer in this process
-
-
-def next_step(steps: Steps[T]) -> tuple[Later | None, T | None]:
-    """A step further: when to go on, or what came of it."""
-    try:
-        return next(steps), None
-    except StopIteration as stop:
-        return None, stop.value
-
+if TYPE_CHECKING:
+    Answer = Response | TransportError | Decision       # what came of a visit; a Decision: a gate refused
+    Said = Later | Decision | None                      # by a gate: come again, refused, passed
 
 def log_warning(line: str) -> None:
     import logging  # slow to import; most runs have nothing to warn of
@@ -4707,18 +4679,13 @@ class SystemClock:
 
     jitter_seconds = 0.03       # ours: how much earlier a server may see the second of two requests than we count
 
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    monotonic, time = staticmethod(time.monotonic), staticmethod(time.time)
+
 
 PARSE_ERROR_WARNING = "robots.txt is not text: what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
-ASK_AGAIN = Decision(False, "", reason="a wait is over: an opt-out may have come meanwhile, so every gate is asked again")
 SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # a host's first of these takes no slot; robots2.txt, its chain and its questions do
 
 
@@ -4730,7 +4697,7 @@ class Pacer:
         self.door = _thread.RLock()               # held for a step, never for a sleep
         self.hosts: dict[str, HostPace] = {}
         self.asked: set[str] = set()                # policy documents that took no slot: only a first one takes none
-        self.on_disk: dict[str, dict[str, Any]] = {}    # what this process last wrote, to know what others wrote since
+        self.on_disk: dict[tuple[str, str], dict[str, Any]] = {}    # what this process last wrote, to know what others wrote since
 
 
 SYSTEM_CLOCK = SystemClock()
@@ -4758,40 +4725,75 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_parent)
 
 
+@lru_cache(maxsize=2**14)       # ours: a run goes round its hosts, and a smaller cache would forget each before its next turn
+def site_and_host(origin: str) -> tuple[str, str, str]:
+    """What the robots.txt and the pace of a wire URL that begins with `origin` are kept by, and why it must not be asked, if so."""
+    site = site_key(origin + "/")
+    return site, host_key(origin + "/"), host_refusal(split_url(site).host)
+
+
+@lru_cache(maxsize=16)      # few: a server chooses what it says, and how long that is
+def media_of(content_type: str) -> tuple[str, str, bool]:
+    """(media type, which reading fits it, whether R6 leaves it unread) of a Content-Type."""
+    media_type = content_type_of([("content-type", content_type)])[0]
+    return media_type, media_kind(media_type), is_unread_type(media_type)
+
+
+class BlocklistState:
+    """The list that is in force, and when it was last asked about. Times are Unix seconds, -inf for never."""
+
+    adopted: Blocklist | None = None
+    serial = 0                          # of the generation on the shelf
+    checked_at = -math.inf              # last known to be current
+    failed_at = retry_at = -math.inf    # asked in vain; not to be asked again before
+    validators = NO_VALIDATORS
+
+    def is_current(self, now: float) -> bool:
+        if is_fresh(self.failed_at, self.retry_at - self.failed_at, now):
+            return True
+        return self.adopted is not None and is_fresh(self.checked_at, self.adopted.refresh_seconds, now)
+
+
+class SiteRules(NamedTuple):
+    """What is held of a site's robots.txt, or of its robots2.txt and the files that it chains to."""
+
+    state: RobotsState = RobotsState()
+    files: dict[str, bytes] = NO_FIELDS         # of robots2.txt, the site's own first: URL -> body
+    robots2: Robots2 | None = None              # these files as one
+
+    def size(self) -> int:
+        return sum(map(len, (self.state.body, *self.files.values())))
+
+
 class Visit:
     """One URL on its way: as asked, where it is now, and what it has been through."""
 
-    __slots__ = (
-        "answers", "at", "attempts", "decision", "has_strayed", "host", "kind", "known", "lock", "redirects", "retries", "retry_at",
-        "sent_validators", "site", "slot", "started_at", "transport_retries", "trouble", "url", "waited", "waits", "wants", "warnings",
-    )
+    attempts = 0                        # requests that left
+    retries = 0
+    waits = 0                           # for the slot of the next request; after two the gates look at what is held, or it would never end
+    waited = patient_until = 0.0        # patient: with a lock that another process holds
+    lock: Any = None                    # the host's, from the claim of a slot until the request has left
+    wants: Wants = staticmethod(wants_any_success)
+    interval = MIN_REQUEST_INTERVAL     # what its request asks to be left after it
+    retry_at: float | None = None       # where this ends for now (R5)
+    trouble = ""                        # why it cannot go on
+    has_strayed = False                 # redirected to where it must not follow
+    has_left = False                    # its latest request
+    is_cut_off = False                  # its robots.txt got no HTTP answer at all: one attempt
 
-    def __init__(self, kind: str, url: str, wire: str, now: float) -> None:
-        self.kind, self.url = kind, url
-        self.redirects: list[str] = []
-        self.attempts = self.retries = 0
-        self.waited, self.started_at = 0.0, now
-        self.lock: Any = None                       # the host's, from the claim of a slot until the request has left
+    def __init__(self, kind: str, url: str, wire: str, now: float, held: Validators = NO_VALIDATORS, held_of: str = "") -> None:
+        self.kind, self.url, self.started_at = kind, url, now
+        self.held, self.held_of = held, held_of or wire     # R7: validators, and of exactly which URL
         self.decision = Decision(True, url)         # the latest that let it pass
-        self.known: dict[str, Any] = {}             # what the shelf holds of this source (R7, R8)
-        self.sent_validators = False
-        self.retry_at: float | None = None          # where this ends for now (R5)
-        self.trouble = ""                           # why it cannot go on
-        self.has_strayed = False                    # redirected to where it must not follow
+        self.redirects: list[str] = []
         self.warnings: list[str] = []
-        self.transport_retries = KINDS[kind].transport_retries
-        self.wants: Callable[[int, Sequence[tuple[str, str]]], bool] = wants_any_success if kind in MAX_BYTES_OF else wants_body
         self.move(wire)
 
     def move(self, wire: str) -> None:
-        self.at, self.site, self.host, self.slot = wire, site_key(wire), host_key(wire), -math.inf
-        self.waits = 0                              # for the slot of the next request
+        self.at, self.slot, self.waits = wire, -math.inf, 0
+        self.site, self.host, self.refusal = site_and_host(wire[:wire.index("/", 8)])
+        self.validators = self.held if wire == self.held_of else NO_VALIDATORS
         self.answers: dict[str, AskAnswer] = {}     # of the site, for this one request (robots2: allow-once)
-
-    @property
-    def only_looks(self) -> bool:
-        """After one wait the gates ask again for what is stale by then; after another they look at what is held, or it would never end."""
-        return self.waits > 1
 
     def release(self) -> None:
         if self.lock is not None:
@@ -4800,15 +4802,12 @@ class Visit:
 
 
 class Lane:
-    """The targets of one host that wait for their turn."""
+    """The targets of one host that wait for their turn, each (as asked, wire form, key)."""
 
-    __slots__ = ("host", "queue", "since", "steps", "visit")
-
-    def __init__(self, host: str, since: float) -> None:
-        self.host, self.since = host, since
-        self.queue: collections.deque[str] = collections.deque()
-        self.visit: Visit | None = None
-        self.steps: Steps[Result] | None = None
+    def __init__(self, host: str, steps: Steps[Result] | None = None) -> None:
+        self.host, self.steps = host, steps         # the steps of the target whose turn it is
+        self.since = math.inf                       # its first target waits for no pace, only for its turn
+        self.queue: collections.deque[tuple[str, str, str]] = collections.deque()
 
 
 class Bot:
@@ -4835,43 +4834,41 @@ class Bot:
                 raise ValueError(f"{name} is {value!r}, want a positive number")
         if not max_wait >= 0:
             raise ValueError(f"max_wait is {max_wait!r}, want seconds, 0 or more")
-        self._origin = site_of(wire_url(origin))
-        refusal = "" if allow_private else host_refusal(split_url(self._origin).host)
+        self.origin = site_of(wire_url(origin))
+        refusal = "" if allow_private else site_and_host(self.origin)[2]
         if refusal:
-            raise ValueError(f"origin {self._origin}: {refusal}, so that every opt-out would be lost; allow_private permits it")
-        self._origin_host = host_key(self._origin)
+            raise ValueError(f"origin {self.origin}: {refusal}, so that every opt-out would be lost; allow_private permits it")
         self._timeout, self._max_wait, self._max_bytes = timeout, max_wait, max_bytes
         self._patience = 2 * timeout                # with a lock, which nobody who lives holds for longer than an exchange
         self._unreachable, self._robots_mode, self._interactive = unreachable, robots_mode, interactive
         self._category = "" if robots2 is False else ROBOTS2_CATEGORY if robots2 is True else robots2
         if self._category:
             robots2_identity(self._category)        # one that cannot be announced is a ValueError here
-        self._allow_private = allow_private
         self._tag = parse_tag(tag) if tag else None
         if interactive:
             self._tag = (self._tag[0] if self._tag else TOOL_NAME, "repl")      # spec 1.1
         self._clock = clock if clock is not None else SYSTEM_CLOCK
+        self._now, self._time = self._clock.monotonic, self._clock.time
         self._margin = getattr(self._clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._transport = transport if transport is not None else Door(allow_private=allow_private)
-        self._rand, self._trace = rand, trace
+        self._pacer = pacer_of(self._clock)
+        self._allow_private, self._counts_tries = allow_private, transport is not None     # which need not say when a request leaves
+        self._transport = Door(allow_private=allow_private) if transport is None else transport
+        self._rand, self._trace, self._tell = rand, trace, warn or log_warning
         self._said: set[str] = set()
-        self.last_result: Result | None = None      # of the target that `discover` read
-        self._tell = warn if warn is not None else log_warning
         folder = default_cache_dir(os.environ, sys.platform) if cache_dir is PLATFORM_CACHE else cache_dir
-        self._shelf = Shelf(None if folder is None else os.fspath(folder), self._warn, self._clock.time)
+        self._shelf = Shelf(None if folder is None else os.fspath(folder), self._warn, self._time)
         self._is_shared = folder is not None        # with other processes
         if folder is None and cache_dir is not None:
             self._warn("cache: no home folder is known; nothing is remembered between runs, nor shared with other processes")
-        self._pacer = pacer_of(self._clock)
-        self._robots: collections.OrderedDict[str, RobotsState] = collections.OrderedDict()
-        self._robots_bytes = 0
-        self._blocklist: Blocklist | None = None
-        self._blocklist_state = BlocklistState()
-        self._robots2: dict[str, tuple[RobotsState, Robots2 | None]] = {}
-        self._lanes: list[Lane] = []
-        self.hosts_left = 0                         # of the run that goes on: hosts with targets still to be asked for
+        self._rules: collections.OrderedDict[tuple[str, str], SiteRules] = collections.OrderedDict()    # by kind and key on the shelf
+        self._rules_bytes = 0
+        self._blocklist = BlocklistState()
+        self.blocklist_status = 0                   # HTTP status of the last answer to a request for the list; 0 where there was none
+        self.requests = 0                           # that left, of any kind
+        self.last_result: Result | None = None      # of the target that `discover` read
+        self._lanes: set[Lane] = set()              # of the run that goes on
         self._waits_for = ("", "")                  # host and reason, for whoever watches
-        self._errands: dict[str, tuple[Steps[Decision | None], Later | None]] = {}
+        self._errands: dict[str, tuple[Steps[Decision | None], Later]] = {}
         if interactive and not (sys.stdin is not None and sys.stdin.isatty()):
             self._warn("interactive=True without a terminal: R4 and R5 are off, which is for a person at a prompt alone (spec 1.1)")
 
@@ -4884,7 +4881,7 @@ class Bot:
     def close(self) -> None:
         """Nothing is left open between two requests; what is old goes from the cache."""
         self._errands.clear()
-        self._shelf.sweep(self._clock.time())
+        self._shelf.sweep(self._time())
 
     # --- What callers ask -------------------------------------------------
 
@@ -4894,50 +4891,60 @@ class Bot:
         `wait=True` takes the host's slot and returns when it is due; the caller then sends its one request. `wait=False` asks without taking
         or waiting for a slot of the target. Policy documents that are stale are waited for either way (R12). A bad URL is a refusal with its reason.
         """
+        return self._decide(url, TARGET_GATES if wait else TARGET_GATES[:-1])
+
+    def _decide(self, url: str, gates: Sequence[Gate]) -> Decision:
         try:
-            visit = Visit("target", str(url), wire_url(str(url)), self._clock.monotonic())
+            visit = Visit("target", str(url), wire_url(str(url)), self._now())
         except ValueError as error:
             return Decision(False, mask_credentials(str(url)), reason=str(error))
         try:
-            decision = self._drive(self._gates(visit, with_slot=wait))
+            return self._drive(self._pass(visit, gates))._replace(waited=visit.waited)
         finally:
             visit.release()
-        return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
         """One target through every gate, to its end. Policy, network and server trouble never raise: they are outcomes.
 
         A page that has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it anew.
         """
-        return self._drive(self._target(url, wants=wants_body if fresh else None))
+        return self._fetch(url, wants_body if fresh else None)
 
     def probe(self, url: str) -> Result:
         """As fetch, with one retry instead of five where there is no HTTP answer: for the fixtures of the self-test."""
-        return self._drive(self._target(url, kind="fixture"))
+        return self._fetch(url, kind="fixture")
+
+    def _fetch(self, url: str, wants: Wants | None = None, kind: str = "target") -> Result:
+        try:
+            wire = wire_url(str(url))
+            key = canonical_url(wire)
+        except ValueError as error:
+            return self._unasked("failed", url, str(error))
+        return self._drive(self._target(str(url), wire, key, wants=wants, kind=kind))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
         """Many targets, strictly serial, each host at its own pace and no host waiting for another; a Result each as it is done.
 
         De-duplicated by canonical URL (R7); a source that was fetched less than `min_age` seconds ago is skipped (R8).
         """
-        urls = [urls] if isinstance(urls, str) else urls
         first_spelling: dict[str, str] = {}
         lanes: dict[str, Lane] = {}
-        for url in map(str, urls):
+        for url in map(str, [urls] if isinstance(urls, str) else urls):
             try:
                 wire = wire_url(url)
-                key, host = canonical_url(wire), host_key(wire)
+                key = canonical_url(wire)
             except ValueError as error:
-                yield self._result("failed", url, reason=str(error))
+                yield self._unasked("failed", url, str(error))
                 continue
             if key in first_spelling:
-                yield self._result("skipped", url, reason=f"the same source as {first_spelling[key]} (R7)")
+                yield self._unasked("skipped", url, f"the same source as {first_spelling[key]} (R7)")
                 continue
             first_spelling[key] = url
+            host = site_and_host(wire[:wire.index("/", 8)])[1]
             if host not in lanes:
-                lanes[host] = Lane(host, math.inf)      # its first target waits for no pace, only for its turn
-            lanes[host].queue.append(url)
-        yield from self._schedule(list(lanes.values()), min_age)
+                lanes[host] = Lane(host)
+            lanes[host].queue.append((url, wire, key))
+        yield from self._schedule(lanes.values(), min_age)
 
     def discover(self, url: str) -> Iterator[Source]:
         """The structured forms of a source, in R9's order: a feed, markdown, llms.txt; then sitemaps, listed and never followed.
@@ -4945,120 +4952,107 @@ class Bot:
         The target is read; feeds that its head advertises are listed. Every request passes every gate. A target that was denied or failed
         yields nothing; `last_result` is its Result.
         """
-        result = self._drive(self._target(url, wants=wants_structured))     # read afresh: a 304 would have no items
-        self.last_result = result
-        if not result.ok:
-            return
+        result = self.last_result = self._fetch(url, wants_structured)     # read afresh: a 304 would have no items
+        named = set()
+        for source in self._sources(result) if result.ok else ():
+            if (source.kind, source.url) not in named:
+                named.add((source.kind, source.url))
+                yield source
+
+    def _sources(self, result: Result) -> Iterator[Source]:
         found = self._source_of(result)
         if found is not None:
             yield found
-        named = {(found.kind, found.url)} if found is not None else set()
         for feed in result.metadata.get("feeds", ()):
-            if ("feed", feed["url"]) not in named:
-                named.add(("feed", feed["url"]))
-                yield Source("feed", feed["url"], [], feed["title"])
+            yield Source("feed", feed["url"], [], feed["title"])
         if found is None or found.kind == "markdown":
-            llms = self._drive(self._target(resolve_url(result.final_url, "/llms.txt"), wants=wants_body))
-            if llms.ok and llms.body and media_kind(content_type_of([("content-type", llms.content_type)])[0]) in ("markdown", "text", "other"):
+            llms = self._fetch(resolve_url(result.final_url, "/llms.txt"), wants_body)
+            if llms.ok and llms.body and media_of(llms.content_type)[1] in ("markdown", "text", "other"):
                 parsed = parse_llms_txt(llms.text, llms.final_url)
                 yield Source("llms.txt", llms.final_url, list(parsed.links), parsed.title)
-        state = self._robots.get(site_key(result.final_url))
-        for sitemap in dict.fromkeys(state.robots.sitemaps if state and state.robots else ()):
-            if ("sitemap", sitemap) not in named:
-                yield Source("sitemap", sitemap)
+        robots = self._robots_of(site_key(result.final_url)).robots
+        for sitemap in robots.sitemaps if robots else ():
+            yield Source("sitemap", sitemap)
 
     def _source_of(self, result: Result) -> Source | None:
         """What the target itself is, if it is one of the structured forms."""
-        kind = media_kind(content_type_of([("content-type", result.content_type)])[0])
+        kind = media_of(result.content_type)[1]
         if kind == "markdown":
             return Source("markdown", result.final_url, list(result.links), result.title)
         if kind == "html" or not result.body:
             return None
-        try:
+        with suppress(ValueError):
             feed = parse_feed(result.body, result.content_type, result.final_url)
             return Source("feed", result.final_url, list(feed.items), feed.title, feed.warning)
-        except ValueError:
-            pass
-        try:
+        with suppress(ValueError):
             sitemap = parse_sitemap(result.body, result.final_url)
             return Source("sitemap", result.final_url, list(sitemap.entries), "", sitemap.warning)
-        except ValueError:
-            return None
+        return None
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured: a requirement is true because its checks just passed in the sandbox."""
         return attest()     # the one look downwards of this file: the proof needs the bot
 
     @property
-    def origin(self) -> str:
-        return self._origin
-
-    @property
-    def blocklist_status(self) -> int:
-        """The HTTP status of the last answer to a request for the list; 0 where there was none."""
-        return self._blocklist_state.status
-
-    @property
     def blocklist_size(self) -> int:
         """Entries of the list that is in force; 0 also where none was ever adopted."""
-        return len(self._blocklist) if self._blocklist is not None else 0
+        return len(self._blocklist.adopted or ())
+
+    @property
+    def hosts_left(self) -> int:
+        """Of the run that goes on: hosts with targets still to be asked for."""
+        return len(self._lanes)
 
     def outlook(self) -> tuple[str, str, float]:
         """For whoever watches a run: the host that it waits for, why, and about how many seconds are left."""
-        left = [(len(lane.queue) + (lane.steps is not None)) * max(self._pacer.hosts.get(lane.host, UNSEEN_HOST).interval, MIN_REQUEST_INTERVAL)
-                for lane in self._lanes if lane.queue or lane.steps is not None]
+        left = [(len(lane.queue) + (lane.steps is not None)) * self._interval_of(lane.host) for lane in self._lanes]
         return (*self._waits_for, max(left, default=0.0))
 
     # --- The loop ---------------------------------------------------------
 
-    def _schedule(self, lanes: list[Lane], min_age: float) -> Iterator[Result]:
+    def _schedule(self, lanes: Iterable[Lane], min_age: float) -> Iterator[Result]:
         """Serial, and never idle while some host may be asked: of those that may, the one with the most time still before it."""
-        self._lanes, self.hosts_left = lanes, len(lanes)
-        order = itertools.count()
+        self._lanes, order = set(lanes), itertools.count()
         waiting = [(-math.inf, next(order), lane) for lane in lanes]
         ready: list[tuple[float, int, Lane]] = []
         while waiting or ready:
-            now = self._clock.monotonic()
+            now = self._now()
             while waiting and waiting[0][0] <= now:
                 lane = heapq.heappop(waiting)[2]
-                pace = self._pacer.hosts.get(lane.host, UNSEEN_HOST)
-                heapq.heappush(ready, (-len(lane.queue) * max(pace.interval, MIN_REQUEST_INTERVAL), next(order), lane))
+                heapq.heappush(ready, (-len(lane.queue) * self._interval_of(lane.host), next(order), lane))
             if not ready:
-                self._waits_for = waiting[0][2].host, self._why_it_waits(waiting[0][2].host, now)
-                self._nap(waiting[0][0])
+                due_at, _, lane = waiting[0]
+                self._waits_for = lane.host, self._why_it_waits(lane.host, now)
+                self._nap(due_at)
                 continue
             lane = heapq.heappop(ready)[2]
             if lane.steps is None:
-                url = lane.queue.popleft()
-                lane.steps = self._target(url, min_age, lane)
-            with self._pacer.door:
-                later, result = next_step(lane.steps)
-            if later is None:
-                lane.visit = lane.steps = None
-                lane.since = self._clock.monotonic()
-                if lane.queue:
-                    due_at = self._due_at(lane.host)
-                    if self._trace is not None and due_at - lane.since > LOCK_POLL_SECONDS:
-                        self._say(f"{printable(mask_credentials(lane.queue[0]))}: waits {spell_seconds(due_at - lane.since)}: its host's pace")
-                    heapq.heappush(waiting, (due_at, next(order), lane))
-                else:
-                    self.hosts_left -= 1
-                yield cast(Result, result)
-            else:
-                if lane.queue and lane.visit is not None and lane.visit.host != lane.host:      # redirected: no host waits for another
-                    rest = Lane(lane.host, lane.since)
-                    rest.queue, lane.queue = lane.queue, rest.queue
-                    heapq.heappush(waiting, (self._due_at(rest.host), next(order), rest))
-                    self.hosts_left += 1
-                    lane.host = lane.visit.host
+                lane.steps = self._target(*lane.queue.popleft(), min_age, lane.since)
+            later, result = self._step(lane.steps)
+            if later is not None and later.host == lane.host:
                 heapq.heappush(waiting, (later.at, next(order), lane))
+                continue
+            if later is not None:       # redirected: no host waits for another
+                away = Lane(later.host, lane.steps)
+                self._lanes.add(away)
+                heapq.heappush(waiting, (later.at, next(order), away))
+            lane.steps, lane.since = None, self._now()
+            if lane.queue:
+                due_at = self._due_at(lane.host, lane.since)
+                self._say_wait(lane.queue[0][1], due_at - lane.since, "its host's pace")
+                heapq.heappush(waiting, (due_at, next(order), lane))
+            else:
+                self._lanes.discard(lane)
+            if result is not None:
+                yield result
 
-    def _due_at(self, host: str) -> float:
+    def _interval_of(self, host: str) -> float:
+        return max(self._pacer.hosts.get(host, UNSEEN_HOST).interval, MIN_REQUEST_INTERVAL)
+
+    def _due_at(self, host: str, now: float) -> float:
         """When a lane should come up again: when its host may next be asked, or at once to be told that this is too far away."""
-        if self._interactive:
-            return -math.inf
         start = next_start(self._pacer.hosts.get(host, UNSEEN_HOST), MIN_REQUEST_INTERVAL + self._margin, follows_policy=False)
-        return start if start - self._clock.monotonic() <= self._max_wait else -math.inf
+        return -math.inf if self._interactive or start - now > self._max_wait else start
 
     def _why_it_waits(self, host: str, now: float) -> str:
         pace = self._pacer.hosts.get(host, UNSEEN_HOST)
@@ -5067,13 +5061,20 @@ class Bot:
 
     def _nap(self, until: float) -> None:
         """Asleep until then, or for so long as a clock can be asked for; whoever wakes looks again."""
-        self._clock.sleep(min(max(LEAST_SLEEP_SECONDS, until - self._clock.monotonic()), MAX_SLEEP_SECONDS))
+        self._clock.sleep(min(max(LEAST_SLEEP_SECONDS, until - self._now()), MAX_SLEEP_SECONDS))
+
+    def _step(self, steps: Steps[T]) -> tuple[Later | None, T | None]:
+        """A step further, alone at the door: when to go on, or what came of it."""
+        with self._pacer.door:
+            try:
+                return next(steps), None
+            except StopIteration as stop:
+                return None, stop.value
 
     def _drive(self, steps: Steps[T]) -> T:
         """Steps to their end, sleeping between them with nothing held."""
         while True:
-            with self._pacer.door:
-                later, value = next_step(steps)
+            later, value = self._step(steps)
             if later is None:
                 return cast(T, value)
             self._waits_for = "", later.reason
@@ -5081,39 +5082,32 @@ class Bot:
 
     # --- One target -------------------------------------------------------
 
-    def _target(self, url: str, min_age: float = 0.0, lane: Lane | None = None,
-                wants: Callable[[int, Sequence[tuple[str, str]]], bool] | None = None, kind: str = "target") -> Steps[Result]:
+    def _target(self, url: str, wire: str, key: str, min_age: float = 0.0, since: float = math.inf,
+                wants: Wants | None = None, kind: str = "target") -> Steps[Result]:
         """A declared target, from its line in the list to its Result. No exception of one target reaches another."""
-        url, started_at = str(url), self._clock.monotonic()
         try:
-            wire = wire_url(url)
-            key = canonical_url(wire)
-        except ValueError as error:
-            return self._result("failed", url, reason=str(error))
-        try:
-            visit = Visit(kind, url, wire, started_at)
-            visit.wants = visit.wants if wants is None else wants
-            visit.known = source_from_entry(self._shelf.load("source", key) if wants is None else None)     # who wants a body sends no validators
-            age = self._clock.time() - visit.known.get("at", -math.inf)
+            entry = self._shelf.load("source", key) if wants is None else None      # who wants a body sends no validators
+            known = source_from_entry(entry) if entry else NO_SOURCE
+            age, now = self._time() - known["at"], self._now()
             if 0.0 <= age < min_age:
-                return self._result("skipped", url, reason=f"fetched {spell_seconds(age)} ago; R8 asks it again after {spell_seconds(min_age)}",
-                                    retry_at=self._clock.time() - age + min_age)
-            if lane is not None:
-                lane.visit, visit.waited = visit, max(0.0, started_at - lane.since)
-            answer = yield from self._carry(visit)
-            result = self._conclude(visit, answer)
-            if result.ok:
-                self._remember(key, visit, result)
+                return self._unasked("skipped", url, f"fetched {spell_seconds(age)} ago; R8 asks it again after {spell_seconds(min_age)}",
+                                     known["at"] + min_age)
+            visit = Visit(kind, url, wire, now, known["validators"], known["wire"])
+            visit.wants, visit.waited = wants or wants_body, max(0.0, now - since)
+            result = self._conclude(visit, (yield from self._carry(visit)))
+            if result.ok:       # R7, R8: validators of exactly the URL that answered, and when the source was last fetched
+                held = {"wire": visit.at, "etag": result.etag, "last_modified": result.last_modified}
+                self._shelf.store("source", key, {"at": result.at, **(held if result.etag or result.last_modified else {})})
             return result
         except Exception as error:  # noqa: BLE001 - ours: a bug, or memory that ran out, costs one target
             self._warn(f"unexpected {type(error).__name__} at {mask_credentials(url)}: {error}")
-            return self._result("failed", url, reason=f"unexpected {type(error).__name__}: {error}")
+            return self._unasked("failed", url, f"unexpected {type(error).__name__}: {error}")
 
-    def _carry(self, visit: Visit) -> Steps[Response | TransportError | Decision]:
+    def _carry(self, visit: Visit) -> Steps[Answer]:
         """A URL to its end: every gate before every request, whether that is the first, a retry or a hop of a redirect."""
         try:
             while True:
-                decision = yield from self._gates(visit)
+                decision = yield from self._pass(visit, GATES_OF[visit.kind])
                 if not decision:
                     return decision
                 answer = self._exchange(visit)
@@ -5122,89 +5116,103 @@ class Bot:
         finally:
             visit.release()
 
-    def _gates(self, visit: Visit, with_slot: bool = True) -> Steps[Decision]:
-        """spec 7: blocklist, (address,) robots.txt, throttle, in this order; the first that refuses ends it."""
-        gates = GATES_OF[visit.kind] if with_slot else GATES_OF[visit.kind][:-1]
+    def _pass(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision]:
+        """spec 7: blocklist, (address,) robots.txt, throttle, in this order; the first that refuses ends it.
+
+        After each wait every gate is asked again: an opt-out may have come meanwhile.
+        """
         while True:
             for gate in gates:
-                refusal = yield from gate(self, visit)
-                if refusal is not None:
+                said = gate(self, visit)
+                if said is not None:
                     break
             else:
                 return visit.decision
-            if refusal is not ASK_AGAIN:
-                return refusal
+            if isinstance(said, Decision):
+                return said._replace(url=visit.url)     # not that of a policy document
+            before = self._now()
+            self._say_wait(visit.at, said.at - before, said.reason)
+            yield said._replace(host=visit.host)
+            visit.waited += self._now() - before
 
     def _goes_on(self, visit: Visit, answer: Response | TransportError) -> bool:
         """Whether there is another request to be made for this visit: a hop, or a retry."""
         if isinstance(answer, TransportError):
-            return not answer.final and self._retries(visit, visit.transport_retries, None, answer.reason)
+            limit = 0 if visit.is_cut_off or answer.final else KINDS[visit.kind].transport_retries
+            return self._retries(visit, limit, None, answer.reason)
         if answer.status in REDIRECT_STATUSES:
             return self._is_redirected(visit, answer)
         if answer.status in BACKOFF_STATUSES:       # R5
-            asked = [parse_retry_after(value, self._clock.time()) for name, value in answer.headers if name == "retry-after"]
+            asked = [parse_retry_after(value, self._time()) for name, value in answer.headers if name == "retry-after"]
             retry_after = max((seconds for seconds in asked if seconds is not None), default=None)
             return self._retries(visit, DEFAULT_MAX_RETRIES, retry_after, f"{visit.host} answered {answer.status}")
         return False
 
     def _retries(self, visit: Visit, limit: int, retry_after: float | None, why: str) -> bool:
         """R5: holds the host back, and says whether this visit tries again in this run."""
-        if self._interactive or not limit:
-            return False
         is_last = visit.retries >= limit
-        if is_last and limit < DEFAULT_MAX_RETRIES:     # a policy document that no network reached holds nobody back
+        if self._interactive or is_last and limit < DEFAULT_MAX_RETRIES:     # a policy document that no network reached holds nobody back
             return False
         delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0) if is_last else backoff_delay(visit.retries, retry_after, self._rand)
-        delay = min(delay, MAX_HOLD_SECONDS)
-        self._hold(visit.host, delay, why)
+        delay, now = min(delay, MAX_HOLD_SECONDS), self._now()
+        pace, hold = self._pace(visit.host, now), HostPace(not_before=now + delay, why=why)
+        if hold.not_before > pace.not_before:       # for every run and process. An entry of its own: no claim of a slot overwrites it
+            self._pacer.hosts[visit.host] = pace._replace(not_before=hold.not_before, why=why)
+            self._share("hold", visit.host, hold, now)
         if not is_last and delay <= self._max_wait:
             visit.retries += 1
-            self._say(f"{why}: retry {visit.retries} in {spell_seconds(delay)}")
+            if self._trace is not None:
+                self._trace(f"{why}: retry {visit.retries} in {spell_seconds(delay)}")
             return True
-        visit.retry_at = self._clock.time() + delay
+        visit.retry_at = self._time() + delay
         asks = "asks for" if retry_after is not None else "the next try would be in"
         visit.trouble = f"{why}; " + (f"gave up after {visit.retries} retries" if is_last else f"{asks} {spell_seconds(delay)}")
         return False
 
     def _is_redirected(self, visit: Visit, answer: Response) -> bool:
         """A hop is a new URL: it goes through every gate. (spec 19, C6)"""
-        location = header_value(answer.headers, "location")
+        location, limit = header_value(answer.headers, "location"), KINDS[visit.kind].max_redirects
         with suppress(UnicodeError):        # headers come as latin-1; what servers mean beyond ASCII is UTF-8
             location = location.encode("latin-1").decode("utf-8")
-        if not location:
-            visit.trouble = f"{answer.status} without a Location"
+        if not location or len(visit.redirects) >= limit:
+            visit.trouble = f"more than {limit} redirects" if location else f"{answer.status} without a Location"
             return False
-        if len(visit.redirects) >= KINDS[visit.kind].max_redirects:
-            visit.trouble = f"more than {KINDS[visit.kind].max_redirects} redirects"
-            return False
+        if self._tag is not None:       # the gates never see R13's parameters, also where a server repeats them
+            tags = tag_url("", *self._tag)[1:]
+            location = location.replace(f"?{tags}&", "?").replace(f"?{tags}", "").replace(f"&{tags}", "")
         try:
-            target = wire_url(resolve_url(visit.at, self._untagged(location)))
+            target = wire_url(resolve_url(visit.at, location))
+            if visit.kind in CANONICAL_KINDS and not is_kin(split_url(self.origin).host, target):
+                raise ValueError(f"{printable(target)} is not https on the host of {self.origin}")
         except ValueError as error:
             visit.trouble, visit.has_strayed = f"redirect refused: {error}", True
-            return False
-        if visit.kind in CANONICAL_KINDS and not is_kin(split_url(self._origin).host, target):
-            visit.trouble, visit.has_strayed = f"redirect refused: {printable(target)} is not https on the host of {self._origin}", True
             return False
         visit.redirects.append(target)
         visit.move(target)
         return True
 
+    def _obtain(self, kind: str, url: str, validators: Validators = NO_VALIDATORS) -> Steps[tuple[Visit, Answer]]:
+        """A policy document, behind the gates of its kind."""
+        visit = Visit(kind, url, url, self._now(), validators)
+        return visit, (yield from self._carry(visit))
+
     # --- R1: the one door -------------------------------------------------
 
     def _exchange(self, visit: Visit) -> Response | TransportError:
         """The only caller of the transport. The gates have just passed; the host's slot is ours."""
-        validators = self._validators(visit)
-        visit.sent_validators = validators != Validators()
-        url = visit.at
-        if self._tag is not None and visit.host == self._origin_host:       # R13: at transmission, after the gates
+        visit.has_left, url = self._counts_tries, visit.at
+        if self._tag is not None and visit.host == host_key(self.origin):       # R13: at transmission, after the gates
             url = tag_url(url, *self._tag)
-        headers = request_headers(visit.kind, validators, self._announcement(visit))
-        request = Request("HEAD" if visit.kind == "ask" else "GET", url, headers, self._timeout,
-                          MAX_BYTES_OF.get(visit.kind, self._max_bytes), visit.wants, lambda: self._departed(visit))
-        visit.attempts += 1
-        self._say(f"{request.method} {printable(url)}")
+        robots2 = self._robots2_of(visit.site)
+        is_announced = visit.kind == "ask" or robots2 is not None and robots2.policy.get("announce") == "yes"
+        headers = request_headers(visit.kind, visit.validators, robots2_identity(self._category) if is_announced else "")
+        request = Request("HEAD" if visit.kind == "ask" else "GET", url, headers,
+                          self._timeout, MAX_BYTES_OF.get(visit.kind, self._max_bytes), visit.wants, lambda: self._departed(visit))
+        if self._trace is not None:
+            self._trace(f"{request.method} {printable(url)}")
+        answer: Response | TransportError
         try:
-            answer: Response | TransportError = as_response(self._transport.send(request))
+            answer = as_response(self._transport.send(request))
         except TransportError as error:
             answer = error
         except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
@@ -5213,159 +5221,133 @@ class Bot:
             visit.release()
             visit.slot = -math.inf      # spent: a retry claims its own (R4), and asks again (robots2)
             visit.answers, visit.waits = {}, 0
+            visit.attempts += visit.has_left
+            self.requests += visit.has_left
         return answer
 
-    def _validators(self, visit: Visit) -> Validators:
-        """R7: what is held of exactly this URL."""
-        if visit.kind == "target":
-            return visit.known["validators"] if visit.known.get("wire") == visit.at else Validators()
-        if visit.redirects:
-            return Validators()
-        if visit.kind == "robots":
-            state = self._robots.get(visit.site)
-            return state.validators if state and state.robots else Validators()
-        if visit.kind == "blocklist":
-            return self._blocklist_state.validators if self._blocklist is not None else Validators()
-        return Validators()
-
-    def _untagged(self, location: str) -> str:
-        """The gates never see R13's parameters, also where a server repeats them in a redirect."""
-        if self._tag is None:
-            return location
-        parameters = tag_url("", *self._tag)[1:]
-        for tagged, bare in ((f"?{parameters}&", "?"), (f"?{parameters}", ""), (f"&{parameters}", "")):
-            if tagged in location:
-                return location.replace(tagged, bare, 1)
-        return location
+    def _departed(self, visit: Visit) -> None:
+        """The request has left: the server counts from here, and so do we."""
+        visit.has_left, now = True, self._now()
+        if now - visit.slot > SLOT_TOLERANCE_SECONDS:
+            self._start(visit, self._pace(visit.host, now), now)
+        visit.release()
 
     # --- R3: the blocklist ------------------------------------------------
 
-    def _blocklist_gate(self, visit: Visit) -> Steps[Decision | None]:
+    def _blocklist_gate(self, visit: Visit) -> Said:
         """R3, first of all. The canonical documents themselves stay reachable, or no list could ever be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
+        held = self._blocklist
         if visit.waits and self._is_shared:         # another process may have adopted a newer one meanwhile
             self._load_blocklist()
-        if not self._blocklist_is_current() and not (visit.only_looks and self._blocklist is not None):
-            stuck = yield from self._errand("blocklist", visit, self._blocklist_is_current, self._load_blocklist, self._refresh_blocklist)
-            if stuck is not None:       # whoever refreshes it has stopped, and holds the lock
-                self._blocklist_failed(stuck.reason, self._clock.time(), None)
-        entry = self._blocklist.blocks(visit.host) if self._blocklist is not None else None
+        if not held.is_current(self._time()) and not (visit.waits > 1 and held.adopted is not None):
+            said = self._errand(visit, "blocklist", self._load_blocklist, self._refresh_blocklist)
+            if isinstance(said, Later):
+                return said
+            if said is not None:        # whoever refreshes it has stopped, and holds the lock
+                self._blocklist_failed(said.reason, None)
+        entry = held.adopted.blocks(visit.host) if held.adopted is not None else None
         if entry is None:
             return None
-        dated = f", {entry.added}" if entry.added else ""
-        return Decision(False, visit.url, "R3", f"{visit.host}: operator blocklist entry {entry.domain}{dated}" +
-                        (f" ({entry.reason})" if entry.reason else ""), blocked_by=entry)
+        said_why = (f", {entry.added}" if entry.added else "") + (f" ({entry.reason})" if entry.reason else "")
+        return Decision(False, visit.url, "R3", f"{visit.host}: operator blocklist entry {entry.domain}{said_why}", blocked_by=entry)
 
-    def _blocklist_is_current(self) -> bool:
-        state, now = self._blocklist_state, self._clock.time()
-        if is_fresh(state.failed_at, POLICY_RETRY_SECONDS, now) or is_fresh(state.failed_at, state.retry_at - state.failed_at, now):
-            return True     # it was asked in vain a moment ago
-        return self._blocklist is not None and is_fresh(state.checked_at, self._blocklist.refresh_seconds, now)
-
-    def _load_blocklist(self) -> None:
-        """The newest generation that the shelf holds whole, and when it was last asked about."""
-        held = [self._shelf.load("blocklist", f"{self._origin} {generation}") for generation in (0, 1)]
-        for entry in sorted(filter(None, held), key=lambda entry: -as_number(entry.get("serial"))):
-            if self._blocklist is not None and as_number(entry.get("serial")) <= self._blocklist_state.serial:
+    def _load_blocklist(self) -> bool:
+        """The newest generation that the shelf holds whole, and when it was last asked about; whether that is current."""
+        held, asked = self._blocklist, self._shelf.load("refresh", self.origin) or {}
+        is_news = held.adopted is None or as_number(asked.get("serial")) > held.serial
+        entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1) if is_news]
+        generations = ((as_number(entry.get("serial")), entry) for entry in entries)
+        for serial, entry in sorted(generations, key=operator.itemgetter(0), reverse=True):
+            if serial <= held.serial:       # 0: none is held
                 break
             try:
-                self._blocklist = Blocklist.from_columns(entry["columns"])
+                held.adopted = Blocklist.from_columns(entry["columns"])
             except (KeyError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
                 continue
-            self._blocklist_state = self._blocklist_state._replace(
-                serial=int(as_number(entry.get("serial"))), validators=validators_from_entry(entry), checked_at=as_number(entry.get("checked_at")))
+            held.serial, held.validators, held.checked_at = int(serial), validators_from_entry(entry), as_number(entry.get("checked_at"))
             break
-        asked = self._shelf.load("refresh", self._origin) or {}
-        state = self._blocklist_state
-        if self._blocklist is not None:     # while nothing was ever held, every process tries for itself
-            state = state._replace(failed_at=max(state.failed_at, as_number(asked.get("failed_at"))),
-                                   retry_at=max(state.retry_at, as_number(asked.get("retry_at"))))
-        if asked.get("serial") == state.serial:     # of another generation it says nothing
-            state = state._replace(checked_at=max(state.checked_at, as_number(asked.get("checked_at"))))
-        self._blocklist_state = state
+        if held.adopted is not None:        # while nothing was ever held, every process tries for itself
+            is_of_this = asked.get("serial") == held.serial     # of another generation it says nothing
+            for name in ("failed_at", "retry_at", *["checked_at"] * is_of_this):
+                setattr(held, name, max(getattr(held, name), as_number(asked.get(name))))
+        return held.is_current(self._time())
 
-    def _refresh_blocklist(self) -> Steps[Decision | None]:
+    def _note_blocklist(self, **times: float) -> None:
+        """When the list was asked about, for this process and the others."""
+        held = self._blocklist
+        vars(held).update(times)
+        if held.adopted is not None:
+            self._shelf.store("refresh", self.origin, {
+                name: getattr(held, name) for name in ("serial", "checked_at", "failed_at", "retry_at")})
+
+    def _refresh_blocklist(self) -> Steps[None]:
         """R3b, R3c, R10: asks for the document, and adopts it only if it holds. Whatever else happens, the last list stays."""
-        url = self._origin + BLOCKLIST_PATH
-        visit = Visit("blocklist", url, url, self._clock.monotonic())
-        answer = yield from self._carry(visit)
-        now = self._clock.time()
-        self._blocklist_state = self._blocklist_state._replace(status=getattr(answer, "status", 0))
-        if isinstance(answer, Response) and answer.status == 304 and visit.sent_validators:
-            self._blocklist_state = self._blocklist_state._replace(checked_at=now, failed_at=-math.inf, retry_at=-math.inf)
-            self._shelf.store("refresh", self._origin, {"serial": self._blocklist_state.serial, "checked_at": now})
-            return None
-        try:
-            if not isinstance(answer, Response) or answer.status != 200:
-                raise BlocklistRejected(no_document(visit.trouble, answer))
-            if answer.truncated:
-                raise BlocklistRejected(f"more than {MAX_BLOCKLIST_BYTES} bytes")
-            document = parse_json(answer.body, "blocklist")
-            schema = None
-            if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
-                schema = yield from self._standalone_schema()
-            adopted = Blocklist.from_document(document, schema)
-        except ValueError as error:
-            self._blocklist_failed(str(error), now, visit.retry_at)
-            return None
-        self._adopt(adopted, validators_of(answer.headers) if not visit.redirects else Validators(), now)
-        return None
+        held = self._blocklist
+        visit, answer = yield from self._obtain("blocklist", self.origin + BLOCKLIST_PATH, held.validators)
+        now = self._time()
+        self.blocklist_status = getattr(answer, "status", 0)
+        if self.blocklist_status != 304 or not any(visit.validators):
+            try:
+                if not isinstance(answer, Response) or answer.status != 200:
+                    raise BlocklistRejected(no_document(visit.trouble, answer))
+                if answer.truncated:
+                    raise BlocklistRejected(f"more than {MAX_BLOCKLIST_BYTES} bytes")
+                document = parse_json(answer.body, "blocklist")
+                schema = None
+                if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
+                    schema = yield from self._standalone_schema()
+                held.adopted = Blocklist.from_document(document, schema)
+            except ValueError as error:
+                self._blocklist_failed(str(error), visit.retry_at)
+                return
+            held.serial += 1
+            held.validators = NO_VALIDATORS if visit.redirects else validators_of(answer.headers)
+            for line in held.adopted.warnings:
+                self._warn(f"blocklist: {line}")
+            # Two generations lie on disk, and the older is overwritten: at every instant one is whole.
+            self._shelf.store("blocklist", f"{self.origin} {held.serial % 2}", {
+                "serial": held.serial, "checked_at": now, "columns": held.adopted.to_columns(), **held.validators._asdict()}, durable=True)
+        self._note_blocklist(checked_at=now, failed_at=-math.inf, retry_at=-math.inf)
 
-    def _adopt(self, blocklist: Blocklist, validators: Validators, now: float) -> None:
-        """Two generations lie on disk, and the older is overwritten: at every instant one is whole."""
-        state = BlocklistState(self._blocklist_state.serial + 1, now, validators=validators, status=self._blocklist_state.status)
-        self._blocklist, self._blocklist_state = blocklist, state
-        for line in blocklist.warnings:
-            self._warn(f"blocklist: {line}")
-        self._shelf.store("blocklist", f"{self._origin} {state.serial % 2}", {
-            "serial": state.serial, "checked_at": now, "columns": blocklist.to_columns(), **validators._asdict()}, durable=True)
-        self._shelf.store("refresh", self._origin, {"serial": state.serial, "checked_at": now})
-
-    def _blocklist_failed(self, reason: str, now: float, retry_at: float | None) -> None:
+    def _blocklist_failed(self, reason: str, retry_at: float | None) -> None:
         """R3b: the last list stays in force; the next try is soon. Without a list the gate is open, and says so."""
-        self._blocklist_state = self._blocklist_state._replace(failed_at=now, retry_at=retry_at or now + POLICY_RETRY_SECONDS)
-        if self._blocklist is None:
-            self._warn(f"blocklist: {reason}; none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)")
-            return
-        self._warn(f"blocklist: {reason}; the list of {len(self._blocklist)} entries that is held stays in force (R3b)")
-        state = self._blocklist_state
-        self._shelf.store("refresh", self._origin, {
-            "serial": state.serial, "checked_at": state.checked_at, "failed_at": now, "retry_at": state.retry_at})
+        now = self._time()
+        self._note_blocklist(failed_at=now, retry_at=max(retry_at or 0.0, now + POLICY_RETRY_SECONDS))
+        self._warn(f"blocklist: {reason}; " + (
+            "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)" if self._blocklist.adopted is None else
+            f"the list of {self.blocklist_size} entries that is held stays in force (R3b)"))
 
     def _standalone_schema(self) -> Steps[Any]:
         """R10: the schema of a document that carries none: cached seven days, kept stale on failure, None where there is none at all."""
-        now = self._clock.time()
-        held = self._shelf.load("schema", self._origin) or {}
+        now = self._time()
+        held = self._shelf.load("schema", self.origin) or {}
         body, checked_at = held.get("body"), as_number(held.get("checked_at"))
-        if isinstance(body, bytes) and is_fresh(checked_at, SCHEMA_TTL_SECONDS, now):
-            return parse_json(body, "schema in the cache")
-        url = self._origin + SCHEMA_PATH
-        visit = Visit("schema", url, url, self._clock.monotonic())
-        answer = yield from self._carry(visit)
-        trouble = ""
-        if isinstance(answer, Response) and answer.status == 200 and not answer.truncated:
-            try:
-                schema = parse_json(answer.body, "schema")
-                compile_schema(schema)      # one that does not compile must not displace one that does
-                self._shelf.store("schema", self._origin, {"body": answer.body, "checked_at": now}, durable=True)
-                return schema
-            except ValueError as error:
-                trouble = str(error)
-        if not isinstance(body, bytes):
-            return None
-        self._warn(f"schema: {trouble or no_document(visit.trouble, answer)}; the one of {iso_utc(checked_at)} is used (R10)")
+        if not (isinstance(body, bytes) and is_fresh(checked_at, SCHEMA_TTL_SECONDS, now)):
+            visit, answer = yield from self._obtain("schema", self.origin + SCHEMA_PATH)
+            trouble = no_document(visit.trouble, answer)
+            if isinstance(answer, Response) and answer.status == 200 and not answer.truncated:
+                try:
+                    schema = parse_json(answer.body, "schema")
+                    compile_schema(schema)      # one that does not compile must not displace one that does
+                    self._shelf.store("schema", self.origin, {"body": answer.body, "checked_at": now}, durable=True)
+                    return schema
+                except ValueError as error:
+                    trouble = str(error)
+            if not isinstance(body, bytes):
+                return None
+            self._warn(f"schema: {trouble}; the one of {iso_utc(checked_at)} is used (R10)")
         return parse_json(body, "schema in the cache")
 
     # --- The address check, between R3 and R2 -----------------------------
 
-    def _address_gate(self, visit: Visit) -> Steps[Decision | None]:
+    def _address_gate(self, visit: Visit) -> Decision | None:
         """Nothing is sent to an address that is not public."""
-        yield from ()       # a gate that never waits
         if self._allow_private:
             return None
-        reason = site_refusal(visit.site)
+        reason = visit.refusal
         if not reason and hasattr(self._transport, "resolve"):
             try:
                 self._transport.resolve(visit.at, self._timeout)
@@ -5375,66 +5357,86 @@ class Bot:
                 reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         return Decision(False, visit.url, "address", reason) if reason else None
 
-    # --- R2: robots.txt ---------------------------------------------------
+    # --- R2: robots.txt; and robots2.txt, which is kept in the same way ---
 
-    def _robots_gate(self, visit: Visit) -> Steps[Decision | None]:
+    def _robots_gate(self, visit: Visit) -> Said:
         """R2: robots.txt before any target of its site."""
         if self._robots_mode == "ignore":
             visit.decision = Decision(True, visit.url, verdict=Verdict.SKIPPED_BY_USER_POLICY, reason="robots_mode='ignore'")
             return None
-        site = visit.site
-        if not self._robots_are_current(site) and not (visit.only_looks and site in self._robots):
-            deferred = yield from self._errand(f"robots {site}", visit, lambda: self._robots_are_current(site), lambda: self._load_robots(site),
-                                               lambda: self._refresh_robots(site, robots_url(visit.at)))
-            if deferred is not None:
-                return deferred._replace(url=visit.url)
-        decision = robots_decision(visit.url, path_and_query(visit.at), self._robots[site], self._clock.time(), self._unreachable)
-        visit.transport_retries = 0 if self._robots[site].no_network else KINDS[visit.kind].transport_retries
+        said = self._ensure_rules(visit, "robots")
+        if said is not None:
+            return said
+        state = self._robots_of(visit.site)
+        decision = robots_decision(visit.url, path_and_query(visit.at), state, self._time(), self._unreachable)
+        visit.is_cut_off = state.no_network
         if self._robots_mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
-        if not decision:
+        if not decision.allowed:
             return decision
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR and PARSE_ERROR_WARNING not in visit.warnings:
             visit.warnings.append(PARSE_ERROR_WARNING)
         visit.decision = decision
         return None
 
-    def _robots_are_current(self, site: str) -> bool:
-        state = self._robots.get(site)
-        return state is not None and robots_is_current(state, self._clock.time())
+    def _robots_of(self, site: str) -> RobotsState:
+        return self._rules.get(("robots", site), NO_RULES).state
 
-    def _load_robots(self, site: str) -> None:
-        state = robots_from_entry(self._shelf.load("robots", site))
-        if state is not None:
-            self._keep_robots(site, state)
+    def _robots2_of(self, site: str) -> Robots2 | None:
+        return self._rules.get(("robotstwo", f"{site} {self._category}"), NO_RULES).robots2 if self._category else None
 
-    def _keep_robots(self, site: str, state: RobotsState) -> None:
+    def _ensure_rules(self, visit: Visit, kind: str) -> Said:
+        """R12: what is held of the site's robots.txt or robots2.txt is current, or asked for first."""
+        key = ("robots", visit.site) if kind == "robots" else ("robotstwo", f"{visit.site} {self._category}")
+        rules, wire = self._rules.get(key), visit.at
+        if rules is not None and (visit.waits > 1 or robots_is_current(rules.state, self._time())):
+            return None
+        return self._errand(visit, " ".join(key), lambda: self._load_rules(key),
+                            lambda: self._refresh_rules(key, kind, f"{site_of(wire)}/{kind}.txt"))
+
+    def _load_rules(self, key: tuple[str, str]) -> bool:
+        entry = self._shelf.load(*key) or {}
+        state, files = robots_from_entry(entry or None), entry.get("files", {})
+        if state is not None and isinstance(files, dict) and all(
+                isinstance(url, str) and isinstance(body, bytes) for url, body in files.items()):
+            self._keep_rules(key, state, files)
+        return robots_is_current(self._rules.get(key, NO_RULES).state, self._time())
+
+    def _keep_rules(self, key: tuple[str, str], state: RobotsState, files: dict[str, bytes]) -> None:
         """In memory the most recently learned, up to a bound; the shelf has the rest."""
-        old = self._robots.pop(site, None)
-        self._robots_bytes += len(state.body) - (len(old.body) if old else 0)
-        self._robots[site] = state
-        while self._robots_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._robots) > 1:
-            self._robots_bytes -= len(self._robots.popitem(last=False)[1].body)
+        rules = SiteRules(state, files, self._merged(files)[0] if files else None)
+        self._rules_bytes += rules.size() - self._rules.pop(key, NO_RULES).size()
+        self._rules[key] = rules
+        while self._rules_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._rules) > 1:
+            self._rules_bytes -= self._rules.popitem(last=False)[1].size()
 
-    def _refresh_robots(self, site: str, url: str) -> Steps[Decision | None]:
-        """R2: asks for robots.txt. What it says, or that it could not be had, is kept for this run and the next."""
-        visit = Visit("robots", url, url, self._clock.monotonic())
-        answer = yield from self._carry(visit)
-        held, now = self._robots.get(site, RobotsState()), self._clock.time()
+    def _refresh_rules(self, key: tuple[str, str], kind: str, url: str) -> Steps[Decision | None]:
+        """R2: asks for the file. What it says, or that it could not be had, is kept for this run and the next."""
+        held, files, _ = self._rules.get(key, NO_RULES)
+        visit, answer = yield from self._obtain(kind, url, held.validators if held.robots else NO_VALIDATORS)
+        now = self._time()
         if isinstance(answer, Decision) and answer.retry_at is not None:        # the host is held back
             return answer
-        if isinstance(answer, TransportError) and answer.refused and not visit.redirects:
+        if kind == "robots" and isinstance(answer, TransportError) and answer.refused and not visit.redirects:
             return Decision(False, url, "address", answer.reason)
-        if isinstance(answer, Response) and not visit.has_strayed:
+        if isinstance(answer, Response) and not visit.has_strayed and (kind == "robots" or answer.status != 304):
             state = robots_after_answer(held, answer, now)
             if visit.redirects:         # validators belong to the URL that gave them
-                state = state._replace(validators=Validators())
-            if visit.retry_at is not None and state.retry_at:      # Retry-After or the last retry binds the host, and so its robots.txt
-                state = state._replace(retry_at=max(state.retry_at, visit.retry_at))
-        else:
-            state = robots_after_failure(held, f"robots.txt: {no_document(visit.trouble, answer)}", getattr(answer, "status", 0), now)
-        self._keep_robots(site, state)
-        self._shelf.store("robots", site, robots_to_entry(state))
+                state = state._replace(validators=NO_VALIDATORS)
+            if state.retry_at:          # Retry-After or the last retry binds the host, and so its robots.txt
+                state = state._replace(retry_at=max(state.retry_at, visit.retry_at or 0.0))
+        else:       # a gate that refuses the file, or a hop of it, is no answer either
+            state = robots_after_failure(held, f"{kind}.txt: {no_document(visit.trouble, answer)}", getattr(answer, "status", 0), now)
+        if kind == "robots2":
+            if robots_undefined_for_good(state, now):
+                files = {}
+            if not state.unreachable_since:
+                kept, files = files, {url: state.body} if state.robots else {}
+                if files and not (yield from self._chain_of(files, kept)):
+                    state = state._replace(retry_at=now + POLICY_RETRY_SECONDS)
+            state = state._replace(robots=None, body=b"")       # the files have it
+        self._keep_rules(key, state, files)
+        self._shelf.store(*key, {**robots_to_entry(state), "files": files})
         return None
 
     # --- robots2.txt, opt-in ----------------------------------------------
@@ -5448,423 +5450,306 @@ class Bot:
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
         robots2_stance({}, directive)
-        try:
-            visit = Visit("target", str(url), wire_url(str(url)), self._clock.monotonic())
-        except ValueError as error:
-            return Decision(False, mask_credentials(str(url)), reason=str(error))
-        return self._drive(self._use(visit, directive))
 
-    def _use(self, visit: Visit, directive: str) -> Steps[Decision]:
-        for gate in TARGET_GATES[:3]:       # what robots2.txt can only narrow
-            refusal = yield from gate(self, visit)
-            if refusal is not None:
-                return refusal
-        robots2, deferred = yield from self._robots2_of(visit)
-        if deferred is not None:
-            return deferred
-        stance = robots2_stance(robots2.policy, directive) if robots2 is not None else "unstated"
-        if stance != "ask":
-            permitted, reason, retry_at = stance in ("yes", "none", "preferred"), f"{stance}: robots2.txt on {directive}", None
-        else:
-            answer = yield from self._ask(visit, directive)
-            permitted, reason = ask_permits(answer, path_and_query(visit.at)), f"ask: {answer.reason}"
-            retry_at = (visit.retry_at or self._clock.time() + POLICY_RETRY_SECONDS) if answer.decision == "later" else None
-        return visit.decision._replace(allowed=permitted, gate=None if permitted else "robots2", reason=reason, retry_at=retry_at)
+        def use_gate(bot: Bot, visit: Visit) -> Later | Decision:
+            said = self._ensure_rules(visit, "robots2")
+            if said is not None:
+                return said
+            robots2 = self._robots2_of(visit.site)
+            stance = robots2_stance(robots2.policy, directive) if robots2 is not None else "unstated"
+            if stance == "ask":
+                return self._ask(visit, directive, "ask")
+            permitted = stance in ("yes", "none", "preferred")
+            return visit.decision._replace(allowed=permitted, gate=None if permitted else "robots2",
+                                           reason=f"{stance}: robots2.txt on {directive}")
 
-    def _robots2_gate(self, visit: Visit) -> Steps[Decision | None]:
+        return self._decide(url, (*TARGET_GATES[:3], use_gate))       # what robots2.txt can only narrow
+
+    def _robots2_gate(self, visit: Visit) -> Said:
         """robots2.txt can only narrow what the other gates allow; without the option nothing of it is asked for."""
         if not self._category:
             return None
-        robots2, deferred = yield from self._robots2_of(visit)
-        if deferred is not None or robots2 is None:
-            return deferred
+        said = self._ensure_rules(visit, "robots2")
+        robots2 = self._robots2_of(visit.site)
+        if said is not None or robots2 is None:
+            return said
         ruling = robots2_gate(robots2, path_and_query(visit.at))
         if ruling.decision == "denied":
             return visit.decision._replace(allowed=False, gate="robots2", reason=ruling.reason, rule=ruling.rule or visit.decision.rule)
-        for directive in ruling.ask:
-            if directive not in visit.answers:
-                visit.answers[directive] = yield from self._ask(visit, directive)
-            answer = visit.answers[directive]
-            if answer.decision == "later":
-                return visit.decision._replace(allowed=False, gate="robots2", reason=f"asked for {directive}: {answer.reason}",
-                                               retry_at=visit.retry_at or self._clock.time() + POLICY_RETRY_SECONDS)
-            if not ask_permits(answer, path_and_query(visit.at)):
-                return visit.decision._replace(allowed=False, gate="robots2", reason=f"asked for {directive}: {answer.reason}" + (
-                    "" if answer.decision == "deny" else ", not for this path"))
-        return None
+        answers = (self._ask(visit, directive, f"asked for {directive}") for directive in ruling.ask)
+        return next((answer for answer in answers if isinstance(answer, Later) or not answer), None)
 
-    def _robots2_of(self, visit: Visit) -> Steps[tuple[Robots2 | None, Decision | None]]:
-        site = visit.site
+    def _merged(self, files: dict[str, bytes]) -> tuple[Robots2, str | None]:
+        """The files of a chain, the site's own first, as one; and the URL to read next."""
+        return robots2_chain([(url, Robots2.parse(body, self._category)) for url, body in files.items()])
 
-        def is_current() -> bool:
-            return site in self._robots2 and robots_is_current(self._robots2[site][0], self._clock.time())
-
-        def load() -> None:
-            entry = self._shelf.load("robotstwo", f"{site} {self._category}")
-            state = robots_from_entry(entry)
-            if entry is not None and state is not None:
-                self._robots2[site] = state, self._parse_chain(entry.get("files"))
-
-        if not is_current() and not (visit.only_looks and site in self._robots2):
-            deferred = yield from self._errand(f"robots2 {site}", visit, is_current, load, lambda: self._refresh_robots2(site, visit.at))
-            if deferred is not None:
-                return None, deferred._replace(url=visit.url)
-        state, robots2 = self._robots2[site]
-        return None if robots_undefined_for_good(state, self._clock.time()) else robots2, None
-
-    def _parse_chain(self, files: Any) -> Robots2 | None:
-        """The files of a chain as the shelf keeps them, [[url, body], …], merged."""
-        if not (isinstance(files, list) and files and all(
-                isinstance(file, list) and len(file) == 2 and isinstance(file[0], str) and isinstance(file[1], bytes) for file in files)):
-            return None
-        return robots2_chain([(url, Robots2.parse(body, self._category)) for url, body in files])[0]
-
-    def _refresh_robots2(self, site: str, wire: str) -> Steps[Decision | None]:
-        """Asks for robots2.txt and the files that it chains to: kept like robots.txt, and like it while out of reach."""
-        url = robots_url(wire)[:-len("robots.txt")] + "robots2.txt"
-        held, known = self._robots2.get(site, (RobotsState(), None))
-        visit = Visit("robots2", url, url, self._clock.monotonic())
-        answer = yield from self._carry(visit)
-        now = self._clock.time()
-        if isinstance(answer, Decision) and answer.retry_at is not None:
-            return answer
-        files: list[list[Any]] = []
-        if isinstance(answer, Response) and answer.status != 304 and robots_meaning(answer.status) in ("rules", "none", "redirect") and \
-                not visit.has_strayed:
-            state = robots_after_answer(RobotsState(), answer, now)
-            if state.robots is not None:
-                held_files = (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files")
-                files, is_whole = yield from self._chain_of(url, state.body, held_files)
-                known = self._parse_chain(files)
-                if not is_whole:
-                    state = state._replace(retry_at=now + POLICY_RETRY_SECONDS)
-            else:
-                known = None
-        else:       # a gate that refuses the file, or a hop of it, is no answer either
-            state = robots_after_failure(held, f"robots2.txt: {no_document(visit.trouble, answer)}", getattr(answer, "status", 0), now)
-            files = (self._shelf.load("robotstwo", f"{site} {self._category}") or {}).get("files", [])
-        self._robots2[site] = state._replace(body=b""), known
-        self._shelf.store("robotstwo", f"{site} {self._category}", {**robots_to_entry(state), "body": None, "files": files})
-        return None
-
-    def _chain_of(self, url: str, body: bytes, held: Any) -> Steps[tuple[list[list[Any]], bool]]:
-        """At most three further files, each behind every gate, and whether none was out of reach: of such a one the `held` copy stays."""
-        files: list[list[Any]] = [[url, body]]
+    def _chain_of(self, files: dict[str, bytes], held: dict[str, bytes]) -> Steps[bool]:
+        """Adds at most three further files, each behind every gate. Whether none was out of reach: of such a one the `held` copy stays."""
         is_whole = True
-        kept = {file[0]: file[1] for file in held} if self._parse_chain(held) is not None else {}
         while True:
-            chain = robots2_chain([(at, Robots2.parse(text, self._category)) for at, text in files])[1]
-            if chain is None:
-                return files, is_whole
+            chain = self._merged(files)[1] or ""
             try:
                 wire = wire_url(chain)
-                if canonical_url(wire) in (canonical_url(at) for at, _ in files):       # a loop in another spelling
-                    return files, is_whole
-            except ValueError:
-                return files, is_whole
-            visit = Visit("robots2", chain, wire, self._clock.monotonic())
-            answer = yield from self._carry(visit)
+                if canonical_url(wire) in map(canonical_url, files):       # a loop in another spelling
+                    return is_whole
+            except ValueError:      # the end, or no URL
+                return is_whole
+            _, answer = yield from self._obtain("robots2", wire)
             if isinstance(answer, Response) and answer.status == 200:
-                files.append([chain, answer.body[:MAX_CHAINED_BYTES]])
+                files[chain] = answer.body[:MAX_CHAINED_BYTES]
                 continue
             is_gone = isinstance(answer, Response) and answer.status != 304 and robots_meaning(answer.status) in ("rules", "none")
             is_whole = is_whole and is_gone
-            if is_gone or chain not in kept:
-                return files, is_whole
-            files.append([chain, kept[chain]])
+            if is_gone or chain not in held:
+                return is_whole
+            files[chain] = held[chain]
 
-    def _ask(self, visit: Visit, directive: str) -> Steps[AskAnswer]:
+    def _ask(self, visit: Visit, directive: str, words: str) -> Later | Decision:
         """The ask protocol: an answer on file that still holds, else HEAD, itself behind blocklist, robots.txt and pace."""
-        site, now = visit.site, self._clock.time()
-        key = f"{site} {directive} {self._category}"
-        entry = self._shelf.load("ask", key) or {}
-        scopes = entry.get("scopes")
-        is_held = is_fresh(as_number(entry.get("at")), ROBOTS2_ASK_TTL_SECONDS, now)
-        if is_held and entry.get("decision") in ("allow", "deny") and isinstance(scopes, list):
-            said_so = f"answered {entry['decision']} {spell_seconds(now - entry['at'])} ago"
-            return AskAnswer(entry["decision"], tuple(map(as_text, scopes)), said_so, True)
-        url = robots2_ask_url(visit.at, directive)
-        asking = Visit("ask", url, wire_url(url), self._clock.monotonic())
-        answer = yield from self._carry(asking)
-        visit.waited += asking.waited
-        visit.retry_at = answer.retry_at if isinstance(answer, Decision) else asking.retry_at      # read only where the answer is "later"
-        if isinstance(answer, Decision):
-            return AskAnswer("deny" if answer.retry_at is None else "later", reason=f"may not be asked: {answer.reason}")
-        if isinstance(answer, TransportError):
-            return AskAnswer("deny", reason=f"no answer: {answer.reason}")
-        said = parse_ask_answer(answer.status, answer.headers)
-        if said.cacheable:
-            self._shelf.store("ask", key, {"decision": said.decision, "scopes": list(said.scopes), "at": self._clock.time()})
-        return said
+        key = f"{visit.site} {directive} {self._category}"
 
-    def _announcement(self, visit: Visit) -> str:
-        """X-Agent-Identity, where the site's robots2.txt wants it, and in every question."""
-        if not self._category:
-            return ""
-        known = self._robots2.get(visit.site, (None, None))[1]
-        if visit.kind == "ask" or known is not None and known.policy.get("announce") == "yes":
-            return robots2_identity(self._category)
-        return ""
+        def load() -> bool:
+            entry, now = self._shelf.load("ask", key) or {}, self._time()
+            decision, scopes, at = entry.get("decision"), entry.get("scopes"), as_number(entry.get("at"))
+            if is_fresh(at, ROBOTS2_ASK_TTL_SECONDS, now) and decision in ("allow", "deny") and isinstance(scopes, list):
+                said_so = f"answered {decision} {spell_seconds(now - at)} ago"
+                visit.answers[directive] = AskAnswer(decision, tuple(map(as_text, scopes)), said_so, True)
+            return directive in visit.answers
+
+        def ask() -> Steps[None]:
+            asking, answer = yield from self._obtain("ask", wire_url(robots2_ask_url(visit.at, directive)))
+            visit.retry_at = answer.retry_at if isinstance(answer, Decision) else asking.retry_at      # read only where it is "later"
+            if isinstance(answer, Response):
+                said = parse_ask_answer(answer.status, answer.headers)
+            elif isinstance(answer, TransportError):
+                said = AskAnswer("deny", reason=f"no answer: {answer.reason}")
+            else:
+                said = AskAnswer("deny" if answer.retry_at is None else "later", reason=f"may not be asked: {answer.reason}")
+            if said.cacheable:
+                self._shelf.store("ask", key, {"decision": said.decision, "scopes": list(said.scopes), "at": self._time()})
+            visit.answers[directive] = said
+
+        if directive not in visit.answers:
+            said = self._errand(visit, f"ask {key}", load, ask)
+            if said is not None:
+                return said
+        answer = visit.answers[directive]
+        permitted = ask_permits(answer, path_and_query(visit.at))
+        beside = ", not for this path" if not permitted and answer.decision not in ("deny", "later") else ""
+        return visit.decision._replace(
+            allowed=permitted, gate=None if permitted else "robots2", reason=f"{words}: {answer.reason}{beside}",
+            retry_at=(visit.retry_at or self._time() + POLICY_RETRY_SECONDS) if answer.decision == "later" else None)
 
     # --- Errands: documents that several visits, or processes, wait for ---
 
-    def _errand(self, name: str, visit: Visit, is_current: Callable[[], bool], load: Callable[[], None],
-                make: Callable[[], Steps[Decision | None]]) -> Steps[Decision | None]:
-        """R12: blocks until a stale document is current again. One refresh serves all who wait; between two requests nothing is held."""
-        patient_until = self._clock.monotonic() + self._patience
-        while not is_current():
-            steps, later = self._errands.get(name) or (make(), None)
-            now = self._clock.monotonic()
-            if later is None or later.at <= now:
-                lock = self._shelf.try_lock(f"refresh {name}")
-                if lock is None:
-                    later = Later(now + LOCK_POLL_SECONDS, "R3" if name == "blocklist" else "R2", f"another process refreshes {name}")
-                    if now > patient_until:
-                        return self._not_yet(visit, later)
-                else:
-                    patient_until = now + self._patience
-                    with lock:
-                        self._errands.pop(name, None)
-                        load()
-                        if is_current():
-                            return None
-                        later, outcome = next_step(steps)
-                        if later is None:
-                            return outcome
-                        self._errands[name] = steps, later
-            yield from self._wait(visit, later)
-        return None
+    def _errand(self, visit: Visit, name: str, load: Callable[[], bool], make: Callable[[], Steps[Decision | None]]) -> Said:
+        """R12: a step towards a document that is current again: when to come back, why it cannot be had now, or None where it is here.
 
-    def _wait(self, visit: Visit, later: Later) -> Steps[None]:
-        before = self._clock.monotonic()
-        if later.at - before > LOCK_POLL_SECONDS:
-            self._say(f"{printable(visit.at)}: waits {spell_seconds(later.at - before)}: {later.reason}")
-        yield later
-        visit.waited += self._clock.monotonic() - before
+        One refresh serves all who wait; between two requests nothing is held. `load` takes what another process left, and says
+        whether that will do.
+        """
+        steps, later = self._errands.get(name, (None, None))
+        if later is not None and later.at > self._now():
+            return later
+        lock = self._shelf.try_lock(f"refresh {name}")
+        if lock is None:
+            return self._after_another(visit, "R3" if name == "blocklist" else "R2", f"another process refreshes {name}")
+        visit.patient_until = 0.0
+        with lock:
+            self._errands.pop(name, None)
+            if load():
+                return None
+            steps = steps or make()
+            later, outcome = self._step(steps)
+            if later is not None:
+                self._errands[name] = steps, later
+        return later or outcome
+
+    def _after_another(self, visit: Visit, gate: str, why: str) -> Later | Decision:
+        """Another process holds the lock: it is looked at again soon, but not for ever."""
+        now = self._now()
+        visit.patient_until = visit.patient_until or now + self._patience
+        later = Later(now + LOCK_POLL_SECONDS, gate, why)
+        return later if now <= visit.patient_until else self._not_yet(visit, later)
 
     # --- R4, R5: the pace -------------------------------------------------
 
-    def _throttle_gate(self, visit: Visit) -> Steps[Decision | None]:
-        """R4: claims the host's next slot, comes back when it is due, and asks again whether it still holds.
+    def _throttle_gate(self, visit: Visit) -> Said:
+        """R4: claims the host's next slot; passes when it is due.
 
         The host's lock is kept from here until the request has left (`_departed`), so that no other process starts meanwhile.
         """
         if self._interactive:       # spec 1.1
             return None
-        interval = request_interval(self._crawl_delay(visit)) + self._margin
-        is_first_of_policy = visit.kind in SLOTLESS_KINDS and not visit.attempts and visit.at not in self._pacer.asked
-        patient_until, has_waited = self._clock.monotonic() + self._patience, False
-        while True:
-            now = self._clock.monotonic()
-            visit.lock = self._lock_host(visit.host)
+        now, host = self._now(), visit.host
+        if self._is_shared:         # within this process the door is lock enough
+            visit.lock = self._shelf.try_lock(f"host {host}")
             if visit.lock is None:
-                later = Later(now + LOCK_POLL_SECONDS, "R4", f"another process is at {visit.host}")
-                if now > patient_until:
-                    return self._not_yet(visit, later)
-                yield from self._wait(visit, later)
-                has_waited = True
-                continue
-            pace = self._pace(visit.host, now)
-            if is_first_of_policy and pace.last_at == -math.inf:       # a run asks for the blocklist first of all: what came before was another's
-                start = max(pace.not_before, pace.policy_at + interval) if visit.kind == "blocklist" else pace.not_before
-            elif visit.slot > -math.inf:        # our place in the queue; a request that left late pushes all behind it
-                start = max(visit.slot, pace.not_before, pace.departed_at + interval)
-            else:
-                start = next_start(pace, interval, follows_policy=visit.kind != "target" or visit.attempts > 0)
-            if start <= now and has_waited and not visit.waits:     # for a lock: every gate is asked again
-                visit.release()
-                visit.waits += 1
-                return ASK_AGAIN
-            if start <= now:
-                if is_first_of_policy:
-                    self._pacer.asked.add(visit.at)
-                self._keep_pace(visit.host, pace._replace(policy_at=now) if is_first_of_policy and pace.last_at == -math.inf else
-                                pace._replace(last_at=max(pace.last_at, now), interval=interval, departed_at=now), now)
-                visit.slot = now
-                return None
-            gate, why = "R5", pace.why
-            if start != pace.not_before:
-                gate, why = "R4", f"{spell_seconds(interval - self._margin)} between requests to {visit.host}"
-            if start - now <= self._max_wait:
-                visit.slot = start
-                self._keep_pace(visit.host, pace._replace(last_at=max(start, pace.last_at), interval=interval), now)
-            visit.release()
-            if start - now > self._max_wait:
-                return self._not_yet(visit, Later(start, gate, why))
-            yield from self._wait(visit, Later(start, gate, why))
+                return self._after_another(visit, "R4", f"another process is at {host}")
+            visit.patient_until = 0.0
+        pace, interval = self._pace(host, now), self._interval(visit.site) + self._margin
+        visit.interval = interval
+        is_first = not visit.retries and not visit.redirects
+        is_first_of_policy = is_first and visit.kind in SLOTLESS_KINDS and visit.at not in self._pacer.asked
+        if is_first_of_policy and pace.last_at == -math.inf:       # of the blocklist: what came before was another's
+            start = max(pace.not_before, pace.policy_at + interval) if visit.kind == "blocklist" else pace.not_before
+        elif visit.slot > -math.inf:        # our place in the queue; a request that left late pushes all behind it
+            start = max(visit.slot, pace.not_before, pace.departed_at + interval)
+        else:
+            start = next_start(pace, interval, follows_policy=visit.kind != "target" or not is_first)
+        if start <= now:
+            visit.slot = now
+            if is_first_of_policy:
+                self._pacer.asked.add(visit.at)
+            elif pace.last_at == -math.inf:
+                pace = pace._replace(last_at=now)
+            self._start(visit, pace, now)
+            return None
+        gate, why = "R5", pace.why
+        if start != pace.not_before:
+            gate, why = "R4", f"{spell_seconds(interval - self._margin)} between requests to {host}"
+        later = Later(start, gate, why)
+        if start - now <= self._max_wait:
+            visit.slot = start
             visit.waits += 1
-            return ASK_AGAIN
+            self._keep_pace(host, pace._replace(last_at=max(start, pace.last_at), interval=interval), now)
+        visit.release()
+        return later if start - now <= self._max_wait else self._not_yet(visit, later)
+
+    def _start(self, visit: Visit, pace: HostPace, now: float) -> None:
+        """A request starts; what is still unseen then is asked only for a policy document that takes no slot."""
+        self._keep_pace(visit.host, pace._replace(policy_at=now) if pace.last_at == -math.inf else pace._replace(
+            last_at=max(pace.last_at, now), interval=visit.interval, departed_at=now), now)
 
     def _not_yet(self, visit: Visit, later: Later) -> Decision:
-        seconds = max(0.0, later.at - self._clock.monotonic())
+        seconds = max(0.0, later.at - self._now())
         return visit.decision._replace(allowed=False, gate=later.gate, reason=f"not before {spell_seconds(seconds)} from now: {later.reason}",
-                                       retry_at=self._clock.time() + seconds)
+                                       retry_at=self._time() + seconds)
 
-    def _departed(self, visit: Visit) -> None:
-        """The request has left: the server counts from here, and so do we."""
-        now = self._clock.monotonic()
-        if now - visit.slot > SLOT_TOLERANCE_SECONDS:
-            pace = self._pace(visit.host, now)
-            is_policy = pace.last_at == -math.inf
-            self._keep_pace(visit.host, pace._replace(policy_at=now) if is_policy else
-                            pace._replace(last_at=max(pace.last_at, now), departed_at=now), now)
-        visit.release()
-
-    def _hold(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to this host before then, from no run and no process. An entry of its own: no claim of a slot overwrites it."""
-        now = self._clock.monotonic()
-        pace = self._pace(host, now)
-        if now + seconds <= pace.not_before:
-            return
-        self._pacer.hosts[host] = pace._replace(not_before=now + seconds, why=why)
-        if self._is_shared:
-            entry = self._pacer.on_disk[f"hold {host}"] = {"not_before": self._clock.time() + seconds, "why": why}
-            if not self._shelf.store("hold", host, entry):
-                self._shelf.forget("hold", host)
-
-    def _crawl_delay(self, visit: Visit) -> float | None:
-        """R2d, and the `rate` of robots2: the larger."""
-        site = visit.site
-        state, known = self._robots.get(site), self._robots2.get(site, (None, None))[1]
-        delay = state.robots.crawl_delay if state and state.robots else None
-        rate = known.rate_interval if known is not None else None
-        return delay if rate is None else max(delay or 0.0, rate)
-
-    def _lock_host(self, host: str) -> Any:
-        """The host's lock among processes, None where another has it; within this one the door is lock enough."""
-        return self._shelf.try_lock(f"host {host}") if self._is_shared else NO_LOCK
+    def _interval(self, site: str) -> float:
+        """Seconds between two requests. R4, R2d, and the `rate` of robots2: the largest."""
+        robots, robots2 = self._robots_of(site).robots, self._robots2_of(site)
+        return max(MIN_REQUEST_INTERVAL, robots and robots.crawl_delay or 0.0, robots2 and robots2.rate_interval or 0.0)
 
     def _pace(self, host: str, now: float) -> HostPace:
         """What this process knows of a host, and what another has written since."""
         pace = self._pacer.hosts.get(host, UNSEEN_HOST)
-        if not self._is_shared:
-            return pace
-        entry, hold = self._shelf.load("host", host) or {}, self._shelf.load("hold", host) or {}
-        ours = self._pacer.on_disk                  # our own words: the monotonic clock knows them better
-        news = {**(entry if entry != ours.get(f"host {host}") else {}), **(hold if hold != ours.get(f"hold {host}") else {})}
-        return merge_paces(pace, pace_from_entry(news, self._clock.time() - now), now) if news else pace
+        for kind in ("host", "hold") if self._is_shared else ():
+            entry = self._shelf.load(kind, host)
+            if entry and entry != self._pacer.on_disk.get((kind, host)):        # our own words: the monotonic clock knows them better
+                pace = merge_paces(pace, pace_from_entry(entry, self._time() - now), now)
+        return pace
 
     def _keep_pace(self, host: str, pace: HostPace, now: float) -> None:
         self._pacer.hosts[host] = pace
+        self._share("host", host, pace, now)
+
+    def _share(self, kind: str, host: str, pace: HostPace, now: float) -> None:
         if self._is_shared:
-            entry = pace_to_entry(pace, self._clock.time() - now)
-            self._pacer.on_disk[f"host {host}"] = entry
-            if not self._shelf.store("host", host, entry):
-                self._shelf.forget("host", host)        # the pacer knows it; what others write must stay visible
+            entry = self._pacer.on_disk[kind, host] = pace_to_entry(pace, self._time() - now)
+            if not self._shelf.store(kind, host, entry):
+                self._shelf.forget(kind, host)          # the pacer knows it; what others write must stay visible
 
     # --- What came of it --------------------------------------------------
 
-    def _conclude(self, visit: Visit, answer: Response | TransportError | Decision) -> Result:
+    def _conclude(self, visit: Visit, answer: Answer) -> Result:
         """The outcome of a target, and why."""
         if isinstance(answer, Decision):
-            outcome = "denied" if answer.retry_at is None else "deferred"
-            return self._result(outcome, visit.url, visit, gate=answer.gate, reason=answer.reason, verdict=answer.verdict, rule=answer.rule,
-                                retry_at=answer.retry_at, group=answer.group, robots_source=answer.robots_source,
-                                content_signals=answer.content_signals)
+            visit.decision = answer
+            return self._result(visit, "denied" if answer.retry_at is None else "deferred")
+        seen: dict[str, Any] = {}
         if isinstance(answer, TransportError):
             if answer.refused:
-                return self._result("denied", visit.url, visit, gate="address", reason=answer.reason)
-            if visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES:      # the back-off goes beyond max_wait
-                return self._result("deferred", visit.url, visit, gate="R5", reason=visit.trouble, retry_at=visit.retry_at)
-            return self._result("failed", visit.url, visit, reason=visit.trouble or answer.reason, retry_at=visit.retry_at)
-        seen = {"status": answer.status, "content_type": header_value(answer.headers, "content-type")}
-        if answer.status == 304 and visit.sent_validators:
-            fresh = validators_of(answer.headers)
-            known = visit.known["validators"]
-            directives, cautions = robots_directives(answer.headers, None, self._clock.time())
-            return self._result("unchanged", visit.url, visit, reason="not modified", etag=fresh.etag or known.etag,
-                                last_modified=fresh.last_modified or known.last_modified, robots_directives=directives,
-                                warnings=visit.warnings + cautions, **seen)
-        if 200 <= answer.status < 300:
-            return self._read(visit, answer, seen)
-        if visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES:      # Retry-After beyond max_wait
-            return self._result("deferred", visit.url, visit, gate="R5", reason=visit.trouble, retry_at=visit.retry_at, **seen)
-        return self._result("failed", visit.url, visit, gate="R5" if visit.retry_at is not None else None,
-                            reason=visit.trouble or f"the server answered {answer.status}", retry_at=visit.retry_at, **seen)
+                return self._result(visit, "denied", gate="address", reason=answer.reason)
+            trouble = answer.reason
+        else:
+            seen.update(status=answer.status, content_type=header_value(answer.headers, "content-type"))
+            trouble = f"the server answered {answer.status}"
+            if 200 <= answer.status < 300 or answer.status == 304 and any(visit.validators):
+                if not answer.truncated:
+                    return self._read(visit, answer, seen)
+                trouble = f"more than {self._max_bytes} bytes"
+        # Put off: Retry-After or the back-off goes beyond max_wait.
+        is_put_off = visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES
+        gate = "R5" if is_put_off or seen and visit.retry_at is not None else None
+        return self._result(visit, "deferred" if is_put_off else "failed", gate=gate, reason=visit.trouble or trouble,
+                            retry_at=visit.retry_at, **seen)
 
     def _read(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
         """A success, as metadata (R6): what it is called, what it links to in its structured forms (R9), what it asks of us."""
-        if answer.truncated:
-            return self._result("failed", visit.url, visit, reason=f"more than {self._max_bytes} bytes", **seen)
-        media_type = content_type_of(answer.headers)[0]
-        body, warnings = answer.body, list(visit.warnings)
-        if is_unread_type(media_type) and not visit.wants(answer.status, answer.headers):
-            body = b""
-            warnings.append(f"{media_type} is not read (R6)")
-        reading = read_metadata(body, media_kind(media_type), seen["content_type"], visit.at)
-        directives, cautions = robots_directives(answer.headers, reading.page, self._clock.time())
-        validators = validators_of(answer.headers)
-        return self._result(
-            "fetched", visit.url, visit, bytes=len(body), sha256=sha256_hex(body), etag=validators.etag, last_modified=validators.last_modified,
-            title=reading.title, links=reading.links, metadata=reading.metadata, robots_directives=directives, body=body,
-            warnings=warnings + reading.warnings + cautions, **seen)
+        content_type = seen["content_type"]
+        media_type, kind, is_unread = media_of(content_type)
+        body, warnings, etag, last_modified = answer.body, visit.warnings, *validators_of(answer.headers)
+        if is_unread and not visit.wants(answer.status, answer.headers):
+            body, warnings = b"", [*warnings, f"{media_type} is not read (R6)"]
+        reading = read_metadata(body, kind, content_type, visit.at)
+        directives, cautions = robots_directives(answer.headers, reading.page, self._time())
+        seen.update(robots_directives=directives, warnings=warnings + reading.warnings + cautions)
+        if answer.status == 304:
+            return self._result(visit, "unchanged", reason="not modified", etag=etag or visit.validators.etag,
+                                last_modified=last_modified or visit.validators.last_modified, **seen)
+        return self._result(visit, "fetched", bytes=len(body), sha256=sha256_hex(body), etag=etag, last_modified=last_modified,
+                            title=reading.title, links=reading.links, metadata=reading.metadata, body=body, **seen)
 
-    def _result(self, outcome: str, url: str, visit: Visit | None = None, **fields: Any) -> Result:
+    def _result(self, visit: Visit, outcome: str, **fields: Any) -> Result:
         """A Result with all that is the same for every outcome."""
-        if visit is None:
-            return Result(outcome, mask_credentials(str(url)), at=self._clock.time(), **fields)
         decision = visit.decision
-        common: dict[str, Any] = {
-            "final_url": visit.at, "verdict": decision.verdict, "rule": decision.rule, "group": decision.group, "reason": decision.reason,
-            "robots_source": decision.robots_source, "crawl_delay": decision.crawl_delay, "content_signals": decision.content_signals,
-            "redirects": visit.redirects, "attempts": visit.attempts, "waited": visit.waited,
-            "elapsed": self._clock.monotonic() - visit.started_at, "at": self._clock.time(), "warnings": list(visit.warnings),
-            "links": [], "metadata": {}, "robots_directives": []}
-        common.update(fields)
-        return Result(outcome, url, **common)
+        common = {
+            "final_url": visit.at, "gate": decision.gate, "reason": decision.reason, "verdict": decision.verdict, "rule": decision.rule,
+            "group": decision.group, "robots_source": decision.robots_source, "crawl_delay": decision.crawl_delay,
+            "retry_at": decision.retry_at,
+            "content_signals": decision.content_signals, "redirects": visit.redirects, "attempts": visit.attempts, "waited": visit.waited,
+            "elapsed": self._now() - visit.started_at, "at": self._time(), "warnings": visit.warnings, **fields}
+        return Result(outcome, visit.url, **common)
 
-    def _remember(self, key: str, visit: Visit, result: Result) -> None:
-        """R7, R8: validators of exactly the URL that answered, and when the source was last fetched."""
-        self._shelf.store("source", key, {"at": result.at, "wire": visit.at, "etag": result.etag, "last_modified": result.last_modified})
+    def _unasked(self, outcome: str, url: str, reason: str, retry_at: float | None = None) -> Result:
+        """A Result that no gate was asked for."""
+        return Result(outcome, mask_credentials(str(url)), reason=reason, at=self._time(), retry_at=retry_at)
 
-    def explain(self, decision: Decision) -> list[tuple[str, str]]:
+    def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
-        checked = spell_seconds(self._clock.time() - self._blocklist_state.checked_at)
-        listed = f"among {self.blocklist_size}, checked {checked} ago" if self._blocklist is not None else "no list was ever adopted"
-        said = [("blocklist", decision.reason if decision.gate == "R3" else f"not listed ({listed})")]
-        if decision.gate == "R3":
-            return said
-        said.append(("address", decision.reason if decision.gate == "address" else "permitted" if self._allow_private else "public, as far as known"))
-        if decision.gate == "address":
-            return said
-        group = f", group {decision.group}" if decision.group else ""
+        gate, reason, now = decision.gate, decision.reason, self._time()
+        listed = "no list was ever adopted" if self._blocklist.adopted is None else (
+            f"among {self.blocklist_size}, checked {spell_seconds(now - self._blocklist.checked_at)} ago")
+        yield "blocklist", reason if gate == "R3" else f"not listed ({listed})"
+        if gate == "R3":
+            return
+        yield "address", reason if gate == "address" else "permitted" if self._allow_private else "public, as far as known"
+        if gate == "address":
+            return
         verdict = decision.verdict.value if decision.verdict else "unknown"
-        said.append(("robots.txt", f"{verdict}{group}" + ("" if decision.gate in ("robots2", "R4", "R5") else f": {decision.reason}")))
+        group = f", group {decision.group}" if decision.group else ""
+        yield "robots.txt", f"{verdict}{group}" + ("" if gate in ("robots2", "R4", "R5") else f": {reason}")
         if decision.robots_source:
-            said.append(("source", decision.robots_source))
-        said += [("robots2", line) for line in self._robots2_lines(decision)]
-        if decision:
-            wire = wire_url(decision.url)
-            robots2 = self._robots2.get(site_key(wire), (None, None))[1]
-            interval = max(request_interval(decision.crawl_delay), (robots2.rate_interval if robots2 is not None else None) or 0.0)
-            pace = self._pace(host_key(wire), self._clock.monotonic())
-            start = next_start(pace, interval + self._margin, False)
-            wait = start - self._clock.monotonic()
-            held = f" ({pace.why})" if pace.why and start == pace.not_before else ""
-            said.append(("pace", f"{interval:g} s between requests; " + (f"next slot in {spell_seconds(wait)}{held}" if wait > 0 else "a slot is free now")))
-        if decision.content_signals:
-            signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
-            said.append(("signals", f"{signals} (binds no use that this bot makes)"))
-        if decision:
-            known = source_from_entry(self._shelf.load("source", canonical_url(wire_url(decision.url))))
-            age = self._clock.time() - known["at"]
-            conditionally = "asked whether it changed (R7)" if known["validators"] != Validators() else "requested"
-            is_recent = 0.0 <= age < 3600.0
-            said.append(("next", f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then {conditionally}" if is_recent else conditionally))
-        return said
-
-    def _robots2_lines(self, decision: Decision) -> list[str]:
-        """What was read of the site's robots2.txt, and what it decided."""
-        lines = [decision.reason] if decision.gate == "robots2" else []
-        robots2 = self._robots2.get(site_key(wire_url(decision.url)), (None, None))[1] if decision.verdict else None
+            yield "source", decision.robots_source
+        wire = wire_url(decision.url)
+        if gate == "robots2":
+            yield "robots2", reason
+        robots2 = self._robots2_of(site_key(wire)) if decision.verdict else None
         if robots2 is not None:
             for what, fields in (("policy", robots2.policy), ("its own word on its content", robots2.signals)):
                 if fields:
-                    lines.append(f"{what}: " + ", ".join(f"{name}: {value}" for name, value in fields.items()))
+                    yield "robots2", f"{what}: " + ", ".join(f"{name}: {value}" for name, value in fields.items())
             if robots2.report_to:
-                lines.append("report to " + ", ".join(robots2.report_to))
-            lines += [f"line {line.line} is not understood and grants nothing: {line.name}: {line.value}" for line in robots2.unknown[:10]]
-        return lines
+                yield "robots2", f"report to {', '.join(robots2.report_to)}"
+            for line in robots2.unknown[:10]:
+                yield "robots2", f"line {line.line} is not understood and grants nothing: {line.name}: {line.value}"
+        known = source_from_entry(self._shelf.load("source", canonical_url(wire)))
+        signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
+        if decision:
+            interval, asked_at = self._interval(site_key(wire)), self._now()
+            pace = self._pace(host_key(wire), asked_at)
+            start = next_start(pace, interval + self._margin, False)
+            held = f" ({pace.why})" if pace.why and start == pace.not_before else ""
+            slot = f"next slot in {spell_seconds(start - asked_at)}{held}" if start > asked_at else "a slot is free now"
+            yield "pace", f"{interval:g} s between requests; {slot}"
+        if signals:
+            yield "signals", f"{signals} (binds no use that this bot makes)"
+        if decision:
+            age = now - known["at"]
+            conditionally = "asked whether it changed (R7)" if any(known["validators"]) else "requested"
+            recently = f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then " if 0.0 <= age < 3600.0 else ""
+            yield "next", recently + conditionally
 
     # --- Voices -----------------------------------------------------------
 
@@ -5874,17 +5759,20 @@ class Bot:
             self._said.add(line)
             self._tell(line)
 
-    def _say(self, line: str) -> None:
-        if self._trace is not None:
-            self._trace(line)
+    def _say_wait(self, url: str, seconds: float, why: str) -> None:
+        if self._trace is not None and seconds > LOCK_POLL_SECONDS:
+            self._trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
 
+Gate = Callable[[Bot, Visit], "Later | Decision | None"]
+NO_RULES = SiteRules()
 # spec 7, normative: R3, R2, R4 in this order. The address check is ours; robots2 can only narrow.
-TARGET_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._robots2_gate, Bot._throttle_gate)
+TARGET_GATES: tuple[Gate, ...] = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._robots2_gate, Bot._throttle_gate)
 ROBOTS2_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._throttle_gate)
 POLICY_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._throttle_gate)
-GATES_OF = {"target": TARGET_GATES, "fixture": TARGET_GATES, "robots": POLICY_GATES, "blocklist": POLICY_GATES, "schema": POLICY_GATES,
-            "robots2": ROBOTS2_GATES, "ask": ROBOTS2_GATES}
+GATES_OF: dict[str, tuple[Gate, ...]] = {
+    "target": TARGET_GATES, "fixture": TARGET_GATES, "robots": POLICY_GATES, "blocklist": POLICY_GATES, "schema": POLICY_GATES,
+    "robots2": ROBOTS2_GATES, "ask": ROBOTS2_GATES}
 
 
 # === 16. PROOF   spec 12 to 16, 22.1 =====================================
@@ -6700,7 +6588,7 @@ class Desk:
     def __init__(self, words: Sequence[str]) -> None:
         self.words, self.options = words, read_arguments(words)
         self.width = terminal_columns(sys.stdout)       # 0: a line is a line, however long
-        self.url_columns = self.requests = 0
+        self.url_columns = 0
         self.targets: list[str] = []
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
@@ -6803,8 +6691,7 @@ class Desk:
         self.put(f"\x1b[{colour}m{line[:4]}\x1b[0m{line[4:]}" if colour and self.width and not os.environ.get("NO_COLOR") else line)
 
     def hear(self, line: str) -> None:
-        """What the bot says of its work: counted, shown while it lasts, and told where that was asked for."""
-        self.requests += line.startswith(("GET ", "HEAD "))
+        """What the bot says of its work: shown while it lasts, and told where that was asked for."""
         self.tell(line) if self.options.verbose else self.show(line)
 
     def tick(self, seconds: float) -> None:
@@ -6818,7 +6705,7 @@ class Desk:
     def fetch(self) -> None:
         try:
             for result in self.bot.run(self.targets, min_age=0.0 if self.options.force else self.options.min_age):
-                if self.options.verbose and (result.attempts or result.gate):
+                if self.options.verbose and result.final_url:       # a gate was asked
                     self.tell_gates(result)
                 self.put_result(result)
         except KeyboardInterrupt:
@@ -6845,7 +6732,8 @@ class Desk:
             said.append(f"again at {iso_utc(result.retry_at)}")
         if result.waited >= 0.05:
             delay = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
-            why = " (back-off)" if result.attempts > 1 + len(result.redirects) else delay
+            is_retried = result.attempts > 1 + len(result.redirects) or result.outcome == "failed" and result.retry_at
+            why = " (back-off)" if is_retried else delay
             self.waited[host_of(result.final_url or result.url) + why] += result.waited
         said += [result.redirects and f"redirected to {printable(result.final_url, 400)}", *result.warnings]
         self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
@@ -6856,7 +6744,7 @@ class Desk:
             return
         self.counts["not reached"] = len(self.targets) - sum(self.counts.values())
         outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in (*OUTCOMES, "not reached") if self.counts[outcome])
-        spent = f"{counted(self.requests, 'request')} in {spell_seconds(self.clock.monotonic() - self.started_at)}"
+        spent = f"{counted(self.bot.requests, 'request')} in {spell_seconds(self.clock.monotonic() - self.started_at)}"
         waited = f"; waited {spell_seconds(sum(self.waited.values()))}, most for {self.waited.most_common(1)[0][0]}" if self.waited else ""
         self.tell(f"{counted(len(self.targets), 'target')}: {outcomes}; {spent}{waited}")
         if self.again:
