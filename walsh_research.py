@@ -3690,26 +3690,23 @@ class Kind(NamedTuple):
     """How requests of one kind behave; everything not said here is the same for all."""
 
     accept: str
-    max_redirects: int
-    transport_retries: int      # after an exchange that got no HTTP answer
+    max_redirects: int = MAX_ROBOTS_REDIRECTS
+    transport_retries: int = 1          # after an exchange that got no HTTP answer
 
 
 KINDS = {
     "target": Kind("text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, application/feed+json;q=0.9, "
                    "text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, DEFAULT_MAX_RETRIES),       # R9: markdown first
-    "robots": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1),
-    "robots2": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1),
-    "blocklist": Kind("application/json", MAX_ROBOTS_REDIRECTS, 1),
-    "schema": Kind("application/schema+json, application/json;q=0.9", MAX_ROBOTS_REDIRECTS, 1),
-    "ask": Kind("*/*", 0, 1),
-    "fixture": Kind("text/markdown, text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, 1),
+    "robots": Kind("text/plain, */*;q=0.5"),
+    "robots2": Kind("text/plain, */*;q=0.5"),
+    "blocklist": Kind("application/json"),
+    "schema": Kind("application/schema+json, application/json;q=0.9"),
+    "ask": Kind("*/*", 0),
+    "fixture": Kind("text/markdown, text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS),
 }
 MAX_BYTES_OF = {"robots": MAX_ROBOTS_BYTES + 1, "robots2": MAX_ROBOTS_BYTES + 1, "blocklist": MAX_BLOCKLIST_BYTES,
                 "schema": MAX_SCHEMA_BYTES, "ask": 1}
-
-
-UNSAFE_IN_PARAMETER = r"[^A-Za-z0-9._~-]"
-UNSAFE_IN_SPEC_PARAMETER = r"[^A-Za-z0-9._~/-]"     # R13's example escapes the slash of `impl` and leaves that of `spec`
+Headers = Sequence[tuple[str, str]]
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
@@ -3720,32 +3717,32 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     """
     before, hash_mark, fragment = url.partition("#")
     address, _, query = before.partition("?")
-    parameters = [query] if query else []
-    parameters.append("impl=" + re.sub(UNSAFE_IN_PARAMETER, percent_encode, impl))
-    if sha:
-        parameters.append("sha=" + re.sub(UNSAFE_IN_PARAMETER, percent_encode, sha))
-    parameters.append("spec=" + re.sub(UNSAFE_IN_SPEC_PARAMETER, percent_encode, spec))
-    return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
+    own = (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/"))       # R13's example leaves the slash of `spec` as it is
+    tags = [f"{name}={re.sub(f'[^A-Za-z0-9._~{safe}-]', percent_encode, value)}" for name, value, safe in own if value]
+    return f"{address}?{'&'.join(filter(None, [query, *tags]))}{hash_mark}{fragment}"
 
 
 def request_headers(kind: str, validators: Validators, announce: str = "") -> dict[str, str]:
     """Every header of an outgoing request but Host and Connection, which belong to the socket. User-Agent last: nothing overrides it (R1)."""
-    headers = {"Accept": KINDS[kind].accept, "Accept-Encoding": "gzip, deflate"}
-    headers.update(conditional_headers(validators))
-    if announce:
-        headers["X-Agent-Identity"] = announce
-    headers["User-Agent"] = USER_AGENT
-    return headers
+    identity = {"X-Agent-Identity": announce} if announce else {}
+    return {"Accept": KINDS[kind].accept, "Accept-Encoding": "gzip, deflate", **conditional_headers(validators), **identity,
+            "User-Agent": USER_AGENT}
 
 
-def wants_body(status: int, headers: Sequence[tuple[str, str]]) -> bool:
+def wants_any_success(status: int, headers: Headers) -> bool:
+    """For policy documents and sitemaps, which servers send under any type."""
+    return 200 <= status < 300
+
+
+def wants_body(status: int, headers: Headers) -> bool:
     """R6: of what came back, only a success of a readable type is read."""
     return 200 <= status < 300 and not is_unread_type(content_type_of(headers)[0])
 
 
-def wants_any_success(status: int, headers: Sequence[tuple[str, str]]) -> bool:
-    """For policy documents and sitemaps, which servers send under any type."""
-    return 200 <= status < 300
+def wants_structured(status: int, headers: Headers) -> bool:
+    """For `discover`: what R6 reads, and gzip as sitemaps come in it."""
+    archives = ("application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream")
+    return wants_body(status, headers) or 200 <= status < 300 and content_type_of(headers)[0] in archives
 
 
 Octets = bytes                  # Result.bytes is a count
@@ -3755,9 +3752,17 @@ NO_FIELDS: dict[str, Any] = {}
 
 def as_response(given: Any) -> Response:
     """What a transport handed over, whatever its class. AttributeError, TypeError, ValueError: it is no answer."""
-    body = given.body if isinstance(given.body, bytes) else bytes(memoryview(given.body))
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
+    body = b"".join([given.body])       # no copy of what is bytes
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
+
+
+def decided_dict(value: Decision | Result) -> dict[str, Any]:
+    """JSON-ready: the Unix seconds of `at` and `retry_at` as ISO 8601 UTC, and without the body (R6)."""
+    fields = as_dict(value)
+    fields.pop("body", None)
+    times = {name: iso_utc(fields[name]) for name in ("at", "retry_at") if fields.get(name) is not None}
+    return {**fields, **times, "recommendation": value.recommendation}
 
 
 class Decision(NamedTuple):
@@ -3785,14 +3790,13 @@ class Decision(NamedTuple):
         """What the policy model advises: its word for the verdict, and "not_recommended" where another gate refused."""
         if not self.allowed and self.retry_at is None and self.gate in ("R3", "address", "robots2"):
             return "not_recommended"
-        return self.verdict.recommendation if self.verdict else None
+        return self.verdict and self.verdict.recommendation
 
     def __bool__(self) -> bool:
         return self.allowed
 
     def to_dict(self) -> dict[str, Any]:
-        return {**with_iso_times(self), "recommendation": self.recommendation}
-
+        return decided_dict(self)
 
 
 class Result(NamedTuple):
@@ -3841,7 +3845,7 @@ class Result(NamedTuple):
     def recommendation(self) -> str | None:
         if self.outcome == "denied" and self.gate != "R2":
             return "not_recommended"
-        return self.verdict.recommendation if self.verdict else None
+        return self.verdict and self.verdict.recommendation
 
     @property
     def text(self) -> str:
@@ -3850,9 +3854,7 @@ class Result(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; times in ISO 8601; without the body (R6)."""
-        fields = with_iso_times(self)
-        del fields["body"]
-        return {**fields, "ok": self.ok, "recommendation": self.recommendation}
+        return {**decided_dict(self), "ok": self.ok}
 
 
 class Source(NamedTuple):
@@ -3866,15 +3868,6 @@ class Source(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         return as_dict(self)
-
-
-def with_iso_times(value: Any) -> dict[str, Any]:
-    """as_dict, with the Unix seconds of `at` and `retry_at` as ISO 8601 UTC."""
-    fields: dict[str, Any] = as_dict(value)
-    for name in ("at", "retry_at"):
-        if fields.get(name) is not None:
-            fields[name] = iso_utc(fields[name])
-    return fields
 
 
 def spell_seconds(seconds: float) -> str:
@@ -3899,42 +3892,33 @@ def spell_robots_source(state: RobotsState, now: float) -> str:
         held = f"a copy held since {iso_utc(state.fetched_at)}" if state.robots else "none held"
         return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
     age = now - state.checked_at
-    found = f"robots.txt ({state.status})" if state.status else "robots.txt"
+    found = f"robots.txt ({state.status})"
     return f"{found} fetched now" if age < 1.0 else f"{found} from the cache, {spell_seconds(age)} old"
 
 
 def robots_decision(url: str, target: str, state: RobotsState, now: float, unreachable: str) -> Decision:
     """R2: what is held of a site's robots.txt says this of a target (path and query). spec 9.1.1, 9.1.4"""
-    source = spell_robots_source(state, now)
+    robots, verdict, source = state.robots, Verdict.ALLOWED_IMPLICIT, spell_robots_source(state, now)
     if robots_undefined_for_good(state, now):
-        return Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source,
-                        reason="robots.txt out of reach for 30 days: the host counts as without rules (RFC 9309 2.3.1.4)")
-    if state.robots is None and state.unreachable_since:
-        if unreachable == "defer":
-            return Decision(False, url, "R2", f"{state.trouble}; deferred (RFC 9309 2.3.1.4)", Verdict.UNKNOWN_UNREACHABLE,
-                            retry_at=max(state.retry_at, now), robots_source=source)
-        return Decision(True, url, verdict=Verdict.UNKNOWN_UNREACHABLE, reason=f"{state.trouble}; allowed (spec 9.1.1)", robots_source=source)
-    if state.robots is None:
-        return Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, reason=f"robots.txt answered {state.status}: no rules", robots_source=source)
-    robots = state.robots
-    verdict, rule = robots.ruling(target)
-    allowed = verdict is not Verdict.DISALLOWED_EXPLICIT
-    if rule is not None:
-        reason = spell_rule(rule)
-    elif robots.group is None:
-        reason = "robots.txt has no group for us"
+        reason = "robots.txt out of reach for 30 days: the host counts as without rules (RFC 9309 2.3.1.4)"
+    elif robots is not None:
+        verdict, rule = robots.ruling(target)
+        if rule is not None:
+            reason = spell_rule(rule)
+        else:
+            reason = f"no rule of the group {printable(robots.group, 60)} matches" if robots.group else "robots.txt has no group for us"
+        gate = "R2" if verdict is Verdict.DISALLOWED_EXPLICIT else None
+        return Decision(gate is None, url, gate, reason, verdict, rule, robots.crawl_delay, group=robots.group,
+                        robots_source=source, content_signals=robots.content_signals)
+    elif not state.unreachable_since:
+        reason = f"robots.txt answered {state.status}: no rules"
     else:
-        reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    return Decision(allowed, url, None if allowed else "R2", reason, verdict, rule, robots.crawl_delay, group=robots.group,
-                    robots_source=source, content_signals=robots.content_signals)
-
-
-def wants_structured(status: int, headers: Sequence[tuple[str, str]]) -> bool:
-    """For `discover`: what R6 reads, and gzip as sitemaps come in it."""
-    return wants_body(status, headers) or 200 <= status < 300 and content_type_of(headers)[0] in SITEMAP_ARCHIVE_TYPES
-
-
-SITEMAP_ARCHIVE_TYPES = ("application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream")
+        verdict = Verdict.UNKNOWN_UNREACHABLE
+        if unreachable == "defer":
+            return Decision(False, url, "R2", f"{state.trouble}; deferred (RFC 9309 2.3.1.4)", verdict, retry_at=max(state.retry_at, now),
+                            robots_source=source)
+        reason = f"{state.trouble}; allowed (spec 9.1.1)"
+    return Decision(True, url, verdict=verdict, reason=reason, robots_source=source)
 
 
 class Reading(NamedTuple):
@@ -3947,40 +3931,33 @@ class Reading(NamedTuple):
     warnings: list[str] = NOTHING
 
 
-EMPTY_READING = Reading()
-
-
 def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> Reading:
     """R6, R9: the metadata of a body by what the server says it is (`kind`, of `media_kind`): markdown, a feed, or the head of a page."""
     if not body:
-        return EMPTY_READING
+        return Reading()
     if kind == "markdown":
-        head = body[:MAX_READ_BYTES]
-        text = decode_body(head, content_type)
-        warnings = [f"links are read from the first {MAX_READ_BYTES} bytes"] if len(body) > len(head) else []
+        text = decode_body(body[:MAX_READ_BYTES], content_type)
+        warnings = [f"links are read from the first {MAX_READ_BYTES} bytes"] if len(body) > MAX_READ_BYTES else []
         return Reading(parse_llms_txt(text).title, markdown_links(text), warnings=warnings)
-    if kind in ("feed", "xml", "json"):
-        try:
-            feed = parse_feed(body, content_type, base_url)
-        except ValueError as error:
-            return Reading(warnings=[f"not a feed: {error}"] if kind == "feed" else [])
-        links = [Link(item.title, item.url) for item in feed.items if item.url]
-        return Reading(feed.title, links, {"feed": feed.kind, "site": feed.url, "items": len(feed.items)},
-                       warnings=[feed.warning] if feed.warning else [])
     if kind == "html":
         page = page_metadata(decode_body(body[:MAX_HEAD_CHARS], content_type), base_url)
         metadata = {name: value for name, value in page.to_dict().items() if value and name not in ("title", "robots")}
         return Reading(page.title, [], metadata, page)
-    return EMPTY_READING
+    if kind not in ("feed", "xml", "json"):
+        return Reading()
+    try:
+        feed = parse_feed(body, content_type, base_url)
+    except ValueError as error:
+        return Reading(warnings=[f"not a feed: {error}"] if kind == "feed" else [])
+    links = [Link(item.title, item.url) for item in feed.items if item.url]
+    return Reading(feed.title, links, {"feed": feed.kind, "site": feed.url, "items": len(feed.items)},
+                   warnings=[feed.warning] if feed.warning else [])
 
 
 def no_document(visit_trouble: str, answer: Response | TransportError | Decision) -> str:
     """Why a policy document did not come, in one line."""
-    if isinstance(answer, TransportError):
-        return visit_trouble or answer.reason
-    if isinstance(answer, Decision):
-        return answer.reason
-    return visit_trouble or f"answered {answer.status}"
+    reason = f"answered {answer.status}" if isinstance(answer, Response) else answer.reason
+    return reason if isinstance(answer, Decision) else visit_trouble or reason
 
 
 def parse_tag(text: str) -> tuple[str, str]:
@@ -3994,7 +3971,7 @@ def parse_tag(text: str) -> tuple[str, str]:
 def is_kin(host: str, wire: str) -> bool:
     """Whether a canonical document may have moved there: by https to the same host, its parent or a subdomain."""
     other = split_url(wire).host
-    return wire.startswith("https://") and (other == host or other.endswith("." + host) or host.endswith("." + other) and "." in other)
+    return wire.startswith("https://") and (f".{other}".endswith(f".{host}") or "." in other and host.endswith(f".{other}"))
 
 
 def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -4004,7 +3981,7 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 def site_of(wire: str) -> str:
     """scheme://host[:port]"""
-    return robots_url(wire)[:-len("/robots.txt")]
+    return wire[:wire.index("/", 8)]
 
 
 def host_of(url: str) -> str:
@@ -4012,8 +3989,6 @@ def host_of(url: str) -> str:
         return host_key(url)
     except ValueError:
         return ""
-
-
 
 
 @lru_cache(maxsize=4096)
@@ -4624,12 +4599,12 @@ def read_head(wire: Wire) -> tuple[int, list[tuple[str, str]]]:
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
-def header_items(headers: list[tuple[str, str]], wanted: str) -> list[str]:
+def header_items(headers: Headers, wanted: str) -> list[str]:
     """The comma-separated items of a header in lower case, over all the lines that repeat it."""
     return [item.strip(" \t").lower() for name, value in headers if name == wanted for item in value.split(",")]
 
 
-def framed_pieces(wire: Wire, headers: list[tuple[str, str]]) -> Iterator[bytes]:
+def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty. Framing is judged at once, not at the first piece (RFC 9112 6.3)."""
     lengths, codings = header_items(headers, "content-length"), header_items(headers, "transfer-encoding")
     if codings:
@@ -4702,7 +4677,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str, limit: int) -> Iterato
         raise ConnectionError(f"{coding} data ends early")
 
 
-def read_body(pieces: Iterator[bytes], headers: list[tuple[str, str]], limit: int) -> tuple[bytes, bool]:
+def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[bytes, bool]:
     """The content-decoded body, and whether it was cut at `limit` bytes; b"" where it was, and is larger than a robots.txt may be.
 
     Held is the body as it travels, which is small where it is a bomb; once it is known to fit, it is decoded again, to be kept.
@@ -4723,13 +4698,15 @@ def read_body(pieces: Iterator[bytes], headers: list[tuple[str, str]], limit: in
             break
     if size <= limit or limit <= MAX_ROBOTS_BYTES + 1:      # in part, nothing but a robots.txt is of use
         travelled.seek(0)
-        again = decoded(iter(lambda: travelled.read(PIECE_BYTES), b""))
-        body.writelines(itertools.takewhile(lambda _: body.tell() < limit, again))
+        for piece in decoded(iter(lambda: travelled.read(PIECE_BYTES), b"")):
+            body.write(piece)
+            if body.tell() >= limit:
+                break
     return body.getvalue()[:limit], size > limit
 
 
 def look_up(host: str, port: int | None, wire: Wire) -> Addresses:
-    """What the system answers, in its order; [] where there is no such name. getaddrinfo knows no deadline: it gets a thread that may be left."""
+    """What the system answers; [] where there is no such name. getaddrinfo knows no deadline: it gets a thread that may be left."""
     import socket
     import threading
 
@@ -4826,7 +4803,7 @@ class Door:
         return parts, self.proxy_for(parts)
 
     def proxy_for(self, parts: UrlParts) -> UrlParts | None:
-        """The proxy, of a setting `http://[user:password@]host[:port]`. No reason shows that: a stray sign makes any part of it a password."""
+        """By its setting, `http://[user:password@]host[:port]`. No reason shows that: a stray sign makes any part of it a password."""
         proxies = self.proxies
         if proxies == {} or proxies is None and not any(re.fullmatch("(?i)https?_proxy", name) for name in os.environ):
             return None
@@ -4904,7 +4881,7 @@ def verifying_tls_context() -> ssl.SSLContext:
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if bundle := os.environ.get("SSL_CERT_FILE"):       # OpenSSL passes over one that it cannot read: every site would then look self-signed
+    if bundle := os.environ.get("SSL_CERT_FILE"):       # OpenSSL passes over an unreadable one: every site would then look self-signed
         try:
             context.load_verify_locations(cafile=bundle)
         except OSError as error:
