@@ -3903,10 +3903,8 @@ def robots_decision(url: str, target: str, state: RobotsState, now: float, unrea
         reason = "robots.txt out of reach for 30 days: the host counts as without rules (RFC 9309 2.3.1.4)"
     elif robots is not None:
         verdict, rule = robots.ruling(target)
-        if rule is not None:
-            reason = spell_rule(rule)
-        else:
-            reason = f"no rule of the group {printable(robots.group, 60)} matches" if robots.group else "robots.txt has no group for us"
+        reason = (spell_rule(rule) if rule else "robots.txt has no group for us" if robots.group is None
+                  else f"no rule of the group {printable(robots.group, 60)} matches")
         gate = "R2" if verdict is Verdict.DISALLOWED_EXPLICIT else None
         return Decision(gate is None, url, gate, reason, verdict, rule, robots.crawl_delay, group=robots.group,
                         robots_source=source, content_signals=robots.content_signals)
@@ -3933,7 +3931,7 @@ class Reading(NamedTuple):
 
 def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> Reading:
     """R6, R9: the metadata of a body by what the server says it is (`kind`, of `media_kind`): markdown, a feed, or the head of a page."""
-    if not body:
+    if not body or kind not in ("markdown", "html", "feed", "xml", "json"):
         return Reading()
     if kind == "markdown":
         text = decode_body(body[:MAX_READ_BYTES], content_type)
@@ -3943,8 +3941,6 @@ def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> R
         page = page_metadata(decode_body(body[:MAX_HEAD_CHARS], content_type), base_url)
         metadata = {name: value for name, value in page.to_dict().items() if value and name not in ("title", "robots")}
         return Reading(page.title, [], metadata, page)
-    if kind not in ("feed", "xml", "json"):
-        return Reading()
     try:
         feed = parse_feed(body, content_type, base_url)
     except ValueError as error:
@@ -4691,13 +4687,17 @@ def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[by
             pieces = inflated_pieces(pieces, coding, limit)
         return pieces
 
-    travelled, body, size = io.BytesIO(), io.BytesIO(), 0
+    travelled, size = io.BytesIO(), 0
     for piece in decoded(piece for piece in pieces if travelled.write(piece)):
         size += len(piece)
         if size > limit:
             break
-    if size <= limit or limit <= MAX_ROBOTS_BYTES + 1:      # in part, nothing but a robots.txt is of use
+    if size > limit > MAX_ROBOTS_BYTES + 1:     # in part, nothing but a robots.txt is of use
+        return b"", True
+    body = travelled
+    if codings:
         travelled.seek(0)
+        body = io.BytesIO()
         for piece in decoded(iter(lambda: travelled.read(PIECE_BYTES), b"")):
             body.write(piece)
             if body.tell() >= limit:
@@ -4759,9 +4759,7 @@ class Door:
         """None where a request for `url` may go; TransportError: `refused` where an address is not public, `final` where there is none."""
         wire = Wire(timeout)
         with wire.during("name"):
-            parts, proxy = self.route(url)
-            if proxy is None:       # else names are the proxy's business
-                self.addresses(wire, parts, proxy)
+            self.addresses(wire, *self.route(url))
 
     def send(self, request: Request) -> Response:
         """One exchange within `request.timeout` seconds. An answer of any status is a Response; anything else is a TransportError."""
@@ -4822,7 +4820,10 @@ class Door:
             raise ValueError(f"{parts.scheme}_proxy is no proxy that can be used, want http://[user:password@]host[:port]") from None
 
     def addresses(self, wire: Wire, parts: UrlParts, proxy: UrlParts | None) -> Addresses:
-        """Where to connect to: all addresses of the name, refused if any is not public. A pin keeps a second answer from mattering."""
+        """Where to connect to: all addresses of the name, refused if any is not public. A pin keeps a second answer from mattering.
+
+        Behind a proxy they are those of the proxy, which may well be private: the names of targets are its business.
+        """
         place = proxy or parts
         key = place.host, place.port
         asked_at, addresses = self.pins.get(key, (-math.inf, []))
@@ -4831,7 +4832,7 @@ class Door:
             self.pins = dict([*self.pins.items(), (key, (time.monotonic(), addresses))][-MAX_PINS:])
         if not addresses:
             raise ValueError(f"{place.host} does not exist")
-        for _, address in addresses if not (self.allow_private or proxy) else ():       # a proxy may well stand on a private one
+        for _, address in addresses if not (self.allow_private or proxy) else ():
             refusal = address_refusal(address[0])
             if refusal:
                 raise TransportError(f"{place.host}: {refusal}", final=True, refused=True)
