@@ -5869,7 +5869,7 @@ def test_R1_headers_leave_exactly_as_handed_in_and_in_order():
 )
 def test_ours_door_host_and_target_of_a_url(url, host, target):
     door = wr.Door(allow_private=True, proxies={})
-    head = door.request_head(door_request(url, method="HEAD", headers={}), door.route(url))
+    head = door.request_head(door_request(url, method="HEAD", headers={}), *door.route(url))
     assert head == f"HEAD {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
 
 
@@ -6079,11 +6079,11 @@ def door_chunked(body):
 
 
 BAD_ANSWERS = {  # id: (script, what the reason says)
-    "closed at once": (b"", "answer: connection closed without an answer"),
-    "closed within the status line": (b"HTTP/1.1 20", "within the header"),
-    "closed after the status line": (OK_HEAD, "within the header"),
-    "closed within a header": (OK_HEAD + b"A: b\r\nContent-Len", "within the header"),
-    "no blank line": (OK_HEAD + b"A: b\r\n", "within the header"),
+    "closed at once": (b"", "answer: connection closed before its end"),
+    "closed within the status line": (b"HTTP/1.1 20", "answer: connection closed before its end"),
+    "closed after the status line": (OK_HEAD, "answer: connection closed before its end"),
+    "closed within a header": (OK_HEAD + b"A: b\r\nContent-Len", "answer: connection closed before its end"),
+    "no blank line": (OK_HEAD + b"A: b\r\n", "answer: connection closed before its end"),
     "HTTP/0.9": (b"<html>hello</html>\n", "no HTTP/1 status line"),
     "SSH": (b"SSH-2.0-OpenSSH_9.6\r\n", "no HTTP/1 status line: SSH-2.0"),
     "NULs": (b"\0" * 5000 + b"\n", "no HTTP/1 status line"),
@@ -6094,12 +6094,12 @@ BAD_ANSWERS = {  # id: (script, what the reason says)
     "status 0": (b"HTTP/1.1 000 OK\r\n\r\n", "no HTTP/1 status line"),
     "Arabic digits": ("HTTP/1.1 \u0662\u0660\u0660 OK\r\n\r\n".encode(), "no HTTP/1 status line"),
     "escape in the reason phrase": (b"HTTP/1.1 200 \x1b[31m\r\n\r\n", "no HTTP/1 status line"),
-    "101": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "101"),
-    "1xx flood": (door_endless(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 99), "interim"),
+    "101": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n\0\n", "no HTTP/1 status line"),
+    "1xx flood": (door_endless(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 99), "header lines"),
     "100,000 headers": (OK_HEAD + b"a: b\r\n" * 100000 + b"\r\n", "header lines"),
-    "megabyte of header": (OK_HEAD + b"a: " + b"b" * 2**20 + b"\r\n\r\n", "header of more than 262144 bytes"),
-    "endless header": (door_endless(OK_HEAD + b"a: ", b"b" * 65536), "header of more than 262144 bytes"),
-    "endless status line": (door_endless(b"HTTP/1.1 200 ", b"b" * 65536), "header of more than 262144 bytes"),
+    "megabyte of header": (OK_HEAD + b"a: " + b"b" * 2**20 + b"\r\n\r\n", "answer: header or chunking of more than 262144 bytes"),
+    "endless header": (door_endless(OK_HEAD + b"a: ", b"b" * 65536), "answer: header or chunking of more than 262144 bytes"),
+    "endless status line": (door_endless(b"HTTP/1.1 200 ", b"b" * 65536), "answer: header or chunking of more than 262144 bytes"),
     "folds without end": (door_endless(OK_HEAD + b"a: b\r\n", b" c\r\n" * 999), "header lines"),
     "NUL in a value": (OK_HEAD + b"A: b\0c\r\n\r\n", "broken header line: A: b"),
     "NUL in a name": (OK_HEAD + b"A\0: b\r\n\r\n", "broken header line"),
@@ -6120,7 +6120,7 @@ BAD_ANSWERS = {  # id: (script, what the reason says)
     "length of 5,000 digits": (OK_HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nhello", "Content-Length '999"),
     "two lengths": (OK_HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!", "Content-Length '5, 6'"),
     "two lengths in a list": (OK_HEAD + b"Content-Length: 6, 5\r\n\r\nhello!", "Content-Length '6, 5'"),
-    "length and chunks": (OK_HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "beside Transfer-Encoding"),
+    "length and chunks": (OK_HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "no Content-Length beside it"),
     "unknown transfer": (OK_HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding 'gzip, chunked', want chunked"),
     "chunked twice": (OK_HEAD + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "want chunked"),
     "chunked misspelt": (OK_HEAD + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "want chunked"),
@@ -6133,17 +6133,17 @@ BAD_ANSWERS = {  # id: (script, what the reason says)
     "chunk size with underscore": (door_chunked(b"0_3\r\nabc\r\n0\r\n\r\n"), "no chunk size"),
     "empty chunk size": (door_chunked(b"\r\nabc\r\n0\r\n\r\n"), "no chunk size"),
     "chunk size of 1,000 digits": (door_chunked(b"0" * 999 + b"3\r\nabc\r\n0\r\n\r\n"), "no chunk size"),
-    "bare LF in chunking": (door_chunked(b"3\nabc\r\n0\r\n\r\n"), "without CRLF"),
+    "bare LF in chunking": (door_chunked(b"3\nabc\r\n0\r\n\r\n"), "no chunk size"),
     "bare CR in chunking": (door_chunked(b"3;\rabc\r\nabc\r\n0\r\n\r\n"), "no chunk size"),
     "chunk longer than said": (door_chunked(b"3\r\nabcd\r\n0\r\n\r\n"), "no CRLF after a chunk"),
     "closed within a chunk": (door_chunked(b"30\r\nabc"), "closed after 3 of 48 bytes"),
-    "closed after a chunk": (door_chunked(b"3\r\nabc\r\n"), "closed before the last chunk"),
-    "closed within the trailers": (door_chunked(b"3\r\nabc\r\n0\r\nA: b\r\n"), "closed before the last chunk"),
-    "endless extension": (door_endless(door_chunked(b"3;"), b"x" * 65536), "more around the chunks"),
-    "extensions without end": (door_endless(door_chunked(b""), (b"1;" + b"x" * 4000 + b"\r\na\r\n") * 16), "more around the chunks"),
-    "trailers without end": (door_endless(door_chunked(b"0\r\n"), b"A: b\r\n" * 999), "more around the chunks"),
+    "closed after a chunk": (door_chunked(b"3\r\nabc\r\n"), "body: connection closed before its end"),
+    "closed within the trailers": (door_chunked(b"3\r\nabc\r\n0\r\nA: b\r\n"), "body: connection closed before its end"),
+    "endless extension": (door_endless(door_chunked(b"3;"), b"x" * 65536), "body: header or chunking of more than 262144 bytes"),
+    "extensions without end": (door_endless(door_chunked(b""), (b"1;" + b"x" * 4000 + b"\r\na\r\n") * 16), "body: header or chunking of more than 262144 bytes"),
+    "trailers without end": (door_endless(door_chunked(b"0\r\n"), b"A: b\r\n" * 999), "body: header or chunking of more than 262144 bytes"),
     "brotli": (door_encoded(b"br", b"x"), "Content-Encoding 'br' is not one that we asked for"),
-    "four encodings": (door_encoded(b"gzip, gzip, gzip, gzip", b"x"), "4 Content-Encodings"),
+    "four encodings": (door_encoded(b"gzip, gzip, gzip, gzip", b"x"), "Content-Encoding 'gzip, gzip, gzip, gzip'"),
     "no gzip inside": (door_encoded(b"gzip", b"hello"), "broken gzip data"),
     "no deflate inside": (door_encoded(b"deflate", b"\xff" * 99), "broken deflate data"),
     "gzip cut": (door_encoded(b"gzip", door_gzip(b"x" * 9999)[:-9]), "gzip data ends early"),
@@ -6200,13 +6200,12 @@ def test_ours_door_reset_silence_and_drip_at_every_stage(stage, ending):
     class Reading(wr.Wire):
         got = 0
 
-        def fill(self):
-            if self.at < len(self.buffer):
-                return True
+        def receive(self):
             if self.got == len(sent):  # about to wait for what will never come
                 read.set()
-            more = super().fill()
-            self.got += len(self.buffer)
+            held = len(self.unread)
+            more = super().receive()
+            self.got += len(self.unread) - held
             return more
 
     with pytest.MonkeyPatch.context() as patch:
@@ -6236,25 +6235,25 @@ def test_ours_door_a_request_that_nobody_reads_ends_at_the_deadline():
     "use",
     [
         lambda wire: wire.write(b"x" * 100),
-        lambda wire: wire.read_line(100),
+        lambda wire: wire.read_line(),
         lambda wire: [wire.read(1) for _ in range(100)],
-        lambda wire: [wire.start_tls(wire.connection, "x.test") for _ in range(100)],
+        lambda wire: [wr.Door.secure(wire.connection, wire, wr.split_url("https://x.test"), None) for _ in range(100)],
     ],
     ids=["write", "line", "read", "handshake"],
 )
 def test_ours_door_every_wait_gets_what_is_left_and_no_more(use):
-    deadline, given = wr.Deadline(10.0), []
+    wire, given = wr.Wire(10.0), []
 
     class Slow:  # each call takes two of the ten seconds
         def settimeout(self, seconds):
             given.append(round(seconds))
 
         def send(self, data):
-            deadline.ends_at -= 2.0
+            wire.ends_at -= 2.0
             return 1
 
         def recv(self, size):
-            deadline.ends_at -= 2.0
+            wire.ends_at -= 2.0
             return b"x"
 
         def wrap_socket(self, connection, server_hostname, do_handshake_on_connect):
@@ -6262,10 +6261,13 @@ def test_ours_door_every_wait_gets_what_is_left_and_no_more(use):
             return connection
 
         def do_handshake(self):
-            deadline.ends_at -= 2.0
+            wire.ends_at -= 2.0
 
     with pytest.raises(wr.TransportError, match="within 10 s"):
-        use(wr.Wire(Slow(), deadline))
+        wire.connection = Slow()
+        wire.connection.tls_context = wire.connection      # it plays the door, too
+        with wire.during("waiting"):
+            use(wire)
     assert given == [10, 8, 6, 4, 2]
 
 
@@ -6367,7 +6369,7 @@ def test_ours_door_a_failing_system_call_is_one_line_and_leaves_nothing_open(cal
 
 @pytest.mark.skipif(sys.platform == "win32", reason="resource is POSIX")
 @pytest.mark.parametrize("layers", [1, 2])
-def test_R6_a_bomb_stays_under_40_mib_for_the_whole_process(layers, tmp_path):
+def test_R6_a_bomb_stays_under_24_mib_for_the_whole_process(layers, tmp_path):
     coder = zlib.compressobj(9, zlib.DEFLATED, -15)
     mebibyte = coder.compress(bytes(2**20)) + coder.flush(zlib.Z_FULL_FLUSH)  # blocks that can be repeated
     bomb = door_gzip(b"")[:10] + mebibyte * 300
@@ -6377,7 +6379,7 @@ def test_R6_a_bomb_stays_under_40_mib_for_the_whole_process(layers, tmp_path):
         import sys
         import walsh_research as wr
         response = wr.Door(allow_private=True, proxies={}).send(wr.Request("GET", sys.argv[1], {}, 30.0, 10 * 2**20))
-        assert response.truncated and len(response.body) == 10 * 2**20, len(response.body)
+        assert response.truncated and response.body == b""
         try:
             peak = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")][0]
         except OSError:
@@ -6399,7 +6401,7 @@ def test_R6_a_bomb_stays_under_40_mib_for_the_whole_process(layers, tmp_path):
             timeout=60,
         )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 40 * 1024
+    assert int(done.stdout) < 24 * 1024
 
 
 # --- names and addresses ----------------------------------------------------
@@ -6446,7 +6448,7 @@ class FakeDns:
 )
 def test_ours_door_refuses_a_name_if_any_of_its_addresses_is_not_public(ips, monkeypatch):
     FakeDns(monkeypatch, {"inner.test": [ips]})
-    monkeypatch.setattr(wr, "connect_to_first", lambda *anything: pytest.fail("connected"))
+    monkeypatch.setattr(wr.Wire, "connect", lambda *anything: pytest.fail("connected"))
     door = wr.Door(proxies={})
     for ask in (lambda: door.resolve("http://inner.test/", 10.0), lambda: door_send("http://inner.test/", door)):
         with pytest.raises(wr.TransportError, match="^inner.test: ") as caught:
@@ -6457,7 +6459,7 @@ def test_ours_door_refuses_a_name_if_any_of_its_addresses_is_not_public(ips, mon
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "a.localhost", "10.1.2.3", "192.168.0.1:8080"])
 @pytest.mark.parametrize("proxies", [{}, {"http": "http://proxy.test:3128"}], ids=["direct", "proxied"])
 def test_ours_door_refuses_private_literals_and_localhost_names(host, proxies, monkeypatch):
-    monkeypatch.setattr(wr, "connect_to_first", lambda *anything: pytest.fail("connected"))
+    monkeypatch.setattr(wr.Wire, "connect", lambda *anything: pytest.fail("connected"))
     door = wr.Door(proxies=proxies)
     for ask in (lambda: door.resolve(f"http://{host}/", 10.0), lambda: door_send(f"http://{host}/", door)):
         with pytest.raises(wr.TransportError) as caught:
@@ -6511,6 +6513,27 @@ def test_ours_door_a_missing_name_is_final_and_trouble_with_dns_is_not(answer, f
         assert caught.value.reason.startswith(wanted) and caught.value.final is final and not caught.value.refused
 
 
+@pytest.mark.parametrize("lasting, answer", [(True, socket.gaierror(socket.EAI_NONAME, "unknown")), (True, []), (False, socket.gaierror(socket.EAI_AGAIN, "later"))],
+                         ids=["no such name", "no address", "trouble with DNS"])
+def test_ours_door_a_missing_name_is_remembered_as_long_as_a_pin_and_trouble_is_not(lasting, answer, monkeypatch):
+    dns = FakeDns(monkeypatch, {"gone.test": [answer, answer, ["127.0.0.1"]]})
+    door = wr.Door(allow_private=True, proxies={})
+    with DoorServer(HELLO) as server:
+        url = f"http://gone.test:{server.port}/"
+        with pytest.raises(wr.TransportError):
+            door.resolve(url, 10.0)
+        for _ in range(3 if lasting else 1):
+            with pytest.raises(wr.TransportError) as caught:
+                door_send(url, door)
+            assert caught.value.final is lasting
+        assert len(dns.asked) == (1 if lasting else 2)
+        monkeypatch.setattr(wr, "PIN_SECONDS", 0.0)
+        if lasting:
+            with pytest.raises(wr.TransportError, match="does not exist"):
+                door_send(url, door)
+        assert door_send(url, door).body == b"hello" and len(dns.asked) == 3
+
+
 def test_ours_door_a_resolver_that_hangs_is_left_at_the_deadline(monkeypatch):
     release = threading.Event()
     FakeDns(monkeypatch, {"slow.test": [lambda: release.wait(20) and []]})
@@ -6544,7 +6567,7 @@ def test_ours_door_a_dead_address_does_not_eat_the_time_of_the_next(monkeypatch)
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda *a, **k: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 1)) for n in range(1, 100)]
     )
-    with pytest.raises(wr.TransportError, match="no complete answer within 80 s .connect."):
+    with pytest.raises(wr.TransportError, match="^connect: timed out$"):
         door_send("http://many.test/", timeout=80)
     assert len(waits) == wr.MAX_ADDRESSES_TRIED and 9 < waits[0] <= 10 and waits[-1] > 70
 
@@ -6719,7 +6742,7 @@ def test_ours_door_https_goes_through_the_proxy_by_connect(tmp_path, door_ca):
         (b"HTTP/1.1 204 No Content\r\n\r\n", "proxy: answers 204", True),
         (b"HTTP/1.1 200 OK\r\n\r\nwelcome to the cafe", "proxy: sends bytes before", False),
         (b"hello\r\n", "no HTTP/1 status line", False),
-        (b"", "closed without an answer", False),
+        (b"", "connection closed before its end", False),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 100000, "header", False),
     ],
     ids=["407", "403", "502", "204", "early bytes", "no HTTP", "nothing", "flood"],
@@ -6958,7 +6981,7 @@ WEATHER = {
     "not HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n" + b"\xff\xfe\0" * 99, "no HTTP/1 status line", TROUBLE),
     "HTTP/0.9": (b"<html>hello</html>\n", "no HTTP/1 status line", TROUBLE),
     "NULs for an answer": (bytes(5000) + b"\n", "no HTTP/1 status line", TROUBLE),
-    "a megabyte of header": (WEATHER_OK + b"A: " + b"b" * 2**20 + b"\r\n\r\n", "header of more than", TROUBLE),
+    "a megabyte of header": (WEATHER_OK + b"A: " + b"b" * 2**20 + b"\r\n\r\n", "header or chunking of more than", TROUBLE),
     "100,000 headers": (WEATHER_OK + b"a: b\r\n" * 100_000 + b"\r\n", "header lines", TROUBLE),
     "a header injected by CR": (WEATHER_OK + b"A: b\rLocation: http://blocked.test/\r\n\r\n", "broken header line", TROUBLE),
     "NUL in a header": (WEATHER_OK + b"A: \0\r\n\r\n", "broken header line", TROUBLE),
@@ -6974,8 +6997,8 @@ WEATHER = {
     "gzip bomb": (WEATHER_OK + b"Content-Encoding: gzip\r\n\r\n" + weather_bomb(), "more than", ("failed", 1, "no rules", 1)),
     "gzip bomb in a bomb": (WEATHER_OK + b"Content-Encoding: gzip, gzip\r\n\r\n" + gzip.compress(weather_bomb()), "more than", ("failed", 1, "no rules", 1)),
     "endless body": (weather_flood(WEATHER_OK + b"\r\n", b"#" * 65536), "more than", ("failed", 1, "no rules", 1)),
-    "endless 1xx": (weather_flood(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 99), "interim", TROUBLE),
-    "101": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "101", TROUBLE),
+    "endless 1xx": (weather_flood(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 99), "header lines", TROUBLE),
+    "101": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "connection closed before its end", TROUBLE),
     "400": (weather_status(400), "400", NOTHING_THERE),
     "401": (weather_status(401, WWW_Authenticate="Basic"), "401", NOTHING_THERE),
     "403": (weather_status(403), "403", NOTHING_THERE),

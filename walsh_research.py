@@ -58,14 +58,13 @@ import sys
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, AnyStr, TypeVar, cast
 
 if TYPE_CHECKING:
-    import socket
     import ssl
     from typing import NamedTuple, Self
 else:
@@ -167,8 +166,7 @@ MAX_SWEEP_FILES = 4096                  # ours: looked at in one call; a few mil
 MAX_SCRATCH_AGE_SECONDS = 3600.0        # ours: a temporary file lives milliseconds; this is for a process id in use again
 # The door.
 MAX_HEAD_BYTES = 256 * 1024             # ours: status line and headers of one exchange, 1xx answers included; also what chunking may add for nothing
-MAX_HEADER_LINES = 500                  # ours: real answers have some 30; a line costs more than its bytes
-MAX_INTERIM_ANSWERS = 20                # ours: 1xx answers that are skipped before the real one
+MAX_HEADER_LINES = 500                  # ours: 1xx answers included; real answers have some 30; a line costs more than its bytes
 MAX_CONTENT_CODINGS = 3                 # ours: stacked encodings; each multiplies what a bomb can do
 MAX_ADDRESSES_TRIED = 8                 # ours: all are checked, so many are tried
 PIECE_BYTES = 16 * 1024                 # ours: what is read, or decoded, at a time
@@ -3312,26 +3310,23 @@ class Kind(NamedTuple):
     """How requests of one kind behave; everything not said here is the same for all."""
 
     accept: str
-    max_redirects: int
-    transport_retries: int      # after an exchange that got no HTTP answer
+    max_redirects: int = MAX_ROBOTS_REDIRECTS
+    transport_retries: int = 1          # after an exchange that got no HTTP answer
 
 
 KINDS = {
     "target": Kind("text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, application/feed+json;q=0.9, "
                    "text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, DEFAULT_MAX_RETRIES),       # R9: markdown first
-    "robots": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1),
-    "robots2": Kind("text/plain, */*;q=0.5", MAX_ROBOTS_REDIRECTS, 1),
-    "blocklist": Kind("application/json", MAX_ROBOTS_REDIRECTS, 1),
-    "schema": Kind("application/schema+json, application/json;q=0.9", MAX_ROBOTS_REDIRECTS, 1),
-    "ask": Kind("*/*", 0, 1),
-    "fixture": Kind("text/markdown, text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, 1),
+    "robots": Kind("text/plain, */*;q=0.5"),
+    "robots2": Kind("text/plain, */*;q=0.5"),
+    "blocklist": Kind("application/json"),
+    "schema": Kind("application/schema+json, application/json;q=0.9"),
+    "ask": Kind("*/*", 0),
+    "fixture": Kind("text/markdown, text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS),
 }
 MAX_BYTES_OF = {"robots": MAX_ROBOTS_BYTES + 1, "robots2": MAX_ROBOTS_BYTES + 1, "blocklist": MAX_BLOCKLIST_BYTES,
                 "schema": MAX_SCHEMA_BYTES, "ask": 1}
-
-
-UNSAFE_IN_PARAMETER = r"[^A-Za-z0-9._~-]"
-UNSAFE_IN_SPEC_PARAMETER = r"[^A-Za-z0-9._~/-]"     # R13's example escapes the slash of `impl` and leaves that of `spec`
+Headers = Sequence[tuple[str, str]]
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
@@ -3342,32 +3337,32 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     """
     before, hash_mark, fragment = url.partition("#")
     address, _, query = before.partition("?")
-    parameters = [query] if query else []
-    parameters.append("impl=" + re.sub(UNSAFE_IN_PARAMETER, percent_encode, impl))
-    if sha:
-        parameters.append("sha=" + re.sub(UNSAFE_IN_PARAMETER, percent_encode, sha))
-    parameters.append("spec=" + re.sub(UNSAFE_IN_SPEC_PARAMETER, percent_encode, spec))
-    return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
+    own = (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/"))       # R13's example leaves the slash of `spec` as it is
+    tags = [f"{name}={re.sub(f'[^A-Za-z0-9._~{safe}-]', percent_encode, value)}" for name, value, safe in own if value]
+    return f"{address}?{'&'.join(filter(None, [query, *tags]))}{hash_mark}{fragment}"
 
 
 def request_headers(kind: str, validators: Validators, announce: str = "") -> dict[str, str]:
     """Every header of an outgoing request but Host and Connection, which belong to the socket. User-Agent last: nothing overrides it (R1)."""
-    headers = {"Accept": KINDS[kind].accept, "Accept-Encoding": "gzip, deflate"}
-    headers.update(conditional_headers(validators))
-    if announce:
-        headers["X-Agent-Identity"] = announce
-    headers["User-Agent"] = USER_AGENT
-    return headers
+    identity = {"X-Agent-Identity": announce} if announce else {}
+    return {"Accept": KINDS[kind].accept, "Accept-Encoding": "gzip, deflate", **conditional_headers(validators), **identity,
+            "User-Agent": USER_AGENT}
 
 
-def wants_body(status: int, headers: Sequence[tuple[str, str]]) -> bool:
+def wants_any_success(status: int, headers: Headers) -> bool:
+    """For policy documents and sitemaps, which servers send under any type."""
+    return 200 <= status < 300
+
+
+def wants_body(status: int, headers: Headers) -> bool:
     """R6: of what came back, only a success of a readable type is read."""
     return 200 <= status < 300 and not is_unread_type(content_type_of(headers)[0])
 
 
-def wants_any_success(status: int, headers: Sequence[tuple[str, str]]) -> bool:
-    """For policy documents and sitemaps, which servers send under any type."""
-    return 200 <= status < 300
+def wants_structured(status: int, headers: Headers) -> bool:
+    """For `discover`: what R6 reads, and gzip as sitemaps come in it."""
+    archives = ("application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream")
+    return wants_body(status, headers) or 200 <= status < 300 and content_type_of(headers)[0] in archives
 
 
 Octets = bytes                  # Result.bytes is a count
@@ -3377,9 +3372,17 @@ NO_FIELDS: dict[str, Any] = {}
 
 def as_response(given: Any) -> Response:
     """What a transport handed over, whatever its class. AttributeError, TypeError, ValueError: it is no answer."""
-    body = given.body if isinstance(given.body, bytes) else bytes(memoryview(given.body))
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
+    body = b"".join([given.body])       # no copy of what is bytes
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
+
+
+def decided_dict(value: Decision | Result) -> dict[str, Any]:
+    """JSON-ready: the Unix seconds of `at` and `retry_at` as ISO 8601 UTC, and without the body (R6)."""
+    fields = as_dict(value)
+    fields.pop("body", None)
+    times = {name: iso_utc(fields[name]) for name in ("at", "retry_at") if fields.get(name) is not None}
+    return {**fields, **times, "recommendation": value.recommendation}
 
 
 class Decision(NamedTuple):
@@ -3407,14 +3410,13 @@ class Decision(NamedTuple):
         """What the policy model advises: its word for the verdict, and "not_recommended" where another gate refused."""
         if not self.allowed and self.retry_at is None and self.gate in ("R3", "address", "robots2"):
             return "not_recommended"
-        return self.verdict.recommendation if self.verdict else None
+        return self.verdict and self.verdict.recommendation
 
     def __bool__(self) -> bool:
         return self.allowed
 
     def to_dict(self) -> dict[str, Any]:
-        return {**with_iso_times(self), "recommendation": self.recommendation}
-
+        return decided_dict(self)
 
 
 class Result(NamedTuple):
@@ -3463,7 +3465,7 @@ class Result(NamedTuple):
     def recommendation(self) -> str | None:
         if self.outcome == "denied" and self.gate != "R2":
             return "not_recommended"
-        return self.verdict.recommendation if self.verdict else None
+        return self.verdict and self.verdict.recommendation
 
     @property
     def text(self) -> str:
@@ -3472,9 +3474,7 @@ class Result(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; times in ISO 8601; without the body (R6)."""
-        fields = with_iso_times(self)
-        del fields["body"]
-        return {**fields, "ok": self.ok, "recommendation": self.recommendation}
+        return {**decided_dict(self), "ok": self.ok}
 
 
 class Source(NamedTuple):
@@ -3488,15 +3488,6 @@ class Source(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         return as_dict(self)
-
-
-def with_iso_times(value: Any) -> dict[str, Any]:
-    """as_dict, with the Unix seconds of `at` and `retry_at` as ISO 8601 UTC."""
-    fields: dict[str, Any] = as_dict(value)
-    for name in ("at", "retry_at"):
-        if fields.get(name) is not None:
-            fields[name] = iso_utc(fields[name])
-    return fields
 
 
 def spell_seconds(seconds: float) -> str:
@@ -3521,42 +3512,31 @@ def spell_robots_source(state: RobotsState, now: float) -> str:
         held = f"a copy held since {iso_utc(state.fetched_at)}" if state.robots else "none held"
         return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
     age = now - state.checked_at
-    found = f"robots.txt ({state.status})" if state.status else "robots.txt"
+    found = f"robots.txt ({state.status})"
     return f"{found} fetched now" if age < 1.0 else f"{found} from the cache, {spell_seconds(age)} old"
 
 
 def robots_decision(url: str, target: str, state: RobotsState, now: float, unreachable: str) -> Decision:
     """R2: what is held of a site's robots.txt says this of a target (path and query). spec 9.1.1, 9.1.4"""
-    source = spell_robots_source(state, now)
+    robots, verdict, source = state.robots, Verdict.ALLOWED_IMPLICIT, spell_robots_source(state, now)
     if robots_undefined_for_good(state, now):
-        return Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source,
-                        reason="robots.txt out of reach for 30 days: the host counts as without rules (RFC 9309 2.3.1.4)")
-    if state.robots is None and state.unreachable_since:
-        if unreachable == "defer":
-            return Decision(False, url, "R2", f"{state.trouble}; deferred (RFC 9309 2.3.1.4)", Verdict.UNKNOWN_UNREACHABLE,
-                            retry_at=max(state.retry_at, now), robots_source=source)
-        return Decision(True, url, verdict=Verdict.UNKNOWN_UNREACHABLE, reason=f"{state.trouble}; allowed (spec 9.1.1)", robots_source=source)
-    if state.robots is None:
-        return Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, reason=f"robots.txt answered {state.status}: no rules", robots_source=source)
-    robots = state.robots
-    verdict, rule = robots.ruling(target)
-    allowed = verdict is not Verdict.DISALLOWED_EXPLICIT
-    if rule is not None:
-        reason = spell_rule(rule)
-    elif robots.group is None:
-        reason = "robots.txt has no group for us"
+        reason = "robots.txt out of reach for 30 days: the host counts as without rules (RFC 9309 2.3.1.4)"
+    elif robots is not None:
+        verdict, rule = robots.ruling(target)
+        reason = (spell_rule(rule) if rule else "robots.txt has no group for us" if robots.group is None
+                  else f"no rule of the group {printable(robots.group, 60)} matches")
+        gate = "R2" if verdict is Verdict.DISALLOWED_EXPLICIT else None
+        return Decision(gate is None, url, gate, reason, verdict, rule, robots.crawl_delay, group=robots.group,
+                        robots_source=source, content_signals=robots.content_signals)
+    elif not state.unreachable_since:
+        reason = f"robots.txt answered {state.status}: no rules"
     else:
-        reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    return Decision(allowed, url, None if allowed else "R2", reason, verdict, rule, robots.crawl_delay, group=robots.group,
-                    robots_source=source, content_signals=robots.content_signals)
-
-
-def wants_structured(status: int, headers: Sequence[tuple[str, str]]) -> bool:
-    """For `discover`: what R6 reads, and gzip as sitemaps come in it."""
-    return wants_body(status, headers) or 200 <= status < 300 and content_type_of(headers)[0] in SITEMAP_ARCHIVE_TYPES
-
-
-SITEMAP_ARCHIVE_TYPES = ("application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream")
+        verdict = Verdict.UNKNOWN_UNREACHABLE
+        if unreachable == "defer":
+            return Decision(False, url, "R2", f"{state.trouble}; deferred (RFC 9309 2.3.1.4)", verdict, retry_at=max(state.retry_at, now),
+                            robots_source=source)
+        reason = f"{state.trouble}; allowed (spec 9.1.1)"
+    return Decision(True, url, verdict=verdict, reason=reason, robots_source=source)
 
 
 class Reading(NamedTuple):
@@ -3569,40 +3549,31 @@ class Reading(NamedTuple):
     warnings: list[str] = NOTHING
 
 
-EMPTY_READING = Reading()
-
-
 def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> Reading:
     """R6, R9: the metadata of a body by what the server says it is (`kind`, of `media_kind`): markdown, a feed, or the head of a page."""
-    if not body:
-        return EMPTY_READING
+    if not body or kind not in ("markdown", "html", "feed", "xml", "json"):
+        return Reading()
     if kind == "markdown":
-        head = body[:MAX_READ_BYTES]
-        text = decode_body(head, content_type)
-        warnings = [f"links are read from the first {MAX_READ_BYTES} bytes"] if len(body) > len(head) else []
+        text = decode_body(body[:MAX_READ_BYTES], content_type)
+        warnings = [f"links are read from the first {MAX_READ_BYTES} bytes"] if len(body) > MAX_READ_BYTES else []
         return Reading(parse_llms_txt(text).title, markdown_links(text), warnings=warnings)
-    if kind in ("feed", "xml", "json"):
-        try:
-            feed = parse_feed(body, content_type, base_url)
-        except ValueError as error:
-            return Reading(warnings=[f"not a feed: {error}"] if kind == "feed" else [])
-        links = [Link(item.title, item.url) for item in feed.items if item.url]
-        return Reading(feed.title, links, {"feed": feed.kind, "site": feed.url, "items": len(feed.items)},
-                       warnings=[feed.warning] if feed.warning else [])
     if kind == "html":
         page = page_metadata(decode_body(body[:MAX_HEAD_CHARS], content_type), base_url)
         metadata = {name: value for name, value in page.to_dict().items() if value and name not in ("title", "robots")}
         return Reading(page.title, [], metadata, page)
-    return EMPTY_READING
+    try:
+        feed = parse_feed(body, content_type, base_url)
+    except ValueError as error:
+        return Reading(warnings=[f"not a feed: {error}"] if kind == "feed" else [])
+    links = [Link(item.title, item.url) for item in feed.items if item.url]
+    return Reading(feed.title, links, {"feed": feed.kind, "site": feed.url, "items": len(feed.items)},
+                   warnings=[feed.warning] if feed.warning else [])
 
 
 def no_document(visit_trouble: str, answer: Response | TransportError | Decision) -> str:
     """Why a policy document did not come, in one line."""
-    if isinstance(answer, TransportError):
-        return visit_trouble or answer.reason
-    if isinstance(answer, Decision):
-        return answer.reason
-    return visit_trouble or f"answered {answer.status}"
+    reason = f"answered {answer.status}" if isinstance(answer, Response) else answer.reason
+    return reason if isinstance(answer, Decision) else visit_trouble or reason
 
 
 def parse_tag(text: str) -> tuple[str, str]:
@@ -3616,7 +3587,7 @@ def parse_tag(text: str) -> tuple[str, str]:
 def is_kin(host: str, wire: str) -> bool:
     """Whether a canonical document may have moved there: by https to the same host, its parent or a subdomain."""
     other = split_url(wire).host
-    return wire.startswith("https://") and (other == host or other.endswith("." + host) or host.endswith("." + other) and "." in other)
+    return wire.startswith("https://") and (f".{other}".endswith(f".{host}") or "." in other and host.endswith(f".{other}"))
 
 
 def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -3626,7 +3597,7 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 def site_of(wire: str) -> str:
     """scheme://host[:port]"""
-    return robots_url(wire)[:-len("/robots.txt")]
+    return wire[:wire.index("/", 8)]
 
 
 def host_of(url: str) -> str:
@@ -3634,8 +3605,6 @@ def host_of(url: str) -> str:
         return host_key(url)
     except ValueError:
         return ""
-
-
 
 
 @lru_cache(maxsize=4096)
@@ -4124,217 +4093,173 @@ class Shelf:
 
 # === 14. DOOR   R1 R6   the only socket ====================================
 # Owns one HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer. Never follows a redirect, retries or sleeps.
-# The wire format is read here, by four patterns: http.client lets bare CR, colon-less lines and contradictory lengths pass.
+# The wire format is read here, by three patterns: http.client lets bare CR, colon-less lines and contradictory lengths pass.
+# Inside, trouble is a ValueError where no retry mends it and an OSError where one may; `Wire.during` makes a TransportError of both.
 
-STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-HEADER_LINE = lazy_re(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)\r?\n")      # RFC 9110 5.5: no control characters
-FOLDED_LINE = lazy_re(rb"[ \t]([\t\x20-\x7e\x80-\xff]*)\r?\n")                               # RFC 9112 5.2: obsolete, one space
-CHUNK_LINE = lazy_re(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-SENT_HEADER = lazy_re(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-SENT_URL = lazy_re(r"https?://[!-\"$-.0->@-~]+((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?")       # group 1: path and query, an empty query too
-IPV4_LITERAL = lazy_re(r"[0-9]+(?:\.[0-9]+){3}")
+STATUS_LINE = lazy_re(r"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
+HEADER_LINE = lazy_re(      # RFC 9110 5.5: no control characters. Without a name it goes on with the line before (RFC 9112 5.2: obsolete)
+    r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
+CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
+SENT_LINE = lazy_re(r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
 INFLATE_WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}      # zlib's wbits
 NETWORK_TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)      # ssl's errors are OSErrors; a port of 99999 overflows
+Addresses = list[tuple[int, Any]]       # (family, socket address)
 
 
-class Deadline:
-    """The time left of one exchange and the stage it is in; `with deadline.during(stage)` turns trouble into a one-line TransportError."""
+class Wire:
+    """The time and the connection of one exchange: each call waits for what is left of the time, never longer."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_DEADLINE_SECONDS)
         self.ends_at = time.monotonic() + self.seconds
-        self.stage = "start"
+        self.connection: Any = None
+        self.unread = bytearray()       # what has come, and nobody has asked for yet
+        self.spare = MAX_HEAD_BYTES     # what lines may still take
 
-    def during(self, stage: str) -> Deadline:
-        self.stage = stage
-        return self
+    @contextmanager
+    def during(self, stage: str, final: bool = False) -> Iterator[None]:
+        """Trouble inside becomes a one-line TransportError; a certificate that does not hold is a ValueError, so final."""
+        try:
+            self.remaining()
+            yield
+        except NETWORK_TROUBLE as error:
+            is_late = time.monotonic() >= self.ends_at
+            reason = f"no complete answer within {self.seconds:g} s ({stage})" if is_late else f"{stage}: {cause_of(error)}"
+            raise TransportError(reason, final or isinstance(error, ValueError)) from None
 
     def remaining(self) -> float:
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
-            raise self.passed()
+            raise TimeoutError("timed out")
         return seconds
 
-    def passed(self) -> TransportError:
-        return TransportError(f"no complete answer within {self.seconds:g} s ({self.stage})")
+    def connect(self, addresses: Addresses) -> None:
+        """To the first address that answers; each gets its share of the time that is left, so that a dead one does not eat it all."""
+        import socket
 
-    def __enter__(self) -> None:
-        self.remaining()
+        addresses = addresses[:MAX_ADDRESSES_TRIED]
+        for still_to_try, (family, address) in zip(range(len(addresses), 0, -1), addresses):
+            try:
+                self.connection = socket.socket(family, socket.SOCK_STREAM)
+                self.connection.settimeout(self.remaining() / still_to_try)
+                self.connection.connect(address)
+                return
+            except OSError:
+                self.close()
+                if still_to_try == 1:
+                    raise
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, NETWORK_TROUBLE):
-            return
-        import socket  # loaded by now, if anything can have gone wrong on one
+    def close(self) -> None:
+        if self.connection:
+            self.connection.close()
 
-        if isinstance(error, socket.timeout) and not error.errno:       # with an errno it is the system's own ETIMEDOUT
-            raise self.passed() from None
-        raise TransportError(f"{self.stage}: {cause_of(error)}", final=hasattr(error, "verify_message")) from None
-
-
-def cause_of(error: BaseException) -> str:
-    """One line of what went wrong: OpenSSL's words where they are, else the system's."""
-    openssl = str(getattr(error, "reason", None) or "").replace("_", " ").lower()
-    words = getattr(error, "verify_message", "") or openssl or getattr(error, "strerror", None) or error
-    return printable(str(words) or type(error).__name__, 200)
-
-
-class Wire:
-    """A connected socket under a deadline: each call waits for what is left of the time, never longer."""
-
-    def __init__(self, connection: socket.socket, deadline: Deadline) -> None:
-        self.connection, self.deadline = connection, deadline
-        self.buffer, self.at = b"", 0
+    def timed(self) -> Any:
+        """The connection, with what is left as its timeout."""
+        self.connection.settimeout(self.remaining())
+        return self.connection
 
     def write(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            self.connection.settimeout(self.deadline.remaining())
-            left = left[self.connection.send(left):]
+        while data:
+            data = data[self.timed().send(data):]
 
-    def fill(self) -> bool:
-        """Whether there is a byte to read; False where the peer has closed."""
-        if self.at == len(self.buffer):
-            self.connection.settimeout(self.deadline.remaining())
-            self.buffer, self.at = self.connection.recv(PIECE_BYTES), 0
-        return self.at < len(self.buffer)
+    def receive(self) -> bool:
+        """Adds to `unread`; False where the peer has closed."""
+        piece = self.timed().recv(PIECE_BYTES)
+        self.unread += piece
+        return bool(piece)
 
     def read(self, size: int) -> bytes:
         """One to `size` bytes, or b"" where the peer has closed."""
-        self.fill()
-        piece = self.buffer[self.at:self.at + size]
-        self.at += len(piece)
+        if not self.unread:
+            self.receive()
+        piece = bytes(self.unread[:size])
+        del self.unread[:size]
         return piece
 
-    def read_line(self, limit: int) -> bytes:
-        """Through the next LF; without one where the peer closed, or `limit` bytes held none."""
-        line = bytearray()
-        while len(line) < limit and not line.endswith(b"\n") and self.fill():
-            end = self.buffer.find(b"\n", self.at) + 1 or len(self.buffer)
-            line += self.read(min(end - self.at, limit - len(line)))
-        return bytes(line)
+    def read_line(self) -> str:
+        """Through the next LF."""
+        while b"\n" not in self.unread and len(self.unread) <= self.spare and self.receive():
+            pass
+        line = self.read(self.unread.find(b"\n") + 1 or len(self.unread))
+        self.spare -= len(line)
+        if self.spare < 0:
+            raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
+        if not line.endswith(b"\n"):
+            raise ConnectionError("connection closed before its end")
+        return line.decode("latin-1")
 
-    def has_more(self) -> bool:
-        """Whether bytes have come that nobody read; does not wait for any."""
-        return self.at < len(self.buffer)
 
-    def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        # The handshake is apart, so that an interrupt inside it finds a socket to close.
-        self.connection = context.wrap_socket(self.connection, server_hostname=host, do_handshake_on_connect=False)
-        self.connection.settimeout(self.deadline.remaining())
-        self.connection.do_handshake()
-
-    def close(self) -> None:
-        self.connection.close()
+def cause_of(error: BaseException) -> str:
+    """One line of what went wrong, without error numbers and lines of C."""
+    return printable(re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error)) or type(error).__name__, 200)
 
 
 def read_head(wire: Wire) -> tuple[int, list[tuple[str, str]]]:
     """Status and headers of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
-    budget = MAX_HEAD_BYTES
-    for _ in range(MAX_INTERIM_ANSWERS + 1):
-        status = 0
-        headers: list[tuple[str, str]] = []
-        for _ in range(MAX_HEADER_LINES + 2):
-            line = wire.read_line(budget + 1)
-            budget -= len(line)
-            if budget < 0:
-                raise TransportError(f"answer: header of more than {MAX_HEAD_BYTES} bytes")
-            if not line.endswith(b"\n"):
-                raise TransportError("answer: connection closed " + ("within the header" if line or status else "without an answer"))
-            if not status:
-                status = parse_status_line(line)
-            elif line in (b"\r\n", b"\n"):
-                break
-            else:
-                add_header_line(headers, line)
+    status = 0
+    headers: list[tuple[str, str]] = []
+    for _ in range(MAX_HEADER_LINES):
+        line = wire.read_line()
+        match = (HEADER_LINE if status else STATUS_LINE).fullmatch(line)
+        if status and line in ("\r\n", "\n"):
+            if status >= 200:
+                return status, headers
+            status, headers = 0, []
+        elif match is None or status and not (match[1] or headers):
+            raise ConnectionError(f"{'broken header line' if status else 'no HTTP/1 status line'}: {printable(line, 60)}")
+        elif status:
+            name, *begun = [match[1].lower()] if match[1] else headers.pop()
+            headers.append((name, " ".join([*begun, match[2].strip(" \t")])))
         else:
-            raise TransportError(f"answer: more than {MAX_HEADER_LINES} header lines")
-        if status >= 200:
-            return status, headers
-        if status == 101:
-            raise TransportError("answer: switches to a protocol that nobody asked for (101)")
-    raise TransportError(f"answer: more than {MAX_INTERIM_ANSWERS} interim (1xx) answers")
+            status = int(match[1])
+    raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
-def parse_status_line(line: bytes) -> int:
-    match = STATUS_LINE.fullmatch(line)
-    if match is None:
-        raise TransportError(f"answer: no HTTP/1 status line: {printable(line.decode('latin-1'), 60)}")
-    return int(match.group(1))
+def header_items(headers: Headers, wanted: str) -> list[str]:
+    """The comma-separated items of a header in lower case, over all the lines that repeat it."""
+    return [item.strip(" \t").lower() for name, value in headers if name == wanted for item in value.split(",")]
 
 
-def add_header_line(headers: list[tuple[str, str]], line: bytes) -> None:
-    match, folded = HEADER_LINE.fullmatch(line), FOLDED_LINE.fullmatch(line)
-    if match is not None:
-        headers.append((match.group(1).decode("ascii").lower(), match.group(2).decode("latin-1").strip(" \t")))
-    elif folded is not None and headers:
-        name, value = headers[-1]
-        headers[-1] = (name, " ".join((value, folded.group(1).decode("latin-1").strip(" \t"))))
-    else:
-        raise TransportError(f"answer: broken header line: {printable(line.decode('latin-1'), 60)}")
-
-
-def header_items(headers: list[tuple[str, str]], wanted: str) -> list[str]:
-    """The comma-separated items of a header, over all the lines that repeat it."""
-    return [item.strip(" \t") for name, value in headers if name == wanted for item in value.split(",")]
-
-
-def framed_pieces(wire: Wire, headers: list[tuple[str, str]]) -> Iterator[bytes]:
-    """The body as it travels, in pieces. Framing is judged at once, not at the first piece (RFC 9112 6.3)."""
+def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
+    """The body as it travels, in pieces, none of them empty. Framing is judged at once, not at the first piece (RFC 9112 6.3)."""
     lengths, codings = header_items(headers, "content-length"), header_items(headers, "transfer-encoding")
-    if codings and lengths:
-        raise TransportError("answer: Content-Length beside Transfer-Encoding")     # RFC 9112 6.1: may be request smuggling
     if codings:
-        if [coding.lower() for coding in codings] != ["chunked"]:
-            raise TransportError(f"answer: Transfer-Encoding {printable(', '.join(codings), 60)!r}, want chunked")
+        if lengths or codings != ["chunked"]:       # RFC 9112 6.1: both may be request smuggling
+            raise ConnectionError(f"Transfer-Encoding {printable(', '.join(codings), 60)!r}, want chunked, and no Content-Length beside it")
         return chunked_pieces(wire)
     if not lengths:
-        return iter(lambda: wire.read(PIECE_BYTES), b"")                            # ends where the connection does
-    if any(not re.fullmatch("[0-9]{1,18}", length) for length in lengths) or len(set(map(int, lengths))) > 1:
-        raise TransportError(f"answer: Content-Length {printable(', '.join(lengths), 60)!r}, want one number")
-    return sized_pieces(wire, int(lengths[0]))
+        return iter(lambda: wire.read(PIECE_BYTES), b"")        # ends where the connection does
+    match = re.fullmatch(r"0*([0-9]{1,18})(?:, 0*\1)*", ", ".join(lengths))       # one number, however often it is said
+    if match is None:
+        raise ConnectionError(f"Content-Length {printable(', '.join(lengths), 60)!r}, want one number")
+    return counted_pieces(wire, int(match[1]), is_whole=True)
 
 
-def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
+def counted_pieces(wire: Wire, length: int, is_whole: bool) -> Iterator[bytes]:
     left = length
     while left:
         piece = wire.read(min(left, PIECE_BYTES))
         if not piece:
-            raise TransportError(f"body: connection closed after {length - left} of {length} bytes")
+            raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
         left -= len(piece)
         yield piece
-
-
-def sized_pieces(wire: Wire, length: int) -> Iterator[bytes]:
-    yield from counted_pieces(wire, length)
-    if wire.has_more():
-        raise TransportError(f"body: more than the {length} bytes of its Content-Length")
+    if is_whole and wire.unread:
+        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
 
 
 def chunked_pieces(wire: Wire) -> Iterator[bytes]:
-    spare = MAX_HEAD_BYTES          # extensions and trailers may not outgrow the data: they cost the server nothing
-
-    def line_of_chunking() -> bytes:
-        nonlocal spare
-        line = wire.read_line(spare + 1)
-        spare -= len(line)
-        if spare < 0:
-            raise TransportError("body: broken chunking: more around the chunks than in them")
-        if not line.endswith(b"\r\n"):
-            raise TransportError("body: broken chunking: " + ("a line without CRLF" if line else "connection closed before the last chunk"))
-        return line
-
     while True:
-        match = CHUNK_LINE.fullmatch(line_of_chunking())
+        match = CHUNK_LINE.fullmatch(wire.read_line())
         if match is None:
-            raise TransportError("body: broken chunking: no chunk size where one is due")
-        length = int(match.group(1), 16)
+            raise ConnectionError("broken chunking: no chunk size where one is due")
+        length = int(match[1], 16)
         if not length:
             break
-        spare += min(16 * length, 1024)
-        yield from counted_pieces(wire, length)
-        if line_of_chunking() != b"\r\n":
-            raise TransportError("body: broken chunking: no CRLF after a chunk")
-    while line_of_chunking() != b"\r\n":      # trailers: nothing in them is for us
+        wire.spare += min(16 * length, 1024)    # extensions and trailers may not outgrow the data: they cost the server nothing
+        yield from counted_pieces(wire, length, is_whole=False)
+        if wire.read_line() != "\r\n":
+            raise ConnectionError("broken chunking: no CRLF after a chunk")
+    while wire.read_line() != "\r\n":           # trailers: nothing in them is for us
         pass
 
 
@@ -4342,143 +4267,100 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str, limit: int) -> Iterato
     """One Content-Encoding taken off, in pieces; gzip may have several members, what follows the last one is ignored as gzip does."""
     import zlib  # a decision from the cache needs none
 
-    window, decoder, taken = INFLATE_WINDOW[coding], None, 0
+    decoder, taken = None, 0
     for piece in pieces:
         taken += len(piece)
-        if taken > limit + limit // 64 + 4 * PIECE_BYTES:       # so much for so little is stuffing, such as empty members
-            raise TransportError(f"body: {coding} data outgrows what it holds")
-        if decoder is None:
-            if coding == "deflate" and piece[0] & 15 != 8:      # RFC 9110 8.4.1.2: some servers leave zlib's wrapper off
-                window = -window
-            decoder = zlib.decompressobj(window)
-        full = False
-        while piece or full:                                    # a full piece may have left more inside the decoder
+        if taken > limit + MAX_HEAD_BYTES:      # so much for so little is stuffing, such as empty members
+            raise ConnectionError(f"{coding} data outgrows what it holds")
+        if decoder is None:     # RFC 9110 8.4.1.2: some servers leave zlib's wrapper off
+            is_bare = coding == "deflate" and piece[0] & 15 != 8
+            decoder = zlib.decompressobj(-15 if is_bare else INFLATE_WINDOW[coding])
+        is_full = False
+        while piece or is_full:
             if decoder.eof:
-                if window != 31 or piece[:1] != b"\x1f":
-                    window = 0 if piece else window
-                    break
-                decoder = zlib.decompressobj(window)
+                if coding == "deflate" or piece[:1] != b"\x1f":
+                    return
+                decoder = zlib.decompressobj(31)
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
             except zlib.error:
-                raise TransportError(f"body: broken {coding} data") from None
+                raise ConnectionError(f"broken {coding} data") from None
             if data:
                 yield data
-            full = len(data) == PIECE_BYTES
-            piece = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+            is_full = len(data) == PIECE_BYTES and not decoder.eof      # then there may be more inside the decoder
+            piece = decoder.unconsumed_tail or decoder.unused_data
     if decoder is not None and not decoder.eof:
-        raise TransportError(f"body: {coding} data ends early")
+        raise ConnectionError(f"{coding} data ends early")
 
 
-def read_body(pieces: Iterator[bytes], headers: list[tuple[str, str]], limit: int) -> tuple[bytes, bool]:
-    """The content-decoded body, at most `limit` bytes of it, and whether it was cut. A bomb costs one piece a coding beyond that."""
-    codings = [coding.lower() for coding in header_items(headers, "content-encoding") if coding.lower() not in ("", "identity")]
-    if len(codings) > MAX_CONTENT_CODINGS:
-        raise TransportError(f"body: {len(codings)} Content-Encodings on each other, want at most {MAX_CONTENT_CODINGS}", final=True)
-    for coding in reversed(codings):
-        if coding not in INFLATE_WINDOW:
-            raise TransportError(f"body: Content-Encoding {printable(coding, 60)!r} is not one that we asked for", final=True)
-        pieces = inflated_pieces(pieces, coding, limit)
-    body = io.BytesIO()             # getvalue() hands its own buffer over: joined pieces would be held twice
-    for piece in pieces:
-        room = limit - body.tell()
-        body.write(piece[:room])
-        if len(piece) > room:
-            return body.getvalue(), True
-    return body.getvalue(), False
+def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[bytes, bool]:
+    """The content-decoded body, and whether it was cut at `limit` bytes; b"" where it was, and is larger than a robots.txt may be.
+
+    Held is the body as it travels, which is small where it is a bomb; once it is known to fit, it is decoded again, to be kept.
+    """
+    codings = [coding for coding in header_items(headers, "content-encoding") if coding not in ("", "identity")]
+    if len(codings) > MAX_CONTENT_CODINGS or not INFLATE_WINDOW.keys() >= set(codings):
+        raise ValueError(f"Content-Encoding {printable(', '.join(codings), 60)!r} is not one that we asked for")
+
+    def decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for coding in reversed(codings):
+            pieces = inflated_pieces(pieces, coding, limit)
+        return pieces
+
+    travelled, size = io.BytesIO(), 0
+    for piece in decoded(piece for piece in pieces if travelled.write(piece)):
+        size += len(piece)
+        if size > limit:
+            break
+    if size > limit > MAX_ROBOTS_BYTES + 1:     # in part, nothing but a robots.txt is of use
+        return b"", True
+    body = travelled
+    if codings:
+        travelled.seek(0)
+        body = io.BytesIO()
+        for piece in decoded(iter(lambda: travelled.read(PIECE_BYTES), b"")):
+            body.write(piece)
+            if body.tell() >= limit:
+                break
+    return body.getvalue()[:limit], size > limit
 
 
-def look_up(host: str, port: int, deadline: Deadline) -> list[tuple[int, Any]]:
-    """(family, socket address) of a name, in the system's order. getaddrinfo knows no deadline: it gets a thread that may be left."""
+def look_up(host: str, port: int | None, wire: Wire) -> Addresses:
+    """What the system answers; [] where there is no such name. getaddrinfo knows no deadline: it gets a thread that may be left."""
     import socket
     import threading
 
-    answers: list[Any] = []
-    name = host.strip("[]")
+    answer: Addresses | Exception = TimeoutError("timed out")
 
     def ask() -> None:
+        nonlocal answer
         try:
-            answers.append(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM))
+            found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+            answer = [(family, address) for family, _, _, _, address in found]
         except NETWORK_TROUBLE as error:
-            answers.append(error)
+            is_missing = getattr(error, "errno", None) in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+            answer = [] if is_missing or isinstance(error, UnicodeError) else error
 
-    if ":" in name or IPV4_LITERAL.fullmatch(name):
-        ask()
-    else:
-        resolver = threading.Thread(target=ask, name="walsh-research resolver", daemon=True)
-        resolver.start()
-        resolver.join(deadline.remaining())
-    if not answers:
-        raise deadline.passed()
-    answer = answers[0]
-    lasting = [getattr(socket, code, None) for code in ("EAI_NONAME", "EAI_NODATA")]
-    if answer == [] or isinstance(answer, UnicodeError) or (isinstance(answer, socket.gaierror) and answer.errno in lasting):
-        raise TransportError(f"name: {host} does not exist", final=True)
+    resolver = threading.Thread(target=ask, name="walsh-research resolver", daemon=True)
+    resolver.start()
+    resolver.join(wire.remaining())
     if isinstance(answer, Exception):
         raise answer
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in answer))
+    return answer
 
 
-def connect_to_first(addresses: list[tuple[int, Any]], deadline: Deadline) -> socket.socket:
-    """The first address that answers; each gets its share of the time that is left, so that a dead one does not eat it all."""
-    import socket
-
-    addresses = addresses[:MAX_ADDRESSES_TRIED]
-    for still_to_try, (family, address) in zip(range(len(addresses), 0, -1), addresses):
-        connection = None
-        try:
-            connection = socket.socket(family, socket.SOCK_STREAM)
-            connection.settimeout(deadline.remaining() / still_to_try)
-            connection.connect(address)
-            connected, connection = connection, None
-            return connected
-        except OSError:
-            if still_to_try == 1:
-                raise
-        finally:
-            if connection is not None:
-                connection.close()
-    raise OSError("no address to connect to")
-
-
-class Proxy(NamedTuple):
-    host: str
-    port: int
-    authorization: str          # the value of Proxy-Authorization, or ""
-
-
-def parse_proxy(value: str, variable: str) -> Proxy:
-    """A proxy setting, `http://[user:password@]host[:port]`. No reason shows it: a stray sign makes any part of it a password."""
-    malformed = TransportError(f"{variable} is no proxy that can be used, want http://[user:password@]host[:port]", final=True)
-    value = value.strip()
-    try:
-        parts = split_url(value if "://" in value else f"http://{value}")
-    except ValueError:
-        raise malformed from None
-    if parts.scheme != "http" or not parts.host or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise malformed
-    port = DEFAULT_PORTS["http"] if parts.port is None else parts.port
-    if not parts.userinfo:
-        return Proxy(parts.host, port, "")
+def proxy_headers(proxy: UrlParts) -> dict[str, str]:
+    if not proxy.userinfo:
+        return {}
     import binascii
     from urllib.parse import unquote_to_bytes  # rarely needed
 
-    user, _, password = parts.userinfo.partition(":")
-    credentials = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
-    return Proxy(parts.host, port, "Basic " + binascii.b2a_base64(credentials, newline=False).decode("ascii"))
+    credentials = unquote_to_bytes(proxy.userinfo if ":" in proxy.userinfo else f"{proxy.userinfo}:")
+    return {"Proxy-Authorization": f"Basic {binascii.b2a_base64(credentials, newline=False).decode()}"}
 
 
-class Route(NamedTuple):
-    """Where a wire URL leads."""
-
-    scheme: str
-    host: str                   # as in the URL: IPv6 stands in brackets
-    port: int
-    target: str                 # path and query as the URL has them, an empty query too
-    proxy: Proxy | None
-
-    def authority(self, with_port: bool = False) -> str:
-        return f"{self.host}:{self.port}" if with_port or self.port != DEFAULT_PORTS[self.scheme] else self.host
+def with_port(parts: UrlParts) -> UrlParts:
+    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
 
 
 class Door:
@@ -4490,143 +4372,128 @@ class Door:
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private, self.proxies = allow_private, proxies
-        self.pins: dict[tuple[str, int], tuple[float, list[tuple[int, Any]]]] = {}
+        self.pins: dict[tuple[str, int | None], tuple[float, Addresses]] = {}       # no addresses: there is no such name
         self.tls_context: ssl.SSLContext | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
         """None where a request for `url` may go; TransportError: `refused` where an address is not public, `final` where there is none."""
-        deadline = Deadline(timeout)
-        with deadline.during("name"):
-            route = self.route(url)
-            if route.proxy is None:     # else names are the proxy's business
-                self.addresses(route, deadline)
+        wire = Wire(timeout)
+        with wire.during("name"):
+            self.addresses(wire, *self.route(url))
 
     def send(self, request: Request) -> Response:
         """One exchange within `request.timeout` seconds. An answer of any status is a Response; anything else is a TransportError."""
-        deadline = Deadline(request.timeout)
-        with deadline.during("request"):
-            route = self.route(request.url)
-            head = self.request_head(request, route)
+        wire = Wire(request.timeout)
+        with wire.during("request"):
+            parts, proxy = self.route(request.url)
+            head = self.request_head(request, parts, proxy)
+        # That our own proxy is out of reach is final: it is no fault of the target's host, and holds nobody back.
+        place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
+        with wire.during(f"{place}name", bool(proxy)):
+            addresses = self.addresses(wire, parts, proxy)
         try:
-            with deadline.during("name"):
-                addresses = self.addresses(route, deadline)
-            with deadline.during("connect"):
-                wire = Wire(connect_to_first(addresses, deadline), deadline)
-        except TransportError as error:
-            if route.proxy is None or error.refused:
-                raise
-            # Final: that our own proxy is out of reach is no fault of the target's host, and holds nobody back.
-            raise TransportError(f"proxy {route.proxy.host}:{route.proxy.port}: {error.reason}", final=True) from None
-        try:
-            if route.scheme == "https":
-                self.secure(wire, route, request.headers.get("User-Agent", ""))
-            with deadline.during("request"):
+            with wire.during(f"{place}connect", bool(proxy)):
+                wire.connect(addresses)
+            if parts.scheme == "https":
+                self.secure(wire, parts, proxy)
+            with wire.during("request"):
                 wire.write(head)
             if request.departed is not None:
                 request.departed()
-            with deadline.during("answer"):
+            with wire.during("answer"):
                 status, headers = read_head(wire)
-                if route.proxy and status == 407:
-                    raise TransportError("proxy: wants other credentials (407)", final=True)
                 pieces = framed_pieces(wire, headers)
-            if request.method == "HEAD" or status in (204, 304) or (request.wants is not None and not request.wants(status, headers)):
+            if proxy and status == 407:
+                raise TransportError("proxy: wants other credentials (407)", final=True)
+            if request.method == "HEAD" or status in (204, 304) or request.wants is not None and not request.wants(status, headers):
                 return Response(status, headers, b"")
-            with deadline.during("body"):
-                body, truncated = read_body(pieces, headers, request.max_bytes)
-            return Response(status, headers, body, truncated)
+            with wire.during("body"):
+                return Response(status, headers, *read_body(pieces, headers, request.max_bytes))
         finally:
             wire.close()
 
-    def route(self, url: str) -> Route:
-        """Where a wire URL leads; refused here where the host's spelling already tells, proxy or not."""
-        match = SENT_URL.fullmatch(url)
-        if match is None:
-            raise TransportError(f"request: {printable(mask_credentials(url), 100)} is not an http(s) URL in ASCII", final=True)
-        try:
-            parts = split_url(url)
-        except ValueError as error:
-            raise TransportError(f"request: {cause_of(error)}", final=True) from None
+    def route(self, url: str) -> tuple[UrlParts, UrlParts | None]:
+        """Where a wire URL leads, and by which proxy; refused here where the host's spelling already tells, proxy or not."""
+        parts = with_port(split_url(url))
         refusal = "" if self.allow_private else host_refusal(parts.host)
         if refusal:
             raise TransportError(refusal, final=True, refused=True)
-        port = DEFAULT_PORTS[parts.scheme] if parts.port is None else parts.port
-        target = match.group(1) if match.group(1).startswith("/") else f"/{match.group(1)}"
-        route = Route(parts.scheme, parts.host, port, target, None)
-        return route._replace(proxy=self.proxy_for(route))
+        return parts, self.proxy_for(parts)
 
-    def proxy_for(self, route: Route) -> Proxy | None:
+    def proxy_for(self, parts: UrlParts) -> UrlParts | None:
+        """By its setting, `http://[user:password@]host[:port]`. No reason shows that: a stray sign makes any part of it a password."""
         proxies = self.proxies
+        if proxies == {} or proxies is None and not any(re.fullmatch("(?i)https?_proxy", name) for name in os.environ):
+            return None
+        # slow to load: it brings http.client and email along
+        from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+
         if proxies is None:
-            if not any(name.lower() in ("http_proxy", "https_proxy") for name in os.environ):
-                return None
-            # slow to load: it brings http.client and email along
-            from urllib.request import getproxies_environment
-
             proxies = getproxies_environment()
-        value = proxies.get(route.scheme)
-        if not value:
+        value = proxies.get(parts.scheme)
+        if not value or proxy_bypass_environment(f"{parts.host.strip('[]')}:{parts.port}", proxies):
             return None
-        from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed knows it on no system
+        bare = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", value.strip())
+        try:
+            return with_port(split_url(f"http://{bare[1] if bare else ''}"))
+        except ValueError:
+            raise ValueError(f"{parts.scheme}_proxy is no proxy that can be used, want http://[user:password@]host[:port]") from None
 
-        if proxy_bypass_environment(route.authority(with_port=True), proxies) or proxy_bypass_environment(route.host.strip("[]"), proxies):
-            return None
-        variable = f"{route.scheme}_proxy"
-        return parse_proxy(value, variable if self.proxies is not None or variable in os.environ else variable.upper())
+    def addresses(self, wire: Wire, parts: UrlParts, proxy: UrlParts | None) -> Addresses:
+        """Where to connect to: all addresses of the name, refused if any is not public. A pin keeps a second answer from mattering.
 
-    def addresses(self, route: Route, deadline: Deadline) -> list[tuple[int, Any]]:
-        """Where to connect to: all addresses of the name, refused if any is not public. A pin keeps a second answer from mattering."""
-        if route.proxy:                 # it may well stand on a private address
-            return look_up(route.proxy.host, route.proxy.port, deadline)
-        key = (route.host, route.port)
-        pinned_at, addresses = self.pins.get(key, (0.0, []))
-        if addresses and time.monotonic() < pinned_at + PIN_SECONDS:
-            return addresses
-        addresses = look_up(route.host, route.port, deadline)
-        for _, address in addresses if not self.allow_private else ():
+        Behind a proxy they are those of the proxy, which may well be private: the names of targets are its business.
+        """
+        place = proxy or parts
+        key = place.host, place.port
+        asked_at, addresses = self.pins.get(key, (-math.inf, []))
+        if time.monotonic() >= asked_at + PIN_SECONDS:
+            addresses = look_up(*key, wire)
+            self.pins = dict([*self.pins.items(), (key, (time.monotonic(), addresses))][-MAX_PINS:])
+        if not addresses:
+            raise ValueError(f"{place.host} does not exist")
+        for _, address in addresses if not (self.allow_private or proxy) else ():
             refusal = address_refusal(address[0])
             if refusal:
-                raise TransportError(f"{route.host}: {refusal}", final=True, refused=True)
-        self.pins.pop(key, None)
-        if len(self.pins) >= MAX_PINS:
-            self.pins.pop(next(iter(self.pins)), None)
-        self.pins[key] = (time.monotonic(), addresses)
+                raise TransportError(f"{place.host}: {refusal}", final=True, refused=True)
         return addresses
 
-    def request_head(self, request: Request, route: Route) -> bytes:
-        if request.method not in ("GET", "HEAD"):
-            raise TransportError(f"request: method {printable(request.method, 20)!r}, want GET or HEAD", final=True)
-        target, lines = route.target, [f"Host: {route.authority()}", "Connection: close"]
-        if route.proxy and route.scheme == "http":
-            target = f"http://{route.authority()}{target}"
-            lines += [f"Proxy-Authorization: {route.proxy.authorization}"] if route.proxy.authorization else []
-        return head_bytes(f"{request.method} {target} HTTP/1.1", lines + [f"{name}: {value}" for name, value in request.headers.items()])
+    def request_head(self, request: Request, parts: UrlParts, proxy: UrlParts | None) -> bytes:
+        authority = parts_host_key(parts)
+        target = (parts.path or "/") + ("" if parts.query is None else f"?{parts.query}")
+        headers = {"Host": authority, "Connection": "close"}
+        if proxy and parts.scheme == "http":
+            target = f"http://{authority}{target}"
+            headers.update(proxy_headers(proxy))
+        return head_bytes(f"{request.method} {target} HTTP/1.1", {**headers, **request.headers})
 
-    def secure(self, wire: Wire, route: Route, user_agent: str) -> None:
+    def secure(self, wire: Wire, parts: UrlParts, proxy: UrlParts | None) -> None:
         """TLS with the certificate and the host name verified, behind CONNECT where there is a proxy."""
-        deadline = wire.deadline
-        if route.proxy:
-            with deadline.during("proxy"):
-                authority = route.authority(with_port=True)
-                lines = [f"Host: {authority}"] + ([f"User-Agent: {user_agent}"] if user_agent else [])
-                lines += [f"Proxy-Authorization: {route.proxy.authorization}"] if route.proxy.authorization else []
-                wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", lines))
+        if proxy:
+            with wire.during("proxy"):
+                authority = f"{parts.host}:{parts.port}"
+                headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}
+                wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
                 status, _ = read_head(wire)
                 if status != 200:
-                    raise TransportError(f"proxy: answers {status} to CONNECT, want 200", final=status < 500)
-                if wire.has_more():
-                    raise TransportError("proxy: sends bytes before the TLS handshake")
-        with deadline.during("TLS"):
-            if self.tls_context is None:
-                self.tls_context = verifying_tls_context()
-            wire.start_tls(self.tls_context, route.host.strip("[]"))
+                    raise (ValueError if status < 500 else ConnectionError)(f"answers {status} to CONNECT, want 200")
+                if wire.unread:
+                    raise ConnectionError("sends bytes before the TLS handshake")
+        with wire.during("TLS"):
+            self.tls_context = self.tls_context or verifying_tls_context()
+            # The handshake is apart, so that an interrupt inside it finds a socket to close.
+            name = parts.host.strip("[]")
+            wire.connection = self.tls_context.wrap_socket(wire.connection, server_hostname=name, do_handshake_on_connect=False)
+            wire.timed().do_handshake()
 
 
-def head_bytes(request_line: str, header_lines: list[str]) -> bytes:
-    """The bytes of a request head; a value that could begin another line does not leave (header injection)."""
-    for line in header_lines:
-        if not SENT_HEADER.fullmatch(line):
-            raise TransportError(f"request: header {printable(line.partition(':')[0], 60)!r} cannot be sent as it is", final=True)
-    return "\r\n".join([request_line, *header_lines, "", ""]).encode("latin-1")
+def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
+    """The bytes of a request head; what could begin another line, or another request, does not leave (header injection)."""
+    lines = [request_line, *(f"{name}: {value}" for name, value in headers.items())]
+    for line in lines:
+        if not SENT_LINE.fullmatch(line):
+            raise ValueError(f"{printable(line.partition(':')[0], 60)!r} cannot be sent as it is")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def verifying_tls_context() -> ssl.SSLContext:
@@ -4635,12 +4502,11 @@ def verifying_tls_context() -> ssl.SSLContext:
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    bundle = os.environ.get("SSL_CERT_FILE")
-    if bundle:              # OpenSSL passes over one that it cannot read: every site would then look self-signed
+    if bundle := os.environ.get("SSL_CERT_FILE"):       # OpenSSL passes over an unreadable one: every site would then look self-signed
         try:
             context.load_verify_locations(cafile=bundle)
         except OSError as error:
-            raise TransportError(f"TLS: SSL_CERT_FILE {printable(bundle, 100)}: {cause_of(error)}", final=True) from None
+            raise ValueError(f"SSL_CERT_FILE {printable(bundle, 100)}: {cause_of(error)}") from None
     return context
 
 
