@@ -1368,41 +1368,32 @@ class RobotsTxt:
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
 # Owns JSON as it arrives and a Draft 2020-12 subset: a schema is compiled once to closures, then applied. Knows no blocklist.
 
-def json_nesting_exceeds(body: bytes, max_depth: int) -> bool:
-    """Whether arrays and objects nest deeper: counted by C-speed replacements, since the decoder's own C recursion must never begin."""
-    if body.count(b"[") + body.count(b"{") <= max_depth:
-        return False
+def json_nests_too_deep(body: bytes) -> bool:
+    """Counted by C-speed replacements, since the decoder's own C recursion must never begin."""
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")          # escapes first: then every quote begins or ends a string
     bare = bare.translate(bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b'"[]{}')))
     bare = b"".join(bare.replace(b'""', b"").split(b'"')[::2])
-    for _ in range(max_depth):
-        bare, before = bare.replace(b"[]", b""), len(bare)          # the innermost level goes
-        if len(bare) == before:
+    for _ in range(MAX_JSON_DEPTH):
+        if b"[]" not in bare:
             break
-    return b"[]" in bare or bare.count(b"[") > max_depth
+        bare = bare.replace(b"[]", b"")         # the innermost level goes
+    return b"[]" in bare or bare.count(b"[") > MAX_JSON_DEPTH
 
 
-def parse_json(body: bytes, what: str, max_depth: int = MAX_JSON_DEPTH) -> Any:
+def parse_json(body: bytes, what: str) -> Any:
     """The JSON value in `body` (UTF-8, a byte order mark is accepted); ValueError names `what` where there is none.
 
-    Refused besides broken JSON: NaN and Infinity, deeper nesting than `max_depth`, integers that take quadratic time.
+    Refused besides broken JSON: NaN and Infinity, deeper nesting than MAX_JSON_DEPTH, integers that take quadratic time.
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
     """
     import json  # only where a document arrives
 
-    def refused_constant(name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
-
-    def bounded_integer(digits: str) -> int:
-        if len(digits) > MAX_JSON_DIGITS:
-            raise ValueError(f"an integer of {len(digits)} digits, want at most {MAX_JSON_DIGITS}")
-        return int(digits)
-
-    if json_nesting_exceeds(body, max_depth):
-        raise ValueError(f"{what} nests deeper than {max_depth} levels")
-    try:
-        return json.loads(body.decode("utf-8-sig"), parse_constant=refused_constant, parse_int=bounded_integer)
+    if json_nests_too_deep(body):
+        raise ValueError(f"{what} nests deeper than {MAX_JSON_DEPTH} levels")
+    try:        # int() itself refuses what is none
+        return json.loads(body.decode("utf-8-sig"), parse_constant=int,
+                          parse_int=lambda digits: int(digits if len(digits) <= MAX_JSON_DIGITS else digits[:20] + "…"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
@@ -1413,134 +1404,104 @@ ECMA_SPACES = {      # within a set; with re.ASCII, `\s` alone is the first six
     "\\S": r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\ufefe"
            r"\uff00-\U0010ffff"}
 PATTERN_ESCAPE = r"\\[dDwWsStnvfr]|\\0(?![0-9])|\\x[0-9A-Fa-f]{2}|\\u(?![dD][89A-Fa-f])[0-9A-Fa-f]{4}|\\[!-/:-@\[-`{-~]"
-PATTERN_SET_ITEM = lazy_re(rf"({PATTERN_ESCAPE}|\\b|[^\]\\])(?:-({PATTERN_ESCAPE}|[^\]\\]))?")
 PATTERN_TOKEN = lazy_re(
-    rf"(?P<set>\[\^?(?:{PATTERN_ESCAPE}|\\b|[^\]\\])*\])|(?P<atom>{PATTERN_ESCAPE}|[^\\()\[\]{{}}*+?|^$])|(?P<edge>\\b|[$^])"
+    rf"(?P<set>\[\^?(?:{PATTERN_ESCAPE}|\\b|(?!--)[^\]\\])*\])|(?P<atom>{PATTERN_ESCAPE}|[^\\()\[\]{{}}*+?|^$])|(?P<edge>\\b|[$^])"
     r"|(?P<open>\((?:\?:|(?!\?)))|(?P<close>\))|(?P<bar>\|)|(?P<count>(?:[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\})\??(?![*+?{]))")
 REWRITTEN_TOKENS = {"(": "(?:", "$": r"\Z", ".": r"[^\n\r\u2028\u2029]", **{escape: f"[{items}]" for escape, items in ECMA_SPACES.items()}}
+REWRITTEN_IN_SETS = lazy_re(r"(?!^)(?:\\.|[\[&~|])")        # but for the escapes, what `re` would take for the algebra of sets
 BEYOND_ASCII = lazy_re(r"[^ -~]|\[\^|\\[xuUDWS]")       # a class, as written for `re`, that may hold more than ASCII
 
 
-class PatternPiece(NamedTuple):
-    """A part of a pattern: the positions that it may begin and end with, and whether it may match nothing."""
-
-    first: frozenset[int] = frozenset()
-    last: frozenset[int] = frozenset()
-    is_optional: bool = True
-
-
-class PatternGraph:
-    """Which character class may follow which (Glushkov's construction). A class is a bit set: ASCII, and one for what lies beyond."""
-
-    def __init__(self) -> None:
-        self.classes: list[int] = []
-        self.follow: list[set[int]] = []
-
-    def position(self, written: str) -> PatternPiece:
-        matches: Callable[[str], Any] = lazy_re(written, re.ASCII).match if len(written) > 1 else written.__eq__
-        self.classes.append(sum(1 << code for code in range(128) if matches(chr(code))) | bool(BEYOND_ASCII.search(written)) << 128)
-        self.follow.append(set())
-        here = frozenset([len(self.follow) - 1])
-        return PatternPiece(here, here, False)
-
-    def sequence(self, pieces: list[PatternPiece]) -> PatternPiece:
-        first, last, is_optional = PatternPiece()
-        for piece in pieces:
-            for position in last:
-                self.follow[position] |= piece.first
-            first = first | piece.first if is_optional else first
-            last = last | piece.last if piece.is_optional else piece.last
-            is_optional = is_optional and piece.is_optional
-        return PatternPiece(first, last, is_optional)
-
-    def choice(self, branches: list[list[PatternPiece]]) -> PatternPiece:
-        pieces = [self.sequence(branch) for branch in branches]
-        if sum(piece.is_optional for piece in pieces) > 1:
-            raise ValueError("two branches that may match nothing")
-        return PatternPiece(frozenset().union(*(piece.first for piece in pieces)), frozenset().union(*(piece.last for piece in pieces)),
-                            any(piece.is_optional for piece in pieces))
-
-    def counted(self, piece: PatternPiece, count: str) -> PatternPiece:
-        """Every count but `?` passes for endless, which only makes the proof stricter."""
-        if piece.is_optional or count[0] != "?" and any(self.follow[position] & piece.first for position in piece.last):
-            raise ValueError("a repetition of a repetition")
-        if count[0] != "?":
-            self.sequence([piece, piece])
-        return piece._replace(is_optional=count[0] in "*?" or count.startswith("{0"))
-
-    def reachable(self, position: int) -> set[int]:
-        reached, edge = set(), [position]      # type: set[int], list[int]
-        while edge:
-            edge += self.follow[edge.pop()] - reached
-            reached.update(edge)
-        return reached
-
-    def is_ambiguous(self, starts: frozenset[int]) -> bool:
-        """Whether two walkers that read one text can part and meet again; ValueError where they can do so within a loop."""
-        pairs = [*((one, one) for one in range(len(self.follow))), *((one, other) for one in starts for other in starts if one < other)]
-        seen, steps, found = set(pairs), 0, False
-        for left, right in pairs:       # grows while it is read
-            steps += 1 + len(self.follow[left]) * len(self.follow[right])
-            if steps > MAX_PATTERN_STEPS:
-                raise ValueError("too large to be proved harmless")
-            if not self.classes[left] & self.classes[right]:
-                continue
-            if left != right:
-                for meeting in self.follow[left] & self.follow[right]:
-                    found, steps = True, steps + len(self.follow)
-                    if {left, right} <= self.reachable(meeting):
-                        raise ValueError("could backtrack without bound")
-            fresh = {(one, other) for one in self.follow[left] for other in self.follow[right] if one != other} - seen
-            seen |= fresh
-            pairs += fresh
-        return found
-
-
-def pattern_set(text: str) -> str:
-    """A `[…]` of ECMA 262 as `re` writes it with re.ASCII."""
-    def escaped(item: str) -> str:
-        return ECMA_SPACES.get(item) or (item if item.startswith("\\") else re.escape(item))
-
-    start = 2 if text.startswith("[^") else 1
-    return text[:start] + PATTERN_SET_ITEM.sub(lambda item: "-".join(map(escaped, filter(None, item.groups()))), text[start:-1]) + "]"
-
-
-def read_pattern(source: str) -> tuple[Callable[[str], Any], int]:
-    """The search function and the longest text that it may see; ValueError, OverflowError or re.error where it is refused.
-
-    Where no two ways through a pattern read the same text, backtracking is linear. Where two do, it is a power of the length, by the loops.
-    """
+def pattern_tokens(source: str) -> list[tuple[str, str]]:
+    """(kind, the token as `re` writes it with re.ASCII)."""
     tokens = [(str(token.lastgroup), token[0]) for token in PATTERN_TOKEN.finditer(source[:MAX_PATTERN_LENGTH])]
     if "".join(text for _, text in tokens) != source:
         raise ValueError(f"a part that is not supported, or more than {MAX_PATTERN_LENGTH} characters")
-    tokens = [(kind, pattern_set(text) if kind == "set" else REWRITTEN_TOKENS.get(text, text)) for kind, text in tokens]
-    search = re.compile("".join(written for _, written in tokens), re.ASCII).search     # `re` sees to the syntax
-    graph, groups = PatternGraph(), [[[]]]     # type: PatternGraph, list[list[list[PatternPiece]]]
-    for kind, written in tokens:
-        if kind == "open":
-            groups.append([[]])
-        elif kind == "bar":
-            groups[-1].append([])
+    return [(kind, REWRITTEN_IN_SETS.sub(lambda item: ECMA_SPACES.get(item[0], "\\" + item[0][-1]), text) if kind == "set"
+             else REWRITTEN_TOKENS.get(text, text)) for kind, text in tokens]
+
+
+def pattern_automaton(tokens: list[tuple[str, str]]) -> tuple[dict[int, set[str]], dict[int, set[int]], list[int]]:
+    """What each state reads, which states may read next, and each state's outermost loop, else itself. State 0 is the beginning.
+
+    A piece of the pattern is four states in a row: before it, where it begins (again), where it ends, after it. `ways` lead on without
+    reading. Every count but `?` passes for endless, which only makes the proof stricter.
+    """
+    ways, loops, groups = [[], []], [0, 1], []      # type: list[list[int]], list[int], list[int]
+    reads, here, piece, is_anchored = {0: {""}}, 1, 0, tokens[:1] == [("edge", "^")]
+    for kind, written in [("atom", r"[\x00-\U0010ffff]"), ("count", "*"), ("open", "("), *tokens, ("close", ")")]:
+        if kind == "count":
+            if written[0] != "?":
+                ways[piece + 2].append(piece + 1)
+                loops[piece:] = [piece] * (len(ways) - piece)
+            if written[0] in "*?" or written.startswith("{0"):
+                ways[piece].append(piece + 3)
+        elif kind in ("bar", "close"):
+            is_anchored &= kind == "close" or len(groups) > 1
+            piece = groups[-1]
+            ways[here].append(piece + 2)
+            here = piece + 1 if kind == "bar" else groups.pop() + 3
         else:
-            piece = (PatternPiece() if kind == "edge" else graph.choice(groups.pop()) if kind == "close"
-                     else graph.counted(groups[-1][-1].pop(), written) if kind == "count" else graph.position(written))
-            groups[-1][-1].append(piece)
-    is_anchored = source.startswith("^") and len(groups[0]) == 1
-    whole = graph.choice(groups[0])
-    if not is_anchored:     # a search tries every start, as if the pattern began with .*
-        whole = graph.sequence([graph.counted(graph.position(r"[\x00-\U0010ffff]"), "*"), whole])
-    if not graph.is_ambiguous(whole.first):
-        return search, sys.maxsize
-    loops = sum(kind == "count" and written[0] != "?" for kind, written in tokens) + (not is_anchored)
-    if loops > 3 or sum(kind == "bar" or written[0] == "?" for kind, written in tokens) > 6:
+            piece = len(ways)
+            ways[here].append(piece)
+            ways += [[piece + 1], [], [piece + 3], []]
+            loops += range(piece, piece + 4)
+            here = piece + (1 if kind == "open" else 3)
+            if kind == "open":
+                groups.append(piece)
+            elif kind == "edge":
+                ways[piece + 1].append(piece + 2)
+            else:
+                reads[piece + 1] = set(re.findall(written, "".join(map(chr, range(128))), re.ASCII) + ["beyond"] * bool(BEYOND_ASCII.search(written)))
+    if is_anchored:     # else a search tries every start, as if the pattern began with .*
+        del reads[3]
+
+    def following(state: int) -> set[int]:
+        reached = [state + 1]
+        for here in islice(reached, len(ways)):     # grows while it is read
+            reached += ways[here]
+        if len(set(reached)) < len(reached):
+            raise ValueError("two ways to match nothing")
+        return reads.keys() & reached
+
+    return reads, {state: following(state) for state in reads}, loops
+
+
+def longest_text(tokens: list[tuple[str, str]]) -> int:
+    """How long a text the pattern may see; ValueError where it could backtrack without bound.
+
+    Where no two ways through a pattern read the same text, backtracking is linear. Where two do, it is a power of the length, by the loops.
+    """
+    reads, follow, loops = pattern_automaton(tokens)
+    pairs = [(state, state) for state in reads]
+    seen, steps, is_ambiguous = set(pairs), 0, False
+    for left, right in pairs:       # of states that one text leads to; grows while it is read
+        steps += 1 + len(follow[left]) * len(follow[right])
+        if steps > MAX_PATTERN_STEPS:
+            raise ValueError("too large to be proved harmless")
+        if reads[left].isdisjoint(reads[right]):
+            continue
+        for meeting in follow[left] & follow[right] if left != right else ():
+            is_ambiguous = True
+            if loops[left] == loops[right] == loops[meeting]:
+                raise ValueError("could backtrack without bound")
+        fresh = set(itertools.product(follow[left], follow[right])) - seen
+        seen |= fresh
+        pairs += fresh
+    if not is_ambiguous:
+        return sys.maxsize
+    powers = len({loops[state] for state in reads if loops[state] != state})
+    if powers > 3 or sum(kind == "bar" or written[0] == "?" for kind, written in tokens) > 6:
         raise ValueError("could backtrack without bound")
-    return search, int(MAX_PATTERN_WORK ** (1 / max(loops, 2)))
+    return int(MAX_PATTERN_WORK ** (1 / max(powers, 2)))
 
 
 def compile_pattern(source: str) -> Callable[[str], Any]:
     """An ECMA pattern as a search. UnsupportedSchema where it is none that is read here, or could backtrack without bound."""
     try:
-        search, longest = read_pattern(source)
+        tokens = pattern_tokens(source)
+        search = re.compile("".join(written for _, written in tokens), re.ASCII).search     # `re` sees to the syntax
+        longest = longest_text(tokens)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
