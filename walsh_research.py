@@ -1507,315 +1507,279 @@ def compile_pattern(source: str) -> Callable[[str], Any]:
 
     def search_bounded(text: str) -> Any:
         if len(text) > longest:
-            raise SchemaMismatch("pattern", f"{len(text)} characters, want at most {longest} for {source[:80]!r}", is_final=True)
+            raise SchemaMismatch("", "pattern", f"{len(text)} characters, want at most {longest} for {source[:80]!r}", True)
         return search(text)
     return search if longest == sys.maxsize else search_bounded
 
 
-# 6b. Schemas: every subschema is found and every reference resolved, then each becomes a function of the instance.
+# 6b. Schemas: each becomes a table of checks, by the type of the instance.
 class SchemaMismatch(Exception):
-    """An assertion that failed, on its way up; `path` grows from the value to the root. A final one is not excused by `not` or `anyOf`."""
-
-    def __init__(self, keyword: str, detail: str, path: Iterable[str | int] = (), is_final: bool = False) -> None:
-        self.keyword, self.detail, self.path, self.is_final = keyword, detail, list(path), is_final
+    """An assertion that failed, on its way up: the pointer so far, keyword, detail, and whether `not` and `anyOf` must not excuse it."""
 
 
-SchemaCheck = Callable[[Any], None]      # raises SchemaMismatch
+SchemaCheck = Callable[[Any], Any]      # true where it holds; else false, or SchemaMismatch
+CheckTable = dict[type, list[tuple[str, SchemaCheck, Any]]]     # what is asked of a value by its type: the keyword, the check, what it wants
 
 
 def brief_value(value: Any) -> str:
     """A value for a message, whatever its size: 5,000 digits are more than `str` converts."""
+    if isinstance(value, list) and len(value) < 9 and all(isinstance(item, str) for item in value):
+        return str(value)[:200]
     if isinstance(value, (dict, list)):
-        is_short = isinstance(value, list) and len(value) < 9 and all(isinstance(item, str) for item in value)
-        return str(value)[:200] if is_short else f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
+        return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"
     return repr(value[:60] if isinstance(value, str) else value)
 
 
-def json_key(value: Any) -> str:
-    """A text that equal JSON values share (1.0 is 1, true is not, members have no order); numbers could be made to collide when hashed."""
-    if isinstance(value, str):
-        return f"{len(value)}:{value}"
+EVERY_TYPE, NUMBERS = (dict, list, str, int, float, bool, type(None)), (int, float)
+JSON_TYPES: dict[str, tuple[type, ...]] = {"object": (dict,), "array": (list,), "string": (str,), "number": NUMBERS, "integer": (int,),
+                                           "boolean": (bool,), "null": (type(None),)}
+
+
+def json_key(value: Any) -> Any:
+    """What equal JSON values share (1.0 is 1, true is not, members have no order). Integers as bytes: made to collide when hashed, they could stall."""
     if isinstance(value, dict):
-        return "{" + ",".join(json_key(name) + json_key(value[name]) for name in sorted(value)) + "}"
+        return frozenset((name, json_key(content)) for name, content in value.items())
     if isinstance(value, list):
-        return "[" + ",".join(map(json_key, value)) + "]"
-    is_whole = isinstance(value, float) and value.is_integer() or isinstance(value, int) and not isinstance(value, bool)
-    return hex(int(value)) if is_whole else repr(value)
+        return tuple(map(json_key, value))
+    return b"%x" % int(value) if type(value) in NUMBERS and value % 1 == 0 else value
 
 
-def is_multiple(value: Any, step: Any) -> bool:
-    """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
-    from fractions import Fraction  # only for this keyword
-    if value - value != 0:      # infinite
-        return False
-    exact_value, exact_step = (Fraction(number if isinstance(number, int) else repr(number)) for number in (value, step))
-    return exact_value % exact_step == 0
+def anything(value: Any) -> bool:
+    return True
 
 
 def holds(check: SchemaCheck, value: Any) -> bool:
     try:
-        check(value)
+        return bool(check(value))
     except SchemaMismatch as mismatch:
-        if mismatch.is_final:
+        if mismatch.args[3]:
             raise
         return False
-    return True
 
 
-def apply_all(value: Any, checks: list[SchemaCheck]) -> bool:
-    for check in checks:
-        check(value)
-    return True
+def located(mismatch: SchemaMismatch, name: Any) -> SchemaMismatch:
+    """The mismatch of a part, as its whole knows it."""
+    pointer, *rest = mismatch.args
+    return SchemaMismatch("/" + str(name).replace("~", "~0").replace("/", "~1") + pointer, *rest)
 
 
-def apply_if(value: Any, checks: list[SchemaCheck]) -> bool:
-    condition, consequence, alternative = checks
-    (consequence if holds(condition, value) else alternative)(value)
-    return True
-
-
-def apply_items(value: Any, checks: tuple[list[SchemaCheck], SchemaCheck]) -> bool:
-    prefix, rest = checks
-    index = 0
+def check_parts(parts: Iterable[tuple[Any, SchemaCheck, Any]]) -> bool:
+    """(name or number, check, value) of what an instance holds."""
+    name: Any = ""
     try:
-        for index, item in enumerate(value):
-            (prefix[index] if index < len(prefix) else rest)(item)
+        for name, check, value in parts:
+            check(value)
     except SchemaMismatch as mismatch:
-        mismatch.path.append(index)
-        raise
+        raise located(mismatch, name) from None
     return True
 
 
-def apply_members(value: Any, checks: tuple[dict[str, SchemaCheck], list[tuple[Callable[[str], Any], SchemaCheck]], SchemaCheck]) -> bool:
-    properties, patterns, rest = checks
-    name = ""
-    try:
-        for name, content in value.items():
-            check = properties.get(name)
-            if patterns:
-                matching = [wanted for search, wanted in patterns if search(name)] + ([check] if check else [])
-                apply_all(content, matching or [rest])
-            else:
-                (check or rest)(content)
-    except SchemaMismatch as mismatch:
-        mismatch.path.append(name)
-        raise
-    return True
+def members_check(given: dict[str, Any]) -> SchemaCheck:
+    properties, rest = given.get("properties", {}), given.get("additionalProperties", anything)
+    patterns = [(compile_pattern(source), check) for source, check in given.get("patternProperties", {}).items()]
+
+    def check_members(value: dict[str, Any]) -> bool:       # hot, hence no check_parts
+        name = ""
+        try:
+            for name, content in value.items():
+                checks = [check for search, check in patterns if search(name)] if patterns else ()
+                if name in properties or not checks:
+                    properties.get(name, rest)(content)
+                for check in checks:
+                    check(content)
+        except SchemaMismatch as mismatch:
+            raise located(mismatch, name) from None
+        return True
+    return check_members
 
 
-EVERY_TYPE, NUMBERS = (dict, list, str, int, float, bool, type(None)), (int, float)
-JSON_TYPES: dict[str, tuple[type, ...]] = {"object": (dict,), "array": (list,), "string": (str,), "number": NUMBERS, "integer": (int,),
-                                           "boolean": (bool,), "null": (type(None),)}
+def multiple_check(step: Any) -> SchemaCheck:
+    """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
+    from fractions import Fraction  # only for this keyword
+
+    def exact(number: Any) -> Fraction:
+        return Fraction(number if isinstance(number, int) else repr(number))
+    return lambda value: value - value == 0 and exact(value) % exact(step) == 0      # infinity is none
+
+
+def among_check(values: list[Any]) -> SchemaCheck:
+    keys = frozenset(map(json_key, values))
+    return lambda value: json_key(value) in keys
+
+
+NOT_JSON: list[tuple[str, SchemaCheck, Any]] = [("type", lambda value: False, "JSON")]
+# What is asserted: the types that the keyword is about, and the check that its value, once compiled, makes (where TOGETHER: all values beside it).
 MEASURED: tuple[tuple[str, type], ...] = (("Length", str), ("Items", list), ("Properties", dict))
-# What is asserted: the types that the keyword is about, and what must hold of (instance, the keyword's value once compiled).
-ASSERTIONS: dict[str, tuple[tuple[type, ...], Callable[[Any, Any], Any]]] = {
-    **{f"min{what}": ((kind,), lambda value, least: len(value) >= least) for what, kind in MEASURED},
-    **{f"max{what}": ((kind,), lambda value, most: len(value) <= most) for what, kind in MEASURED},
-    "minimum": (NUMBERS, operator.ge), "exclusiveMinimum": (NUMBERS, operator.gt),
-    "maximum": (NUMBERS, operator.le), "exclusiveMaximum": (NUMBERS, operator.lt), "multipleOf": (NUMBERS, is_multiple),
-    "pattern": ((str,), lambda value, search: search(value) is not None),
-    "enum": (EVERY_TYPE, lambda value, keys: json_key(value) in keys),
-    "const": (EVERY_TYPE, lambda value, key: json_key(value) == key),
-    "uniqueItems": ((list,), lambda value, wanted: not wanted or len(set(map(json_key, value))) == len(value)),
-    "contains": ((list,), lambda value, wanted: wanted[1] <= sum(holds(wanted[0], item) for item in value) <= wanted[2]),
-    "required": ((dict,), lambda value, names: value.keys() >= names),
-    "dependentRequired": ((dict,), lambda value, others: all(value.keys() >= set(others[name]) for name in others.keys() & value.keys())),
-    "propertyNames": ((dict,), lambda value, check: all(holds(check, name) for name in value)),
-    "items": ((list,), apply_items), "properties": ((dict,), apply_members),
-    "dependentSchemas": ((dict,), lambda value, checks: apply_all(value, [checks[name] for name in checks.keys() & value.keys()])),
-    "$ref": (EVERY_TYPE, apply_all), "allOf": (EVERY_TYPE, apply_all), "if": (EVERY_TYPE, apply_if),
-    "anyOf": (EVERY_TYPE, lambda value, checks: any(holds(check, value) for check in checks)),
-    "oneOf": (EVERY_TYPE, lambda value, checks: sum(holds(check, value) for check in checks) == 1),
-    "not": (EVERY_TYPE, lambda value, check: not holds(check, value)),
+ASSERTIONS: dict[str, tuple[tuple[type, ...], Callable[[Any], SchemaCheck]]] = {
+    **{f"min{what}": ((kind,), lambda least: lambda value: len(value) >= least) for what, kind in MEASURED},
+    **{f"max{what}": ((kind,), lambda most: lambda value: len(value) <= most) for what, kind in MEASURED},
+    "minimum": (NUMBERS, lambda least: lambda value: value >= least), "exclusiveMinimum": (NUMBERS, lambda less: lambda value: value > less),
+    "maximum": (NUMBERS, lambda most: lambda value: value <= most), "exclusiveMaximum": (NUMBERS, lambda more: lambda value: value < more),
+    "multipleOf": (NUMBERS, multiple_check), "pattern": ((str,), compile_pattern),
+    "enum": (EVERY_TYPE, among_check), "const": (EVERY_TYPE, lambda wanted: among_check([wanted])),
+    "uniqueItems": ((list,), lambda wanted: lambda value: not wanted or len(set(map(json_key, value))) == len(value)),
+    "required": ((dict,), lambda names: frozenset(names).issubset),
+    "dependentRequired": ((dict,), lambda others: lambda value: all(value.keys() >= set(others[name]) for name in others.keys() & value.keys())),
+    "dependentSchemas": ((dict,), lambda checks: lambda value: all(checks[name](value) for name in checks.keys() & value.keys())),
+    "propertyNames": ((dict,), lambda check: lambda value: all(holds(check, name) for name in value)),
+    "properties": ((dict,), members_check),
+    "items": ((list,), lambda given: lambda value: check_parts(zip(
+        itertools.count(), itertools.chain(given.get("prefixItems", ()), itertools.repeat(given.get("items", anything))), value))),
+    "contains": ((list,), lambda given: lambda value: (
+        given.get("minContains", 1) <= sum(holds(given["contains"], item) for item in value) <= given.get("maxContains", sys.maxsize))),
+    "allOf": (EVERY_TYPE, lambda checks: lambda value: all(check(value) for check in checks)),
+    "anyOf": (EVERY_TYPE, lambda checks: lambda value: any(holds(check, value) for check in checks)),
+    "oneOf": (EVERY_TYPE, lambda checks: lambda value: sum(holds(check, value) for check in checks) == 1),
+    "not": (EVERY_TYPE, lambda check: lambda value: not holds(check, value)),
+    "if": (EVERY_TYPE, lambda given: lambda value: given.get("then" if holds(given["if"], value) else "else", anything)(value)),
 }
+TOGETHER = {"items": {"items", "prefixItems"}, "properties": {"properties", "patternProperties", "additionalProperties"},
+            "contains": {"contains"}, "if": {"if"}}
 # What the value of each keyword must be, as a schema; a keyword that is not here is an annotation.
 A_NUMBER, A_COUNT, A_TEXT = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "string"}
 NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
 A_SCHEMA = {"type": ["object", "boolean"]}
 SCHEMAS, SCHEMA_MAP = {"type": "array", "minItems": 1, "items": A_SCHEMA}, {"type": "object", "additionalProperties": A_SCHEMA}
-IN_PLACE_SHAPES = {**dict.fromkeys(("not", "if", "then", "else"), A_SCHEMA), **dict.fromkeys(("allOf", "anyOf", "oneOf"), SCHEMAS),
-                   "dependentSchemas": SCHEMA_MAP}
-APPLIED_SHAPES = {**IN_PLACE_SHAPES, **dict.fromkeys(("items", "contains", "additionalProperties", "propertyNames"), A_SCHEMA),
-                  "prefixItems": SCHEMAS, "properties": SCHEMA_MAP, "patternProperties": SCHEMA_MAP}
+IN_PLACE = ("$ref", "not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas")
 KEYWORD_SHAPES: dict[str, Any] = {
-    **APPLIED_SHAPES, "$defs": SCHEMA_MAP, **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), A_NUMBER),
-    "multipleOf": {"type": "number", "exclusiveMinimum": 0}, "uniqueItems": {"type": "boolean"}, "enum": {"type": "array"},
+    **dict.fromkeys(("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames"), A_SCHEMA),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), SCHEMAS),
+    **dict.fromkeys(("$defs", "dependentSchemas", "properties", "patternProperties"), SCHEMA_MAP),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), A_NUMBER),
+    "multipleOf": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}, "uniqueItems": {"type": "boolean"}, "enum": {"type": "array"},
     **{f"{end}{what}": A_COUNT for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")},
     "required": NAMES, "dependentRequired": {"type": "object", "additionalProperties": NAMES},
-    **dict.fromkeys(("$id", "$ref", "$anchor", "$dynamicAnchor", "pattern"), A_TEXT),
+    **dict.fromkeys(("$id", "$ref", "$anchor", "pattern"), A_TEXT),
     "type": {"anyOf": [{"enum": list(JSON_TYPES)}, {**NAMES, "minItems": 1, "items": {"enum": list(JSON_TYPES)}}]},
     "$schema": {"enum": ["https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"]},
     **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef", "$vocabulary"), False),
 }
 
 
-def subschemas(schema: dict[str, Any], keywords: Iterable[str]) -> Iterator[Any]:
-    """The schemas that these keywords of a well-formed schema hold, alone or in a list or map."""
-    for keyword in keywords:
-        if keyword in schema:
-            shape, content = KEYWORD_SHAPES[keyword], schema[keyword]
-            yield from content.values() if shape is SCHEMA_MAP else content if shape is SCHEMAS else [content]
-
-
-def referenced_schema(root: Any, reference: str, anchors: dict[str, Any]) -> Any:
+def referenced_schema(root: Any, reference: str, anchors: dict[Any, Any]) -> Any:
     """The subschema that a $ref of this document names; a foreign document is never fetched."""
+    from urllib.parse import unquote  # only for a $ref
+
     base, _, fragment = reference.partition("#")
-    found = root if base in ("", root.get("$id", "").partition("#")[0]) else None
-    if "%" in fragment:
-        from urllib.parse import unquote  # only for a percent-encoded pointer
-        fragment = unquote(fragment)
-    if found is not None and fragment and not fragment.startswith("/"):
-        found = anchors.get(fragment)
-    for part in fragment.split("/")[1:]:
-        part = part.replace("~1", "/").replace("~0", "~")
+    anchor, *pointer = unquote(fragment).split("/")
+    found = None if base not in ("", root.get("$id", "").partition("#")[0]) else root if not anchor else None if pointer else anchors.get(anchor)
+    for part in pointer:
         if isinstance(found, list):
             found = dict(zip(map(str, range(len(found))), found))
-        found = found.get(part) if isinstance(found, dict) else None
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     if not isinstance(found, (dict, bool)):
         raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
     return found
 
 
-@cache
-def shape_check(keyword: str) -> SchemaCheck:
-    """Whether the value of a keyword is well-formed; a schema uses few of them."""
-    return schema_function(KEYWORD_SHAPES[keyword], {}, set(), {})
+def table_check(table: CheckTable) -> SchemaCheck:
+    checks_of = table.get
 
-
-def link_schema(root: Any) -> tuple[dict[str, Any], set[int]]:
-    """What each $ref names, and which schemas several places apply.
-
-    UnsupportedSchema for what is malformed, not implemented, or applies itself to the same instance, even where nothing uses it.
-    """
-    from graphlib import CycleError, TopologicalSorter
-
-
-    targets, anchors, in_place = {}, {}, {}      # type: dict[str, Any], dict[str, Any], dict[int, list[int]]
-    applied, waiting, references = [id(root)], [root], []      # type: list[int], list[Any], list[dict[str, Any]]
-    while waiting or references:
-        if not waiting:     # all that is nested is known by now, and with it every anchor
-            holder = references.pop()
-            waiting = [targets.setdefault(holder["$ref"], referenced_schema(root, holder["$ref"], anchors))]
-            in_place[id(holder)].append(id(waiting[0]))
-            applied.append(id(waiting[0]))
-        schema = waiting.pop()
-        if id(schema) in in_place or isinstance(schema, bool):
-            continue
-        for keyword, content in schema.items():
-            if keyword in KEYWORD_SHAPES and not holds(shape_check(keyword), content) or keyword == "$id" and schema is not root:
-                raise UnsupportedSchema(f"{keyword} of {brief_value(content)} is not supported")
-            if keyword in ("$anchor", "$dynamicAnchor") and anchors.setdefault(content, schema) is not schema:
-                raise UnsupportedSchema(f"{keyword} {content!r} is given twice")
-        children = list(subschemas(schema, APPLIED_SHAPES))
-        in_place[id(schema)] = list(map(id, subschemas(schema, IN_PLACE_SHAPES)))
-        applied += map(id, children)
-        waiting += [*children, *subschemas(schema, ["$defs"])]
-        references += [schema] if "$ref" in schema else []
-        if len(in_place) > MAX_SUBSCHEMAS:
-            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
-    try:
-        TopologicalSorter(in_place).prepare()
-    except CycleError:
-        raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-    once: set[int] = set()
-    return targets, {key for key in applied if key in once or once.add(key)}       # type: ignore[func-returns-value]
-
-
-def asserting(keyword: str, wanted: Any, holds_for: Callable[[Any, Any], Any], compiled: Any) -> SchemaCheck:
-    def check_assertion(value: Any) -> None:
-        if not holds_for(value, compiled):
-            raise SchemaMismatch(keyword, f"{brief_value(value)}, want {brief_value(wanted)}")
-    return check_assertion
+    def check_value(value: Any) -> bool:
+        for keyword, check, wanted in checks_of(type(value), NOT_JSON):
+            if not check(value):
+                raise SchemaMismatch("", keyword, f"{brief_value(value)}, want {brief_value(wanted)}", False)
+        return True
+    return check_value
 
 
 def remembering(check: SchemaCheck, known: dict[tuple[int, int], Any]) -> SchemaCheck:
     """A schema that several places apply sees each value once, so that doubling is no work."""
-    def check_once(value: Any) -> None:
+    def check_once(value: Any) -> bool:
         key = (id(check), id(value))
-        outcome = known.get(key, known)
-        if outcome is known:
-            outcome = None
+        outcome = known.get(key)
+        if outcome is None:
             try:
-                check(value)
+                outcome = check(value)
             except SchemaMismatch as mismatch:
-                outcome = (mismatch.keyword, mismatch.detail, tuple(mismatch.path), mismatch.is_final)
+                outcome = mismatch.args
             known[key] = outcome
-        if outcome is not None:
+        if outcome is not True:
             raise SchemaMismatch(*outcome)
+        return True
     return check_once
 
 
-Compiled = Callable[[Any, str], Any]     # of a keyword's value: its schemas as checks, alone or in a list or map; else the value itself
-# What an assertion wants instead, where it is compiled from another form or from several keywords.
-OPERANDS: dict[str, Callable[[dict[str, Any], Compiled], Any]] = {
-    "pattern": lambda schema, compiled: compile_pattern(schema["pattern"]),
-    "enum": lambda schema, compiled: frozenset(map(json_key, schema["enum"])),
-    "const": lambda schema, compiled: json_key(schema["const"]),
-    "required": lambda schema, compiled: frozenset(schema["required"]),
-    "if": lambda schema, compiled: [compiled(schema.get(keyword, True), keyword) for keyword in ("if", "then", "else")],
-    "contains": lambda schema, compiled: (
-        compiled(schema["contains"], "contains"), schema.get("minContains", 1), schema.get("maxContains", sys.maxsize)),
-    "items": lambda schema, compiled: (
-        compiled(schema.get("prefixItems", []), "prefixItems"), compiled(schema.get("items", True), "items")),
-    "properties": lambda schema, compiled: (
-        compiled(schema.get("properties", {}), "properties"),
-        [(compile_pattern(source), check) for source, check in compiled(schema.get("patternProperties", {}), "patternProperties").items()],
-        compiled(schema.get("additionalProperties", True), "additionalProperties")),
-}
-ASSERTED_WITH = {"prefixItems": "items", "patternProperties": "properties", "additionalProperties": "properties"}
+def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], None]:
+    """Every schema in `root` is read, used or not, then what each $ref names: a refusal must not depend on what is used."""
+    from graphlib import CycleError, TopologicalSorter
 
+    tables: dict[int, CheckTable] = {}
+    anchors, references, known = {}, [], {}      # type: dict[Any, Any], list[dict[str, Any]], dict[tuple[int, int], Any]
+    applied, in_place = collections.Counter(), collections.defaultdict(list)     # type: collections.Counter[int], dict[int, list[int]]
 
-def schema_check(schema: dict[str, Any], compiled: Compiled) -> SchemaCheck:
-    """One schema's keywords as one function: a table from the value's type to what is asked of it."""
-    for unused in schema.keys() & {"$defs", "then", "else"}:        # read all the same: a refusal must not depend on what is used
-        compiled(schema[unused], unused)
-    given = {ASSERTED_WITH.get(keyword, keyword) for keyword in schema}
-    asserted = {keyword: asserting(keyword, schema.get(keyword), holds_for, OPERANDS[keyword](schema, compiled) if keyword in OPERANDS
-                                   else compiled(schema[keyword], keyword))
-                for keyword, (_, holds_for) in ASSERTIONS.items() if keyword in given}
-    if [*asserted] == ["$ref"] and "type" not in schema:        # hot: the entries of a list are a lone $ref
-        return cast(SchemaCheck, compiled(schema["$ref"], "$ref")[0])
-    names = schema.get("type", [*JSON_TYPES])
-    names = [names] if isinstance(names, str) else names
-    check_type = asserting("type", schema.get("type"), lambda value, wanted: isinstance(value, float) and value.is_integer() and
-                           "integer" in wanted, names)
-    allowed = {kind for name in names for kind in JSON_TYPES[name]}
-    table = {kind: [check for keyword, check in asserted.items() if kind in ASSERTIONS[keyword][0]] for kind in EVERY_TYPE}
-    for kind in EVERY_TYPE:
-        table[kind][:0] = [] if kind in allowed else [check_type]
-
-    def check_value(value: Any) -> None:
-        for check in table.get(type(value), (check_type,)):
-            check(value)
-    return check_value
-
-
-def schema_function(root: Any, targets: dict[str, Any], shared: set[int], known: dict[tuple[int, int], Any]) -> SchemaCheck:
-    checks: dict[int, SchemaCheck] = {}
-
-    def check_of(schema: Any, keyword: str) -> SchemaCheck:
-        key = id(schema)
+    def check_of(schema: Any, keyword: str, holder: int) -> SchemaCheck:
         if isinstance(schema, bool):
-            return asserting(keyword, schema, lambda value, allowed: allowed, schema)
-        if key not in checks:
-            checks[key] = lambda value: checks[key](value)       # for a $ref inside itself
-            check = schema_check(schema, compiled)
-            checks[key] = remembering(check, known) if key in shared else check
-        return checks[key]
+            return table_check({kind: [(keyword, lambda value: schema, schema)] for kind in EVERY_TYPE})
+        key = id(schema)
+        applied[key] += keyword != "$defs"
+        if keyword in IN_PLACE:
+            in_place[holder].append(key)
+        if key not in tables:
+            tables[key] = {kind: [] for kind in EVERY_TYPE}
+            fill(tables[key], schema)
+        return table_check(tables[key])
 
-    def compiled(content: Any, keyword: str) -> Any:
+    def compiled(keyword: str, content: Any, holder: int) -> Any:
+        """The schemas of a keyword's value as checks, alone or in a list or map; else the value itself."""
         shape = KEYWORD_SHAPES.get(keyword)
-        if keyword == "$ref":
-            return [check_of(targets[content], keyword)]
-        if shape is SCHEMA_MAP:
-            return {name: check_of(child, keyword) for name, child in content.items()}
         if shape is SCHEMAS:
-            return [check_of(child, keyword) for child in content]
-        return check_of(content, keyword) if shape is A_SCHEMA else content
+            return [check_of(child, keyword, holder) for child in content]
+        if shape is SCHEMA_MAP:
+            return {name: check_of(child, keyword, holder) for name, child in content.items()}
+        return check_of(content, keyword, holder) if shape is A_SCHEMA else content
 
-    return check_of(root, "false")
+    def fill(table: CheckTable, schema: dict[str, Any]) -> None:
+        try:
+            is_well_formed(schema)
+        except SchemaViolation as error:
+            raise UnsupportedSchema(f"not supported: {error}") from None
+        if "$id" in schema and schema is not root or anchors.setdefault(schema.get("$anchor", id(schema)), schema) is not schema:
+            raise UnsupportedSchema("an $id within the document, or an $anchor that is given twice, is not supported")
+        if len(tables) > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
+        references.extend([schema] if "$ref" in schema else [])
+        given = {keyword: compiled(keyword, content, id(schema)) for keyword, content in schema.items()}
+        names = given.get("type", JSON_TYPES)
+        names = [names] if isinstance(names, str) else names
+        for kind in EVERY_TYPE:
+            if not any(kind in JSON_TYPES[name] for name in names):
+                table[kind].append(("type", lambda value: isinstance(value, float) and value.is_integer() and "integer" in names, given.get("type")))
+        for keyword, (kinds, make) in ASSERTIONS.items():
+            if given.keys() & TOGETHER.get(keyword, {keyword}):
+                check = make(given if keyword in TOGETHER else given[keyword])
+                for kind in kinds:
+                    table[kind].append((keyword, check, schema.get(keyword)))
+
+    check_root = check_of(root, "false", 0)
+    for schema in references:       # grows while it is read; all that is nested is known by now, and with it every anchor
+        check = check_of(referenced_schema(root, schema["$ref"], anchors), "$ref", id(schema))
+        for checks in tables[id(schema)].values():
+            checks.append(("$ref", check, ""))
+    try:
+        TopologicalSorter(in_place).prepare()
+    except CycleError:
+        raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+    for key, table in tables.items():
+        if applied[key] > 1:
+            table.update({kind: [("", remembering(table_check({**table}), known), "")] for kind in table})
+
+    def check_instance(instance: Any) -> None:
+        known.clear()       # identities are those of the last instance
+        try:
+            check_root(instance)
+        except SchemaMismatch as mismatch:
+            raise SchemaViolation(*mismatch.args[:3]) from None
+        except RecursionError:
+            raise SchemaViolation("", "$ref", "nests deeper than can be validated") from None
+    return check_instance
+
+
+@cache
+def well_formed_check() -> Callable[[Any], None]:
+    return schema_function({"properties": KEYWORD_SHAPES}, anything)
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
@@ -1824,25 +1788,12 @@ def compile_schema(schema: Any) -> Callable[[Any], None]:
     UnsupportedSchema where it asserts what is not implemented here, is malformed, never ends, or holds a pattern that may
     backtrack without bound. `format`, `content*` and unknown keywords are annotations.
     """
-    known: dict[tuple[int, int], Any] = {}
     if not isinstance(schema, (dict, bool)):
         raise UnsupportedSchema(f"the schema is {brief_value(schema)}, want an object")
     try:
-        check = schema_function(schema, *link_schema(schema), known)
+        return schema_function(schema, well_formed_check())
     except RecursionError:
         raise UnsupportedSchema("the schema nests too deep") from None
-
-    def check_instance(instance: Any) -> None:
-        try:
-            check(instance)
-        except SchemaMismatch as mismatch:
-            pointer = "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in reversed(mismatch.path))
-            raise SchemaViolation(pointer, mismatch.keyword, mismatch.detail) from None
-        except RecursionError:
-            raise SchemaViolation("", "$ref", "nests deeper than can be validated") from None
-        finally:
-            known.clear()       # identities are those of this instance
-    return check_instance
 
 
 def validate(instance: Any, schema: Any) -> None:
