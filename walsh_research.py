@@ -1532,9 +1532,7 @@ def brief_value(value: Any) -> str:
     return repr(value[:60] if isinstance(value, str) else value)
 
 
-EVERY_TYPE, NUMBERS = (dict, list, str, int, float, bool, type(None)), (int, float)
-JSON_TYPES: dict[str, tuple[type, ...]] = {"object": (dict,), "array": (list,), "string": (str,), "number": NUMBERS, "integer": (int,),
-                                           "boolean": (bool,), "null": (type(None),)}
+JSON_TYPES = {dict: ["object"], list: ["array"], str: ["string"], int: ["integer", "number"], float: ["number"], bool: ["boolean"], type(None): ["null"]}
 
 
 def json_key(value: Any) -> Any:
@@ -1543,7 +1541,7 @@ def json_key(value: Any) -> Any:
         return frozenset((name, json_key(content)) for name, content in value.items())
     if isinstance(value, list):
         return tuple(map(json_key, value))
-    return b"%x" % int(value) if type(value) in NUMBERS and value % 1 == 0 else value
+    return b"%x" % int(value) if type(value) in (int, float) and value % 1 == 0 else value
 
 
 def anything(value: Any) -> bool:
@@ -1580,15 +1578,15 @@ def members_check(given: dict[str, Any]) -> SchemaCheck:
     properties, rest = given.get("properties", {}), given.get("additionalProperties", anything)
     patterns = [(compile_pattern(source), check) for source, check in given.get("patternProperties", {}).items()]
 
+    def check_for(name: str) -> SchemaCheck:
+        checks = [check for search, check in patterns if search(name)] + [check for check in [properties.get(name)] if check]
+        return (lambda content: all(check(content) for check in checks)) if checks else rest
+
     def check_members(value: dict[str, Any]) -> bool:       # hot, hence no check_parts
         name = ""
         try:
             for name, content in value.items():
-                checks = [check for search, check in patterns if search(name)] if patterns else ()
-                if name in properties or not checks:
-                    properties.get(name, rest)(content)
-                for check in checks:
-                    check(content)
+                (check_for(name) if patterns else properties.get(name, rest))(content)
         except SchemaMismatch as mismatch:
             raise located(mismatch, name) from None
         return True
@@ -1609,53 +1607,59 @@ def among_check(values: list[Any]) -> SchemaCheck:
     return lambda value: json_key(value) in keys
 
 
+def at_least(least: int) -> SchemaCheck:
+    return lambda value: len(value) >= least
+
+
+def at_most(most: int) -> SchemaCheck:
+    return lambda value: len(value) <= most
+
+
 NOT_JSON: list[tuple[str, SchemaCheck, Any]] = [("type", lambda value: False, "JSON")]
-# What is asserted: the types that the keyword is about, and the check that its value, once compiled, makes (where TOGETHER: all values beside it).
-MEASURED: tuple[tuple[str, type], ...] = (("Length", str), ("Items", list), ("Properties", dict))
-ASSERTIONS: dict[str, tuple[tuple[type, ...], Callable[[Any], SchemaCheck]]] = {
-    **{f"min{what}": ((kind,), lambda least: lambda value: len(value) >= least) for what, kind in MEASURED},
-    **{f"max{what}": ((kind,), lambda most: lambda value: len(value) <= most) for what, kind in MEASURED},
-    "minimum": (NUMBERS, lambda least: lambda value: value >= least), "exclusiveMinimum": (NUMBERS, lambda less: lambda value: value > less),
-    "maximum": (NUMBERS, lambda most: lambda value: value <= most), "exclusiveMaximum": (NUMBERS, lambda more: lambda value: value < more),
-    "multipleOf": (NUMBERS, multiple_check), "pattern": ((str,), compile_pattern),
-    "enum": (EVERY_TYPE, among_check), "const": (EVERY_TYPE, lambda wanted: among_check([wanted])),
-    "uniqueItems": ((list,), lambda wanted: lambda value: not wanted or len(set(map(json_key, value))) == len(value)),
-    "required": ((dict,), lambda names: frozenset(names).issubset),
-    "dependentRequired": ((dict,), lambda others: lambda value: all(value.keys() >= set(others[name]) for name in others.keys() & value.keys())),
-    "dependentSchemas": ((dict,), lambda checks: lambda value: all(checks[name](value) for name in checks.keys() & value.keys())),
-    "propertyNames": ((dict,), lambda check: lambda value: all(holds(check, name) for name in value)),
-    "properties": ((dict,), members_check),
-    "items": ((list,), lambda given: lambda value: check_parts(zip(
-        itertools.count(), itertools.chain(given.get("prefixItems", ()), itertools.repeat(given.get("items", anything))), value))),
-    "contains": ((list,), lambda given: lambda value: (
-        given.get("minContains", 1) <= sum(holds(given["contains"], item) for item in value) <= given.get("maxContains", sys.maxsize))),
-    "allOf": (EVERY_TYPE, lambda checks: lambda value: all(check(value) for check in checks)),
-    "anyOf": (EVERY_TYPE, lambda checks: lambda value: any(holds(check, value) for check in checks)),
-    "oneOf": (EVERY_TYPE, lambda checks: lambda value: sum(holds(check, value) for check in checks) == 1),
-    "not": (EVERY_TYPE, lambda check: lambda value: not holds(check, value)),
-    "if": (EVERY_TYPE, lambda given: lambda value: given.get("then" if holds(given["if"], value) else "else", anything)(value)),
-}
+# What is asserted: the types that the keywords are about, and the check that a keyword's value, once compiled, makes; a set TOGETHER makes one.
+ASSERTIONS: list[tuple[Iterable[type], dict[str, Callable[[Any], SchemaCheck]]]] = [
+    ([int, float], {
+        "minimum": lambda least: lambda value: value >= least, "exclusiveMinimum": lambda less: lambda value: value > less,
+        "maximum": lambda most: lambda value: value <= most, "exclusiveMaximum": lambda more: lambda value: value < more,
+        "multipleOf": multiple_check}),
+    ([str], {"minLength": at_least, "maxLength": at_most, "pattern": compile_pattern}),
+    ([list], {
+        "minItems": at_least, "maxItems": at_most,
+        "uniqueItems": lambda wanted: lambda value: not wanted or len(set(map(json_key, value))) == len(value),
+        "items": lambda given: lambda value: check_parts(zip(
+            itertools.count(), itertools.chain(given.get("prefixItems", ()), itertools.repeat(given.get("items", anything))), value)),
+        "contains": lambda given: lambda value: (
+            given.get("minContains", 1) <= sum(holds(given["contains"], item) for item in value) <= given.get("maxContains", sys.maxsize))}),
+    ([dict], {
+        "minProperties": at_least, "maxProperties": at_most, "required": lambda names: frozenset(names).issubset, "properties": members_check,
+        "dependentRequired": lambda others: lambda value: all(value.keys() >= set(others[name]) for name in others.keys() & value.keys()),
+        "dependentSchemas": lambda checks: lambda value: all(checks[name](value) for name in checks.keys() & value.keys()),
+        "propertyNames": lambda check: lambda value: all(holds(check, name) for name in value)}),
+    (JSON_TYPES, {
+        "enum": among_check, "const": lambda wanted: among_check([wanted]), "not": lambda check: lambda value: not holds(check, value),
+        "allOf": lambda checks: lambda value: all(check(value) for check in checks),
+        "anyOf": lambda checks: lambda value: any(holds(check, value) for check in checks),
+        "oneOf": lambda checks: lambda value: sum(holds(check, value) for check in checks) == 1,
+        "if": lambda given: lambda value: given.get("then" if holds(given["if"], value) else "else", anything)(value)}),
+]
 TOGETHER = {"items": {"items", "prefixItems"}, "properties": {"properties", "patternProperties", "additionalProperties"},
             "contains": {"contains"}, "if": {"if"}}
+IN_PLACE = {"$ref", "not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas"}
 # What the value of each keyword must be, as a schema; a keyword that is not here is an annotation.
-A_NUMBER, A_COUNT, A_TEXT = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "string"}
-NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
-A_SCHEMA = {"type": ["object", "boolean"]}
+A_SCHEMA, A_TEXT = {"type": ["object", "boolean"]}, {"type": "string"}
 SCHEMAS, SCHEMA_MAP = {"type": "array", "minItems": 1, "items": A_SCHEMA}, {"type": "object", "additionalProperties": A_SCHEMA}
-IN_PLACE = ("$ref", "not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas")
-KEYWORD_SHAPES: dict[str, Any] = {
-    **dict.fromkeys(("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames"), A_SCHEMA),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), SCHEMAS),
-    **dict.fromkeys(("$defs", "dependentSchemas", "properties", "patternProperties"), SCHEMA_MAP),
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), A_NUMBER),
-    "multipleOf": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}, "uniqueItems": {"type": "boolean"}, "enum": {"type": "array"},
-    **{f"{end}{what}": A_COUNT for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")},
-    "required": NAMES, "dependentRequired": {"type": "object", "additionalProperties": NAMES},
-    **dict.fromkeys(("$id", "$ref", "$anchor", "pattern"), A_TEXT),
-    "type": {"anyOf": [{"enum": list(JSON_TYPES)}, {**NAMES, "minItems": 1, "items": {"enum": list(JSON_TYPES)}}]},
-    "$schema": {"enum": ["https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"]},
-    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef", "$vocabulary"), False),
-}
+NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
+A_TYPE = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
+KEYWORD_SHAPES: dict[str, Any] = {keyword: shape for keywords, shape in [
+    ("not if then else items contains additionalProperties propertyNames", A_SCHEMA), ("allOf anyOf oneOf prefixItems", SCHEMAS),
+    ("$defs dependentSchemas properties patternProperties", SCHEMA_MAP), ("$id $ref $anchor pattern", A_TEXT), ("required", NAMES),
+    ("minimum maximum exclusiveMinimum exclusiveMaximum", {"type": "number"}), ("uniqueItems", {"type": "boolean"}), ("enum", {"type": "array"}),
+    ("minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains", {"type": "integer", "minimum": 0}),
+    ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
+    ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
+    ("type", {"anyOf": [A_TYPE, {**NAMES, "minItems": 1, "items": A_TYPE}]}),
+    ("$schema", {"enum": ["https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"]}),
+    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False)] for keyword in keywords.split()}
 
 
 def referenced_schema(root: Any, reference: str, anchors: dict[Any, Any]) -> Any:
@@ -1712,13 +1716,13 @@ def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], N
 
     def check_of(schema: Any, keyword: str, holder: int) -> SchemaCheck:
         if isinstance(schema, bool):
-            return table_check({kind: [(keyword, lambda value: schema, schema)] for kind in EVERY_TYPE})
+            return table_check({kind: [(keyword, lambda value: schema, schema)] for kind in JSON_TYPES})
         key = id(schema)
         applied[key] += keyword != "$defs"
         if keyword in IN_PLACE:
             in_place[holder].append(key)
         if key not in tables:
-            tables[key] = {kind: [] for kind in EVERY_TYPE}
+            tables[key] = {kind: [] for kind in JSON_TYPES}
             fill(tables[key], schema)
         return table_check(tables[key])
 
@@ -1732,26 +1736,23 @@ def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], N
         return check_of(content, keyword, holder) if shape is A_SCHEMA else content
 
     def fill(table: CheckTable, schema: dict[str, Any]) -> None:
-        try:
-            is_well_formed(schema)
-        except SchemaViolation as error:
-            raise UnsupportedSchema(f"not supported: {error}") from None
+        is_well_formed(schema)
         if "$id" in schema and schema is not root or anchors.setdefault(schema.get("$anchor", id(schema)), schema) is not schema:
             raise UnsupportedSchema("an $id within the document, or an $anchor that is given twice, is not supported")
         if len(tables) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
         references.extend([schema] if "$ref" in schema else [])
         given = {keyword: compiled(keyword, content, id(schema)) for keyword, content in schema.items()}
-        names = given.get("type", JSON_TYPES)
-        names = [names] if isinstance(names, str) else names
-        for kind in EVERY_TYPE:
-            if not any(kind in JSON_TYPES[name] for name in names):
-                table[kind].append(("type", lambda value: isinstance(value, float) and value.is_integer() and "integer" in names, given.get("type")))
-        for keyword, (kinds, make) in ASSERTIONS.items():
-            if given.keys() & TOGETHER.get(keyword, {keyword}):
-                check = make(given if keyword in TOGETHER else given[keyword])
-                for kind in kinds:
-                    table[kind].append((keyword, check, schema.get(keyword)))
+        names = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", A_TYPE["enum"])
+        for kind, own_names in JSON_TYPES.items():
+            if not any(name in names for name in own_names):
+                table[kind].append(("type", lambda value: isinstance(value, float) and value.is_integer() and "integer" in names, schema["type"]))
+        for kinds, makers in ASSERTIONS:
+            for keyword, make in makers.items():
+                if given.keys() & TOGETHER.get(keyword, {keyword}):
+                    check = make(given if keyword in TOGETHER else given[keyword])
+                    for kind in kinds:
+                        table[kind].append((keyword, check, schema.get(keyword)))
 
     check_root = check_of(root, "false", 0)
     for schema in references:       # grows while it is read; all that is nested is known by now, and with it every anchor
@@ -1779,7 +1780,7 @@ def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], N
 
 @cache
 def well_formed_check() -> Callable[[Any], None]:
-    return schema_function({"properties": KEYWORD_SHAPES}, anything)
+    return schema_function({**A_SCHEMA, "properties": KEYWORD_SHAPES}, anything)
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
@@ -1788,12 +1789,10 @@ def compile_schema(schema: Any) -> Callable[[Any], None]:
     UnsupportedSchema where it asserts what is not implemented here, is malformed, never ends, or holds a pattern that may
     backtrack without bound. `format`, `content*` and unknown keywords are annotations.
     """
-    if not isinstance(schema, (dict, bool)):
-        raise UnsupportedSchema(f"the schema is {brief_value(schema)}, want an object")
     try:
         return schema_function(schema, well_formed_check())
-    except RecursionError:
-        raise UnsupportedSchema("the schema nests too deep") from None
+    except (SchemaViolation, RecursionError) as error:
+        raise UnsupportedSchema(f"it is malformed: {error}") from None
 
 
 def validate(instance: Any, schema: Any) -> None:
