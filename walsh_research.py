@@ -1452,7 +1452,7 @@ def pattern_automaton(tokens: list[tuple[str, str]]) -> tuple[dict[int, set[str]
             elif kind == "edge":
                 ways[piece + 1].append(piece + 2)
             else:
-                reads[piece + 1] = set(re.findall(written, "".join(map(chr, range(128))), re.ASCII) + ["beyond"] * bool(BEYOND_ASCII.search(written)))
+                reads[piece + 1] = set(re.findall(written, bytes(range(128)).decode(), re.ASCII) + ["beyond"] * bool(BEYOND_ASCII.search(written)))
     if is_anchored:     # else a search tries every start, as if the pattern began with .*
         del reads[3]
 
@@ -1843,15 +1843,20 @@ def unicode_label(label: str) -> str:
     return label if decoded.isascii() or NO_DOMAIN.search(decoded) or "." in decoded else decoded
 
 
+def is_plain_host(host: str) -> bool:
+    """Whether nothing in it can be spelt otherwise: thrice as fast as a regular expression."""
+    return bool(host.isascii() and host.islower() and host.replace(".", "").replace("-", "").isalnum() and host[0] != "." != host[-1]
+                and ".." not in host and "xn--" not in host and len(host) <= MAX_BLOCKLIST_KEY)
+
+
 def blocklist_key(host: str) -> str:
     """The one form in which listed domains and asked hosts are compared; "" where nothing is left.
 
     >>> blocklist_key(" *.B\\u00dcCHER.example.:443 ") == blocklist_key("xn--bcher-kva.example")
     True
     """
-    if (host.isascii() and host.islower() and host.replace(".", "").replace("-", "").isalnum() and host[0] != "." != host[-1]
-            and ".." not in host and "xn--" not in host and len(host) <= MAX_BLOCKLIST_KEY):
-        return host         # plain already: thrice as fast as a regular expression
+    if is_plain_host(host):
+        return host
     if "%" in host:
         from urllib.parse import unquote  # only for a percent-encoded host
         host = unquote(host)
@@ -1874,34 +1879,29 @@ def ip6_key(host: str) -> str:
         return inside[-MAX_BLOCKLIST_KEY:].strip(". ")
 
 
-def listed_domains(blocked: list[Any], warnings: list[str]) -> tuple[dict[str, int], list[tuple[str, str, str]]]:
-    """key -> row of the entries that can be domains; BlocklistRejected where one is no object with a string `domain`."""
-    index: dict[str, int] = {}
-    rows: list[tuple[str, str, str]] = []
+def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
+    """key -> the first entry, where that can be a domain; BlocklistRejected where one is no object with a string `domain`."""
+    listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
         domain = entry.get("domain") if isinstance(entry, dict) else None
         if not isinstance(domain, str):
             raise BlocklistRejected(f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
-        key = blocklist_key(domain)
-        is_plain = key is domain and key.replace(".", "").replace("-", "").isalnum() and ".." not in key      # as most are
-        if not is_plain and (not key or len(key) > MAX_BLOCKLIST_KEY or NO_DOMAIN.search(key)):
-            warnings.append(f"/blocked/{number}: {brief_value(domain)} cannot be a domain")
-            continue
-        if not is_plain and "/" in domain:
-            warnings.append(f"/blocked/{number}: {brief_value(domain)} is no domain, taken as {brief_value(key)}")
-        if key not in index:
-            index[key] = len(rows)
-            added, reason = entry.get("added"), entry.get("reason")
-            rows.append((domain, added if isinstance(added, str) else "", reason if isinstance(reason, str) else ""))
-    return index, rows
+        key = domain
+        if not is_plain_host(domain):
+            key = blocklist_key(domain)
+            if not key or len(key) > MAX_BLOCKLIST_KEY or NO_DOMAIN.search(key):
+                warnings.append(f"/blocked/{number}: {brief_value(domain)} cannot be a domain")
+                continue
+            if "/" in domain:
+                warnings.append(f"/blocked/{number}: {brief_value(domain)} is no domain, taken as {brief_value(key)}")
+        listed.setdefault(key, entry)
+    return listed
 
 
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within five minutes and seven days; PT6H where it names none that can be read."""
-    if refresh is None:
-        refresh = BLOCKLIST_REFRESH
     try:
-        seconds = parse_duration(refresh if isinstance(refresh, str) else "")
+        seconds = parse_duration(BLOCKLIST_REFRESH if refresh is None else refresh if isinstance(refresh, str) else "")
     except ValueError:
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
@@ -1915,29 +1915,36 @@ class Blocklist:
     (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
-    def __init__(self, columns: dict[str, Any], index: dict[str, int], warnings: tuple[str, ...] = ()) -> None:
-        self._columns, self._index, self._rows = columns, index, []      # type: dict[str, Any], dict[str, int], list[list[str]]
-        self._depths = sorted({key.count(".") + 1 for key in index})       # only suffixes of so many labels can be listed
+    def __init__(self, columns: dict[str, Any], warnings: Sequence[str] = ()) -> None:
+        """From what to_columns gave; ValueError where the shape is another."""
+        types = {"keys": str, "domains": str, "added": str, "reasons": str, "refresh_seconds": float, "updated": str}
+        if not isinstance(columns, dict) or {name: type(value) for name, value in columns.items()} != types:
+            raise ValueError("no blocklist columns")
+        self._columns, self._rows, self.warnings = columns, [], tuple(warnings)      # type: dict[str, Any], list[list[str]], tuple[str, ...]
         self.refresh_seconds: float = columns["refresh_seconds"]
         self.updated: str = columns["updated"]
-        self.warnings = warnings
+        keys = columns["keys"].split("\n") if columns["keys"] else []
+        self._index = dict(zip(keys, range(len(keys))))
+        is_whole = {columns[name].count("\n") for name in ("keys", "domains", "added", "reasons")} == {max(len(keys) - 1, 0)}
+        if not is_whole or len(self._index) != len(keys) or "" in self._index or not (
+                MIN_BLOCKLIST_REFRESH_SECONDS <= self.refresh_seconds <= MAX_BLOCKLIST_REFRESH_SECONDS):
+            raise ValueError("blocklist columns of unequal length, or a refresh out of bounds")
 
     def __len__(self) -> int:
         return len(self._index)
 
     def blocks(self, host: str) -> BlockedDomain | None:
         """The entry that covers `host` (R3a: the domain itself or any subdomain), or None. Port, case and spelling aside."""
-        labels = blocklist_key(host).split(".")
-        for depth in self._depths:
-            if depth > len(labels):
-                break
-            row = self._index.get(".".join(labels[-depth:]))
-            if row is not None:
-                if not self._rows:      # split at the first hit: most runs never have one
-                    self._rows = [self._columns[name].split("\n") for name in ("domains", "added", "reasons")]
-                domains, added, reasons = self._rows
-                return BlockedDomain(domains[row], added[row], reasons[row])
-        return None
+        domain = blocklist_key(host)
+        while domain not in self._index:
+            domain = domain.partition(".")[2]
+            if not domain:
+                return None
+        if not self._rows:      # split at the first hit: most runs never have one
+            self._rows = [self._columns[name].split("\n") for name in ("domains", "added", "reasons")]
+        domains, added, reasons = self._rows
+        row = self._index[domain]
+        return BlockedDomain(domains[row], added[row], reasons[row])
 
     def to_columns(self) -> dict[str, Any]:
         """Plain data for the cache: strings of lines, all equally long, and two scalars."""
@@ -1945,19 +1952,7 @@ class Blocklist:
 
     @classmethod
     def from_columns(cls, columns: dict[str, Any]) -> Blocklist:
-        """What to_columns gave; ValueError where the shape is another."""
-        texts = ("keys", "domains", "added", "reasons")
-        if not isinstance(columns, dict) or set(columns) != {*texts, "refresh_seconds", "updated"}:
-            raise ValueError("no blocklist columns")
-        if not all(type(columns[name]) is str for name in (*texts, "updated")) or type(columns["refresh_seconds"]) is not float:
-            raise ValueError("a blocklist column of another type")
-        if not MIN_BLOCKLIST_REFRESH_SECONDS <= columns["refresh_seconds"] <= MAX_BLOCKLIST_REFRESH_SECONDS:
-            raise ValueError(f"blocklist refresh of {columns['refresh_seconds']} seconds")
-        keys = columns["keys"].split("\n") if columns["keys"] else []
-        index = dict(zip(keys, range(len(keys))))
-        if len(index) != len(keys) or "" in index or any(columns[name].count("\n") != columns["keys"].count("\n") for name in texts):
-            raise ValueError("blocklist columns of unequal length")
-        return cls(columns, index)
+        return cls(columns)
 
     @classmethod
     def from_document(cls, document: Any, schema: Any = None) -> Blocklist:
@@ -1973,21 +1968,22 @@ class Blocklist:
             raise BlocklistRejected("no schema, inline or standalone, to validate it against")
         try:
             validate(document, schema)
-        except (SchemaViolation, UnsupportedSchema) as error:
+        except ValueError as error:
             raise BlocklistRejected(f"{'schema' if isinstance(error, UnsupportedSchema) else 'document'}: {error}") from None
-        blocked = document.get("blocked")
+        blocked, updated = document.get("blocked"), document.get("updated")
         if not isinstance(blocked, list):
             raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
         warnings: list[str] = []
-        index, rows = listed_domains(blocked, warnings)
-        domains, added, reasons = ("\n".join(text.replace("\n", " ") for text in column) for column in zip(*rows)) if rows else ("", "", "")
-        keys, updated = "\n".join(index), document.get("updated")
-        columns = {"keys": keys, "domains": keys if domains == keys else domains, "added": added, "reasons": reasons,
-                   "refresh_seconds": blocklist_refresh_seconds(document.get("refresh"), warnings),
-                   "updated": updated if isinstance(updated, str) else ""}
+        listed = listed_domains(blocked, warnings)
+        columns: dict[str, Any] = {name: "\n".join([
+            text.replace("\n", " ") if isinstance(text, str) else "" for text in [entry.get(field) for entry in listed.values()]])
+            for name, field in (("domains", "domain"), ("added", "added"), ("reasons", "reason"))}
+        keys = "\n".join(listed)
+        columns.update(keys=keys, domains=keys if columns["domains"] == keys else columns["domains"], updated=updated if isinstance(updated, str) else "",
+                       refresh_seconds=blocklist_refresh_seconds(document.get("refresh"), warnings))
         if len(warnings) > MAX_BLOCKLIST_WARNINGS:
             warnings[MAX_BLOCKLIST_WARNINGS - 1:] = [f"and {len(warnings) - MAX_BLOCKLIST_WARNINGS + 1} more entries"]
-        return cls(columns, index, tuple(warnings))
+        return cls(columns, warnings)
 
 
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==========================
