@@ -1863,20 +1863,14 @@ def blocklist_key(host: str) -> str:
     host = host.lower() if host.isascii() else folded_host(host)
     host = URL_TAIL.split(host.split("//", 1)[-1], maxsplit=1)[0].rpartition("@")[2].strip()
     if host.startswith("[") or host.count(":") > 1:
-        return ip6_key(host)
+        from ipaddress import ip_address  # only for a host in IPv6 form
+        host = host.lstrip("[").partition("]")[0].partition("%")[0]
+        try:
+            return str(ip_address(host))
+        except ValueError:
+            return host.strip(". ")
     host = host.partition(":")[0].lstrip("*. \t\r\n").rstrip(". \t\r\n")
-    if len(host) > MAX_BLOCKLIST_KEY:       # no listed domain is that long: whole labels at the end decide
-        host = host[-MAX_BLOCKLIST_KEY:].partition(".")[2]
     return ".".join(map(unicode_label, host.split("."))) if "xn--" in host else host
-
-
-def ip6_key(host: str) -> str:
-    from ipaddress import ip_address  # only for a host in IPv6 form
-    inside = host.partition("[")[2].partition("]")[0] if host.startswith("[") else host
-    try:
-        return str(ip_address(inside.partition("%")[0]))
-    except ValueError:
-        return inside[-MAX_BLOCKLIST_KEY:].strip(". ")
 
 
 def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
@@ -1886,15 +1880,12 @@ def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[st
         domain = entry.get("domain") if isinstance(entry, dict) else None
         if not isinstance(domain, str):
             raise BlocklistRejected(f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
-        key = domain
-        if not is_plain_host(domain):
-            key = blocklist_key(domain)
-            if not key or len(key) > MAX_BLOCKLIST_KEY or NO_DOMAIN.search(key):
-                warnings.append(f"/blocked/{number}: {brief_value(domain)} cannot be a domain")
-                continue
-            if "/" in domain:
-                warnings.append(f"/blocked/{number}: {brief_value(domain)} is no domain, taken as {brief_value(key)}")
-        listed.setdefault(key, entry)
+        is_plain = is_plain_host(domain)
+        key = domain if is_plain else blocklist_key(domain)
+        if is_plain or key and len(key) <= MAX_BLOCKLIST_KEY and not NO_DOMAIN.search(key):
+            listed.setdefault(key, entry)
+        else:
+            warnings.append(f"/blocked/{number}: {brief_value(domain)} cannot be a domain")
     return listed
 
 
@@ -1936,6 +1927,8 @@ class Blocklist:
     def blocks(self, host: str) -> BlockedDomain | None:
         """The entry that covers `host` (R3a: the domain itself or any subdomain), or None. Port, case and spelling aside."""
         domain = blocklist_key(host)
+        if len(domain) > MAX_BLOCKLIST_KEY:       # no listed domain is that long: whole labels at the end decide
+            domain = domain[-MAX_BLOCKLIST_KEY:].partition(".")[2]
         while domain not in self._index:
             domain = domain.partition(".")[2]
             if not domain:
