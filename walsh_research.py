@@ -1844,7 +1844,7 @@ def unicode_label(label: str) -> str:
 
 
 def is_plain_host(host: str) -> bool:
-    """Whether nothing in it can be spelt otherwise: thrice as fast as a regular expression."""
+    """Whether it is its own blocklist_key, as most are: thrice as fast as a regular expression."""
     return bool(host.isascii() and host.islower() and host.replace(".", "").replace("-", "").isalnum() and host[0] != "." != host[-1]
                 and ".." not in host and "xn--" not in host and len(host) <= MAX_BLOCKLIST_KEY)
 
@@ -1855,8 +1855,6 @@ def blocklist_key(host: str) -> str:
     >>> blocklist_key(" *.B\\u00dcCHER.example.:443 ") == blocklist_key("xn--bcher-kva.example")
     True
     """
-    if is_plain_host(host):
-        return host
     if "%" in host:
         from urllib.parse import unquote  # only for a percent-encoded host
         host = unquote(host)
@@ -1926,9 +1924,7 @@ class Blocklist:
 
     def blocks(self, host: str) -> BlockedDomain | None:
         """The entry that covers `host` (R3a: the domain itself or any subdomain), or None. Port, case and spelling aside."""
-        domain = blocklist_key(host)
-        if len(domain) > MAX_BLOCKLIST_KEY:       # no listed domain is that long: whole labels at the end decide
-            domain = domain[-MAX_BLOCKLIST_KEY:].partition(".")[2]
+        domain = host if is_plain_host(host) else blocklist_key(host)[-MAX_BLOCKLIST_KEY:]      # no name is longer: its end decides
         while domain not in self._index:
             domain = domain.partition(".")[2]
             if not domain:
