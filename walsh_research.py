@@ -1368,16 +1368,12 @@ class RobotsTxt:
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
 # Owns JSON as it arrives and a Draft 2020-12 subset: a schema is compiled once to closures, then applied. Knows no blocklist.
 
-def json_nests_too_deep(body: bytes) -> bool:
-    """Counted by C-speed replacements, since the decoder's own C recursion must never begin."""
+def json_depth(body: bytes) -> int:
+    """How many arrays and objects are open at once, at most: counted without the decoder, whose own C recursion must never begin."""
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")          # escapes first: then every quote begins or ends a string
-    bare = bare.translate(bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b'"[]{}')))
+    bare = bare.translate(bytes.maketrans(b"[{]}", b"\1\1\xff\xff"), bytes(set(range(256)) - set(b'"[]{}')))
     bare = b"".join(bare.replace(b'""', b"").split(b'"')[::2])
-    for _ in range(MAX_JSON_DEPTH):
-        if b"[]" not in bare:
-            break
-        bare = bare.replace(b"[]", b"")         # the innermost level goes
-    return b"[]" in bare or bare.count(b"[") > MAX_JSON_DEPTH
+    return max(itertools.accumulate(memoryview(bare).cast("b")), default=0)
 
 
 def parse_json(body: bytes, what: str) -> Any:
@@ -1389,7 +1385,7 @@ def parse_json(body: bytes, what: str) -> Any:
     """
     import json  # only where a document arrives
 
-    if json_nests_too_deep(body):
+    if json_depth(body) > MAX_JSON_DEPTH:
         raise ValueError(f"{what} nests deeper than {MAX_JSON_DEPTH} levels")
     try:        # int() itself refuses what is none
         return json.loads(body.decode("utf-8-sig"), parse_constant=int,
