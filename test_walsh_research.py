@@ -1356,6 +1356,11 @@ def test_R3a_a_host_of_100000_labels_is_blocked_at_once(host):
     assert time.perf_counter() - began < 10
 
 
+def test_R3a_an_entry_longer_than_a_domain_blocks_nothing_by_its_end():
+    held = wr.Blocklist.from_document(document("a" * 2000 + ".com", "b.test"))
+    assert len(held) == 1 and not held.blocks("a.com") and "cannot be a domain" in held.warnings[0]
+
+
 def test_R3a_one_bad_entry_loses_no_other():
     held = wr.Blocklist.from_document(document("", ".", "a b.test", "https://url.test/x", *["*"] * 1000, "example.com"))
     assert len(held) == 2 and held.blocks("example.com") and held.blocks("url.test") and not held.blocks("other.test")

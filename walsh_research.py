@@ -1225,41 +1225,28 @@ class RobotsTxt(NamedTuple):
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
 # Owns JSON as it arrives and a Draft 2020-12 subset: a schema is compiled once to closures, then applied. Knows no blocklist.
 
-def json_nesting_exceeds(body: bytes, max_depth: int) -> bool:
-    """Whether arrays and objects nest deeper: counted by C-speed replacements, since the decoder's own C recursion must never begin."""
-    if body.count(b"[") + body.count(b"{") <= max_depth:
-        return False
+def json_depth(body: bytes) -> int:
+    """How many arrays and objects are open at once, at most: counted without the decoder, whose own C recursion must never begin."""
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")          # escapes first: then every quote begins or ends a string
-    bare = bare.translate(bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b'"[]{}')))
+    bare = bare.translate(bytes.maketrans(b"[{]}", b"\1\1\xff\xff"), bytes(set(range(256)) - set(b'"[]{}')))
     bare = b"".join(bare.replace(b'""', b"").split(b'"')[::2])
-    for _ in range(max_depth):
-        bare, before = bare.replace(b"[]", b""), len(bare)          # the innermost level goes
-        if len(bare) == before:
-            break
-    return b"[]" in bare or bare.count(b"[") > max_depth
+    return max(itertools.accumulate(memoryview(bare).cast("b")), default=0)
 
 
-def parse_json(body: bytes, what: str, max_depth: int = MAX_JSON_DEPTH) -> Any:
+def parse_json(body: bytes, what: str) -> Any:
     """The JSON value in `body` (UTF-8, a byte order mark is accepted); ValueError names `what` where there is none.
 
-    Refused besides broken JSON: NaN and Infinity, deeper nesting than `max_depth`, integers that take quadratic time.
+    Refused besides broken JSON: NaN and Infinity, deeper nesting than MAX_JSON_DEPTH, integers that take quadratic time.
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
     """
     import json  # only where a document arrives
 
-    def refused_constant(name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
-
-    def bounded_integer(digits: str) -> int:
-        if len(digits) > MAX_JSON_DIGITS:
-            raise ValueError(f"an integer of {len(digits)} digits, want at most {MAX_JSON_DIGITS}")
-        return int(digits)
-
-    if json_nesting_exceeds(body, max_depth):
-        raise ValueError(f"{what} nests deeper than {max_depth} levels")
-    try:
-        return json.loads(body.decode("utf-8-sig"), parse_constant=refused_constant, parse_int=bounded_integer)
+    if json_depth(body) > MAX_JSON_DEPTH:
+        raise ValueError(f"{what} nests deeper than {MAX_JSON_DEPTH} levels")
+    try:        # int() itself refuses what is none
+        return json.loads(body.decode("utf-8-sig"), parse_constant=int,
+                          parse_int=lambda digits: int(digits if len(digits) <= MAX_JSON_DIGITS else digits[:20] + "…"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
@@ -1270,448 +1257,383 @@ ECMA_SPACES = {      # within a set; with re.ASCII, `\s` alone is the first six
     "\\S": r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\ufefe"
            r"\uff00-\U0010ffff"}
 PATTERN_ESCAPE = r"\\[dDwWsStnvfr]|\\0(?![0-9])|\\x[0-9A-Fa-f]{2}|\\u(?![dD][89A-Fa-f])[0-9A-Fa-f]{4}|\\[!-/:-@\[-`{-~]"
-PATTERN_SET_ITEM = lazy_re(rf"({PATTERN_ESCAPE}|\\b|[^\]\\])(?:-({PATTERN_ESCAPE}|[^\]\\]))?")
 PATTERN_TOKEN = lazy_re(
-    rf"(?P<set>\[\^?(?:{PATTERN_ESCAPE}|\\b|[^\]\\])*\])|(?P<atom>{PATTERN_ESCAPE}|[^\\()\[\]{{}}*+?|^$])|(?P<edge>\\b|[$^])"
+    rf"(?P<set>\[\^?(?:{PATTERN_ESCAPE}|\\b|(?!--)[^\]\\])*\])|(?P<atom>{PATTERN_ESCAPE}|[^\\()\[\]{{}}*+?|^$])|(?P<edge>\\b|[$^])"
     r"|(?P<open>\((?:\?:|(?!\?)))|(?P<close>\))|(?P<bar>\|)|(?P<count>(?:[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\})\??(?![*+?{]))")
 REWRITTEN_TOKENS = {"(": "(?:", "$": r"\Z", ".": r"[^\n\r\u2028\u2029]", **{escape: f"[{items}]" for escape, items in ECMA_SPACES.items()}}
+REWRITTEN_IN_SETS = lazy_re(r"(?!^)(?:\\.|[\[&~|])")        # but for the escapes, what `re` would take for the algebra of sets
 BEYOND_ASCII = lazy_re(r"[^ -~]|\[\^|\\[xuUDWS]")       # a class, as written for `re`, that may hold more than ASCII
 
 
-class PatternPiece(NamedTuple):
-    """A part of a pattern: the positions that it may begin and end with, and whether it may match nothing."""
-
-    first: frozenset[int] = frozenset()
-    last: frozenset[int] = frozenset()
-    is_optional: bool = True
-
-
-class PatternGraph:
-    """Which character class may follow which (Glushkov's construction). A class is a bit set: ASCII, and one for what lies beyond."""
-
-    def __init__(self) -> None:
-        self.classes: list[int] = []
-        self.follow: list[set[int]] = []
-
-    def position(self, written: str) -> PatternPiece:
-        matches: Callable[[str], Any] = lazy_re(written, re.ASCII).match if len(written) > 1 else written.__eq__
-        self.classes.append(sum(1 << code for code in range(128) if matches(chr(code))) | bool(BEYOND_ASCII.search(written)) << 128)
-        self.follow.append(set())
-        here = frozenset([len(self.follow) - 1])
-        return PatternPiece(here, here, False)
-
-    def sequence(self, pieces: list[PatternPiece]) -> PatternPiece:
-        first, last, is_optional = PatternPiece()
-        for piece in pieces:
-            for position in last:
-                self.follow[position] |= piece.first
-            first = first | piece.first if is_optional else first
-            last = last | piece.last if piece.is_optional else piece.last
-            is_optional = is_optional and piece.is_optional
-        return PatternPiece(first, last, is_optional)
-
-    def choice(self, branches: list[list[PatternPiece]]) -> PatternPiece:
-        pieces = [self.sequence(branch) for branch in branches]
-        if sum(piece.is_optional for piece in pieces) > 1:
-            raise ValueError("two branches that may match nothing")
-        return PatternPiece(frozenset().union(*(piece.first for piece in pieces)), frozenset().union(*(piece.last for piece in pieces)),
-                            any(piece.is_optional for piece in pieces))
-
-    def counted(self, piece: PatternPiece, count: str) -> PatternPiece:
-        """Every count but `?` passes for endless, which only makes the proof stricter."""
-        if piece.is_optional or count[0] != "?" and any(self.follow[position] & piece.first for position in piece.last):
-            raise ValueError("a repetition of a repetition")
-        if count[0] != "?":
-            self.sequence([piece, piece])
-        return piece._replace(is_optional=count[0] in "*?" or count.startswith("{0"))
-
-    def reachable(self, position: int) -> set[int]:
-        reached, edge = set(), [position]      # type: set[int], list[int]
-        while edge:
-            edge += self.follow[edge.pop()] - reached
-            reached.update(edge)
-        return reached
-
-    def is_ambiguous(self, starts: frozenset[int]) -> bool:
-        """Whether two walkers that read one text can part and meet again; ValueError where they can do so within a loop."""
-        pairs = [*((one, one) for one in range(len(self.follow))), *((one, other) for one in starts for other in starts if one < other)]
-        seen, steps, found = set(pairs), 0, False
-        for left, right in pairs:       # grows while it is read
-            steps += 1 + len(self.follow[left]) * len(self.follow[right])
-            if steps > MAX_PATTERN_STEPS:
-                raise ValueError("too large to be proved harmless")
-            if not self.classes[left] & self.classes[right]:
-                continue
-            if left != right:
-                for meeting in self.follow[left] & self.follow[right]:
-                    found, steps = True, steps + len(self.follow)
-                    if {left, right} <= self.reachable(meeting):
-                        raise ValueError("could backtrack without bound")
-            fresh = {(one, other) for one in self.follow[left] for other in self.follow[right] if one != other} - seen
-            seen |= fresh
-            pairs += fresh
-        return found
-
-
-def pattern_set(text: str) -> str:
-    """A `[…]` of ECMA 262 as `re` writes it with re.ASCII."""
-    def escaped(item: str) -> str:
-        return ECMA_SPACES.get(item) or (item if item.startswith("\\") else re.escape(item))
-
-    start = 2 if text.startswith("[^") else 1
-    return text[:start] + PATTERN_SET_ITEM.sub(lambda item: "-".join(map(escaped, filter(None, item.groups()))), text[start:-1]) + "]"
-
-
-def read_pattern(source: str) -> tuple[Callable[[str], Any], int]:
-    """The search function and the longest text that it may see; ValueError, OverflowError or re.error where it is refused.
-
-    Where no two ways through a pattern read the same text, backtracking is linear. Where two do, it is a power of the length, by the loops.
-    """
+def pattern_tokens(source: str) -> list[tuple[str, str]]:
+    """(kind, the token as `re` writes it with re.ASCII)."""
     tokens = [(str(token.lastgroup), token[0]) for token in PATTERN_TOKEN.finditer(source[:MAX_PATTERN_LENGTH])]
     if "".join(text for _, text in tokens) != source:
         raise ValueError(f"a part that is not supported, or more than {MAX_PATTERN_LENGTH} characters")
-    tokens = [(kind, pattern_set(text) if kind == "set" else REWRITTEN_TOKENS.get(text, text)) for kind, text in tokens]
-    search = re.compile("".join(written for _, written in tokens), re.ASCII).search     # `re` sees to the syntax
-    graph, groups = PatternGraph(), [[[]]]     # type: PatternGraph, list[list[list[PatternPiece]]]
-    for kind, written in tokens:
-        if kind == "open":
-            groups.append([[]])
-        elif kind == "bar":
-            groups[-1].append([])
+    return [(kind, REWRITTEN_IN_SETS.sub(lambda item: ECMA_SPACES.get(item[0], "\\" + item[0][-1]), text) if kind == "set"
+             else REWRITTEN_TOKENS.get(text, text)) for kind, text in tokens]
+
+
+def pattern_automaton(tokens: list[tuple[str, str]]) -> tuple[dict[int, set[str]], dict[int, set[int]], list[int]]:
+    """What each state reads, which states may read next, and each state's outermost loop, else itself. State 0 is the beginning.
+
+    A piece of the pattern is four states in a row: before it, where it begins (again), where it ends, after it. `ways` lead on without
+    reading. Every count but `?` passes for endless, which only makes the proof stricter.
+    """
+    ways, loops, groups = [[], []], [0, 1], []      # type: list[list[int]], list[int], list[int]
+    reads, here, piece, is_anchored = {0: {""}}, 1, 0, tokens[:1] == [("edge", "^")]
+    for kind, written in [("atom", r"[\x00-\U0010ffff]"), ("count", "*"), ("open", "("), *tokens, ("close", ")")]:
+        if kind == "count":
+            if written[0] != "?":
+                ways[piece + 2].append(piece + 1)
+                loops[piece:] = [piece] * (len(ways) - piece)
+            if written[0] in "*?" or written.startswith("{0"):
+                ways[piece].append(piece + 3)
+        elif kind in ("bar", "close"):
+            is_anchored &= kind == "close" or len(groups) > 1
+            piece = groups[-1]
+            ways[here].append(piece + 2)
+            here = piece + 1 if kind == "bar" else groups.pop() + 3
         else:
-            piece = (PatternPiece() if kind == "edge" else graph.choice(groups.pop()) if kind == "close"
-                     else graph.counted(groups[-1][-1].pop(), written) if kind == "count" else graph.position(written))
-            groups[-1][-1].append(piece)
-    is_anchored = source.startswith("^") and len(groups[0]) == 1
-    whole = graph.choice(groups[0])
-    if not is_anchored:     # a search tries every start, as if the pattern began with .*
-        whole = graph.sequence([graph.counted(graph.position(r"[\x00-\U0010ffff]"), "*"), whole])
-    if not graph.is_ambiguous(whole.first):
-        return search, sys.maxsize
-    loops = sum(kind == "count" and written[0] != "?" for kind, written in tokens) + (not is_anchored)
-    if loops > 3 or sum(kind == "bar" or written[0] == "?" for kind, written in tokens) > 6:
+            piece = len(ways)
+            ways[here].append(piece)
+            ways += [[piece + 1], [], [piece + 3], []]
+            loops += range(piece, piece + 4)
+            here = piece + (1 if kind == "open" else 3)
+            if kind == "open":
+                groups.append(piece)
+            elif kind == "edge":
+                ways[piece + 1].append(piece + 2)
+            else:
+                reads[piece + 1] = set(re.findall(written, bytes(range(128)).decode(), re.ASCII) + ["beyond"] * bool(BEYOND_ASCII.search(written)))
+    if is_anchored:     # else a search tries every start, as if the pattern began with .*
+        del reads[3]
+
+    def following(state: int) -> set[int]:
+        reached = [state + 1]
+        for here in islice(reached, len(ways)):     # grows while it is read
+            reached += ways[here]
+        if len(set(reached)) < len(reached):
+            raise ValueError("two ways to match nothing")
+        return reads.keys() & reached
+
+    return reads, {state: following(state) for state in reads}, loops
+
+
+def longest_text(tokens: list[tuple[str, str]]) -> int:
+    """How long a text the pattern may see; ValueError where it could backtrack without bound.
+
+    Where no two ways through a pattern read the same text, backtracking is linear. Where two do, it is a power of the length, by the loops.
+    """
+    reads, follow, loops = pattern_automaton(tokens)
+    pairs = [(state, state) for state in reads]
+    seen, steps, is_ambiguous = set(pairs), 0, False
+    for left, right in pairs:       # of states that one text leads to; grows while it is read
+        steps += 1 + len(follow[left]) * len(follow[right])
+        if steps > MAX_PATTERN_STEPS:
+            raise ValueError("too large to be proved harmless")
+        if reads[left].isdisjoint(reads[right]):
+            continue
+        for meeting in follow[left] & follow[right] if left != right else ():
+            is_ambiguous = True
+            if loops[left] == loops[right] == loops[meeting]:
+                raise ValueError("could backtrack without bound")
+        fresh = set(itertools.product(follow[left], follow[right])) - seen
+        seen |= fresh
+        pairs += fresh
+    if not is_ambiguous:
+        return sys.maxsize
+    powers = len({loops[state] for state in reads if loops[state] != state})
+    if powers > 3 or sum(kind == "bar" or written[0] == "?" for kind, written in tokens) > 6:
         raise ValueError("could backtrack without bound")
-    return search, int(MAX_PATTERN_WORK ** (1 / max(loops, 2)))
+    return int(MAX_PATTERN_WORK ** (1 / max(powers, 2)))
 
 
 def compile_pattern(source: str) -> Callable[[str], Any]:
     """An ECMA pattern as a search. UnsupportedSchema where it is none that is read here, or could backtrack without bound."""
     try:
-        search, longest = read_pattern(source)
+        tokens = pattern_tokens(source)
+        search = re.compile("".join(written for _, written in tokens), re.ASCII).search     # `re` sees to the syntax
+        longest = longest_text(tokens)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
     def search_bounded(text: str) -> Any:
         if len(text) > longest:
-            raise SchemaMismatch("pattern", f"{len(text)} characters, want at most {longest} for {source[:80]!r}", is_final=True)
+            raise SchemaMismatch("", "pattern", f"{len(text)} characters, want at most {longest} for {source[:80]!r}", True)
         return search(text)
     return search if longest == sys.maxsize else search_bounded
 
 
-# 6b. Schemas: every subschema is found and every reference resolved, then each becomes a function of the instance.
+# 6b. Schemas: each becomes a table of checks, by the type of the instance.
 class SchemaMismatch(Exception):
-    """An assertion that failed, on its way up; `path` grows from the value to the root. A final one is not excused by `not` or `anyOf`."""
-
-    def __init__(self, keyword: str, detail: str, path: Iterable[str | int] = (), is_final: bool = False) -> None:
-        self.keyword, self.detail, self.path, self.is_final = keyword, detail, list(path), is_final
+    """An assertion that failed, on its way up: the pointer so far, keyword, detail, and whether `not` and `anyOf` must not excuse it."""
 
 
-SchemaCheck = Callable[[Any], None]      # raises SchemaMismatch
+SchemaCheck = Callable[[Any], Any]      # true where it holds; else false, or SchemaMismatch
+CheckTable = dict[type, list[tuple[str, SchemaCheck, Any]]]     # what is asked of a value by its type: the keyword, the check, what it wants
 
 
 def brief_value(value: Any) -> str:
     """A value for a message, whatever its size: 5,000 digits are more than `str` converts."""
+    if isinstance(value, list) and len(value) < 9 and all(isinstance(item, str) for item in value):
+        return str(value)[:200]
     if isinstance(value, (dict, list)):
-        is_short = isinstance(value, list) and len(value) < 9 and all(isinstance(item, str) for item in value)
-        return str(value)[:200] if is_short else f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
+        return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"
     return repr(value[:60] if isinstance(value, str) else value)
 
 
-def json_key(value: Any) -> str:
-    """A text that equal JSON values share (1.0 is 1, true is not, members have no order); numbers could be made to collide when hashed."""
-    if isinstance(value, str):
-        return f"{len(value)}:{value}"
+JSON_TYPES = {dict: ["object"], list: ["array"], str: ["string"], int: ["integer", "number"], float: ["number"], bool: ["boolean"], type(None): ["null"]}
+
+
+def json_key(value: Any) -> Any:
+    """What equal JSON values share (1.0 is 1, true is not, members have no order). Integers as bytes: made to collide when hashed, they could stall."""
     if isinstance(value, dict):
-        return "{" + ",".join(json_key(name) + json_key(value[name]) for name in sorted(value)) + "}"
+        return frozenset((name, json_key(content)) for name, content in value.items())
     if isinstance(value, list):
-        return "[" + ",".join(map(json_key, value)) + "]"
-    is_whole = isinstance(value, float) and value.is_integer() or isinstance(value, int) and not isinstance(value, bool)
-    return hex(int(value)) if is_whole else repr(value)
+        return tuple(map(json_key, value))
+    return b"%x" % int(value) if type(value) in (int, float) and value % 1 == 0 else value
 
 
-def is_multiple(value: Any, step: Any) -> bool:
-    """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
-    from fractions import Fraction  # only for this keyword
-    if value - value != 0:      # infinite
-        return False
-    exact_value, exact_step = (Fraction(number if isinstance(number, int) else repr(number)) for number in (value, step))
-    return exact_value % exact_step == 0
+def anything(value: Any) -> bool:
+    return True
 
 
 def holds(check: SchemaCheck, value: Any) -> bool:
     try:
-        check(value)
+        return bool(check(value))
     except SchemaMismatch as mismatch:
-        if mismatch.is_final:
+        if mismatch.args[3]:
             raise
         return False
-    return True
 
 
-def apply_all(value: Any, checks: list[SchemaCheck]) -> bool:
-    for check in checks:
-        check(value)
-    return True
+def located(mismatch: SchemaMismatch, name: Any) -> SchemaMismatch:
+    """The mismatch of a part, as its whole knows it."""
+    pointer, *rest = mismatch.args
+    return SchemaMismatch("/" + str(name).replace("~", "~0").replace("/", "~1") + pointer, *rest)
 
 
-def apply_if(value: Any, checks: list[SchemaCheck]) -> bool:
-    condition, consequence, alternative = checks
-    (consequence if holds(condition, value) else alternative)(value)
-    return True
-
-
-def apply_items(value: Any, checks: tuple[list[SchemaCheck], SchemaCheck]) -> bool:
-    prefix, rest = checks
-    index = 0
+def check_parts(parts: Iterable[tuple[Any, SchemaCheck, Any]]) -> bool:
+    """(name or number, check, value) of what an instance holds."""
+    name: Any = ""
     try:
-        for index, item in enumerate(value):
-            (prefix[index] if index < len(prefix) else rest)(item)
+        for name, check, value in parts:
+            check(value)
     except SchemaMismatch as mismatch:
-        mismatch.path.append(index)
-        raise
+        raise located(mismatch, name) from None
     return True
 
 
-def apply_members(value: Any, checks: tuple[dict[str, SchemaCheck], list[tuple[Callable[[str], Any], SchemaCheck]], SchemaCheck]) -> bool:
-    properties, patterns, rest = checks
-    name = ""
-    try:
-        for name, content in value.items():
-            check = properties.get(name)
-            if patterns:
-                matching = [wanted for search, wanted in patterns if search(name)] + ([check] if check else [])
-                apply_all(content, matching or [rest])
-            else:
-                (check or rest)(content)
-    except SchemaMismatch as mismatch:
-        mismatch.path.append(name)
-        raise
-    return True
+def members_check(given: dict[str, Any]) -> SchemaCheck:
+    properties, rest = given.get("properties", {}), given.get("additionalProperties", anything)
+    patterns = [(compile_pattern(source), check) for source, check in given.get("patternProperties", {}).items()]
+
+    def check_for(name: str) -> SchemaCheck:
+        checks = [check for search, check in patterns if search(name)] + [check for check in [properties.get(name)] if check]
+        return (lambda content: all(check(content) for check in checks)) if checks else rest
+
+    def check_members(value: dict[str, Any]) -> bool:       # hot, hence no check_parts
+        name = ""
+        try:
+            for name, content in value.items():
+                (check_for(name) if patterns else properties.get(name, rest))(content)
+        except SchemaMismatch as mismatch:
+            raise located(mismatch, name) from None
+        return True
+    return check_members
 
 
-EVERY_TYPE, NUMBERS = (dict, list, str, int, float, bool, type(None)), (int, float)
-JSON_TYPES: dict[str, tuple[type, ...]] = {"object": (dict,), "array": (list,), "string": (str,), "number": NUMBERS, "integer": (int,),
-                                           "boolean": (bool,), "null": (type(None),)}
-MEASURED: tuple[tuple[str, type], ...] = (("Length", str), ("Items", list), ("Properties", dict))
-# What is asserted: the types that the keyword is about, and what must hold of (instance, the keyword's value once compiled).
-ASSERTIONS: dict[str, tuple[tuple[type, ...], Callable[[Any, Any], Any]]] = {
-    **{f"min{what}": ((kind,), lambda value, least: len(value) >= least) for what, kind in MEASURED},
-    **{f"max{what}": ((kind,), lambda value, most: len(value) <= most) for what, kind in MEASURED},
-    "minimum": (NUMBERS, operator.ge), "exclusiveMinimum": (NUMBERS, operator.gt),
-    "maximum": (NUMBERS, operator.le), "exclusiveMaximum": (NUMBERS, operator.lt), "multipleOf": (NUMBERS, is_multiple),
-    "pattern": ((str,), lambda value, search: search(value) is not None),
-    "enum": (EVERY_TYPE, lambda value, keys: json_key(value) in keys),
-    "const": (EVERY_TYPE, lambda value, key: json_key(value) == key),
-    "uniqueItems": ((list,), lambda value, wanted: not wanted or len(set(map(json_key, value))) == len(value)),
-    "contains": ((list,), lambda value, wanted: wanted[1] <= sum(holds(wanted[0], item) for item in value) <= wanted[2]),
-    "required": ((dict,), lambda value, names: value.keys() >= names),
-    "dependentRequired": ((dict,), lambda value, others: all(value.keys() >= set(others[name]) for name in others.keys() & value.keys())),
-    "propertyNames": ((dict,), lambda value, check: all(holds(check, name) for name in value)),
-    "items": ((list,), apply_items), "properties": ((dict,), apply_members),
-    "dependentSchemas": ((dict,), lambda value, checks: apply_all(value, [checks[name] for name in checks.keys() & value.keys()])),
-    "$ref": (EVERY_TYPE, apply_all), "allOf": (EVERY_TYPE, apply_all), "if": (EVERY_TYPE, apply_if),
-    "anyOf": (EVERY_TYPE, lambda value, checks: any(holds(check, value) for check in checks)),
-    "oneOf": (EVERY_TYPE, lambda value, checks: sum(holds(check, value) for check in checks) == 1),
-    "not": (EVERY_TYPE, lambda value, check: not holds(check, value)),
-}
+def multiple_check(step: Any) -> SchemaCheck:
+    """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
+    from fractions import Fraction  # only for this keyword
+
+    def exact(number: Any) -> Fraction:
+        return Fraction(number if isinstance(number, int) else repr(number))
+    return lambda value: value - value == 0 and exact(value) % exact(step) == 0      # infinity is none
+
+
+def among_check(values: list[Any]) -> SchemaCheck:
+    keys = frozenset(map(json_key, values))
+    return lambda value: json_key(value) in keys
+
+
+def at_least(least: int) -> SchemaCheck:
+    return lambda value: len(value) >= least
+
+
+def at_most(most: int) -> SchemaCheck:
+    return lambda value: len(value) <= most
+
+
+NOT_JSON: list[tuple[str, SchemaCheck, Any]] = [("type", lambda value: False, "JSON")]
+# What is asserted: the types that the keywords are about, and the check that a keyword's value, once compiled, makes; a set TOGETHER makes one.
+ASSERTIONS: list[tuple[Iterable[type], dict[str, Callable[[Any], SchemaCheck]]]] = [
+    ([int, float], {
+        "minimum": lambda least: lambda value: value >= least, "exclusiveMinimum": lambda less: lambda value: value > less,
+        "maximum": lambda most: lambda value: value <= most, "exclusiveMaximum": lambda more: lambda value: value < more,
+        "multipleOf": multiple_check}),
+    ([str], {"minLength": at_least, "maxLength": at_most, "pattern": compile_pattern}),
+    ([list], {
+        "minItems": at_least, "maxItems": at_most,
+        "uniqueItems": lambda wanted: lambda value: not wanted or len(set(map(json_key, value))) == len(value),
+        "items": lambda given: lambda value: check_parts(zip(
+            itertools.count(), itertools.chain(given.get("prefixItems", ()), itertools.repeat(given.get("items", anything))), value)),
+        "contains": lambda given: lambda value: (
+            given.get("minContains", 1) <= sum(holds(given["contains"], item) for item in value) <= given.get("maxContains", sys.maxsize))}),
+    ([dict], {
+        "minProperties": at_least, "maxProperties": at_most, "required": lambda names: frozenset(names).issubset, "properties": members_check,
+        "dependentRequired": lambda others: lambda value: all(value.keys() >= set(others[name]) for name in others.keys() & value.keys()),
+        "dependentSchemas": lambda checks: lambda value: all(checks[name](value) for name in checks.keys() & value.keys()),
+        "propertyNames": lambda check: lambda value: all(holds(check, name) for name in value)}),
+    (JSON_TYPES, {
+        "enum": among_check, "const": lambda wanted: among_check([wanted]), "not": lambda check: lambda value: not holds(check, value),
+        "allOf": lambda checks: lambda value: all(check(value) for check in checks),
+        "anyOf": lambda checks: lambda value: any(holds(check, value) for check in checks),
+        "oneOf": lambda checks: lambda value: sum(holds(check, value) for check in checks) == 1,
+        "if": lambda given: lambda value: given.get("then" if holds(given["if"], value) else "else", anything)(value)}),
+]
+TOGETHER = {"items": {"items", "prefixItems"}, "properties": {"properties", "patternProperties", "additionalProperties"},
+            "contains": {"contains"}, "if": {"if"}}
+IN_PLACE = {"$ref", "not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas"}
 # What the value of each keyword must be, as a schema; a keyword that is not here is an annotation.
-A_NUMBER, A_COUNT, A_TEXT = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "string"}
-NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
-A_SCHEMA = {"type": ["object", "boolean"]}
+A_SCHEMA, A_TEXT = {"type": ["object", "boolean"]}, {"type": "string"}
 SCHEMAS, SCHEMA_MAP = {"type": "array", "minItems": 1, "items": A_SCHEMA}, {"type": "object", "additionalProperties": A_SCHEMA}
-IN_PLACE_SHAPES = {**dict.fromkeys(("not", "if", "then", "else"), A_SCHEMA), **dict.fromkeys(("allOf", "anyOf", "oneOf"), SCHEMAS),
-                   "dependentSchemas": SCHEMA_MAP}
-APPLIED_SHAPES = {**IN_PLACE_SHAPES, **dict.fromkeys(("items", "contains", "additionalProperties", "propertyNames"), A_SCHEMA),
-                  "prefixItems": SCHEMAS, "properties": SCHEMA_MAP, "patternProperties": SCHEMA_MAP}
-KEYWORD_SHAPES: dict[str, Any] = {
-    **APPLIED_SHAPES, "$defs": SCHEMA_MAP, **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), A_NUMBER),
-    "multipleOf": {"type": "number", "exclusiveMinimum": 0}, "uniqueItems": {"type": "boolean"}, "enum": {"type": "array"},
-    **{f"{end}{what}": A_COUNT for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")},
-    "required": NAMES, "dependentRequired": {"type": "object", "additionalProperties": NAMES},
-    **dict.fromkeys(("$id", "$ref", "$anchor", "$dynamicAnchor", "pattern"), A_TEXT),
-    "type": {"anyOf": [{"enum": list(JSON_TYPES)}, {**NAMES, "minItems": 1, "items": {"enum": list(JSON_TYPES)}}]},
-    "$schema": {"enum": ["https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"]},
-    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef", "$vocabulary"), False),
-}
+NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
+A_TYPE = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
+KEYWORD_SHAPES: dict[str, Any] = {keyword: shape for keywords, shape in [
+    ("not if then else items contains additionalProperties propertyNames", A_SCHEMA), ("allOf anyOf oneOf prefixItems", SCHEMAS),
+    ("$defs dependentSchemas properties patternProperties", SCHEMA_MAP), ("$id $ref $anchor pattern", A_TEXT), ("required", NAMES),
+    ("minimum maximum exclusiveMinimum exclusiveMaximum", {"type": "number"}), ("uniqueItems", {"type": "boolean"}), ("enum", {"type": "array"}),
+    ("minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains", {"type": "integer", "minimum": 0}),
+    ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
+    ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
+    ("type", {"anyOf": [A_TYPE, {**NAMES, "minItems": 1, "items": A_TYPE}]}),
+    ("$schema", {"enum": ["https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"]}),
+    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False)] for keyword in keywords.split()}
 
 
-def subschemas(schema: dict[str, Any], keywords: Iterable[str]) -> Iterator[Any]:
-    """The schemas that these keywords of a well-formed schema hold, alone or in a list or map."""
-    for keyword in keywords:
-        if keyword in schema:
-            shape, content = KEYWORD_SHAPES[keyword], schema[keyword]
-            yield from content.values() if shape is SCHEMA_MAP else content if shape is SCHEMAS else [content]
-
-
-def referenced_schema(root: Any, reference: str, anchors: dict[str, Any]) -> Any:
+def referenced_schema(root: Any, reference: str, anchors: dict[Any, Any]) -> Any:
     """The subschema that a $ref of this document names; a foreign document is never fetched."""
+    from urllib.parse import unquote  # only for a $ref
+
     base, _, fragment = reference.partition("#")
-    found = root if base in ("", root.get("$id", "").partition("#")[0]) else None
-    if "%" in fragment:
-        from urllib.parse import unquote  # only for a percent-encoded pointer
-        fragment = unquote(fragment)
-    if found is not None and fragment and not fragment.startswith("/"):
-        found = anchors.get(fragment)
-    for part in fragment.split("/")[1:]:
-        part = part.replace("~1", "/").replace("~0", "~")
+    anchor, *pointer = unquote(fragment).split("/")
+    found = None if base not in ("", root.get("$id", "").partition("#")[0]) else root if not anchor else None if pointer else anchors.get(anchor)
+    for part in pointer:
         if isinstance(found, list):
             found = dict(zip(map(str, range(len(found))), found))
-        found = found.get(part) if isinstance(found, dict) else None
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     if not isinstance(found, (dict, bool)):
         raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
     return found
 
 
-@cache
-def shape_check(keyword: str) -> SchemaCheck:
-    """Whether the value of a keyword is well-formed; a schema uses few of them."""
-    return schema_function(KEYWORD_SHAPES[keyword], {}, set(), {})
+def table_check(table: CheckTable) -> SchemaCheck:
+    checks_of = table.get
 
-
-def link_schema(root: Any) -> tuple[dict[str, Any], set[int]]:
-    """What each $ref names, and which schemas several places apply.
-
-    UnsupportedSchema for what is malformed, not implemented, or applies itself to the same instance, even where nothing uses it.
-    """
-    from graphlib import CycleError, TopologicalSorter
-
-
-    targets, anchors, in_place = {}, {}, {}      # type: dict[str, Any], dict[str, Any], dict[int, list[int]]
-    applied, waiting, references = [id(root)], [root], []      # type: list[int], list[Any], list[dict[str, Any]]
-    while waiting or references:
-        if not waiting:     # all that is nested is known by now, and with it every anchor
-            holder = references.pop()
-            waiting = [targets.setdefault(holder["$ref"], referenced_schema(root, holder["$ref"], anchors))]
-            in_place[id(holder)].append(id(waiting[0]))
-            applied.append(id(waiting[0]))
-        schema = waiting.pop()
-        if id(schema) in in_place or isinstance(schema, bool):
-            continue
-        for keyword, content in schema.items():
-            if keyword in KEYWORD_SHAPES and not holds(shape_check(keyword), content) or keyword == "$id" and schema is not root:
-                raise UnsupportedSchema(f"{keyword} of {brief_value(content)} is not supported")
-            if keyword in ("$anchor", "$dynamicAnchor") and anchors.setdefault(content, schema) is not schema:
-                raise UnsupportedSchema(f"{keyword} {content!r} is given twice")
-        children = list(subschemas(schema, APPLIED_SHAPES))
-        in_place[id(schema)] = list(map(id, subschemas(schema, IN_PLACE_SHAPES)))
-        applied += map(id, children)
-        waiting += [*children, *subschemas(schema, ["$defs"])]
-        references += [schema] if "$ref" in schema else []
-        if len(in_place) > MAX_SUBSCHEMAS:
-            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
-    try:
-        TopologicalSorter(in_place).prepare()
-    except CycleError:
-        raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-    once: set[int] = set()
-    return targets, {key for key in applied if key in once or once.add(key)}       # type: ignore[func-returns-value]
-
-
-def asserting(keyword: str, wanted: Any, holds_for: Callable[[Any, Any], Any], compiled: Any) -> SchemaCheck:
-    def check_assertion(value: Any) -> None:
-        if not holds_for(value, compiled):
-            raise SchemaMismatch(keyword, f"{brief_value(value)}, want {brief_value(wanted)}")
-    return check_assertion
+    def check_value(value: Any) -> bool:
+        for keyword, check, wanted in checks_of(type(value), NOT_JSON):
+            if not check(value):
+                raise SchemaMismatch("", keyword, f"{brief_value(value)}, want {brief_value(wanted)}", False)
+        return True
+    return check_value
 
 
 def remembering(check: SchemaCheck, known: dict[tuple[int, int], Any]) -> SchemaCheck:
     """A schema that several places apply sees each value once, so that doubling is no work."""
-    def check_once(value: Any) -> None:
+    def check_once(value: Any) -> bool:
         key = (id(check), id(value))
-        outcome = known.get(key, known)
-        if outcome is known:
-            outcome = None
+        outcome = known.get(key)
+        if outcome is None:
             try:
-                check(value)
+                outcome = check(value)
             except SchemaMismatch as mismatch:
-                outcome = (mismatch.keyword, mismatch.detail, tuple(mismatch.path), mismatch.is_final)
+                outcome = mismatch.args
             known[key] = outcome
-        if outcome is not None:
+        if outcome is not True:
             raise SchemaMismatch(*outcome)
+        return True
     return check_once
 
 
-Compiled = Callable[[Any, str], Any]     # of a keyword's value: its schemas as checks, alone or in a list or map; else the value itself
-# What an assertion wants instead, where it is compiled from another form or from several keywords.
-OPERANDS: dict[str, Callable[[dict[str, Any], Compiled], Any]] = {
-    "pattern": lambda schema, compiled: compile_pattern(schema["pattern"]),
-    "enum": lambda schema, compiled: frozenset(map(json_key, schema["enum"])),
-    "const": lambda schema, compiled: json_key(schema["const"]),
-    "required": lambda schema, compiled: frozenset(schema["required"]),
-    "if": lambda schema, compiled: [compiled(schema.get(keyword, True), keyword) for keyword in ("if", "then", "else")],
-    "contains": lambda schema, compiled: (
-        compiled(schema["contains"], "contains"), schema.get("minContains", 1), schema.get("maxContains", sys.maxsize)),
-    "items": lambda schema, compiled: (
-        compiled(schema.get("prefixItems", []), "prefixItems"), compiled(schema.get("items", True), "items")),
-    "properties": lambda schema, compiled: (
-        compiled(schema.get("properties", {}), "properties"),
-        [(compile_pattern(source), check) for source, check in compiled(schema.get("patternProperties", {}), "patternProperties").items()],
-        compiled(schema.get("additionalProperties", True), "additionalProperties")),
-}
-ASSERTED_WITH = {"prefixItems": "items", "patternProperties": "properties", "additionalProperties": "properties"}
+def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], None]:
+    """Every schema in `root` is read, used or not, then what each $ref names: a refusal must not depend on what is used."""
+    from graphlib import CycleError, TopologicalSorter
 
+    tables: dict[int, CheckTable] = {}
+    anchors, references, known = {}, [], {}      # type: dict[Any, Any], list[dict[str, Any]], dict[tuple[int, int], Any]
+    applied, in_place = collections.Counter(), collections.defaultdict(list)     # type: collections.Counter[int], dict[int, list[int]]
 
-def schema_check(schema: dict[str, Any], compiled: Compiled) -> SchemaCheck:
-    """One schema's keywords as one function: a table from the value's type to what is asked of it."""
-    for unused in schema.keys() & {"$defs", "then", "else"}:        # read all the same: a refusal must not depend on what is used
-        compiled(schema[unused], unused)
-    given = {ASSERTED_WITH.get(keyword, keyword) for keyword in schema}
-    asserted = {keyword: asserting(keyword, schema.get(keyword), holds_for, OPERANDS[keyword](schema, compiled) if keyword in OPERANDS
-                                   else compiled(schema[keyword], keyword))
-                for keyword, (_, holds_for) in ASSERTIONS.items() if keyword in given}
-    if [*asserted] == ["$ref"] and "type" not in schema:        # hot: the entries of a list are a lone $ref
-        return cast(SchemaCheck, compiled(schema["$ref"], "$ref")[0])
-    names = schema.get("type", [*JSON_TYPES])
-    names = [names] if isinstance(names, str) else names
-    check_type = asserting("type", schema.get("type"), lambda value, wanted: isinstance(value, float) and value.is_integer() and
-                           "integer" in wanted, names)
-    allowed = {kind for name in names for kind in JSON_TYPES[name]}
-    table = {kind: [check for keyword, check in asserted.items() if kind in ASSERTIONS[keyword][0]] for kind in EVERY_TYPE}
-    for kind in EVERY_TYPE:
-        table[kind][:0] = [] if kind in allowed else [check_type]
-
-    def check_value(value: Any) -> None:
-        for check in table.get(type(value), (check_type,)):
-            check(value)
-    return check_value
-
-
-def schema_function(root: Any, targets: dict[str, Any], shared: set[int], known: dict[tuple[int, int], Any]) -> SchemaCheck:
-    checks: dict[int, SchemaCheck] = {}
-
-    def check_of(schema: Any, keyword: str) -> SchemaCheck:
-        key = id(schema)
+    def check_of(schema: Any, keyword: str, holder: int) -> SchemaCheck:
         if isinstance(schema, bool):
-            return asserting(keyword, schema, lambda value, allowed: allowed, schema)
-        if key not in checks:
-            checks[key] = lambda value: checks[key](value)       # for a $ref inside itself
-            check = schema_check(schema, compiled)
-            checks[key] = remembering(check, known) if key in shared else check
-        return checks[key]
+            return table_check({kind: [(keyword, lambda value: schema, schema)] for kind in JSON_TYPES})
+        key = id(schema)
+        applied[key] += keyword != "$defs"
+        if keyword in IN_PLACE:
+            in_place[holder].append(key)
+        if key not in tables:
+            tables[key] = {kind: [] for kind in JSON_TYPES}
+            fill(tables[key], schema)
+        return table_check(tables[key])
 
-    def compiled(content: Any, keyword: str) -> Any:
+    def compiled(keyword: str, content: Any, holder: int) -> Any:
+        """The schemas of a keyword's value as checks, alone or in a list or map; else the value itself."""
         shape = KEYWORD_SHAPES.get(keyword)
-        if keyword == "$ref":
-            return [check_of(targets[content], keyword)]
-        if shape is SCHEMA_MAP:
-            return {name: check_of(child, keyword) for name, child in content.items()}
         if shape is SCHEMAS:
-            return [check_of(child, keyword) for child in content]
-        return check_of(content, keyword) if shape is A_SCHEMA else content
+            return [check_of(child, keyword, holder) for child in content]
+        if shape is SCHEMA_MAP:
+            return {name: check_of(child, keyword, holder) for name, child in content.items()}
+        return check_of(content, keyword, holder) if shape is A_SCHEMA else content
 
-    return check_of(root, "false")
+    def fill(table: CheckTable, schema: dict[str, Any]) -> None:
+        is_well_formed(schema)
+        if "$id" in schema and schema is not root or anchors.setdefault(schema.get("$anchor", id(schema)), schema) is not schema:
+            raise UnsupportedSchema("an $id within the document, or an $anchor that is given twice, is not supported")
+        if len(tables) > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
+        references.extend([schema] if "$ref" in schema else [])
+        given = {keyword: compiled(keyword, content, id(schema)) for keyword, content in schema.items()}
+        names = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", A_TYPE["enum"])
+        for kind, own_names in JSON_TYPES.items():
+            if not any(name in names for name in own_names):
+                table[kind].append(("type", lambda value: isinstance(value, float) and value.is_integer() and "integer" in names, schema["type"]))
+        for kinds, makers in ASSERTIONS:
+            for keyword, make in makers.items():
+                if given.keys() & TOGETHER.get(keyword, {keyword}):
+                    check = make(given if keyword in TOGETHER else given[keyword])
+                    for kind in kinds:
+                        table[kind].append((keyword, check, schema.get(keyword)))
+
+    check_root = check_of(root, "false", 0)
+    for schema in references:       # grows while it is read; all that is nested is known by now, and with it every anchor
+        check = check_of(referenced_schema(root, schema["$ref"], anchors), "$ref", id(schema))
+        for checks in tables[id(schema)].values():
+            checks.append(("$ref", check, ""))
+    try:
+        TopologicalSorter(in_place).prepare()
+    except CycleError:
+        raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+    for key, table in tables.items():
+        if applied[key] > 1:
+            table.update({kind: [("", remembering(table_check({**table}), known), "")] for kind in table})
+
+    def check_instance(instance: Any) -> None:
+        known.clear()       # identities are those of the last instance
+        try:
+            check_root(instance)
+        except SchemaMismatch as mismatch:
+            raise SchemaViolation(*mismatch.args[:3]) from None
+        except RecursionError:
+            raise SchemaViolation("", "$ref", "nests deeper than can be validated") from None
+    return check_instance
+
+
+@cache
+def well_formed_check() -> Callable[[Any], None]:
+    return schema_function({**A_SCHEMA, "properties": KEYWORD_SHAPES}, anything)
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
@@ -1720,25 +1642,10 @@ def compile_schema(schema: Any) -> Callable[[Any], None]:
     UnsupportedSchema where it asserts what is not implemented here, is malformed, never ends, or holds a pattern that may
     backtrack without bound. `format`, `content*` and unknown keywords are annotations.
     """
-    known: dict[tuple[int, int], Any] = {}
-    if not isinstance(schema, (dict, bool)):
-        raise UnsupportedSchema(f"the schema is {brief_value(schema)}, want an object")
     try:
-        check = schema_function(schema, *link_schema(schema), known)
-    except RecursionError:
-        raise UnsupportedSchema("the schema nests too deep") from None
-
-    def check_instance(instance: Any) -> None:
-        try:
-            check(instance)
-        except SchemaMismatch as mismatch:
-            pointer = "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in reversed(mismatch.path))
-            raise SchemaViolation(pointer, mismatch.keyword, mismatch.detail) from None
-        except RecursionError:
-            raise SchemaViolation("", "$ref", "nests deeper than can be validated") from None
-        finally:
-            known.clear()       # identities are those of this instance
-    return check_instance
+        return schema_function(schema, well_formed_check())
+    except (SchemaViolation, RecursionError) as error:
+        raise UnsupportedSchema(f"it is malformed: {error}") from None
 
 
 def validate(instance: Any, schema: Any) -> None:
@@ -1789,65 +1696,54 @@ def unicode_label(label: str) -> str:
     return label if decoded.isascii() or NO_DOMAIN.search(decoded) or "." in decoded else decoded
 
 
+def is_plain_host(host: str) -> bool:
+    """Whether it is its own blocklist_key, as most are: thrice as fast as a regular expression."""
+    return bool(host.isascii() and host.islower() and host.replace(".", "").replace("-", "").isalnum() and host[0] != "." != host[-1]
+                and ".." not in host and "xn--" not in host and len(host) <= MAX_BLOCKLIST_KEY)
+
+
 def blocklist_key(host: str) -> str:
     """The one form in which listed domains and asked hosts are compared; "" where nothing is left.
 
     >>> blocklist_key(" *.B\\u00dcCHER.example.:443 ") == blocklist_key("xn--bcher-kva.example")
     True
     """
-    if (host.isascii() and host.islower() and host.replace(".", "").replace("-", "").isalnum() and host[0] != "." != host[-1]
-            and ".." not in host and "xn--" not in host and len(host) <= MAX_BLOCKLIST_KEY):
-        return host         # plain already: thrice as fast as a regular expression
     if "%" in host:
         from urllib.parse import unquote  # only for a percent-encoded host
         host = unquote(host)
     host = host.lower() if host.isascii() else folded_host(host)
     host = URL_TAIL.split(host.split("//", 1)[-1], maxsplit=1)[0].rpartition("@")[2].strip()
     if host.startswith("[") or host.count(":") > 1:
-        return ip6_key(host)
+        from ipaddress import ip_address  # only for a host in IPv6 form
+        host = host.lstrip("[").partition("]")[0].partition("%")[0]
+        try:
+            return str(ip_address(host))
+        except ValueError:
+            return host.strip(". ")
     host = host.partition(":")[0].lstrip("*. \t\r\n").rstrip(". \t\r\n")
-    if len(host) > MAX_BLOCKLIST_KEY:       # no listed domain is that long: whole labels at the end decide
-        host = host[-MAX_BLOCKLIST_KEY:].partition(".")[2]
     return ".".join(map(unicode_label, host.split("."))) if "xn--" in host else host
 
 
-def ip6_key(host: str) -> str:
-    from ipaddress import ip_address  # only for a host in IPv6 form
-    inside = host.partition("[")[2].partition("]")[0] if host.startswith("[") else host
-    try:
-        return str(ip_address(inside.partition("%")[0]))
-    except ValueError:
-        return inside[-MAX_BLOCKLIST_KEY:].strip(". ")
-
-
-def listed_domains(blocked: list[Any], warnings: list[str]) -> tuple[dict[str, int], list[tuple[str, str, str]]]:
-    """key -> row of the entries that can be domains; BlocklistRejected where one is no object with a string `domain`."""
-    index: dict[str, int] = {}
-    rows: list[tuple[str, str, str]] = []
+def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
+    """key -> the first entry, where that can be a domain; BlocklistRejected where one is no object with a string `domain`."""
+    listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
         domain = entry.get("domain") if isinstance(entry, dict) else None
         if not isinstance(domain, str):
             raise BlocklistRejected(f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
-        key = blocklist_key(domain)
-        is_plain = key is domain and key.replace(".", "").replace("-", "").isalnum() and ".." not in key      # as most are
-        if not is_plain and (not key or len(key) > MAX_BLOCKLIST_KEY or NO_DOMAIN.search(key)):
+        is_plain = is_plain_host(domain)
+        key = domain if is_plain else blocklist_key(domain)
+        if is_plain or key and len(key) <= MAX_BLOCKLIST_KEY and not NO_DOMAIN.search(key):
+            listed.setdefault(key, entry)
+        else:
             warnings.append(f"/blocked/{number}: {brief_value(domain)} cannot be a domain")
-            continue
-        if not is_plain and "/" in domain:
-            warnings.append(f"/blocked/{number}: {brief_value(domain)} is no domain, taken as {brief_value(key)}")
-        if key not in index:
-            index[key] = len(rows)
-            added, reason = entry.get("added"), entry.get("reason")
-            rows.append((domain, added if isinstance(added, str) else "", reason if isinstance(reason, str) else ""))
-    return index, rows
+    return listed
 
 
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within five minutes and seven days; PT6H where it names none that can be read."""
-    if refresh is None:
-        refresh = BLOCKLIST_REFRESH
     try:
-        seconds = parse_duration(refresh if isinstance(refresh, str) else "")
+        seconds = parse_duration(BLOCKLIST_REFRESH if refresh is None else refresh if isinstance(refresh, str) else "")
     except ValueError:
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
@@ -1861,29 +1757,36 @@ class Blocklist:
     (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
-    def __init__(self, columns: dict[str, Any], index: dict[str, int], warnings: tuple[str, ...] = ()) -> None:
-        self._columns, self._index, self._rows = columns, index, []      # type: dict[str, Any], dict[str, int], list[list[str]]
-        self._depths = sorted({key.count(".") + 1 for key in index})       # only suffixes of so many labels can be listed
+    def __init__(self, columns: dict[str, Any], warnings: Sequence[str] = ()) -> None:
+        """From what to_columns gave; ValueError where the shape is another."""
+        types = {"keys": str, "domains": str, "added": str, "reasons": str, "refresh_seconds": float, "updated": str}
+        if not isinstance(columns, dict) or {name: type(value) for name, value in columns.items()} != types:
+            raise ValueError("no blocklist columns")
+        self._columns, self._rows, self.warnings = columns, [], tuple(warnings)      # type: dict[str, Any], list[list[str]], tuple[str, ...]
         self.refresh_seconds: float = columns["refresh_seconds"]
         self.updated: str = columns["updated"]
-        self.warnings = warnings
+        keys = columns["keys"].split("\n") if columns["keys"] else []
+        self._index = dict(zip(keys, range(len(keys))))
+        is_whole = {columns[name].count("\n") for name in ("keys", "domains", "added", "reasons")} == {max(len(keys) - 1, 0)}
+        if not is_whole or len(self._index) != len(keys) or "" in self._index or not (
+                MIN_BLOCKLIST_REFRESH_SECONDS <= self.refresh_seconds <= MAX_BLOCKLIST_REFRESH_SECONDS):
+            raise ValueError("blocklist columns of unequal length, or a refresh out of bounds")
 
     def __len__(self) -> int:
         return len(self._index)
 
     def blocks(self, host: str) -> BlockedDomain | None:
         """The entry that covers `host` (R3a: the domain itself or any subdomain), or None. Port, case and spelling aside."""
-        labels = blocklist_key(host).split(".")
-        for depth in self._depths:
-            if depth > len(labels):
-                break
-            row = self._index.get(".".join(labels[-depth:]))
-            if row is not None:
-                if not self._rows:      # split at the first hit: most runs never have one
-                    self._rows = [self._columns[name].split("\n") for name in ("domains", "added", "reasons")]
-                domains, added, reasons = self._rows
-                return BlockedDomain(domains[row], added[row], reasons[row])
-        return None
+        domain = host if is_plain_host(host) else blocklist_key(host)[-MAX_BLOCKLIST_KEY:]      # no name is longer: its end decides
+        while domain not in self._index:
+            domain = domain.partition(".")[2]
+            if not domain:
+                return None
+        if not self._rows:      # split at the first hit: most runs never have one
+            self._rows = [self._columns[name].split("\n") for name in ("domains", "added", "reasons")]
+        domains, added, reasons = self._rows
+        row = self._index[domain]
+        return BlockedDomain(domains[row], added[row], reasons[row])
 
     def to_columns(self) -> dict[str, Any]:
         """Plain data for the cache: strings of lines, all equally long, and two scalars."""
@@ -1891,19 +1794,7 @@ class Blocklist:
 
     @classmethod
     def from_columns(cls, columns: dict[str, Any]) -> Blocklist:
-        """What to_columns gave; ValueError where the shape is another."""
-        texts = ("keys", "domains", "added", "reasons")
-        if not isinstance(columns, dict) or set(columns) != {*texts, "refresh_seconds", "updated"}:
-            raise ValueError("no blocklist columns")
-        if not all(type(columns[name]) is str for name in (*texts, "updated")) or type(columns["refresh_seconds"]) is not float:
-            raise ValueError("a blocklist column of another type")
-        if not MIN_BLOCKLIST_REFRESH_SECONDS <= columns["refresh_seconds"] <= MAX_BLOCKLIST_REFRESH_SECONDS:
-            raise ValueError(f"blocklist refresh of {columns['refresh_seconds']} seconds")
-        keys = columns["keys"].split("\n") if columns["keys"] else []
-        index = dict(zip(keys, range(len(keys))))
-        if len(index) != len(keys) or "" in index or any(columns[name].count("\n") != columns["keys"].count("\n") for name in texts):
-            raise ValueError("blocklist columns of unequal length")
-        return cls(columns, index)
+        return cls(columns)
 
     @classmethod
     def from_document(cls, document: Any, schema: Any = None) -> Blocklist:
@@ -1919,21 +1810,22 @@ class Blocklist:
             raise BlocklistRejected("no schema, inline or standalone, to validate it against")
         try:
             validate(document, schema)
-        except (SchemaViolation, UnsupportedSchema) as error:
+        except ValueError as error:
             raise BlocklistRejected(f"{'schema' if isinstance(error, UnsupportedSchema) else 'document'}: {error}") from None
-        blocked = document.get("blocked")
+        blocked, updated = document.get("blocked"), document.get("updated")
         if not isinstance(blocked, list):
             raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
         warnings: list[str] = []
-        index, rows = listed_domains(blocked, warnings)
-        domains, added, reasons = ("\n".join(text.replace("\n", " ") for text in column) for column in zip(*rows)) if rows else ("", "", "")
-        keys, updated = "\n".join(index), document.get("updated")
-        columns = {"keys": keys, "domains": keys if domains == keys else domains, "added": added, "reasons": reasons,
-                   "refresh_seconds": blocklist_refresh_seconds(document.get("refresh"), warnings),
-                   "updated": updated if isinstance(updated, str) else ""}
+        listed = listed_domains(blocked, warnings)
+        columns: dict[str, Any] = {name: "\n".join([
+            text.replace("\n", " ") if isinstance(text, str) else "" for text in [entry.get(field) for entry in listed.values()]])
+            for name, field in (("domains", "domain"), ("added", "added"), ("reasons", "reason"))}
+        keys = "\n".join(listed)
+        columns.update(keys=keys, domains=keys if columns["domains"] == keys else columns["domains"], updated=updated if isinstance(updated, str) else "",
+                       refresh_seconds=blocklist_refresh_seconds(document.get("refresh"), warnings))
         if len(warnings) > MAX_BLOCKLIST_WARNINGS:
             warnings[MAX_BLOCKLIST_WARNINGS - 1:] = [f"and {len(warnings) - MAX_BLOCKLIST_WARNINGS + 1} more entries"]
-        return cls(columns, index, tuple(warnings))
+        return cls(columns, warnings)
 
 
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==========================
