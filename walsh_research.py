@@ -235,7 +235,9 @@ def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 def regular_expressions() -> Any:
-    import re  # as slow to import as half of this file
+    """The module, from then on in place of its stand-in; it takes as long to import as half of this file."""
+    global re
+    import re
     return re
 
 
@@ -264,10 +266,7 @@ if not TYPE_CHECKING:
         def __new__(cls, name, bases, body):
             fields = body["__annotations__"]
             defaults = [body.pop(field) for field in fields if field in body]
-            record = collections.namedtuple(name, fields, defaults=defaults)
-            for attribute, value in {"to_dict": as_json, **body}.items():
-                setattr(record, attribute, value)
-            return record
+            return type(name, (collections.namedtuple(name, fields, defaults=defaults),), {"__slots__": (), "to_dict": as_json, **body})
 
     NamedTuple = type.__new__(RecordType, "NamedTuple", (), {})
 
@@ -547,9 +546,13 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
     if not isinstance(value, str) or not value.isascii():       # int() would read Arabic digits
         return None
     value = value.strip(" \t")
-    instant = parse_http_date(value, now)
-    seconds = float(value) if value.isdigit() else None if instant is None else instant - now
-    return None if seconds is None else max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
+    if value.isdigit():
+        seconds = float(value)
+    elif (instant := parse_http_date(value, now)) is None:
+        return None
+    else:
+        seconds = instant - now
+    return max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
 
 
 # === 4. ADDRESSES   R7   spec 10.2, 12.4 ===================================
