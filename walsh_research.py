@@ -4091,14 +4091,14 @@ def ownership_doubt(status: os.stat_result) -> str:
     return "can be written by others" if status.st_mode & 0o022 else ""
 
 
-def read_private_file(path: str, limit_bytes: int) -> bytes:
+def read_private_file(path: str) -> bytes:
     """The bytes of a file of our own; `OSError` where it cannot be read, `ValueError` where it must not be."""
     fd = os.open(path, os.O_RDONLY | OPEN_PRIVATELY)        # non-blocking: a FIFO must not hang us
     try:
         status = os.fstat(fd)
         doubt = ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
-        if not doubt and status.st_size > limit_bytes:
-            doubt = f"has {status.st_size} bytes, at most {limit_bytes} are read"
+        if not doubt and status.st_size > MAX_ENTRY_BYTES:
+            doubt = f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read"
         if doubt:
             raise ValueError(doubt)
         return b"".join(iter(lambda: os.read(fd, status.st_size + 1), b""))     # one piece as a rule, which is not copied
@@ -4252,7 +4252,7 @@ class Shelf:
         name = os.path.basename(path)
         try:
             if blob is None:
-                blob = read_private_file(path, MAX_ENTRY_BYTES)
+                blob = read_private_file(path)
                 if refusal := pickle_refusal(blob):
                     raise ValueError(refusal)
             entry = plain_unpickler()(blob)
