@@ -52,31 +52,38 @@ import itertools
 import math
 import operator
 import os
-import re
 import stat
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, AnyStr, TypeVar, cast
 
+TYPE_CHECKING = False       # what stands under it is for type checkers; `typing` would cost each start three milliseconds
 if TYPE_CHECKING:
+    import re
     import ssl
-    from typing import NamedTuple, Self
-else:
-    class RecordType(type):
-        """typing.NamedTuple, less its compiling of every annotation: that was a fifth of the time to import this file."""
+    from collections.abc import (
+        Callable,
+        Generator,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
+    from datetime import datetime
+    from typing import Any, AnyStr, ClassVar, Self, TypeVar, dataclass_transform
 
-        def __new__(cls, name, bases, body):
-            fields = body["__annotations__"]
-            defaults = [body.pop(field) for field in fields if field in body]
-            return type(name, (collections.namedtuple(name, fields, defaults=defaults),), {"__slots__": (), **body})
+    @dataclass_transform(frozen_default=True)
+    class NamedTuple(tuple[Any, ...]):
+        _fields: ClassVar[tuple[str, ...]]
+        def to_dict(self) -> dict[str, Any]: ...        # JSON-ready
+        def _asdict(self) -> dict[str, Any]: ...
+        def _replace(self, **changes: Any) -> Self: ...
 
-    NamedTuple = type.__new__(RecordType, "NamedTuple", (), {})
+    Record = TypeVar("Record", bound=NamedTuple)
 
 
 # === 1. CONSTANTS   spec 6 ================================================
@@ -157,13 +164,12 @@ ROBOTS2_MAX_UNKNOWN = 1000                      # ours: lines kept to be shown; 
 # The shelf.
 SHELF_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
 MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20    # ours: without a disk; a hostile domain has any number of hosts
-MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}     # ours: by kind; 10^6 domains are legitimate, 500 KiB of robots.txt is the next largest
+MAX_ENTRY_BYTES = 256 * 2**20           # ours: a blocklist of 10^6 domains is legitimate
 MAX_PICKLE_OPCODES = 10_000             # ours: an entry is a small dict around a body; more could cost seconds (ints that collide) or memory
 # ours: unused entries go away, by kind; the blocklist never does (R3b), a source outlives a yearly run
 ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, "": 60 * 86400.0}
 SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
-MAX_SWEEP_FILES = 4096                  # ours: looked at in one call; a few milliseconds
-MAX_SCRATCH_AGE_SECONDS = 3600.0        # ours: a temporary file lives milliseconds; this is for a process id in use again
+MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two passes; a few milliseconds
 # The door.
 MAX_HEAD_BYTES = 256 * 1024             # ours: status line and headers of one exchange, 1xx answers included; also what chunking may add for nothing
 MAX_HEADER_LINES = 500                  # ours: 1xx answers included; real answers have some 30; a line costs more than its bytes
@@ -212,21 +218,33 @@ TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
 
-class LazyPattern:
-    """A regular expression that is compiled when it is first used: a run needs few of them, and compiling them all takes longer than a run."""
+class Lazy:
+    """A stand-in for what takes long to make, and is made when something of it is first asked for."""
 
-    def __init__(self, source: str | bytes, flags: int) -> None:
-        self.source, self.flags_wanted = source, flags
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
 
     def __getattr__(self, name: str) -> Any:        # only for what is not there yet
-        value = getattr(re.compile(self.source, self.flags_wanted), name)
+        value = getattr(self.make(), name)
         setattr(self, name, value)
         return value
 
 
 def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """re.compile, put off."""
-    return cast("re.Pattern[AnyStr]", LazyPattern(source, flags))
+    """re.compile, put off: a run needs few expressions, and compiling them all takes longer than a run."""
+    pattern: Any = Lazy(lambda: re.compile(source, flags))
+    return pattern  # type: ignore[no-any-return]
+
+
+def regular_expressions() -> Any:
+    """The module, from then on in place of its stand-in; it takes as long to import as half of this file."""
+    global re
+    import re
+    return re
+
+
+if not TYPE_CHECKING:
+    re = Lazy(regular_expressions)
 
 
 # === 2. NOUNS =============================================================
@@ -235,7 +253,7 @@ def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 def as_json(value: Any) -> Any:
     """Plain data for a value tuple or what it holds."""
     if hasattr(value, "_fields"):
-        return as_dict(value)
+        value = value._asdict()
     if isinstance(value, dict):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -243,9 +261,16 @@ def as_json(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def as_dict(value: Any) -> dict[str, Any]:
-    """A value tuple as JSON-ready data, nested ones too."""
-    return {name: as_json(getattr(value, name)) for name in value._fields}
+if not TYPE_CHECKING:
+    class RecordType(type):
+        """typing.NamedTuple, less its compiling of every annotation: that was a fifth of the time to import this file."""
+
+        def __new__(cls, name, bases, body):
+            fields = body["__annotations__"]
+            defaults = [body.pop(field) for field in fields if field in body]
+            return type(name, (collections.namedtuple(name, fields, defaults=defaults),), {"__slots__": (), "to_dict": as_json, **body})
+
+    NamedTuple = type.__new__(RecordType, "NamedTuple", (), {})
 
 
 RECOMMENDATIONS = {     # the rows of the WebCanon policy model
@@ -287,18 +312,12 @@ class Rule(NamedTuple):
     value: str                  # as the file writes it
     line: int                   # 1-based
 
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
-
 
 class Link(NamedTuple):
     """A link: `title` is plain text, `url` absolute."""
 
     title: str
     url: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 class FeedItem(NamedTuple):
@@ -308,9 +327,6 @@ class FeedItem(NamedTuple):
     url: str
     id: str
     published: str | None    # ISO 8601 with zone, or None
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 class Feed(NamedTuple):
@@ -322,18 +338,12 @@ class Feed(NamedTuple):
     items: list[FeedItem]
     warning: str = ""           # where the document broke, if it did
 
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
-
 
 class SitemapEntry(NamedTuple):
     """An entry of a sitemap; `lastmod` as the sitemap writes it, or None."""
 
     url: str
     lastmod: str | None      # as the sitemap writes it
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 class Sitemap(NamedTuple):
@@ -342,9 +352,6 @@ class Sitemap(NamedTuple):
     kind: str                   # "urlset", "index" or "text"
     entries: list[SitemapEntry]
     warning: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 class LlmsLink(NamedTuple):
@@ -355,9 +362,6 @@ class LlmsLink(NamedTuple):
     url: str
     note: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
-
 
 class LlmsTxt(NamedTuple):
     """An llms.txt: `links` is [LlmsLink(section, title, url, note)]. A hint, never policy."""
@@ -365,9 +369,6 @@ class LlmsTxt(NamedTuple):
     title: str
     summary: str
     links: list[LlmsLink]
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 class PageMetadata(NamedTuple):
@@ -380,9 +381,6 @@ class PageMetadata(NamedTuple):
     robots: tuple[str, ...] = ()        # directives of <meta name=robots> and <meta name=walsh-research>, lower-case
     feeds: tuple[Link, ...] = ()        # rel=alternate feeds that the head advertises
 
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
-
 
 class Robots2Line(NamedTuple):
     """A line of a robots2.txt that is shown and grants nothing: an unknown directive, value or block, or a `chain` that is not last."""
@@ -390,9 +388,6 @@ class Robots2Line(NamedTuple):
     line: int                   # 1-based
     name: str                   # lower-case
     value: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 class Robots2Ruling(NamedTuple):
@@ -403,9 +398,6 @@ class Robots2Ruling(NamedTuple):
     ask: tuple[str, ...] = ()
     rule: Rule | None = None     # where a path rule denied
 
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
-
 
 class AskAnswer(NamedTuple):
     """What a site answered when asked (robots2, the ask protocol)."""
@@ -414,9 +406,6 @@ class AskAnswer(NamedTuple):
     scopes: tuple[str, ...] = ()    # none: the whole site
     reason: str = ""
     cacheable: bool = False     # an allow, or a no that the site itself said; never an allow-once, never mere trouble
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 class Request(NamedTuple):
@@ -463,12 +452,15 @@ class BlocklistRejected(ValueError):
 
 
 # === 3. TIME   R5   spec 12.5, 12.6 ========================================
-# Owns what a duration and a date mean. Arithmetic only, since `datetime` and `email` cost a cold start more than all else here; for the
-# same reason the expressions that a run may never need stay text, and `re` compiles them when they are first used.
-TIME_UNITS = (604800, 86400, 3600, 60, 1)       # seconds of a week, day, hour, minute, second
+# Owns what a duration and a date mean. The expressions that a run may never need stay text, and `re` compiles them when they are first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # fifteen digits: exact as a float, finite times any unit
-ISO_DURATION = rf"P(?=[0-9T])(?:{UNIT_COUNT}W|(?:{UNIT_COUNT}D)?(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?)"
-SHORT_DURATION = rf"(?=[0-9])(?:{UNIT_COUNT}w)?(?:{UNIT_COUNT}d)?(?:{UNIT_COUNT}h)?(?:{UNIT_COUNT}m)?(?:{UNIT_COUNT}s)?"
+LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
+# Groups in the order of weeks, days, hours, minutes, seconds.
+ISO_DURATION = (rf"{LAST_FRACTION}P(?=[0-9T])(?:{UNIT_COUNT}W|(?:{UNIT_COUNT}D)?"
+                rf"(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?)")
+SHORT_DURATION = (rf"{LAST_FRACTION}(?=[0-9])(?:{UNIT_COUNT}w)?(?:{UNIT_COUNT}d)?(?:{UNIT_COUNT}h)?(?:{UNIT_COUNT}m)?"
+                  rf"(?:{UNIT_COUNT}s)?")
+PLAIN_SECONDS = "()()()()" + UNIT_COUNT
 
 WEEKDAY, CLOCK_TIME = "(?:mon|tue|wed|thu|fri|sat|sun)", "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
 HTTP_DATE_FORMS = (         # RFC 9110 5.6.7
@@ -480,25 +472,11 @@ MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "o
 FIRST_SECOND, LAST_SECOND = -62135596800, 253402300799      # the years 1 and 9999, all that ISO 8601 writes in four digits
 
 
-def days_since_epoch(year: int, month: int, day: int) -> int:
-    """Days from 1 January 1970 in the Gregorian calendar. The year is counted from March, so that its odd day comes last."""
-    year, month = year - (month < 3), (month + 9) % 12
-    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469
+def utc_moment(unix_seconds: float) -> datetime:
+    """The whole second in UTC, kept within the years 1 to 9999; NaN counts as the first second."""
+    from datetime import datetime, timedelta  # a decision needs no calendar
 
-
-def civil_date(days: int) -> tuple[int, int, int]:
-    """(year, month, day) of a number of days since the epoch: the inverse of `days_since_epoch`."""
-    era, day_of_era = divmod(days + 719468, 146097)         # 400 years each
-    year = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
-    day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
-    month = (5 * day_of_year + 2) // 153
-    return era * 400 + year + (month > 9), (month + 2) % 12 + 1, day_of_year - (153 * month + 2) // 5 + 1
-
-
-def civil_time(unix_seconds: float) -> tuple[int, int, int, int, int, int]:
-    """(year, month, day, hour, minute, second) in UTC, kept within the years 1 to 9999; NaN counts as the first second."""
-    days, seconds = divmod(int(max(FIRST_SECOND, min(unix_seconds, LAST_SECOND)) // 1), 86400)
-    return (*civil_date(days), seconds // 3600, seconds // 60 % 60, seconds % 60)
+    return datetime(1970, 1, 1) + timedelta(0, max(FIRST_SECOND, min(unix_seconds, LAST_SECOND)) // 1)
 
 
 def iso_utc(unix_seconds: float) -> str:
@@ -507,18 +485,14 @@ def iso_utc(unix_seconds: float) -> str:
     >>> iso_utc(1779494400.9)
     '2026-05-23T00:00:00Z'
     """
-    if math.isnan(unix_seconds):
-        return ""
-    year, month, day, hour, minute, second = civil_time(unix_seconds)
-    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
+    return "" if math.isnan(unix_seconds) else f"{utc_moment(unix_seconds).isoformat()}Z"
 
 
-def duration_parts_seconds(parts: Sequence[str | None]) -> float | None:
-    """The sum of numbers that stand in the order of TIME_UNITS; None where there is none, or one before the last has a fraction."""
-    given = [(part.replace(",", "."), unit) for part, unit in zip(parts, TIME_UNITS) if part]
-    if not given or any("." in number for number, _ in given[:-1]):
-        return None
-    return sum(float(number) * unit for number, unit in given)
+def duration_seconds(text: str, forms: Sequence[str], wanted: str) -> float:
+    for form in forms:
+        if found := re.fullmatch(form, text):
+            return sum(float(number.replace(",", ".")) * unit for number, unit in zip(found.groups(), (604800, 86400, 3600, 60, 1)) if number)
+    raise ValueError(f"duration is {text[:80]!r}, want {wanted}")
 
 
 def parse_duration(text: str) -> float:
@@ -528,11 +502,7 @@ def parse_duration(text: str) -> float:
     >>> parse_duration("PT1H30M")
     5400.0
     """
-    form = re.fullmatch(ISO_DURATION, text)
-    seconds = duration_parts_seconds(form.groups()) if form else None
-    if seconds is None:
-        raise ValueError(f"duration is {text[:80]!r}, want ISO 8601 such as PT6H, P1D or PT1H30M, without years and months")
-    return seconds
+    return duration_seconds(text, [ISO_DURATION], "ISO 8601 such as PT6H, P1D or PT1H30M, without years and months")
 
 
 def parse_wait(text: str) -> float:
@@ -541,12 +511,7 @@ def parse_wait(text: str) -> float:
     >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
     (5400.0, 90.0, 300.0)
     """
-    with_unit = f"{text}s" if re.fullmatch(UNIT_COUNT, text) else text
-    form = re.fullmatch(SHORT_DURATION, with_unit) or re.fullmatch(ISO_DURATION, text)
-    seconds = duration_parts_seconds(form.groups()) if form else None
-    if seconds is None:
-        raise ValueError(f"duration is {text[:80]!r}, want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)")
-    return seconds
+    return duration_seconds(text, [PLAIN_SECONDS, SHORT_DURATION, ISO_DURATION], "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)")
 
 
 def parse_http_date(value: str, now: float) -> float | None:
@@ -559,18 +524,18 @@ def parse_http_date(value: str, now: float) -> float | None:
     match = next(filter(None, (re.fullmatch(form, value, re.ASCII | re.IGNORECASE) for form in HTTP_DATE_FORMS)), None)
     if match is None or match["month"].lower() not in MONTH_NAMES:
         return None
-    month = MONTH_NAMES.index(match["month"].lower()) + 1
     year, day, hour, minute, second = (int(match[name]) for name in ("year", "day", "hour", "minute", "second"))
+    month = MONTH_NAMES.index(match["month"].lower()) + 1
     if len(match["year"]) == 2:
-        present = civil_time(now)
-        horizon = present[0] + 50
-        year = horizon - (horizon - year) % 100
-        if (year - 50, month, day, hour, minute, second) > present:
+        present = utc_moment(max(0.0, min(now, 1e11)))      # no clock is believed that says less than 1970, or more than 5138
+        year += (present.year + 50) // 100 * 100
+        if (year - 50, month, day, hour, minute, second) > present.timetuple():
             year -= 100
-    days = days_since_epoch(year, month, day)
-    if civil_date(days) != (year, month, day) or hour > 23 or minute > 59 or second > 60:    # 60: a leap second
+    epoch = utc_moment(0.0)
+    try:
+        return (epoch.replace(year, month, day, hour, minute) - epoch).total_seconds() + second if second <= 60 else None   # 60: a leap second
+    except ValueError:
         return None
-    return float(days * 86400 + hour * 3600 + minute * 60 + second)
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:
@@ -584,12 +549,10 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
         return None
     value = value.strip(" \t")
     if value.isdigit():
-        digits = value.lstrip("0")
-        seconds = float(digits or 0) if len(digits) < 16 else float(MAX_RETRY_AFTER_SECONDS)
+        seconds = float(value)
+    elif (instant := parse_http_date(value, now)) is None:
+        return None
     else:
-        instant = parse_http_date(value, now)
-        if instant is None:
-            return None
         seconds = instant - now
     return max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
 
@@ -979,7 +942,7 @@ ROBOTS_FIELD_END = r"(?:[{blank}]*:|[{blank}]+(?=[^{blank}\n#]+[{blank}]*(?:[\n#
 
 def robots_line_regex(pattern: str) -> re.Pattern[str]:
     """A regex of whole fields. Texts have a line feed before every line, so that the search leaps from one to the next."""
-    return lazy_re((r"\n[{blank}]*" + pattern).replace("{blank}", ROBOTS_BLANKS), re.ASCII | re.IGNORECASE)
+    return lazy_re((r"(?ai)\n[{blank}]*" + pattern).replace("{blank}", ROBOTS_BLANKS))
 
 
 ROBOTS_AGENT_LINE = robots_line_regex(ROBOTS_AGENT_FIELD + ROBOTS_FIELD_END + r"([^\n#]*)")
@@ -1370,8 +1333,9 @@ class SchemaMismatch(Exception):
     """An assertion that failed, on its way up: the pointer so far, keyword, detail, and whether `not` and `anyOf` must not excuse it."""
 
 
-SchemaCheck = Callable[[Any], Any]      # true where it holds; else false, or SchemaMismatch
-CheckTable = dict[type, list[tuple[str, SchemaCheck, Any]]]     # what is asked of a value by its type: the keyword, the check, what it wants
+if TYPE_CHECKING:
+    SchemaCheck = Callable[[Any], Any]      # true where it holds; else false, or SchemaMismatch
+    CheckTable = dict[type, list[tuple[str, SchemaCheck, Any]]]     # what is asked of a value by its type: the keyword, the check, what it wants
 
 
 def brief_value(value: Any) -> str:
@@ -1661,7 +1625,7 @@ def validate(instance: Any, schema: Any) -> None:
 
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =========================
 # Owns which document is adopted and which host it covers. Forgiving about spelling: an opt-out must never be lost.
-CONTRACT_MAJOR_1 = lazy_re(re.escape(BLOCKLIST_CONTRACT) + r"(?:\.[0-9]+)*", re.ASCII)
+CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
 URL_TAIL = lazy_re(r"[/?#\\]")
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
 IGNORED_IN_HOSTS = dict.fromkeys([0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFE0F, 0xFEFF])      # what IDNA maps to nothing
@@ -1673,9 +1637,6 @@ class BlockedDomain(NamedTuple):
     domain: str
     added: str
     reason: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 def folded_host(text: str) -> str:
@@ -1924,9 +1885,8 @@ def header_value(headers: Sequence[tuple[str, str]], name: str) -> str:
 
 def validators_of(headers: Sequence[tuple[str, str]]) -> Validators:
     """R7: the validators of an answer; one that is longer than a header of ours may be is not kept."""
-    etag, last_modified = header_value(headers, "etag"), header_value(headers, "last-modified")
-    return Validators(etag if len(etag) <= MAX_VALIDATOR_LENGTH else "",
-                      last_modified if len(last_modified) <= MAX_VALIDATOR_LENGTH else "")
+    given = [header_value(headers, name) for name in ("etag", "last-modified")]
+    return Validators(*[value if len(value) <= MAX_VALIDATOR_LENGTH else "" for value in given])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
@@ -1935,22 +1895,18 @@ def conditional_headers(validators: Validators) -> dict[str, str]:
     >>> conditional_headers(Validators('W/"a"', ""))
     {'If-None-Match': 'W/"a"'}
     """
-    pairs = (("If-None-Match", validators.etag), ("If-Modified-Since", validators.last_modified))
-    return {name: value for name, value in pairs if value}
+    return {name: value for name, value in zip(("If-None-Match", "If-Modified-Since"), validators) if value}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
     """R2, R12: no need to ask the site: the copy is fresh, or it is too early to ask an unreachable site again."""
-    if state.retry_at:
-        return is_fresh(state.checked_at, state.retry_at - state.checked_at, now)
-    return is_fresh(state.checked_at, ROBOTS_TTL_SECONDS, now)
+    return state.checked_at <= now < (state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS)
 
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  R2, spec 9.1.1"""
     if response.status == 304 and held.robots is not None:      # asked or not: what we hold is what there is
-        return held._replace(status=200, fetched_at=now, checked_at=now, retry_at=0.0, unreachable_since=0.0, failures=0, no_network=False,
-                             trouble="")
+        return RobotsState(held.robots, held.body, 200, now, now, validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # one octet more tells the parser that the file was cut
@@ -1983,26 +1939,27 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def validators_from_entry(entry: dict[str, Any]) -> Validators:
-    return Validators(as_text(entry.get("etag")), as_text(entry.get("last_modified")))
+def from_entry(defaults: Record, entry: dict[str, Any]) -> Record:
+    """`defaults` with what an entry holds for them, each in its own type, and no number less than its default."""
+    fields = defaults._asdict()
+    for name, default in fields.items():
+        value = entry.get(name)
+        if isinstance(default, float):
+            fields[name] = max(default, as_number(value))
+        elif type(value) is type(default):
+            fields[name] = value
+    return defaults._replace(**fields)
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    return {"body": state.body if state.robots else None, "status": state.status, "fetched_at": state.fetched_at,
-            "checked_at": state.checked_at, "retry_at": state.retry_at, "unreachable_since": state.unreachable_since, "failures": state.failures,
-            "no_network": state.no_network, "trouble": state.trouble, **state.validators._asdict()}
+    return {**state._asdict(), "robots": None, "validators": None, "body": state.body if state.robots else None, **state.validators._asdict()}
 
 
 def robots_from_entry(entry: dict[str, Any] | None) -> RobotsState | None:
     if entry is None:
         return None
-    body = entry.get("body")
-    robots = RobotsTxt.parse(body) if isinstance(body, bytes) else None
-    times = {name: max(0.0, as_number(entry.get(name))) for name in ("fetched_at", "checked_at", "retry_at", "unreachable_since")}
-    return RobotsState(robots, body if isinstance(body, bytes) else b"", int(max(0.0, as_number(entry.get("status")))), **times,
-                       failures=int(max(0.0, as_number(entry.get("failures")))), no_network=entry.get("no_network") is True,
-                       trouble=as_text(entry.get("trouble")),
-                       validators=validators_from_entry(entry))
+    state = from_entry(RobotsState(validators=from_entry(Validators(), entry)), entry)
+    return state._replace(robots=RobotsTxt.parse(state.body)) if isinstance(entry.get("body"), bytes) else state
 
 
 def pace_to_entry(pace: HostPace, offset: float) -> dict[str, Any]:
@@ -2011,13 +1968,13 @@ def pace_to_entry(pace: HostPace, offset: float) -> dict[str, Any]:
 
 
 def pace_from_entry(entry: dict[str, Any], offset: float) -> HostPace:
-    times = {name: as_number(entry.get(name)) - offset for name in PACE_TIMES}
-    return HostPace(**times, interval=min(max(0.0, as_number(entry.get("interval"))), MAX_CLAIM_SECONDS), why=as_text(entry.get("why")))
+    pace = from_entry(UNSEEN_HOST, entry)
+    return pace._replace(interval=min(pace.interval, MAX_CLAIM_SECONDS), **{name: getattr(pace, name) - offset for name in PACE_TIMES})
 
 
 def source_from_entry(entry: dict[str, Any] | None) -> dict[str, Any]:
     entry = entry or {}
-    return {"at": as_number(entry.get("at")), "wire": as_text(entry.get("wire")), "validators": validators_from_entry(entry)}
+    return {"at": as_number(entry.get("at")), "wire": as_text(entry.get("wire")), "validators": from_entry(Validators(), entry)}
 
 
 # === 10. READINGS   R9 R6 ================================================
@@ -2076,7 +2033,7 @@ POINTED_DESTINATION = r"<([^<>\n\\]*(?:\\.[^<>\n\\]*){0,999})>"
 LINK_TAIL = lazy_re(rf"\([ \t\n]*(?:{POINTED_DESTINATION}|(?!<)({BARE_DESTINATION})){LINK_TITLE}[ \t\n]*\)")
 LINK_DEFINITION = lazy_re(rf"{LINK_LABEL}:[ \t\n]*(?:{POINTED_DESTINATION}|(?!<)(?!\s|$){BARE_DESTINATION}){LINK_TITLE}[ \t]*(?:\n|$)")
 REFERENCE_LABEL = lazy_re(LINK_LABEL)
-ABSOLUTE_HTTP = lazy_re(r"https?://[^\s/?#]", re.IGNORECASE)
+ABSOLUTE_HTTP = lazy_re(r"(?i)https?://[^\s/?#]")
 
 
 def markdown_links(text: str) -> list[Link]:
@@ -2442,7 +2399,7 @@ BYTE_ORDER_MARKS = {            # UTF-32's little-endian mark begins with UTF-16
 }
 META_CHARSET = lazy_re(rb"""(?i)<meta\s[^>]{0,256}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""")
 XML_ENCODING = lazy_re(rb"""\A\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([\w.:-]{1,40})""")
-CHARSET_PARAMETER = lazy_re(r""";\s*charset\s*=\s*["']?([^\s"';,]*)""", re.IGNORECASE)
+CHARSET_PARAMETER = lazy_re(r"""(?i);\s*charset\s*=\s*["']?([^\s"';,]*)""")
 UNREAD_KINDS = ("image", "font", "audio", "video")      # R6: sub-resources, archives, executables; PDF is a document and is read
 UNREAD_SUBTYPES = (
     " css javascript ecmascript wasm binary octet-stream vnd.ms-fontobject zip zip-compressed gzip bzip bzip2 xz zstd tar gtar "
@@ -2564,6 +2521,8 @@ UTC_DATE = (                    # nine in ten, in days that every month has: RFC
 
 def date_seconds(text: str) -> float | None:
     """Unix seconds of a date of RFC 822, W3C-DTF or a common misspelling; UTC where it names no zone. None where it is no date."""
+    from datetime import date  # only where a feed, or a robots directive, has one
+
     found = re.fullmatch(DATE, text.strip()[:MAX_DATE_LENGTH].lower())
     if not found:
         return None
@@ -2573,12 +2532,14 @@ def date_seconds(text: str) -> float | None:
         year += 2000 if year < 50 else 1900         # RFC 5322 4.3
     day, hour, minute, second = (int(part.get(name, name == "day")) for name in ("day", "hour", "minute", "second"))
     month_number = int(month) if month.isdigit() else (*MONTH_NAMES, month[:3]).index(month[:3]) + 1
-    days = days_since_epoch(year, month_number, day)
+    try:
+        days = (date(year, month_number, day) - date(1970, 1, 1)).days
+    except ValueError:
+        return None
     zone_hours = int(sign + part["zone_hours"] if sign else ZONE_HOURS.get(part.get("zone", ""), "0"))
     minute_of_day = 60 * (hour - zone_hours) + minute - int(sign + part.get("zone_minutes", "0"))
     seconds = 86400 * days + 60 * minute_of_day + min(second, 59)       # :60 leaps
-    is_date = civil_date(days) == (year, month_number, day) and hour < 24 and minute < 60 and FIRST_SECOND <= seconds <= LAST_SECOND
-    return seconds if is_date else None
+    return seconds if hour < 24 and minute < 60 and FIRST_SECOND <= seconds <= LAST_SECOND else None
 
 
 def feed_date(text: str) -> str | None:
@@ -3050,7 +3011,7 @@ class Robots2(NamedTuple):
         return min(rules, key=lambda rule: rule.allow, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        shown = as_dict(self._replace(paths=()))
+        shown: dict[str, Any] = as_json(self._replace(paths=()))
         del shown["paths"]
         return {**shown, "rate_interval": self.rate_interval}
 
@@ -3218,7 +3179,8 @@ KINDS = {
 }
 MAX_BYTES_OF = {"robots": MAX_ROBOTS_BYTES + 1, "robots2": MAX_ROBOTS_BYTES + 1, "blocklist": MAX_BLOCKLIST_BYTES,
                 "schema": MAX_SCHEMA_BYTES, "ask": 1}
-Headers = Sequence[tuple[str, str]]
+if TYPE_CHECKING:
+    Headers = Sequence[tuple[str, str]]
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
@@ -3271,7 +3233,7 @@ def as_response(given: Any) -> Response:
 
 def decided_dict(value: Decision | Result) -> dict[str, Any]:
     """JSON-ready: the Unix seconds of `at` and `retry_at` as ISO 8601 UTC, and without the body (R6)."""
-    fields = as_dict(value)
+    fields: dict[str, Any] = as_json(value)
     fields.pop("body", None)
     times = {name: iso_utc(fields[name]) for name in ("at", "retry_at") if fields.get(name) is not None}
     return {**fields, **times, "recommendation": value.recommendation}
@@ -3377,9 +3339,6 @@ class Source(NamedTuple):
     items: list[Any] = NOTHING       # FeedItem, Link, LlmsLink or SitemapEntry; empty where the source is only listed
     title: str = ""
     warning: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 def spell_seconds(seconds: float) -> str:
@@ -3513,9 +3472,9 @@ def site_refusal(site: str) -> str:
 # Owns what outlives a process: pickle entries in one private folder, and the locks between processes.
 # Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
 
-OPEN_PRIVATELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-ENTRY_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle\Z")
-SCRATCH_FILE = lazy_re(r"[a-z]+-[0-9a-f]{32}\.pickle\.([0-9]{1,10})-[0-9a-f]{8}\.tmp\Z")
+OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+# An entry; with ".tmp" a file that lives while its lock is held: what an entry is written to, or a lock itself.
+SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
 
 PICKLE_STOP, PICKLE_FRAME = 0x2E, 0x95
 # All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument.
@@ -3541,24 +3500,23 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+CACHE_ROOTS = {
+    "win32": [("LOCALAPPDATA", "\\")], "darwin": [("HOME", "/Library/Caches/")], "": [("XDG_CACHE_HOME", "/"), ("HOME", "/.cache/")]}
+
+
 def default_cache_dir(environ: Mapping[str, str], platform: str) -> str | None:
     """The cache folder by $WALSH_RESEARCH_CACHE or the custom of `platform` (a `sys.platform`); None where the environment names no place.
 
     >>> default_cache_dir({"HOME": "/home/ada", "XDG_CACHE_HOME": "not/absolute"}, "linux")
     '/home/ada/.cache/walsh-research'
     """
-    chosen = environ.get("WALSH_RESEARCH_CACHE")
-    if chosen:
+    if chosen := environ.get("WALSH_RESEARCH_CACHE"):
         return chosen
-    if platform == "win32":
-        local = environ.get("LOCALAPPDATA")
-        return f"{local}\\walsh-research" if local else None
-    home, caches = environ.get("HOME", ""), environ.get("XDG_CACHE_HOME", "")
-    if platform == "darwin" or not caches.startswith("/"):      # the XDG specification: a relative path is to be ignored
-        if not home.startswith("/"):
-            return None
-        caches = home.rstrip("/") + ("/Library/Caches" if platform == "darwin" else "/.cache")
-    return f"{caches.rstrip('/')}/walsh-research"
+    for variable, below in CACHE_ROOTS.get(platform, CACHE_ROOTS[""]):
+        root = environ.get(variable, "")
+        if root.startswith("/") or root and platform == "win32":        # the XDG specification: a relative path is to be ignored
+            return f"{root.rstrip('/')}{below}walsh-research"
+    return None
 
 
 def pickle_refusal(blob: bytes) -> str:
@@ -3574,34 +3532,38 @@ def pickle_refusal(blob: bytes) -> str:
         if at >= end:
             return "is torn"
         code = blob[at]
-        if code in PICKLE_FIXED:
-            at += PICKLE_FIXED[code]
-            continue
         if code == PICKLE_STOP:
             return "" if at + 1 == end else f"has {end - at - 1} bytes after its end"
-        if code not in PICKLE_COUNTED:
+        at += PICKLE_FIXED.get(code, 1)
+        if code in PICKLE_COUNTED:
+            count = int.from_bytes(blob[at:at + PICKLE_COUNTED[code]], "little")
+            at += PICKLE_COUNTED[code]
+            if count > end - at:
+                return "is torn"
+            at += 0 if code == PICKLE_FRAME else count      # what a frame holds is opcodes again
+        elif code not in PICKLE_FIXED:
             return f"opcode 0x{code:02x} is not plain data"
-        start = at + 1 + PICKLE_COUNTED[code]
-        count = int.from_bytes(blob[at + 1:start], "little")
-        if count > end - start:
-            return "is torn"
-        at = start if code == PICKLE_FRAME else start + count       # what a frame holds is opcodes again
     return f"has more than {MAX_PICKLE_OPCODES} opcodes"
 
 
+@cache
 def plain_unpickler() -> Callable[[bytes], Any]:
     """A `loads` that refuses every global: the second wall behind `pickle_refusal`."""
-    import io  # both cost a millisecond that a run without a cache need not pay
-    import pickle
+    import pickle  # costs a millisecond that a run without a cache need not pay
 
     class PlainUnpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError("globals are refused")
 
-        def persistent_load(self, pid: Any) -> Any:
-            raise pickle.UnpicklingError("persistent ids are refused")
-
     return lambda blob: PlainUnpickler(io.BytesIO(blob)).load()
+
+
+def shelf_entry(kind: str, key: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}
+
+
+def disk_trouble(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
 
 
 def ownership_doubt(status: os.stat_result) -> str:
@@ -3613,35 +3575,29 @@ def ownership_doubt(status: os.stat_result) -> str:
     return "can be written by others" if status.st_mode & 0o022 else ""
 
 
-def read_private_file(path: str, limit_bytes: int) -> bytes:
+def read_private_file(path: str) -> bytes:
     """The bytes of a file of our own; `OSError` where it cannot be read, `ValueError` where it must not be."""
     fd = os.open(path, os.O_RDONLY | OPEN_PRIVATELY)        # non-blocking: a FIFO must not hang us
     try:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("is no regular file")
-        doubt = ownership_doubt(status)
+        doubt = ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
+        if not doubt and status.st_size > MAX_ENTRY_BYTES:
+            doubt = f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read"
         if doubt:
             raise ValueError(doubt)
-        if status.st_size > limit_bytes:
-            raise ValueError(f"has {status.st_size} bytes, at most {limit_bytes} are read")
-        blob = os.read(fd, status.st_size)
-        while len(blob) < status.st_size:
-            piece = os.read(fd, status.st_size - len(blob))
-            if not piece:
-                break
-            blob += piece
-        return blob
+        return b"".join(iter(lambda: os.read(fd, status.st_size + 1), b""))     # one piece as a rule, which is not copied
     finally:
         os.close(fd)
 
 
 def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
     """`blob` becomes the whole file at `path` or, with an `OSError`, nothing changes there and no scratch file stays."""
-    scratch = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY, 0o600)
     try:
         try:
+            with suppress(OSError):
+                lock_file(fd)       # else a sweep takes it for a dead writer's
             rest = memoryview(blob)
             while rest:
                 rest = rest[os.write(fd, rest):]
@@ -3650,38 +3606,15 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
         finally:
             os.close(fd)            # NFS and quotas speak up only here
         os.utime(scratch, (modified_at, modified_at))       # the bot's clock, which `sweep` is asked by
-        rename_over(scratch, path)
-        if durable:
-            sync_folder(os.path.dirname(path))
-    except BaseException:           # Ctrl-C, too, leaves nothing half-written
+        os.replace(scratch, path)
+        if durable and os.name != "nt":     # Windows syncs no folder
+            folder = os.open(os.path.dirname(path), os.O_RDONLY)        # the operator may have named a symbolic link
+            with suppress(OSError):         # nor do some network file systems
+                os.fsync(folder)
+            os.close(folder)
+    finally:            # Ctrl-C, too, leaves nothing half-written
         with suppress(OSError):
             os.unlink(scratch)
-        raise
-
-
-def rename_over(source: str, target: str) -> None:
-    """`os.replace`, with a little patience on Windows."""
-    for _ in range(5 if os.name == "nt" else 0):
-        try:
-            os.replace(source, target)
-            return
-        except PermissionError:     # Windows: another process has the old file open, for microseconds
-            time.sleep(0.01)
-    os.replace(source, target)
-
-
-def sync_folder(folder: str) -> None:
-    """The rename itself reaches the disk; Windows cannot be asked for that."""
-    if os.name == "nt":
-        return
-    fd = os.open(folder, os.O_RDONLY)       # the operator may have named a symbolic link
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno != errno.EINVAL:     # some network file systems cannot sync a folder
-            raise
-    finally:
-        os.close(fd)
 
 
 def make_private_folders(folder: str) -> None:
@@ -3693,72 +3626,37 @@ def make_private_folders(folder: str) -> None:
         os.mkdir(folder, 0o700)
 
 
-def is_process_alive(pid: int) -> bool:
-    """False only where the system is sure."""
-    if os.name == "nt":             # os.kill would end it there; age alone decides
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):        # it is another user's, or no number of a process
-        pass
-    return True
+# What is locked is a file that exists only meanwhile, and the kernel lets go of it when its holder dies.
 
-
-def is_outlived(file: os.DirEntry[str], now: float, with_entries: bool) -> bool:
-    """A scratch file of a dead process or, where asked for, an entry past its lifetime; never a file of another name."""
-    scratch = SCRATCH_FILE.match(file.name)
-    entry = ENTRY_FILE.match(file.name) if with_entries else None
-    if not (scratch or entry):
-        return False
-    status = file.stat(follow_symlinks=False)
-    if not stat.S_ISREG(status.st_mode):
-        return False
-    if scratch:
-        return not is_process_alive(int(scratch[1])) or now - status.st_mtime > MAX_SCRATCH_AGE_SECONDS
-    lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(entry[1], ENTRY_LIFETIME_SECONDS[""]) if entry else 0.0
-    return now - status.st_mtime > lifetime_seconds
-
-
-SHELF_GUARD = _thread.RLock()                   # also held over a fork, so that a child finds the two tables whole
+LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 HELD_NAMES: dict[str, ShelfLock] = {}         # what this process holds; bots without a cache exclude each other here alone
-HELD_STRIPES: dict[str, tuple[int, list[str]]] = {}     # lock file -> its descriptor, the names that share it
-FORK_HOOKS: list[Callable[[], None]] = []       # non-empty once registered
 
 
 def lock_file(fd: int) -> bool:
-    """Never blocks; False where another has it."""
-    if sys.platform == "win32":
-        import msvcrt
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return False
-        return True
-    import fcntl  # POSIX only
+    """Until it is closed. Never blocks; False where another has it."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if sys.platform == "win32":
+            import msvcrt
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl  # POSIX only
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except LOCK_IS_TAKEN:
         return False
     return True
 
 
-def unlock_file(fd: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
-    else:
-        import fcntl
-        fcntl.flock(fd, fcntl.LOCK_UN)
-
-
 def open_locked(path: str) -> int | None:
-    """A descriptor that holds the file's lock; None where another has it, `OSError` where there are no locks."""
+    """A descriptor that holds the lock of the file at `path`; None where another has it, `OSError` where there are no locks."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY, 0o600)
     is_locked = False
     try:
-        is_locked = lock_file(fd)
+        is_locked = lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path))     # not one that is gone since it was opened
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            with suppress(OSError):
+                os.unlink(path)
+            raise
     finally:
         if not is_locked:
             with suppress(OSError):
@@ -3766,44 +3664,55 @@ def open_locked(path: str) -> int | None:
     return fd if is_locked else None
 
 
-class ShelfLock:
+def remove_locked(path: str, fd: int) -> None:
+    """Ends a lock: its file goes first, so that a copy of the descriptor in some child holds nothing. Windows removes no open file."""
+    steps: list[Callable[[], None]] = [lambda: os.unlink(path), lambda: os.close(fd)]
+    for step in steps[::-1] if os.name == "nt" else steps:
+        with suppress(OSError):
+            step()
+
+
+class ShelfLock(NamedTuple):
     """A name that this process holds until `release`, its end, or the end of a `with`. A forked child does not hold it."""
 
-    def __init__(self, name: str, path: str) -> None:
-        self.name, self.path = name, path
+    name: str
+    path: str = ""
+    fd: int = -1        # where this process is all that is excluded
 
-    def release(self) -> None:
-        with SHELF_GUARD:
-            if HELD_NAMES.get(self.name) is not self:       # released before, or a forked child's copy
-                return
+    def release(self, *_: object) -> None:
+        if HELD_NAMES.get(self.name) is self:       # neither released before, nor a forked child's copy
             del HELD_NAMES[self.name]
-            if not self.path:
-                return
-            fd, names = HELD_STRIPES[self.path]
-            names.remove(self.name)
-            if names:
-                return
-            del HELD_STRIPES[self.path]
-            with suppress(OSError):
-                unlock_file(fd)         # not by closing alone: a child between fork and exec still has a copy
-            with suppress(OSError):
-                os.close(fd)
+            remove_locked(self.path, self.fd)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    __exit__ = release
 
 
 def abandon_locks() -> None:
-    """In a forked child: the descriptors are closed, never unlocked, since the lock is the parent's."""
-    for fd, _ in HELD_STRIPES.values():
+    """In a forked child: the descriptors are closed and no more, since the locks are the parent's."""
+    for lock in HELD_NAMES.values():
         with suppress(OSError):
-            os.close(fd)
-    HELD_STRIPES.clear()
+            os.close(lock.fd)
     HELD_NAMES.clear()
-    SHELF_GUARD.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=abandon_locks)
+
+
+def remove_outlived(file: os.DirEntry[str], now: float) -> None:
+    """Removes an entry past its lifetime, or what a dead process was about to write; never a file of another name."""
+    found = SHELF_FILE.match(file.name)
+    if not found or not file.is_file(follow_symlinks=False):
+        return
+    if now - file.stat(follow_symlinks=False).st_mtime > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
+        os.unlink(file.path)
+    elif found[2]:
+        fd = open_locked(file.path)
+        if fd is not None:
+            remove_locked(file.path, fd)
 
 
 class Shelf:
@@ -3814,165 +3723,117 @@ class Shelf:
 
     def __init__(self, folder: str | None, warn: Callable[[str], None], wall_time: Callable[[], float] = time.time) -> None:
         self.folder, self.warn, self.wall_time = folder, warn, wall_time
-        self.writable = folder is not None                      # the last write succeeded, as far as known
         self._memory: dict[tuple[str, str], bytes] = {}         # what the disk did not take; it beats what the disk says
         self._robots_bytes = 0                                  # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
-        self._unpickle: Callable[[bytes], Any] | None = None
-        self._is_tidied = False
 
     def load(self, kind: str, key: str) -> dict[str, Any] | None:
         """The data last stored under `kind` and `key`, or None; whatever is wrong with the file is a warning and None."""
         blob = self._memory.get((kind, key))
-        if blob is None and self.folder is None:
+        if blob is None and not self._is_folder_usable():
             return None
-        name = self._entry_name(kind, key)
-        refusal, cause = "", name
+        path = self._path(kind, key)
+        name = os.path.basename(path)
         try:
             if blob is None:
-                if not self._is_folder_usable():
-                    return None
-                blob = read_private_file(self._path(name), MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""]))
-                refusal = pickle_refusal(blob)
-            if not refusal:
-                self._unpickle = self._unpickle or plain_unpickler()
-                entry = self._unpickle(blob)
-                if entry["format"] == SHELF_FORMAT and entry["kind"] == kind and entry["key"] == key and isinstance(entry["data"], dict):
-                    data: dict[str, Any] = entry["data"]
-                    return data
-                refusal = f"is no entry of {SHELF_FORMAT} for its name"
+                blob = read_private_file(path)
+                if refusal := pickle_refusal(blob):
+                    raise ValueError(refusal)
+            entry = plain_unpickler()(blob)
+            data = entry["data"]
+            if not isinstance(data, dict) or entry != shelf_entry(kind, key, data):
+                raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
+            return data
         except FileNotFoundError:
             return None
-        except OSError as error:
-            refusal = cause = error.strerror or type(error).__name__        # one sick disk is one line, not one an entry
+        except OSError as error:        # one sick disk is one line, not one an entry
+            self._say("read", f"cache: {name}: {disk_trouble(error)}; taken as absent")
         except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything; what its decoder quotes is not shown
-            refusal = str(error) if type(error) is ValueError else type(error).__name__
-        self._say(cause, f"cache: {name}: {refusal}; taken as absent")
+            self._say(name, f"cache: {name}: {error if type(error) is ValueError else type(error).__name__}; taken as absent")
         return None
 
     def store(self, kind: str, key: str, data: dict[str, Any], *, durable: bool = False) -> bool:
         """True where `data` now lies whole on the disk (`durable`: also after a power cut); else this process remembers it."""
         import pickle  # not at the top: see plain_unpickler
 
-        name = self._entry_name(kind, key) if self.folder is not None else kind
-        try:
-            blob = pickle.dumps({"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}, protocol=4)
-        except Exception as error:  # noqa: BLE001
-            self._say(name, f"cache: {name}: cannot be kept ({type(error).__name__})")
-            return False
-        if self.folder is None:
-            self._remember(kind, key, blob)
-            return False
-        limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
-        refusal = pickle_refusal(blob) if len(blob) <= limit_bytes else f"has {len(blob)} bytes, at most {limit_bytes} are read"
-        is_kept = False
-        if refusal:         # it could never be read back
-            self._say(name, f"cache: {name}: {refusal}; not written")
-        elif self._is_folder_usable(create=True):
-            try:
-                write_private_file(self._path(name), blob, self.wall_time(), durable)
-                is_kept = True
-            except (OSError, ValueError, OverflowError) as error:       # the last two: a clock whose time no file system can write
-                self._say("write", f"cache: {self.folder} cannot be written: {getattr(error, 'strerror', None) or type(error).__name__}")
-        if is_kept:
-            forgotten = self._memory.pop((kind, key), b"")
-            self._robots_bytes -= len(forgotten) if kind in ("robots", "robotstwo") else 0
-        else:
-            self._remember(kind, key, blob)
-        self.writable = is_kept or self.writable and bool(refusal)
-        return is_kept
+        blob = pickle.dumps(shelf_entry(kind, key, data), protocol=4)
+        if self._is_folder_usable(create=True):
+            for patience in [0.01] * 5 if os.name == "nt" else [0.0] * 2:
+                try:
+                    write_private_file(self._path(kind, key), blob, self.wall_time(), durable)
+                    self.forget(kind, key)
+                    return True
+                except (OSError, ValueError, OverflowError) as error:       # the last two: a clock whose time no file system can write
+                    trouble = disk_trouble(error)
+                    time.sleep(patience)    # Windows: another process has the old file open, for microseconds; or a sweep took the new one
+            self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
+        self.forget(kind, key, blob)
+        return False
 
-    def forget(self, kind: str, key: str) -> None:
-        """What the disk did not take is not remembered here either."""
-        self._memory.pop((kind, key), None)
-
-    def _remember(self, kind: str, key: str, blob: bytes) -> None:
-        """In memory; of robots.txt bodies up to a bound, the oldest going first."""
-        old = self._memory.pop((kind, key), b"")
-        self._memory[kind, key] = blob
-        if kind not in ("robots", "robotstwo"):
-            return
-        self._robots_bytes += len(blob) - len(old)
-        while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            oldest = next(entry for entry in self._memory if entry[0] in ("robots", "robotstwo"))
-            self._robots_bytes -= len(self._memory.pop(oldest))
+    def forget(self, kind: str, key: str, instead: bytes = b"") -> None:
+        """What the disk did not take is not remembered here either. Of robots.txt bodies up to a bound is, the oldest going first."""
+        grown = len(instead) - len(self._memory.pop((kind, key), b""))
+        if instead:
+            self._memory[kind, key] = instead
+        if kind.startswith("robots"):
+            self._robots_bytes += grown
+            while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
+                oldest = next(entry for entry in self._memory if entry[0].startswith("robots"))
+                self._robots_bytes -= len(self._memory.pop(oldest))
 
     def try_lock(self, name: str) -> ShelfLock | None:
         """The lock of that name, or None where a process that shares the folder, or any thread of this one, holds it. Never blocks.
 
-        Processes exclude each other by 256 files; the kernel releases on death. Where that cannot be, this process alone is in order.
+        The kernel releases it on death. Where there is no such thing as a lock, this process alone is in order.
         """
-        path = trouble = ""
-        if self._is_folder_usable(create=True):
-            path = self._path("lock-" + sha256_hex(name.encode("utf-8", "surrogatepass"))[:2])
-        with SHELF_GUARD:
-            if not FORK_HOOKS and hasattr(os, "register_at_fork"):
-                FORK_HOOKS.append(abandon_locks)
-                os.register_at_fork(before=SHELF_GUARD.acquire, after_in_parent=SHELF_GUARD.release, after_in_child=abandon_locks)
-            if name in HELD_NAMES:
-                return None
+        lock = ShelfLock(name)
+        if name not in HELD_NAMES and self._is_folder_usable(create=True):
+            path = self._path("lock", name) + ".tmp"
             try:
-                if path and path not in HELD_STRIPES:       # a name of ours in the same file shares it: else a thread could wait for itself
-                    fd = open_locked(path)
-                    if fd is None:
-                        return None
-                    HELD_STRIPES[path] = fd, []
+                fd = open_locked(path)
+                if fd is None:
+                    return None
+                lock = ShelfLock(name, path, fd)
             except OSError as error:
-                path, trouble = "", error.strerror or type(error).__name__
-            if path:
-                HELD_STRIPES[path][1].append(name)
-            held = HELD_NAMES[name] = ShelfLock(name, path)
-        if trouble:         # said outside the guard: `warn` is anyone's code
-            self._say("lock", f"cache: no lock in {self.folder} ({trouble}); other processes are not waited for")
-        return held
+                self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)}); other processes are not waited for")
+        if HELD_NAMES.setdefault(name, lock) is lock:
+            return lock
+        remove_locked(lock.path, lock.fd)       # another thread was faster
+        return None
 
     def sweep(self, now: float) -> None:
         """Entries long unused and scratch files of dead processes go away.
 
-        A whole pass a day for all processes, at most MAX_SWEEP_FILES a call (the next call goes on); scratch files at each Shelf's first call.
+        A whole pass a day for all processes; between two of them, only what was being written goes, if it is among the first MAX_SWEEP_FILES.
         """
-
-        if self.folder is None or not self._is_folder_usable():
+        if not self._is_folder_usable():
             return
-        marker = self.load("sweep", "marker") or {}
-        swept_at, skip = marker.get("at"), marker.get("skip")
-        skip = skip if isinstance(skip, int) and 0 < skip < 2**31 else 0
-        is_due = bool(skip) or not (isinstance(swept_at, (int, float)) and 0 <= now - swept_at < SWEEP_INTERVAL_SECONDS)
-        if self._is_tidied and not is_due:
-            return
-        self._is_tidied = True
-        looked = removed = 0
+        swept_at = as_number((self.load("sweep", "marker") or {}).get("at"))
+        is_due = not is_fresh(swept_at, SWEEP_INTERVAL_SECONDS, now)
         with suppress(OSError), os.scandir(self.folder) as files:       # the next pass finds what this one lost
-            for file in islice(files, skip, skip + MAX_SWEEP_FILES):
-                looked += 1
+            for file in files if is_due else islice(files, MAX_SWEEP_FILES):
                 with suppress(OSError):
-                    if is_outlived(file, now, is_due):
-                        os.unlink(file.path)
-                        removed += 1
+                    remove_outlived(file, now if is_due else -math.inf)
         if is_due:
-            self.store("sweep", "marker", {"at": now, "skip": skip + looked - removed if looked == MAX_SWEEP_FILES else 0})
+            self.store("sweep", "marker", {"at": now})
 
-    def _entry_name(self, kind: str, key: str) -> str:
-        return f"{kind}-{sha256_hex(key.encode('utf-8', 'surrogatepass'))[:32]}.pickle"     # no byte that a server chose
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.folder or "", name)
+    def _path(self, kind: str, key: str) -> str:
+        """Of the entry: no byte of its name was chosen by a server."""
+        return os.path.join(self.folder or "", f"{kind}-{sha256_hex(key.encode('utf-8', 'surrogatepass'))[:32]}.pickle")
 
     def _is_folder_usable(self, create: bool = False) -> bool:
         """Whether the folder is there and ours alone. Asked before each use: folders change under a long run."""
         if self.folder is None:
             return False
         try:
-            try:
-                status = os.stat(self.folder)
-            except FileNotFoundError:
-                if not create:
-                    return False        # nothing was ever stored
+            if create and not os.path.isdir(self.folder):
                 make_private_folders(self.folder)
-                status = os.stat(self.folder)
+            status = os.stat(self.folder)
             doubt = ownership_doubt(status) if stat.S_ISDIR(status.st_mode) else "is no folder"
         except (OSError, ValueError) as error:      # ValueError: a NUL in the name
-            doubt = getattr(error, "strerror", None) or str(error)
+            if isinstance(error, FileNotFoundError) and not create:
+                return False            # nothing was ever stored
+            doubt = disk_trouble(error)
         if doubt:
             self._say("folder", f"cache: {self.folder}: {doubt}; not used")
         return not doubt
@@ -3995,7 +3856,8 @@ CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\
 SENT_LINE = lazy_re(r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
 INFLATE_WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}      # zlib's wbits
 NETWORK_TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)      # ssl's errors are OSErrors; a port of 99999 overflows
-Addresses = list[tuple[int, Any]]       # (family, socket address)
+if TYPE_CHECKING:
+    Addresses = list[tuple[int, Any]]       # (family, socket address)
 
 
 class Wire:
@@ -4351,8 +4213,8 @@ class Door:
         return addresses
 
     def request_head(self, request: Request, parts: UrlParts, proxy: UrlParts | None) -> bytes:
-        authority = parts_host_key(parts)
-        target = (parts.path or "/") + ("" if parts.query is None else f"?{parts.query}")
+        authority = host_key(request.url)
+        target = (parts.path or "/") + parts.query
         headers = {"Host": authority, "Connection": "close"}
         if proxy and parts.scheme == "http":
             target = f"http://{authority}{target}"
@@ -4405,11 +4267,12 @@ def verifying_tls_context() -> ssl.SSLContext:
 # === 15. BOT   R3b R4 R5 R6 R8   spec 7 ==================================
 # Owns the gates in order, every piece of mutable state, and the loop that takes targets through both.
 
-Clock = Any                     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
-Transport = Any                 # send(Request) -> Response, or TransportError; optionally resolve(url, timeout)
-Wants = Callable[[int, Sequence[tuple[str, str]]], bool]
-T = TypeVar("T")
-Steps = Generator["Later", None, T]     # work that says when it wants to go on, and at last returns a T
+if TYPE_CHECKING:
+    Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+    Transport = Any             # send(Request) -> Response, or TransportError; optionally resolve(url, timeout)
+    Wants = Callable[[int, Headers], bool]
+    T = TypeVar("T")
+    Steps = Generator["Later", None, T]     # work that says when it wants to go on, and at last returns a T
 NO_VALIDATORS = Validators()
 NO_SOURCE = source_from_entry(None)
 
@@ -4834,7 +4697,7 @@ class Bot:
         while True:
             later, value = self._step(steps)
             if later is None:
-                return cast(T, value)
+                return value        # type: ignore[return-value]
             self._waits_for = "", later.reason
             self._nap(later.at)
 
@@ -5025,7 +4888,7 @@ class Bot:
             except (KeyError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
                 continue
-            held.serial, held.validators, held.checked_at = int(serial), validators_from_entry(entry), as_number(entry.get("checked_at"))
+            held.serial, held.validators, held.checked_at = int(serial), from_entry(Validators(), entry), as_number(entry.get("checked_at"))
             break
         if held.adopted is not None:        # while nothing was ever held, every process tries for itself
             is_of_this = asked.get("serial") == held.serial     # of another generation it says nothing
@@ -5522,7 +5385,8 @@ class Bot:
             self._trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
 
-Gate = Callable[[Bot, Visit], "Later | Decision | None"]
+if TYPE_CHECKING:
+    Gate = Callable[[Bot, Visit], "Later | Decision | None"]
 NO_RULES = SiteRules()
 # spec 7, normative: R3, R2, R4 in this order. The address check is ours; robots2 can only narrow.
 TARGET_GATES: tuple[Gate, ...] = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._robots2_gate, Bot._throttle_gate)
@@ -5553,9 +5417,6 @@ class Check(NamedTuple):
     check: str
     outcome: str
     observed: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return as_dict(self)
 
 
 # --- What the sandbox publishes: {origin} and {crawl_delay} are its own -----------
@@ -5828,7 +5689,8 @@ def vector_checks(path: str) -> Iterator[Check]:
 
 # --- The sandbox's checks -----------------------------------------------------
 
-Observation = tuple[str, str, bool, str]        # clause, what is checked, whether it holds, what was observed
+if TYPE_CHECKING:
+    Observation = tuple[str, str, bool, str]        # clause, what is checked, whether it holds, what was observed
 
 
 def sandbox_checks() -> Iterator[Check]:
