@@ -9079,7 +9079,7 @@ def test_ours_what_a_server_wrote_moves_no_cursor(desk, web):
     assert out.count("\n") == 1 and out[:-1].isprintable() and "text/html\\x9b31m" in out
     web.pages["https://a.test/"] = 200, HTML, "<title>\x1b[2J\u202egnp\x9b1m</title>".encode()
     out = desk("--force", "https://a.test/").out
-    assert out.count("\n") == 1 and out[:-1].isprintable() and "\\x1b[2J" in out
+    assert out.count("\n") == 1 and out[:-1].isprintable() and "\\u202egnp" in out
 
 
 # --- Check, discover, quiet, verbose, summary ------------------------------------
@@ -9535,7 +9535,7 @@ BANNERS = [(at, int(match[1]), match[2]) for at, line in enumerate(SOURCE.splitl
 ROOMS = ["CONSTANTS", "NOUNS", "TIME", "ADDRESSES", "ROBOTS", "SCHEMA", "BLOCKLIST", "PACING", "FRESHNESS", "READINGS", "ROBOTS2", "EXCHANGE",
          "SHELF", "DOOR", "BOT", "PROOF", "DESK"]
 FIRST_ROOM_BELOW_THE_WATERLINE = 13
-PURE_MODULES = set("""encodings.aliases io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math
+PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math
                       unicodedata urllib.parse xml.parsers xml.parsers.expat zlib re enum typing operator heapq contextlib""".split())
 PURE_OF_SYS = {"maxsize", "maxunicode", "version_info"}
 IMPURE_NAMES = set("time os sys random socket ssl threading _thread subprocess tempfile logging open print input exec eval __import__ errno stat".split())

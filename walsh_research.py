@@ -1006,22 +1006,32 @@ def robots_agent_name(value: str) -> str:
 
 
 def robots_group(text: str, token: str) -> tuple[str | None, list[tuple[int, str]]]:
-    """The selected User-agent value as written, or None, and the lines of its groups with their numbers. R2a, spec 9.1.2 and 9.1.3."""
+    """The selected User-agent value as written, or None, and its groups: how many lines stand above, the lines. R2a, spec 9.1.2 and 9.1.3."""
     before, *parts = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in parts[::2]]
     names = [robots_agent_name(value) for value in values]
     wanted = max((name for name in names if name and token.startswith(name)), key=len, default="*")
-    lines: list[tuple[int, str]] = []
+    groups: list[tuple[int, str]] = []
     number, group, is_ours = before.count("\n"), "", False
     for name, below in zip(names, parts[1::2]):
         group += "\n" + below
         is_ours = is_ours or name == wanted
         if ROBOTS_RULE_LINE.search(below):      # a rule closes the list of agents
-            lines += enumerate(group.split("\n"), number) if is_ours else ()
+            groups += [(number, group)] * is_ours
             number += group.count("\n")
             group, is_ours = "", False
-    lines += enumerate(group.split("\n"), number) if is_ours else ()
-    return values[names.index(wanted)] if wanted in names else None, lines
+    groups += [(number, group)] * is_ours
+    return values[names.index(wanted)] if wanted in names else None, groups
+
+
+def robots_rules(groups: Iterable[tuple[int, str]]) -> Iterator[Rule]:
+    """The Allow and Disallow lines, in file order."""
+    for number, lines in groups:
+        at = 0
+        for found in ROBOTS_RULE_LINE.finditer(lines):
+            number += lines.count("\n", at, at := found.start() + 1)
+            if (found[1] or "allow").lower() == "allow":
+                yield Rule(bool(found[1]), found[2].strip(ROBOTS_BLANKS), number)
 
 
 def robots_octet_form(found: re.Match[str]) -> str:
@@ -1090,20 +1100,24 @@ def robots_match_length(pieces: Sequence[str], path: str, longest: bool) -> int:
     return min(at + len(last), len(path) - 1) if at >= 0 else -1
 
 
-def robots_index(rules: Sequence[Rule]) -> RobotsIndex:
+def robots_index(rules: Iterable[Rule]) -> RobotsIndex:
     """The rules of one group, made ready."""
-    literals: dict[str, tuple[int, Rule | None]] = {"": (-1, None)}
-    patterns: list[tuple[str, list[str], Rule]] = []
-    weight = 1              # of all patterns: one each, and one for every 64 characters of it
-    for rule in sorted(rules, key=lambda rule: not rule.allow):     # of equals, Allow wins (spec 9.1.4)
+    rule_of: dict[tuple[str, bool], Rule] = {}
+    for rule in rules:
         value = robots_octets(rule.value)
         value = value[:-1].replace("$", "%24") + value[-1:]         # only a final `$` is an anchor
+        rule_of.setdefault((value, rule.allow), rule)
+    literals: dict[str, tuple[int, Rule | None]] = {}
+    patterns: list[tuple[str, list[str], Rule]] = []
+    weight = 1              # of all patterns: one each, and one for every 64 characters of it
+    for (value, allow), rule in rule_of.items():
         if "*" in value:
             pieces = re.split(r"\*+", value)
             patterns.append((max(pieces, key=len), pieces, rule))
             weight += 1 + len(value) // 64
-        else:               # an empty value matches nothing
-            literals.setdefault(value, (len(value) - value.endswith("$"), rule))
+        elif allow or (value, True) not in rule_of:                 # of equals, Allow wins (spec 9.1.4)
+            literals[value] = len(value) - value.endswith("$"), rule
+    literals[""] = -1, None                                         # an empty value matches nothing
     prefixes, parents, outcomes = sorted(literals), [0], [literals[""]]
     for previous, prefix in enumerate(prefixes[1:]):
         parent = previous
@@ -1123,28 +1137,32 @@ class RobotsTxt(NamedTuple):
     """
 
     group: str | None                   # the selected User-agent value as the file writes it
-    rules: list[Rule]                   # the Allow and Disallow lines of its groups, in file order
     crawl_delay: float | None           # seconds, the largest of the group; None where it names none. R2d, spec 9.1.5
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; it binds uses of content that this bot makes none of, and is no gate
     otherwise: Verdict                  # where no rule matches
     made_ready: RobotsIndex
+    token: str
     text: str
 
     @classmethod
     def parse(cls, body: bytes | bytearray | str, token: str = UA_TOKEN) -> RobotsTxt:
         """The reading of `body` (its first 500 KiB) by `token`. Never raises. Spec 9.1.1 to 9.1.3."""
         text, is_text = robots_text(body)
-        group, numbered = robots_group(text, robots_agent_name(token))
-        rules = [Rule(bool(found[1]), found[2].strip(ROBOTS_BLANKS), number) for number, line in numbered
-                 for found in ROBOTS_RULE_LINE.finditer("\n" + line) if (found[1] or "allow").lower() == "allow"]
-        lines = "\n".join(line for _, line in numbered)
+        token = robots_agent_name(token)
+        group, groups = robots_group(text, token)
+        lines = "".join(lines for _, lines in groups)
         delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
         signals = ROBOTS_SIGNAL.findall(",".join(ROBOTS_SIGNAL_LINE.findall(lines)))
         signals.sort(key=lambda signal: signal[1].lower() == "no")      # where lines contradict each other, "no" stands
         return cls(
-            group, rules, max((seconds for seconds in delays if seconds < math.inf), default=None),
+            group, max((seconds for seconds in delays if seconds < math.inf), default=None),
             {name.lower(): answer for name, answer in signals},
-            Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR, robots_index(rules), text)
+            Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR, robots_index(robots_rules(groups)), token, text)
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The Allow and Disallow lines of the selected groups, in file order."""
+        return list(robots_rules(robots_group(self.text, self.token)[1]))
 
     @property
     def sitemaps(self) -> list[str]:
