@@ -1880,8 +1880,11 @@ class Validators(NamedTuple):
     last_modified: str = ""
 
 
+NO_FILES: dict[str, bytes] = {}
+
+
 class RobotsState(NamedTuple):
-    """What is held of one site's robots.txt. Times are Unix seconds."""
+    """What is held of one site's robots.txt, or of its robots2.txt and the files that it chains to. Times are Unix seconds."""
 
     robots: RobotsTxt | None = None     # the rules; None: there are none to be had
     body: bytes = b""                   # as fetched, for the cache
@@ -1894,6 +1897,19 @@ class RobotsState(NamedTuple):
     no_network: bool = False            # the last attempt got no HTTP answer at all
     trouble: str = ""                   # why it is unreachable, in one line
     validators: Validators = Validators()
+    files: dict[str, bytes] = NO_FILES  # of robots2.txt, the site's own first: URL -> body
+    robots2: Any = None                 # these files as one
+
+
+class RefreshState(NamedTuple):
+    """When the blocklist was last asked about, and what to ask with. Times are Unix seconds, -inf for never."""
+
+    serial: float = 0.0                 # of the generation on the shelf
+    checked_at: float = -math.inf       # last known to be current
+    failed_at: float = -math.inf        # asked in vain
+    retry_at: float = -math.inf         # not to be asked again before
+    etag: str = ""
+    last_modified: str = ""
 
 
 def header_value(headers: Sequence[tuple[str, str]], name: str) -> str:
@@ -1970,14 +1986,14 @@ def from_entry(defaults: Record, entry: dict[str, Any]) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    return {**state._asdict(), "robots": None, "validators": None, "body": state.body if state.robots else None, **state.validators._asdict()}
+    own = {"robots": None, "robots2": None, "validators": None, "body": state.body if state.robots else None}
+    return {**state._asdict(), **own, **state.validators._asdict()}
 
 
-def robots_from_entry(entry: dict[str, Any] | None) -> RobotsState | None:
-    if entry is None:
-        return None
+def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
     state = from_entry(RobotsState(validators=from_entry(Validators(), entry)), entry)
-    return state._replace(robots=RobotsTxt.parse(state.body)) if isinstance(entry.get("body"), bytes) else state
+    files = {as_text(url): body for url, body in state.files.items() if isinstance(body, bytes)}
+    return state._replace(files=files, robots=RobotsTxt.parse(state.body) if isinstance(entry.get("body"), bytes) else None)
 
 
 def pace_to_entry(pace: HostPace, offset: float) -> dict[str, Any]:
@@ -4292,6 +4308,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Steps = Generator["Later", None, T]     # work that says when it wants to go on, and at last returns a T
 NO_VALIDATORS = Validators()
+NO_RULES = RobotsState()
 NO_SOURCE = source_from_entry(None)
 
 
@@ -4378,30 +4395,21 @@ def media_of(content_type: str) -> tuple[str, str, bool]:
     return media_type, media_kind(media_type), is_unread_type(media_type)
 
 
-class BlocklistState:
-    """The list that is in force, and when it was last asked about. Times are Unix seconds, -inf for never."""
-
-    adopted: Blocklist | None = None
-    serial = 0                          # of the generation on the shelf
-    checked_at = -math.inf              # last known to be current
-    failed_at = retry_at = -math.inf    # asked in vain; not to be asked again before
-    validators = NO_VALIDATORS
-
-    def is_current(self, now: float) -> bool:
-        if is_fresh(self.failed_at, self.retry_at - self.failed_at, now):
-            return True
-        return self.adopted is not None and is_fresh(self.checked_at, self.adopted.refresh_seconds, now)
+def serial_of(entry: dict[str, Any]) -> float:
+    return as_number(entry.get("serial"))
 
 
-class SiteRules(NamedTuple):
-    """What is held of a site's robots.txt, or of its robots2.txt and the files that it chains to."""
+def whole_body(visit: Visit, answer: Answer) -> bytes:
+    """The body of a document of the origin; ValueError where it did not come, or not whole."""
+    if not isinstance(answer, Response) or answer.status != 200:
+        raise ValueError(no_document(visit.trouble, answer))
+    if answer.truncated:
+        raise ValueError(f"more than {MAX_BYTES_OF[visit.kind]} bytes")
+    return answer.body
 
-    state: RobotsState = RobotsState()
-    files: dict[str, bytes] = NO_FIELDS         # of robots2.txt, the site's own first: URL -> body
-    robots2: Robots2 | None = None              # these files as one
 
-    def size(self) -> int:
-        return sum(map(len, (self.state.body, *self.files.values())))
+def size_of(state: RobotsState) -> int:
+    return sum(map(len, (state.body, *state.files.values())))
 
 
 class Visit:
@@ -4499,15 +4507,16 @@ class Bot:
         self._is_shared = folder is not None        # with other processes
         if folder is None and cache_dir is not None:
             self._warn("cache: no home folder is known; nothing is remembered between runs, nor shared with other processes")
-        self._rules: collections.OrderedDict[tuple[str, str], SiteRules] = collections.OrderedDict()    # by kind and key on the shelf
+        self._rules: collections.OrderedDict[str, RobotsState] = collections.OrderedDict()     # by key on the shelf
         self._rules_bytes = 0
-        self._blocklist = BlocklistState()
+        self._blocklist: Blocklist | None = None    # the list in force
+        self._refresh = RefreshState()              # of its generation
         self.blocklist_status = 0                   # HTTP status of the last answer to a request for the list; 0 where there was none
         self.requests = 0                           # that left, of any kind
         self.last_result: Result | None = None      # of the target that `discover` read
         self._lanes: set[Lane] = set()              # of the run that goes on
         self._waits_for = ("", "")                  # host and reason, for whoever watches
-        self._errands: dict[str, tuple[Steps[Decision | None], Later]] = {}
+        self._errands: dict[str, tuple[Steps[Decision | None], Later]] = {}      # by name, and until when each waits
         if interactive and not (sys.stdin is not None and sys.stdin.isatty()):
             self._warn("interactive=True without a terminal: R4 and R5 are off, which is for a person at a prompt alone (spec 1.1)")
 
@@ -4609,7 +4618,7 @@ class Bot:
             if llms.ok and llms.body and media_of(llms.content_type)[1] in ("markdown", "text", "other"):
                 parsed = parse_llms_txt(llms.text, llms.final_url)
                 yield Source("llms.txt", llms.final_url, list(parsed.links), parsed.title)
-        robots = self._robots_of(site_key(result.final_url)).robots
+        robots = self._rules.get(site_key(result.final_url), NO_RULES).robots
         for sitemap in robots.sitemaps if robots else ():
             yield Source("sitemap", sitemap)
 
@@ -4635,7 +4644,7 @@ class Bot:
     @property
     def blocklist_size(self) -> int:
         """Entries of the list that is in force; 0 also where none was ever adopted."""
-        return len(self._blocklist.adopted or ())
+        return len(self._blocklist or ())
 
     @property
     def hosts_left(self) -> int:
@@ -4667,14 +4676,14 @@ class Bot:
             lane = heapq.heappop(ready)[2]
             if lane.steps is None:
                 lane.steps = self._target(*lane.queue.popleft(), min_age, lane.since)
-            later, result = self._step(lane.steps)
-            if later is not None and later.host == lane.host:
-                heapq.heappush(waiting, (later.at, next(order), lane))
-                continue
-            if later is not None:       # redirected: no host waits for another
-                away = Lane(later.host, lane.steps)
+            said = self._step(lane.steps)
+            if isinstance(said, Later):
+                if said.host == lane.host:
+                    heapq.heappush(waiting, (said.at, next(order), lane))
+                    continue
+                away = Lane(said.host, lane.steps)      # redirected: no host waits for another
                 self._lanes.add(away)
-                heapq.heappush(waiting, (later.at, next(order), away))
+                heapq.heappush(waiting, (said.at, next(order), away))
             lane.steps, lane.since = None, self._now()
             if lane.queue:
                 due_at = self._due_at(lane.host, lane.since)
@@ -4682,8 +4691,8 @@ class Bot:
                 heapq.heappush(waiting, (due_at, next(order), lane))
             else:
                 self._lanes.discard(lane)
-            if result is not None:
-                yield result
+            if isinstance(said, Result):
+                yield said
 
     def _interval_of(self, host: str) -> float:
         return max(self._pacer.hosts.get(host, UNSEEN_HOST).interval, MIN_REQUEST_INTERVAL)
@@ -4702,22 +4711,20 @@ class Bot:
         """Asleep until then, or for so long as a clock can be asked for; whoever wakes looks again."""
         self._clock.sleep(min(max(LEAST_SLEEP_SECONDS, until - self._now()), MAX_SLEEP_SECONDS))
 
-    def _step(self, steps: Steps[T]) -> tuple[Later | None, T | None]:
+    def _step(self, steps: Steps[T]) -> Later | T:
         """A step further, alone at the door: when to go on, or what came of it."""
         with self._pacer.door:
             try:
-                return next(steps), None
+                return next(steps)
             except StopIteration as stop:
-                return None, stop.value
+                return stop.value       # type: ignore[no-any-return]
 
     def _drive(self, steps: Steps[T]) -> T:
         """Steps to their end, sleeping between them with nothing held."""
-        while True:
-            later, value = self._step(steps)
-            if later is None:
-                return value        # type: ignore[return-value]
-            self._waits_for = "", later.reason
-            self._nap(later.at)
+        while isinstance(said := self._step(steps), Later):
+            self._waits_for = "", said.reason
+            self._nap(said.at)
+        return said
 
     # --- One target -------------------------------------------------------
 
@@ -4877,107 +4884,94 @@ class Bot:
         """R3, first of all. The canonical documents themselves stay reachable, or no list could ever be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
-        held = self._blocklist
         if visit.waits and self._is_shared:         # another process may have adopted a newer one meanwhile
             self._load_blocklist()
-        if not held.is_current(self._time()) and not (visit.waits > 1 and held.adopted is not None):
+        if not self._is_list_current() and not (visit.waits > 1 and self._blocklist is not None):
             said = self._errand(visit, "blocklist", self._load_blocklist, self._refresh_blocklist)
             if isinstance(said, Later):
                 return said
             if said is not None:        # whoever refreshes it has stopped, and holds the lock
                 self._blocklist_failed(said.reason, None)
-        entry = held.adopted.blocks(visit.host) if held.adopted is not None else None
+        entry = self._blocklist.blocks(visit.host) if self._blocklist is not None else None
         if entry is None:
             return None
         said_why = (f", {entry.added}" if entry.added else "") + (f" ({entry.reason})" if entry.reason else "")
         return Decision(False, visit.url, "R3", f"{visit.host}: operator blocklist entry {entry.domain}{said_why}", blocked_by=entry)
 
+    def _is_list_current(self) -> bool:
+        held, now = self._refresh, self._time()
+        return is_fresh(held.failed_at, held.retry_at - held.failed_at, now) or (
+            self._blocklist is not None and is_fresh(held.checked_at, self._blocklist.refresh_seconds, now))
+
     def _load_blocklist(self) -> bool:
         """The newest generation that the shelf holds whole, and when it was last asked about; whether that is current."""
-        held, asked = self._blocklist, self._shelf.load("refresh", self.origin) or {}
-        is_news = held.adopted is None or as_number(asked.get("serial")) > held.serial
-        entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1) if is_news]
-        generations = ((as_number(entry.get("serial")), entry) for entry in entries)
-        for serial, entry in sorted(generations, key=operator.itemgetter(0), reverse=True):
-            if serial <= held.serial:       # 0: none is held
-                break
-            try:
-                held.adopted = Blocklist.from_columns(entry["columns"])
-            except (KeyError, ValueError) as error:
-                self._warn(f"blocklist: a copy in the cache does not hold: {error}")
-                continue
-            held.serial, held.validators, held.checked_at = int(serial), from_entry(Validators(), entry), as_number(entry.get("checked_at"))
-            break
-        if held.adopted is not None:        # while nothing was ever held, every process tries for itself
-            is_of_this = asked.get("serial") == held.serial     # of another generation it says nothing
-            for name in ("failed_at", "retry_at", *["checked_at"] * is_of_this):
-                setattr(held, name, max(getattr(held, name), as_number(asked.get(name))))
-        return held.is_current(self._time())
+        held = self._refresh
+        asked = from_entry(held, self._shelf.load("refresh", self.origin) or {})
+        if self._blocklist is None or asked.serial > held.serial:
+            entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1)]
+            for entry in sorted(entries, key=serial_of, reverse=True):
+                if serial_of(entry) > held.serial:      # the older only where the newer does not hold
+                    try:
+                        self._blocklist, held = Blocklist(entry["columns"]), RefreshState(serial_of(entry))
+                    except (KeyError, ValueError) as error:
+                        self._warn(f"blocklist: a copy in the cache does not hold: {error}")
+        if self._blocklist is not None:     # while nothing was ever held, every process tries for itself
+            is_of_this = asked.serial == held.serial        # of another generation it says nothing but when to ask again
+            self._refresh = asked if is_of_this else held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
+        return self._is_list_current()
 
-    def _note_blocklist(self, **times: float) -> None:
+    def _note_blocklist(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
-        held = self._blocklist
-        vars(held).update(times)
-        if held.adopted is not None:
-            self._shelf.store("refresh", self.origin, {
-                name: getattr(held, name) for name in ("serial", "checked_at", "failed_at", "retry_at")})
+        self._refresh = self._refresh._replace(**changes)
+        if self._blocklist is not None:
+            self._shelf.store("refresh", self.origin, self._refresh._asdict())
 
     def _refresh_blocklist(self) -> Steps[None]:
         """R3b, R3c, R10: asks for the document, and adopts it only if it holds. Whatever else happens, the last list stays."""
-        held = self._blocklist
-        visit, answer = yield from self._obtain("blocklist", self.origin + BLOCKLIST_PATH, held.validators)
-        now = self._time()
+        held = self._refresh
+        visit, answer = yield from self._obtain("blocklist", self.origin + BLOCKLIST_PATH, Validators(held.etag, held.last_modified))
+        news: dict[str, Any] = {"checked_at": self._time(), "failed_at": -math.inf, "retry_at": -math.inf}
         self.blocklist_status = getattr(answer, "status", 0)
         if self.blocklist_status != 304 or not any(visit.validators):
             try:
-                if not isinstance(answer, Response) or answer.status != 200:
-                    raise BlocklistRejected(no_document(visit.trouble, answer))
-                if answer.truncated:
-                    raise BlocklistRejected(f"more than {MAX_BLOCKLIST_BYTES} bytes")
-                document = parse_json(answer.body, "blocklist")
-                schema = None
+                document, schema = parse_json(whole_body(visit, answer), "blocklist"), None
                 if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
                     schema = yield from self._standalone_schema()
-                held.adopted = Blocklist.from_document(document, schema)
+                adopted = self._blocklist = Blocklist.from_document(document, schema)
             except ValueError as error:
                 self._blocklist_failed(str(error), visit.retry_at)
                 return
-            held.serial += 1
-            held.validators = NO_VALIDATORS if visit.redirects else validators_of(answer.headers)
-            for line in held.adopted.warnings:
+            for line in adopted.warnings:
                 self._warn(f"blocklist: {line}")
             # Two generations lie on disk, and the older is overwritten: at every instant one is whole.
-            self._shelf.store("blocklist", f"{self.origin} {held.serial % 2}", {
-                "serial": held.serial, "checked_at": now, "columns": held.adopted.to_columns(), **held.validators._asdict()}, durable=True)
-        self._note_blocklist(checked_at=now, failed_at=-math.inf, retry_at=-math.inf)
+            news["serial"] = serial = held.serial + 1
+            self._shelf.store("blocklist", f"{self.origin} {serial % 2:g}", {"serial": serial, "columns": adopted.to_columns()}, durable=True)
+            news.update((NO_VALIDATORS if visit.redirects else validators_of(getattr(answer, "headers", ())))._asdict())
+        self._note_blocklist(**news)
 
     def _blocklist_failed(self, reason: str, retry_at: float | None) -> None:
         """R3b: the last list stays in force; the next try is soon. Without a list the gate is open, and says so."""
         now = self._time()
         self._note_blocklist(failed_at=now, retry_at=max(retry_at or 0.0, now + POLICY_RETRY_SECONDS))
         self._warn(f"blocklist: {reason}; " + (
-            "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)" if self._blocklist.adopted is None else
+            "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)" if self._blocklist is None else
             f"the list of {self.blocklist_size} entries that is held stays in force (R3b)"))
 
     def _standalone_schema(self) -> Steps[Any]:
         """R10: the schema of a document that carries none: cached seven days, kept stale on failure, None where there is none at all."""
-        now = self._time()
         held = self._shelf.load("schema", self.origin) or {}
         body, checked_at = held.get("body"), as_number(held.get("checked_at"))
-        if not (isinstance(body, bytes) and is_fresh(checked_at, SCHEMA_TTL_SECONDS, now)):
+        if not (isinstance(body, bytes) and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time())):
             visit, answer = yield from self._obtain("schema", self.origin + SCHEMA_PATH)
-            trouble = no_document(visit.trouble, answer)
-            if isinstance(answer, Response) and answer.status == 200 and not answer.truncated:
-                try:
-                    schema = parse_json(answer.body, "schema")
-                    compile_schema(schema)      # one that does not compile must not displace one that does
-                    self._shelf.store("schema", self.origin, {"body": answer.body, "checked_at": now}, durable=True)
-                    return schema
-                except ValueError as error:
-                    trouble = str(error)
-            if not isinstance(body, bytes):
-                return None
-            self._warn(f"schema: {trouble}; the one of {iso_utc(checked_at)} is used (R10)")
+            try:
+                news = whole_body(visit, answer)
+                compile_schema(parse_json(news, "schema"))      # one that does not compile must not displace one that does
+                self._shelf.store("schema", self.origin, {"body": news, "checked_at": self._time()}, durable=True)
+                body = news
+            except ValueError as error:
+                if not isinstance(body, bytes):
+                    return None
+                self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
         return parse_json(body, "schema in the cache")
 
     # --- The address check, between R3 and R2 -----------------------------
@@ -5006,7 +5000,7 @@ class Bot:
         said = self._ensure_rules(visit, "robots")
         if said is not None:
             return said
-        state = self._robots_of(visit.site)
+        state = self._rules.get(visit.site, NO_RULES)
         decision = robots_decision(visit.url, path_and_query(visit.at), state, self._time(), self._unreachable)
         visit.is_cut_off = state.no_network
         if self._robots_mode == "report_only":
@@ -5018,64 +5012,57 @@ class Bot:
         visit.decision = decision
         return None
 
-    def _robots_of(self, site: str) -> RobotsState:
-        return self._rules.get(("robots", site), NO_RULES).state
-
     def _robots2_of(self, site: str) -> Robots2 | None:
-        return self._rules.get(("robotstwo", f"{site} {self._category}"), NO_RULES).robots2 if self._category else None
+        return self._rules.get(f"{site} {self._category}", NO_RULES).robots2 if self._category else None
 
     def _ensure_rules(self, visit: Visit, kind: str) -> Said:
         """R12: what is held of the site's robots.txt or robots2.txt is current, or asked for first."""
-        key = ("robots", visit.site) if kind == "robots" else ("robotstwo", f"{visit.site} {self._category}")
-        rules, wire = self._rules.get(key), visit.at
-        if rules is not None and (visit.waits > 1 or robots_is_current(rules.state, self._time())):
+        key = visit.site if kind == "robots" else f"{visit.site} {self._category}"
+        state = self._rules.get(key)
+        if state is not None and (visit.waits > 1 or robots_is_current(state, self._time())):
             return None
-        return self._errand(visit, " ".join(key), lambda: self._load_rules(key),
-                            lambda: self._refresh_rules(key, kind, f"{site_of(wire)}/{kind}.txt"))
+        return self._errand(visit, f"robots {key}", lambda: self._load_rules(key),
+                            lambda: self._refresh_rules(key, kind, f"{site_of(visit.at)}/{kind}.txt"))
 
-    def _load_rules(self, key: tuple[str, str]) -> bool:
-        entry = self._shelf.load(*key) or {}
-        state, files = robots_from_entry(entry or None), entry.get("files", {})
-        if state is not None and isinstance(files, dict) and all(
-                isinstance(url, str) and isinstance(body, bytes) for url, body in files.items()):
-            self._keep_rules(key, state, files)
-        return robots_is_current(self._rules.get(key, NO_RULES).state, self._time())
+    def _load_rules(self, key: str) -> bool:
+        if entry := self._shelf.load("robots", key):
+            self._keep_rules(key, robots_from_entry(entry))
+        return robots_is_current(self._rules.get(key, NO_RULES), self._time())
 
-    def _keep_rules(self, key: tuple[str, str], state: RobotsState, files: dict[str, bytes]) -> None:
+    def _keep_rules(self, key: str, state: RobotsState) -> None:
         """In memory the most recently learned, up to a bound; the shelf has the rest."""
-        rules = SiteRules(state, files, self._merged(files)[0] if files else None)
-        self._rules_bytes += rules.size() - self._rules.pop(key, NO_RULES).size()
-        self._rules[key] = rules
+        self._rules_bytes += size_of(state) - size_of(self._rules.pop(key, NO_RULES))
+        self._rules[key] = state._replace(robots2=self._merged(state.files)[0]) if state.files else state
         while self._rules_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._rules) > 1:
-            self._rules_bytes -= self._rules.popitem(last=False)[1].size()
+            self._rules_bytes -= size_of(self._rules.popitem(last=False)[1])
 
-    def _refresh_rules(self, key: tuple[str, str], kind: str, url: str) -> Steps[Decision | None]:
+    def _refresh_rules(self, key: str, kind: str, url: str) -> Steps[Decision | None]:
         """R2: asks for the file. What it says, or that it could not be had, is kept for this run and the next."""
-        held, files, _ = self._rules.get(key, NO_RULES)
+        held = self._rules.get(key, NO_RULES)
         visit, answer = yield from self._obtain(kind, url, held.validators if held.robots else NO_VALIDATORS)
-        now = self._time()
+        now, files = self._time(), held.files
         if isinstance(answer, Decision) and answer.retry_at is not None:        # the host is held back
             return answer
         if kind == "robots" and isinstance(answer, TransportError) and answer.refused and not visit.redirects:
             return Decision(False, url, "address", answer.reason)
         if isinstance(answer, Response) and not visit.has_strayed and (kind == "robots" or answer.status != 304):
             state = robots_after_answer(held, answer, now)
-            if visit.redirects:         # validators belong to the URL that gave them
-                state = state._replace(validators=NO_VALIDATORS)
-            if state.retry_at:          # Retry-After or the last retry binds the host, and so its robots.txt
-                state = state._replace(retry_at=max(state.retry_at, visit.retry_at or 0.0))
         else:       # a gate that refuses the file, or a hop of it, is no answer either
             state = robots_after_failure(held, f"{kind}.txt: {no_document(visit.trouble, answer)}", getattr(answer, "status", 0), now)
+        if visit.redirects:         # validators belong to the URL that gave them
+            state = state._replace(validators=NO_VALIDATORS)
+        retry_at = max(state.retry_at, visit.retry_at or 0.0)       # Retry-After or the last retry binds the host, and so its robots.txt
         if kind == "robots2":
             if robots_undefined_for_good(state, now):
                 files = {}
             if not state.unreachable_since:
-                kept, files = files, {url: state.body} if state.robots else {}
-                if files and not (yield from self._chain_of(files, kept)):
-                    state = state._replace(retry_at=now + POLICY_RETRY_SECONDS)
+                files = {url: state.body} if state.robots else {}
+                if files and not (yield from self._chain_of(files, held.files)):
+                    retry_at = now + POLICY_RETRY_SECONDS
             state = state._replace(robots=None, body=b"")       # the files have it
-        self._keep_rules(key, state, files)
-        self._shelf.store(*key, {**robots_to_entry(state), "files": files})
+        state = state._replace(files=files, robots2=None, retry_at=retry_at)
+        self._keep_rules(key, state)
+        self._shelf.store("robots", key, robots_to_entry(state))
         return None
 
     # --- robots2.txt, opt-in ----------------------------------------------
@@ -5199,10 +5186,10 @@ class Bot:
             if load():
                 return None
             steps = steps or make()
-            later, outcome = self._step(steps)
-            if later is not None:
-                self._errands[name] = steps, later
-        return later or outcome
+            said = self._step(steps)
+            if isinstance(said, Later):
+                self._errands[name] = steps, said
+        return said
 
     def _after_another(self, visit: Visit, gate: str, why: str) -> Later | Decision:
         """Another process holds the lock: it is looked at again soon, but not for ever."""
@@ -5267,7 +5254,7 @@ class Bot:
 
     def _interval(self, site: str) -> float:
         """Seconds between two requests. R4, R2d, and the `rate` of robots2: the largest."""
-        robots, robots2 = self._robots_of(site).robots, self._robots2_of(site)
+        robots, robots2 = self._rules.get(site, NO_RULES).robots, self._robots2_of(site)
         return max(MIN_REQUEST_INTERVAL, robots and robots.crawl_delay or 0.0, robots2 and robots2.rate_interval or 0.0)
 
     def _pace(self, host: str, now: float) -> HostPace:
@@ -5348,8 +5335,8 @@ class Bot:
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
         gate, reason, now = decision.gate, decision.reason, self._time()
-        listed = "no list was ever adopted" if self._blocklist.adopted is None else (
-            f"among {self.blocklist_size}, checked {spell_seconds(now - self._blocklist.checked_at)} ago")
+        listed = "no list was ever adopted" if self._blocklist is None else (
+            f"among {self.blocklist_size}, checked {spell_seconds(now - self._refresh.checked_at)} ago")
         yield "blocklist", reason if gate == "R3" else f"not listed ({listed})"
         if gate == "R3":
             return
@@ -5405,7 +5392,6 @@ class Bot:
 
 if TYPE_CHECKING:
     Gate = Callable[[Bot, Visit], "Later | Decision | None"]
-NO_RULES = SiteRules()
 # spec 7, normative: R3, R2, R4 in this order. The address check is ours; robots2 can only narrow.
 TARGET_GATES: tuple[Gate, ...] = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._robots2_gate, Bot._throttle_gate)
 ROBOTS2_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._throttle_gate)
