@@ -1814,7 +1814,7 @@ class HostPace(NamedTuple):
     """What is known of one host's pace; times are seconds on one clock, -inf where nothing is known."""
 
     last_at: float = -math.inf          # the latest start, or the latest claim of one
-    interval: float = 0.0               # what that start asked to be left after it
+    interval: float = MIN_REQUEST_INTERVAL      # what that start asked to be left after it
     departed_at: float = -math.inf      # when a request last really left
     policy_at: float = -math.inf        # the latest policy document that took no slot
     not_before: float = -math.inf       # Retry-After, back-off, or the hold after the last retry
@@ -1853,11 +1853,10 @@ def next_start(pace: HostPace, interval: float, follows_policy: bool) -> float:
 def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     """Two records of one host as one: the later of each time, and of a clock that jumped only what can be believed."""
     if theirs.last_at > now + MAX_CLAIM_SECONDS or max(theirs.departed_at, theirs.policy_at) > now + 1.0:      # "just now" is safe
-        theirs = theirs._replace(last_at=min(theirs.last_at, now), departed_at=min(theirs.departed_at, now),
-                                 policy_at=min(theirs.policy_at, now))
+        theirs = theirs._replace(**{name: min(getattr(theirs, name), now) for name in PACE_TIMES[:3]})
     start = max(ours, theirs, key=lambda pace: pace.last_at)
     hold = theirs if ours.not_before < theirs.not_before <= now + MAX_HOLD_SECONDS else ours
-    return HostPace(start.last_at, start.interval, max(ours.departed_at, theirs.departed_at), max(ours.policy_at, theirs.policy_at),
+    return HostPace(start.last_at, min(start.interval, MAX_CLAIM_SECONDS), max(ours.departed_at, theirs.departed_at), max(ours.policy_at, theirs.policy_at),
                     hold.not_before, hold.why)
 
 
@@ -1901,6 +1900,15 @@ class RobotsState(NamedTuple):
     robots2: Any = None                 # these files as one
 
 
+class KnownSource(NamedTuple):
+    """What a target's last fetch left: when that was (Unix seconds), and the validators of exactly the URL that answered."""
+
+    at: float = -math.inf
+    wire: str = ""
+    etag: str = ""
+    last_modified: str = ""
+
+
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, and what to ask with. Times are Unix seconds, -inf for never."""
 
@@ -1919,8 +1927,8 @@ def header_value(headers: Sequence[tuple[str, str]], name: str) -> str:
 
 def validators_of(headers: Sequence[tuple[str, str]]) -> Validators:
     """R7: the validators of an answer; one that is longer than a header of ours may be is not kept."""
-    given = [header_value(headers, name) for name in ("etag", "last-modified")]
-    return Validators(*[value if len(value) <= MAX_VALIDATOR_LENGTH else "" for value in given])
+    return Validators(*[value if len(value := header_value(headers, name)) <= MAX_VALIDATOR_LENGTH else ""
+                        for name in ("etag", "last-modified")])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
@@ -1996,19 +2004,9 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
     return state._replace(files=files, robots=RobotsTxt.parse(state.body) if isinstance(entry.get("body"), bytes) else None)
 
 
-def pace_to_entry(pace: HostPace, offset: float) -> dict[str, Any]:
-    """On the calendar clock, which all processes share; `offset` is calendar less monotonic."""
-    return {**pace._asdict(), **{name: getattr(pace, name) + offset for name in PACE_TIMES}}
-
-
-def pace_from_entry(entry: dict[str, Any], offset: float) -> HostPace:
-    pace = from_entry(UNSEEN_HOST, entry)
-    return pace._replace(interval=min(pace.interval, MAX_CLAIM_SECONDS), **{name: getattr(pace, name) - offset for name in PACE_TIMES})
-
-
-def source_from_entry(entry: dict[str, Any] | None) -> dict[str, Any]:
-    entry = entry or {}
-    return {"at": as_number(entry.get("at")), "wire": as_text(entry.get("wire")), "validators": from_entry(Validators(), entry)}
+def shifted(pace: HostPace, seconds: float) -> HostPace:
+    """Between the monotonic clock and the calendar's, which all processes share."""
+    return pace._replace(**{name: getattr(pace, name) + seconds for name in PACE_TIMES})
 
 
 # === 10. READINGS   R9 R6 ================================================
@@ -4309,7 +4307,7 @@ if TYPE_CHECKING:
     Steps = Generator["Later", None, T]     # work that says when it wants to go on, and at last returns a T
 NO_VALIDATORS = Validators()
 NO_RULES = RobotsState()
-NO_SOURCE = source_from_entry(None)
+NO_SOURCE = KnownSource()
 
 
 class Later(NamedTuple):
@@ -4351,7 +4349,7 @@ class Pacer:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
         self.door = _thread.RLock()               # held for a step, never for a sleep
-        self.hosts: dict[str, HostPace] = {}
+        self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
         self.asked: set[str] = set()                # policy documents that took no slot: only a first one takes none
         self.on_disk: dict[tuple[str, str], dict[str, Any]] = {}    # what this process last wrote, to know what others wrote since
 
@@ -4399,13 +4397,13 @@ def serial_of(entry: dict[str, Any]) -> float:
     return as_number(entry.get("serial"))
 
 
-def whole_body(visit: Visit, answer: Answer) -> bytes:
-    """The body of a document of the origin; ValueError where it did not come, or not whole."""
+def whole(visit: Visit, answer: Answer) -> Response:
+    """A document of the origin; ValueError where it did not come, or not whole."""
     if not isinstance(answer, Response) or answer.status != 200:
         raise ValueError(no_document(visit.trouble, answer))
     if answer.truncated:
         raise ValueError(f"more than {MAX_BYTES_OF[visit.kind]} bytes")
-    return answer.body
+    return answer
 
 
 def size_of(state: RobotsState) -> int:
@@ -4417,9 +4415,10 @@ class Visit:
 
     attempts = 0                        # requests that left
     retries = 0
+    slot = -math.inf                    # when its next request may start
     waits = 0                           # for the slot of the next request; after two the gates look at what is held, or it would never end
     waited = patient_until = 0.0        # patient: with a lock that another process holds
-    lock: Any = None                    # the host's, from the claim of a slot until the request has left
+    lock = ShelfLock("")                # none; the host's, from the claim of a slot until the request has left
     wants: Wants = staticmethod(wants_any_success)
     interval = MIN_REQUEST_INTERVAL     # what its request asks to be left after it
     retry_at: float | None = None       # where this ends for now (R5)
@@ -4434,18 +4433,13 @@ class Visit:
         self.decision = Decision(True, url)         # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
+        self.answers: dict[str, AskAnswer] = {}     # of the site, for this one request (robots2: allow-once)
         self.move(wire)
 
     def move(self, wire: str) -> None:
-        self.at, self.slot, self.waits = wire, -math.inf, 0
-        self.site, self.host, self.refusal = site_and_host(wire[:wire.index("/", 8)])
+        self.at = wire
+        self.site, self.host, self.refusal = site_and_host(site_of(wire))
         self.validators = self.held if wire == self.held_of else NO_VALIDATORS
-        self.answers: dict[str, AskAnswer] = {}     # of the site, for this one request (robots2: allow-once)
-
-    def release(self) -> None:
-        if self.lock is not None:
-            self.lock.release()
-            self.lock = None
 
 
 class Lane:
@@ -4466,6 +4460,14 @@ class Bot:
     `robots_mode` "report_only" and "ignore". `transport`, `clock`, `rand`, `warn` and `trace` are for tests, simulations and commands.
     ValueError: an argument that would break a promise.
     """
+
+    requests = 0                                # that left, of any kind
+    blocklist_status = 0                        # HTTP status of the last answer to a request for the list; 0 where there was none
+    last_result: Result | None = None           # of the target that `discover` read
+    _blocklist: Blocklist | None = None         # in force
+    _refresh = RefreshState()                   # of its generation
+    _rules_bytes = 0
+    _waits_for = "", ""                         # host and reason, for whoever watches
 
     def __init__(self, cache_dir: Any = PLATFORM_CACHE, *, origin: str = ORIGIN, timeout: float = 30.0, max_wait: float = 300.0,
                  max_bytes: int = 10 * 2**20, unreachable: str = "allow", robots_mode: str = "respect", robots2: bool | str = False,
@@ -4508,14 +4510,7 @@ class Bot:
         if folder is None and cache_dir is not None:
             self._warn("cache: no home folder is known; nothing is remembered between runs, nor shared with other processes")
         self._rules: collections.OrderedDict[str, RobotsState] = collections.OrderedDict()     # by key on the shelf
-        self._rules_bytes = 0
-        self._blocklist: Blocklist | None = None    # the list in force
-        self._refresh = RefreshState()              # of its generation
-        self.blocklist_status = 0                   # HTTP status of the last answer to a request for the list; 0 where there was none
-        self.requests = 0                           # that left, of any kind
-        self.last_result: Result | None = None      # of the target that `discover` read
         self._lanes: set[Lane] = set()              # of the run that goes on
-        self._waits_for = ("", "")                  # host and reason, for whoever watches
         self._errands: dict[str, tuple[Steps[Decision | None], Later]] = {}      # by name, and until when each waits
         if interactive and not (sys.stdin is not None and sys.stdin.isatty()):
             self._warn("interactive=True without a terminal: R4 and R5 are off, which is for a person at a prompt alone (spec 1.1)")
@@ -4549,7 +4544,7 @@ class Bot:
         try:
             return self._drive(self._pass(visit, gates))._replace(waited=visit.waited)
         finally:
-            visit.release()
+            visit.lock.release()
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
         """One target through every gate, to its end. Policy, network and server trouble never raise: they are outcomes.
@@ -4563,21 +4558,19 @@ class Bot:
         return self._fetch(url, kind="fixture")
 
     def _fetch(self, url: str, wants: Wants | None = None, kind: str = "target") -> Result:
-        try:
-            wire = wire_url(str(url))
-            key = canonical_url(wire)
-        except ValueError as error:
-            return self._unasked("failed", url, str(error))
-        return self._drive(self._target(str(url), wire, key, wants=wants, kind=kind))
+        return next(self._results([url], 0.0, wants, kind))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
         """Many targets, strictly serial, each host at its own pace and no host waiting for another; a Result each as it is done.
 
         De-duplicated by canonical URL (R7); a source that was fetched less than `min_age` seconds ago is skipped (R8).
         """
+        return self._results([urls] if isinstance(urls, str) else urls, min_age)
+
+    def _results(self, urls: Iterable[str], min_age: float, wants: Wants | None = None, kind: str = "target") -> Iterator[Result]:
         first_spelling: dict[str, str] = {}
         lanes: dict[str, Lane] = {}
-        for url in map(str, [urls] if isinstance(urls, str) else urls):
+        for url in map(str, urls):
             try:
                 wire = wire_url(url)
                 key = canonical_url(wire)
@@ -4588,11 +4581,11 @@ class Bot:
                 yield self._unasked("skipped", url, f"the same source as {first_spelling[key]} (R7)")
                 continue
             first_spelling[key] = url
-            host = site_and_host(wire[:wire.index("/", 8)])[1]
+            host = site_and_host(site_of(wire))[1]
             if host not in lanes:
                 lanes[host] = Lane(host)
             lanes[host].queue.append((url, wire, key))
-        yield from self._schedule(lanes.values(), min_age)
+        yield from self._schedule(lanes.values(), min_age, wants, kind)
 
     def discover(self, url: str) -> Iterator[Source]:
         """The structured forms of a source, in R9's order: a feed, markdown, llms.txt; then sitemaps, listed and never followed.
@@ -4653,12 +4646,12 @@ class Bot:
 
     def outlook(self) -> tuple[str, str, float]:
         """For whoever watches a run: the host that it waits for, why, and about how many seconds are left."""
-        left = [(len(lane.queue) + (lane.steps is not None)) * self._interval_of(lane.host) for lane in self._lanes]
+        left = [(len(lane.queue) + (lane.steps is not None)) * self._pacer.hosts[lane.host].interval for lane in self._lanes]
         return (*self._waits_for, max(left, default=0.0))
 
     # --- The loop ---------------------------------------------------------
 
-    def _schedule(self, lanes: Iterable[Lane], min_age: float) -> Iterator[Result]:
+    def _schedule(self, lanes: Iterable[Lane], *how: Any) -> Iterator[Result]:
         """Serial, and never idle while some host may be asked: of those that may, the one with the most time still before it."""
         self._lanes, order = set(lanes), itertools.count()
         waiting = [(-math.inf, next(order), lane) for lane in lanes]
@@ -4667,15 +4660,16 @@ class Bot:
             now = self._now()
             while waiting and waiting[0][0] <= now:
                 lane = heapq.heappop(waiting)[2]
-                heapq.heappush(ready, (-len(lane.queue) * self._interval_of(lane.host), next(order), lane))
+                heapq.heappush(ready, (-len(lane.queue) * self._pacer.hosts[lane.host].interval, next(order), lane))
             if not ready:
                 due_at, _, lane = waiting[0]
-                self._waits_for = lane.host, self._why_it_waits(lane.host, now)
+                pace = self._pacer.hosts[lane.host]
+                self._waits_for = lane.host, pace.why if pace.not_before > now else f"{spell_seconds(pace.interval - self._margin)} between requests"
                 self._nap(due_at)
                 continue
             lane = heapq.heappop(ready)[2]
             if lane.steps is None:
-                lane.steps = self._target(*lane.queue.popleft(), min_age, lane.since)
+                lane.steps = self._target(*lane.queue.popleft(), lane.since, *how)
             said = self._step(lane.steps)
             if isinstance(said, Later):
                 if said.host == lane.host:
@@ -4694,18 +4688,10 @@ class Bot:
             if isinstance(said, Result):
                 yield said
 
-    def _interval_of(self, host: str) -> float:
-        return max(self._pacer.hosts.get(host, UNSEEN_HOST).interval, MIN_REQUEST_INTERVAL)
-
     def _due_at(self, host: str, now: float) -> float:
         """When a lane should come up again: when its host may next be asked, or at once to be told that this is too far away."""
-        start = next_start(self._pacer.hosts.get(host, UNSEEN_HOST), MIN_REQUEST_INTERVAL + self._margin, follows_policy=False)
+        start = next_start(self._pacer.hosts[host], MIN_REQUEST_INTERVAL + self._margin, follows_policy=False)
         return -math.inf if self._interactive or start - now > self._max_wait else start
-
-    def _why_it_waits(self, host: str, now: float) -> str:
-        pace = self._pacer.hosts.get(host, UNSEEN_HOST)
-        asked = round(pace.interval - self._margin, 2)
-        return pace.why if pace.not_before > now else f"Crawl-delay {asked:g}" if asked > MIN_REQUEST_INTERVAL else ""
 
     def _nap(self, until: float) -> None:
         """Asleep until then, or for so long as a clock can be asked for; whoever wakes looks again."""
@@ -4728,22 +4714,20 @@ class Bot:
 
     # --- One target -------------------------------------------------------
 
-    def _target(self, url: str, wire: str, key: str, min_age: float = 0.0, since: float = math.inf,
-                wants: Wants | None = None, kind: str = "target") -> Steps[Result]:
+    def _target(self, url: str, wire: str, key: str, since: float, min_age: float, wants: Wants | None, kind: str) -> Steps[Result]:
         """A declared target, from its line in the list to its Result. No exception of one target reaches another."""
         try:
             entry = self._shelf.load("source", key) if wants is None else None      # who wants a body sends no validators
-            known = source_from_entry(entry) if entry else NO_SOURCE
-            age, now = self._time() - known["at"], self._now()
+            known = from_entry(NO_SOURCE, entry) if entry else NO_SOURCE
+            age, now = self._time() - known.at, self._now()
             if 0.0 <= age < min_age:
                 return self._unasked("skipped", url, f"fetched {spell_seconds(age)} ago; R8 asks it again after {spell_seconds(min_age)}",
-                                     known["at"] + min_age)
-            visit = Visit(kind, url, wire, now, known["validators"], known["wire"])
+                                     known.at + min_age)
+            visit = Visit(kind, url, wire, now, Validators(known.etag, known.last_modified), known.wire)
             visit.wants, visit.waited = wants or wants_body, max(0.0, now - since)
             result = self._conclude(visit, (yield from self._carry(visit)))
-            if result.ok:       # R7, R8: validators of exactly the URL that answered, and when the source was last fetched
-                held = {"wire": visit.at, "etag": result.etag, "last_modified": result.last_modified}
-                self._shelf.store("source", key, {"at": result.at, **(held if result.etag or result.last_modified else {})})
+            if result.ok:       # R7, R8
+                self._shelf.store("source", key, KnownSource(result.at, visit.at, result.etag, result.last_modified)._asdict())
             return result
         except Exception as error:  # noqa: BLE001 - ours: a bug, or memory that ran out, costs one target
             self._warn(f"unexpected {type(error).__name__} at {mask_credentials(url)}: {error}")
@@ -4757,10 +4741,12 @@ class Bot:
                 if not decision:
                     return decision
                 answer = self._exchange(visit)
+                if isinstance(answer, TransportError) and answer.refused:
+                    return visit.decision._replace(allowed=False, gate="address", reason=answer.reason)
                 if not self._goes_on(visit, answer):
                     return answer
         finally:
-            visit.release()
+            visit.lock.release()
 
     def _pass(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision]:
         """spec 7: blocklist, (address,) robots.txt, throttle, in this order; the first that refuses ends it.
@@ -4807,12 +4793,9 @@ class Bot:
             self._share("hold", visit.host, hold, now)
         if not is_last and delay <= self._max_wait:
             visit.retries += 1
-            if self._trace is not None:
-                self._trace(f"{why}: retry {visit.retries} in {spell_seconds(delay)}")
             return True
         visit.retry_at = self._time() + delay
-        asks = "asks for" if retry_after is not None else "the next try would be in"
-        visit.trouble = f"{why}; " + (f"gave up after {visit.retries} retries" if is_last else f"{asks} {spell_seconds(delay)}")
+        visit.trouble = f"{why}; " + (f"gave up after {visit.retries} retries" if is_last else f"the next try would be in {spell_seconds(delay)}")
         return False
 
     def _is_redirected(self, visit: Visit, answer: Response) -> bool:
@@ -4864,7 +4847,7 @@ class Bot:
         except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
             answer = TransportError(f"unexpected {type(error).__name__}: {printable(str(error))}")
         finally:
-            visit.release()
+            visit.lock.release()
             visit.slot = -math.inf      # spent: a retry claims its own (R4), and asks again (robots2)
             visit.answers, visit.waits = {}, 0
             visit.attempts += visit.has_left
@@ -4876,7 +4859,7 @@ class Bot:
         visit.has_left, now = True, self._now()
         if now - visit.slot > SLOT_TOLERANCE_SECONDS:
             self._start(visit, self._pace(visit.host, now), now)
-        visit.release()
+        visit.lock.release()
 
     # --- R3: the blocklist ------------------------------------------------
 
@@ -4934,7 +4917,8 @@ class Bot:
         self.blocklist_status = getattr(answer, "status", 0)
         if self.blocklist_status != 304 or not any(visit.validators):
             try:
-                document, schema = parse_json(whole_body(visit, answer), "blocklist"), None
+                answer, schema = whole(visit, answer), None
+                document = parse_json(answer.body, "blocklist")
                 if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
                     schema = yield from self._standalone_schema()
                 adopted = self._blocklist = Blocklist.from_document(document, schema)
@@ -4946,7 +4930,7 @@ class Bot:
             # Two generations lie on disk, and the older is overwritten: at every instant one is whole.
             news["serial"] = serial = held.serial + 1
             self._shelf.store("blocklist", f"{self.origin} {serial % 2:g}", {"serial": serial, "columns": adopted.to_columns()}, durable=True)
-            news.update((NO_VALIDATORS if visit.redirects else validators_of(getattr(answer, "headers", ())))._asdict())
+            news.update((NO_VALIDATORS if visit.redirects else validators_of(answer.headers))._asdict())
         self._note_blocklist(**news)
 
     def _blocklist_failed(self, reason: str, retry_at: float | None) -> None:
@@ -4964,7 +4948,7 @@ class Bot:
         if not (isinstance(body, bytes) and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time())):
             visit, answer = yield from self._obtain("schema", self.origin + SCHEMA_PATH)
             try:
-                news = whole_body(visit, answer)
+                news = whole(visit, answer).body
                 compile_schema(parse_json(news, "schema"))      # one that does not compile must not displace one that does
                 self._shelf.store("schema", self.origin, {"body": news, "checked_at": self._time()}, durable=True)
                 body = news
@@ -5041,10 +5025,8 @@ class Bot:
         held = self._rules.get(key, NO_RULES)
         visit, answer = yield from self._obtain(kind, url, held.validators if held.robots else NO_VALIDATORS)
         now, files = self._time(), held.files
-        if isinstance(answer, Decision) and answer.retry_at is not None:        # the host is held back
-            return answer
-        if kind == "robots" and isinstance(answer, TransportError) and answer.refused and not visit.redirects:
-            return Decision(False, url, "address", answer.reason)
+        if isinstance(answer, Decision) and (answer.retry_at is not None or kind == "robots" and answer.gate == "address" and not visit.redirects):
+            return answer       # the host is held back, or must not be asked
         if isinstance(answer, Response) and not visit.has_strayed and (kind == "robots" or answer.status != 304):
             state = robots_after_answer(held, answer, now)
         else:       # a gate that refuses the file, or a hop of it, is no answer either
@@ -5177,10 +5159,9 @@ class Bot:
         steps, later = self._errands.get(name, (None, None))
         if later is not None and later.at > self._now():
             return later
-        lock = self._shelf.try_lock(f"refresh {name}")
-        if lock is None:
-            return self._after_another(visit, "R3" if name == "blocklist" else "R2", f"another process refreshes {name}")
-        visit.patient_until = 0.0
+        lock = self._lock(visit, f"refresh {name}", "R3" if name == "blocklist" else "R2", f"another process refreshes {name}")
+        if not isinstance(lock, ShelfLock):
+            return lock
         with lock:
             self._errands.pop(name, None)
             if load():
@@ -5191,12 +5172,12 @@ class Bot:
                 self._errands[name] = steps, said
         return said
 
-    def _after_another(self, visit: Visit, gate: str, why: str) -> Later | Decision:
-        """Another process holds the lock: it is looked at again soon, but not for ever."""
-        now = self._now()
-        visit.patient_until = visit.patient_until or now + self._patience
+    def _lock(self, visit: Visit, name: str, gate: str, why: str) -> ShelfLock | Later | Decision:
+        """The lock of that name; or, where another process holds it, when to look again, though not for ever."""
+        lock, now = self._shelf.try_lock(name), self._now()
+        visit.patient_until = 0.0 if lock is not None else visit.patient_until or now + self._patience
         later = Later(now + LOCK_POLL_SECONDS, gate, why)
-        return later if now <= visit.patient_until else self._not_yet(visit, later)
+        return lock or (later if now <= visit.patient_until else self._not_yet(visit, later))
 
     # --- R4, R5: the pace -------------------------------------------------
 
@@ -5209,10 +5190,10 @@ class Bot:
             return None
         now, host = self._now(), visit.host
         if self._is_shared:         # within this process the door is lock enough
-            visit.lock = self._shelf.try_lock(f"host {host}")
-            if visit.lock is None:
-                return self._after_another(visit, "R4", f"another process is at {host}")
-            visit.patient_until = 0.0
+            lock = self._lock(visit, f"host {host}", "R4", f"another process is at {host}")
+            if not isinstance(lock, ShelfLock):
+                return lock
+            visit.lock = lock
         pace, interval = self._pace(host, now), self._interval(visit.site) + self._margin
         visit.interval = interval
         is_first = not visit.retries and not visit.redirects
@@ -5231,16 +5212,15 @@ class Bot:
                 pace = pace._replace(last_at=now)
             self._start(visit, pace, now)
             return None
-        gate, why = "R5", pace.why
-        if start != pace.not_before:
-            gate, why = "R4", f"{spell_seconds(interval - self._margin)} between requests to {host}"
-        later = Later(start, gate, why)
-        if start - now <= self._max_wait:
-            visit.slot = start
-            visit.waits += 1
-            self._keep_pace(host, pace._replace(last_at=max(start, pace.last_at), interval=interval), now)
-        visit.release()
-        return later if start - now <= self._max_wait else self._not_yet(visit, later)
+        later = Later(start, "R5", pace.why) if start == pace.not_before else Later(
+            start, "R4", f"{spell_seconds(interval - self._margin)} between requests to {host}")
+        if start - now > self._max_wait:
+            return self._not_yet(visit, later)
+        visit.slot = start
+        visit.waits += 1
+        self._keep_pace(host, pace._replace(last_at=max(start, pace.last_at), interval=interval), now)
+        visit.lock.release()
+        return later
 
     def _start(self, visit: Visit, pace: HostPace, now: float) -> None:
         """A request starts; what is still unseen then is asked only for a policy document that takes no slot."""
@@ -5259,11 +5239,11 @@ class Bot:
 
     def _pace(self, host: str, now: float) -> HostPace:
         """What this process knows of a host, and what another has written since."""
-        pace = self._pacer.hosts.get(host, UNSEEN_HOST)
+        pace = self._pacer.hosts[host]
         for kind in ("host", "hold") if self._is_shared else ():
             entry = self._shelf.load(kind, host)
             if entry and entry != self._pacer.on_disk.get((kind, host)):        # our own words: the monotonic clock knows them better
-                pace = merge_paces(pace, pace_from_entry(entry, self._time() - now), now)
+                pace = merge_paces(pace, shifted(from_entry(UNSEEN_HOST, entry), now - self._time()), now)
         return pace
 
     def _keep_pace(self, host: str, pace: HostPace, now: float) -> None:
@@ -5272,7 +5252,7 @@ class Bot:
 
     def _share(self, kind: str, host: str, pace: HostPace, now: float) -> None:
         if self._is_shared:
-            entry = self._pacer.on_disk[kind, host] = pace_to_entry(pace, self._time() - now)
+            entry = self._pacer.on_disk[kind, host] = shifted(pace, self._time() - now)._asdict()
             if not self._shelf.store(kind, host, entry):
                 self._shelf.forget(kind, host)          # the pacer knows it; what others write must stay visible
 
@@ -5285,8 +5265,6 @@ class Bot:
             return self._result(visit, "denied" if answer.retry_at is None else "deferred")
         seen: dict[str, Any] = {}
         if isinstance(answer, TransportError):
-            if answer.refused:
-                return self._result(visit, "denied", gate="address", reason=answer.reason)
             trouble = answer.reason
         else:
             seen.update(status=answer.status, content_type=header_value(answer.headers, "content-type"))
@@ -5319,14 +5297,10 @@ class Bot:
 
     def _result(self, visit: Visit, outcome: str, **fields: Any) -> Result:
         """A Result with all that is the same for every outcome."""
-        decision = visit.decision
-        common = {
-            "final_url": visit.at, "gate": decision.gate, "reason": decision.reason, "verdict": decision.verdict, "rule": decision.rule,
-            "group": decision.group, "robots_source": decision.robots_source, "crawl_delay": decision.crawl_delay,
-            "retry_at": decision.retry_at,
-            "content_signals": decision.content_signals, "redirects": visit.redirects, "attempts": visit.attempts, "waited": visit.waited,
-            "elapsed": self._now() - visit.started_at, "at": self._time(), "warnings": visit.warnings, **fields}
-        return Result(outcome, visit.url, **common)
+        common = {**visit.decision._asdict(), "url": visit.url, "final_url": visit.at, "redirects": visit.redirects, "attempts": visit.attempts,
+                  "waited": visit.waited, "elapsed": self._now() - visit.started_at, "at": self._time(), "warnings": visit.warnings, **fields}
+        del common["allowed"], common["blocked_by"]
+        return Result(outcome, **common)
 
     def _unasked(self, outcome: str, url: str, reason: str, retry_at: float | None = None) -> Result:
         """A Result that no gate was asked for."""
@@ -5360,7 +5334,6 @@ class Bot:
                 yield "robots2", f"report to {', '.join(robots2.report_to)}"
             for line in robots2.unknown[:10]:
                 yield "robots2", f"line {line.line} is not understood and grants nothing: {line.name}: {line.value}"
-        known = source_from_entry(self._shelf.load("source", canonical_url(wire)))
         signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
         if decision:
             interval, asked_at = self._interval(site_key(wire)), self._now()
@@ -5371,11 +5344,6 @@ class Bot:
             yield "pace", f"{interval:g} s between requests; {slot}"
         if signals:
             yield "signals", f"{signals} (binds no use that this bot makes)"
-        if decision:
-            age = now - known["at"]
-            conditionally = "asked whether it changed (R7)" if any(known["validators"]) else "requested"
-            recently = f"fetched {spell_seconds(age)} ago: skipped for an hour (R8), then " if 0.0 <= age < 3600.0 else ""
-            yield "next", recently + conditionally
 
     # --- Voices -----------------------------------------------------------
 
