@@ -5422,7 +5422,7 @@ def test_robots2_ask_scopes_bind(make_bot, web, speak):
 def test_robots2_ask_is_behind_robots_txt_and_pace(make_bot, web, speak):
     site = speak("crawl: ask\n", rules="User-agent: *\nDisallow: /.well-known/\n", crawl=decided("allow"))
     result = make_bot(robots2=True).fetch(site + "/x")
-    assert result.gate == "robots2" and "may not be asked" in result.reason and not heads(web)
+    assert result.gate == "robots2" and "cannot be asked" in result.reason and not heads(web)
     site = speak("crawl: ask\n", rules="User-agent: *\nCrawl-delay: 7\nDisallow:\n", host="d.test", crawl=decided("allow-once"))
     bot = make_bot(robots2=True)
     assert bot.fetch(site + "/x").ok and bot.fetch(site + "/x").ok

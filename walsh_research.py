@@ -1981,8 +1981,10 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def from_entry(defaults: Record, entry: dict[str, Any]) -> Record:
+def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
     """`defaults` with what an entry holds for them, each in its own type, and no number less than its default."""
+    if not entry:
+        return defaults
     fields = defaults._asdict()
     for name, default in fields.items():
         value = entry.get(name)
@@ -4299,15 +4301,8 @@ def verifying_tls_context() -> ssl.SSLContext:
 # === 15. BOT   R3b R4 R5 R6 R8   spec 7 ==================================
 # Owns the gates in order, every piece of mutable state, and the loop that takes targets through both.
 
-if TYPE_CHECKING:
-    Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
-    Transport = Any             # send(Request) -> Response, or TransportError; optionally resolve(url, timeout)
-    Wants = Callable[[int, Headers], bool]
-    T = TypeVar("T")
-    Steps = Generator["Later", None, T]     # work that says when it wants to go on, and at last returns a T
 NO_VALIDATORS = Validators()
 NO_RULES = RobotsState()
-NO_SOURCE = KnownSource()
 
 
 class Later(NamedTuple):
@@ -4320,8 +4315,16 @@ class Later(NamedTuple):
 
 
 if TYPE_CHECKING:
-    Answer = Response | TransportError | Decision       # what came of a visit; a Decision: a gate refused
-    Said = Later | Decision | None                      # by a gate: come again, refused, passed
+    Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+    Transport = Any             # send(Request) -> Response, or TransportError; optionally resolve(url, timeout)
+    Wants = Callable[[int, Headers], bool]
+    T = TypeVar("T")
+    Steps = Generator[Later, None, T]     # work that says when it wants to go on, and at last returns a T
+    Reply = Response | TransportError       # what came of a request
+    Answer = Reply | Decision               # what came of a visit; a Decision: a gate refused
+    Said = Later | Decision | None           # by a gate: come again, refused, passed
+    Gate = Callable[["Bot", "Visit"], Said]
+
 
 def log_warning(line: str) -> None:
     import logging  # slow to import; most runs have nothing to warn of
@@ -4424,6 +4427,7 @@ class Visit:
     retry_at: float | None = None       # where this ends for now (R5)
     trouble = ""                        # why it cannot go on
     has_strayed = False                 # redirected to where it must not follow
+    is_slotless = False                 # its request takes no slot: the first for a policy document
     has_left = False                    # its latest request
     is_cut_off = False                  # its robots.txt got no HTTP answer at all: one attempt
 
@@ -4484,15 +4488,12 @@ class Bot:
         if not max_wait >= 0:
             raise ValueError(f"max_wait is {max_wait!r}, want seconds, 0 or more")
         self.origin = site_of(wire_url(origin))
-        refusal = "" if allow_private else site_and_host(self.origin)[2]
-        if refusal:
+        if not allow_private and (refusal := site_and_host(self.origin)[2]):
             raise ValueError(f"origin {self.origin}: {refusal}, so that every opt-out would be lost; allow_private permits it")
         self._timeout, self._max_wait, self._max_bytes = timeout, max_wait, max_bytes
-        self._patience = 2 * timeout                # with a lock, which nobody who lives holds for longer than an exchange
         self._unreachable, self._robots_mode, self._interactive = unreachable, robots_mode, interactive
         self._category = "" if robots2 is False else ROBOTS2_CATEGORY if robots2 is True else robots2
-        if self._category:
-            robots2_identity(self._category)        # one that cannot be announced is a ValueError here
+        self._identity = self._category and robots2_identity(self._category)        # one that cannot be announced is a ValueError here
         self._tag = parse_tag(tag) if tag else None
         if interactive:
             self._tag = (self._tag[0] if self._tag else TOOL_NAME, "repl")      # spec 1.1
@@ -4505,7 +4506,7 @@ class Bot:
         self._rand, self._trace, self._tell = rand, trace, warn or log_warning
         self._said: set[str] = set()
         folder = default_cache_dir(os.environ, sys.platform) if cache_dir is PLATFORM_CACHE else cache_dir
-        self._shelf = Shelf(None if folder is None else os.fspath(folder), self._warn, self._time)
+        self._shelf = Shelf(folder and os.fspath(folder), self._warn, self._time)
         self._is_shared = folder is not None        # with other processes
         if folder is None and cache_dir is not None:
             self._warn("cache: no home folder is known; nothing is remembered between runs, nor shared with other processes")
@@ -4594,40 +4595,40 @@ class Bot:
         yields nothing; `last_result` is its Result.
         """
         result = self.last_result = self._fetch(url, wants_structured)     # read afresh: a 304 would have no items
-        named = set()
+        named: set[Any] = set()
         for source in self._sources(result) if result.ok else ():
-            if (source.kind, source.url) not in named:
-                named.add((source.kind, source.url))
+            if source[:2] not in named:
+                named.add(source[:2])
                 yield source
 
     def _sources(self, result: Result) -> Iterator[Source]:
-        found = self._source_of(result)
+        found, url = self._source_of(result), result.final_url
         if found is not None:
             yield found
         for feed in result.metadata.get("feeds", ()):
-            yield Source("feed", feed["url"], [], feed["title"])
+            yield Source("feed", feed["url"], title=feed["title"])
         if found is None or found.kind == "markdown":
-            llms = self._fetch(resolve_url(result.final_url, "/llms.txt"), wants_body)
+            llms = self._fetch(resolve_url(url, "/llms.txt"), wants_body)
             if llms.ok and llms.body and media_of(llms.content_type)[1] in ("markdown", "text", "other"):
                 parsed = parse_llms_txt(llms.text, llms.final_url)
-                yield Source("llms.txt", llms.final_url, list(parsed.links), parsed.title)
-        robots = self._rules.get(site_key(result.final_url), NO_RULES).robots
+                yield Source("llms.txt", llms.final_url, parsed.links, parsed.title)
+        robots = self._rules.get(site_key(url), NO_RULES).robots
         for sitemap in robots.sitemaps if robots else ():
             yield Source("sitemap", sitemap)
 
     def _source_of(self, result: Result) -> Source | None:
         """What the target itself is, if it is one of the structured forms."""
-        kind = media_of(result.content_type)[1]
+        url, body, kind = result.final_url, result.body, media_of(result.content_type)[1]
         if kind == "markdown":
-            return Source("markdown", result.final_url, list(result.links), result.title)
-        if kind == "html" or not result.body:
+            return Source(kind, url, result.links, result.title)
+        if kind == "html" or not body:
             return None
         with suppress(ValueError):
-            feed = parse_feed(result.body, result.content_type, result.final_url)
-            return Source("feed", result.final_url, list(feed.items), feed.title, feed.warning)
+            feed = parse_feed(body, result.content_type, url)
+            return Source("feed", url, feed.items, feed.title, feed.warning)
         with suppress(ValueError):
-            sitemap = parse_sitemap(result.body, result.final_url)
-            return Source("sitemap", result.final_url, list(sitemap.entries), "", sitemap.warning)
+            sitemap = parse_sitemap(body, url)
+            return Source("sitemap", url, sitemap.entries, "", sitemap.warning)
         return None
 
     def attest(self) -> dict[str, Any]:
@@ -4646,7 +4647,7 @@ class Bot:
 
     def outlook(self) -> tuple[str, str, float]:
         """For whoever watches a run: the host that it waits for, why, and about how many seconds are left."""
-        left = [(len(lane.queue) + (lane.steps is not None)) * self._pacer.hosts[lane.host].interval for lane in self._lanes]
+        left = [len(lane.queue) * self._pacer.hosts[lane.host].interval for lane in self._lanes]
         return (*self._waits_for, max(left, default=0.0))
 
     # --- The loop ---------------------------------------------------------
@@ -4664,7 +4665,7 @@ class Bot:
             if not ready:
                 due_at, _, lane = waiting[0]
                 pace = self._pacer.hosts[lane.host]
-                self._waits_for = lane.host, pace.why if pace.not_before > now else f"{spell_seconds(pace.interval - self._margin)} between requests"
+                self._waits_for = lane.host, pace.why if pace.not_before > now else "its pace"
                 self._nap(due_at)
                 continue
             lane = heapq.heappop(ready)[2]
@@ -4680,18 +4681,15 @@ class Bot:
                 heapq.heappush(waiting, (said.at, next(order), away))
             lane.steps, lane.since = None, self._now()
             if lane.queue:
-                due_at = self._due_at(lane.host, lane.since)
+                due_at = next_start(self._pacer.hosts[lane.host], MIN_REQUEST_INTERVAL + self._margin, follows_policy=False)
+                if self._interactive or due_at - lane.since > self._max_wait:       # at once, to be told that this is too far away
+                    due_at = -math.inf
                 self._say_wait(lane.queue[0][1], due_at - lane.since, "its host's pace")
                 heapq.heappush(waiting, (due_at, next(order), lane))
             else:
                 self._lanes.discard(lane)
             if isinstance(said, Result):
                 yield said
-
-    def _due_at(self, host: str, now: float) -> float:
-        """When a lane should come up again: when its host may next be asked, or at once to be told that this is too far away."""
-        start = next_start(self._pacer.hosts[host], MIN_REQUEST_INTERVAL + self._margin, follows_policy=False)
-        return -math.inf if self._interactive or start - now > self._max_wait else start
 
     def _nap(self, until: float) -> None:
         """Asleep until then, or for so long as a clock can be asked for; whoever wakes looks again."""
@@ -4717,8 +4715,7 @@ class Bot:
     def _target(self, url: str, wire: str, key: str, since: float, min_age: float, wants: Wants | None, kind: str) -> Steps[Result]:
         """A declared target, from its line in the list to its Result. No exception of one target reaches another."""
         try:
-            entry = self._shelf.load("source", key) if wants is None else None      # who wants a body sends no validators
-            known = from_entry(NO_SOURCE, entry) if entry else NO_SOURCE
+            known = from_entry(KnownSource(), None if wants else self._shelf.load("source", key))       # who wants a body sends no validators
             age, now = self._time() - known.at, self._now()
             if 0.0 <= age < min_age:
                 return self._unasked("skipped", url, f"fetched {spell_seconds(age)} ago; R8 asks it again after {spell_seconds(min_age)}",
@@ -4763,11 +4760,12 @@ class Bot:
             if isinstance(said, Decision):
                 return said._replace(url=visit.url)     # not that of a policy document
             before = self._now()
-            self._say_wait(visit.at, said.at - before, said.reason)
+            if not said.host:       # else the document that it waits for has said so
+                self._say_wait(visit.at, said.at - before, said.reason)
             yield said._replace(host=visit.host)
             visit.waited += self._now() - before
 
-    def _goes_on(self, visit: Visit, answer: Response | TransportError) -> bool:
+    def _goes_on(self, visit: Visit, answer: Reply) -> bool:
         """Whether there is another request to be made for this visit: a hop, or a retry."""
         if isinstance(answer, TransportError):
             limit = 0 if visit.is_cut_off or answer.final else KINDS[visit.kind].transport_retries
@@ -4775,8 +4773,8 @@ class Bot:
         if answer.status in REDIRECT_STATUSES:
             return self._is_redirected(visit, answer)
         if answer.status in BACKOFF_STATUSES:       # R5
-            asked = [parse_retry_after(value, self._time()) for name, value in answer.headers if name == "retry-after"]
-            retry_after = max((seconds for seconds in asked if seconds is not None), default=None)
+            retry_after = max((seconds for name, value in answer.headers if name == "retry-after"
+                               and (seconds := parse_retry_after(value, self._time())) is not None), default=None)
             return self._retries(visit, DEFAULT_MAX_RETRIES, retry_after, f"{visit.host} answered {answer.status}")
         return False
 
@@ -4787,10 +4785,8 @@ class Bot:
             return False
         delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0) if is_last else backoff_delay(visit.retries, retry_after, self._rand)
         delay, now = min(delay, MAX_HOLD_SECONDS), self._now()
-        pace, hold = self._pace(visit.host, now), HostPace(not_before=now + delay, why=why)
-        if hold.not_before > pace.not_before:       # for every run and process. An entry of its own: no claim of a slot overwrites it
-            self._pacer.hosts[visit.host] = pace._replace(not_before=hold.not_before, why=why)
-            self._share("hold", visit.host, hold, now)
+        held = merge_paces(self._pace(visit.host, now), HostPace(not_before=now + delay, why=why), now)
+        self._keep_pace(visit.host, held, now, "hold")      # for every run and process. An entry of its own: no claim of a slot overwrites it
         if not is_last and delay <= self._max_wait:
             visit.retries += 1
             return True
@@ -4806,7 +4802,7 @@ class Bot:
         if not location or len(visit.redirects) >= limit:
             visit.trouble = f"more than {limit} redirects" if location else f"{answer.status} without a Location"
             return False
-        if self._tag is not None:       # the gates never see R13's parameters, also where a server repeats them
+        if self._tag:       # the gates never see R13's parameters, also where a server repeats them
             tags = tag_url("", *self._tag)[1:]
             location = location.replace(f"?{tags}&", "?").replace(f"?{tags}", "").replace(f"&{tags}", "")
         try:
@@ -4827,19 +4823,19 @@ class Bot:
 
     # --- R1: the one door -------------------------------------------------
 
-    def _exchange(self, visit: Visit) -> Response | TransportError:
+    def _exchange(self, visit: Visit) -> Reply:
         """The only caller of the transport. The gates have just passed; the host's slot is ours."""
         visit.has_left, url = self._counts_tries, visit.at
-        if self._tag is not None and visit.host == host_key(self.origin):       # R13: at transmission, after the gates
+        if self._tag and visit.host == host_key(self.origin):       # R13: at transmission, after the gates
             url = tag_url(url, *self._tag)
         robots2 = self._robots2_of(visit.site)
         is_announced = visit.kind == "ask" or robots2 is not None and robots2.policy.get("announce") == "yes"
-        headers = request_headers(visit.kind, visit.validators, robots2_identity(self._category) if is_announced else "")
+        headers = request_headers(visit.kind, visit.validators, self._identity if is_announced else "")
         request = Request("HEAD" if visit.kind == "ask" else "GET", url, headers,
                           self._timeout, MAX_BYTES_OF.get(visit.kind, self._max_bytes), visit.wants, lambda: self._departed(visit))
         if self._trace is not None:
             self._trace(f"{request.method} {printable(url)}")
-        answer: Response | TransportError
+        answer: Reply
         try:
             answer = as_response(self._transport.send(request))
         except TransportError as error:
@@ -4889,7 +4885,7 @@ class Bot:
     def _load_blocklist(self) -> bool:
         """The newest generation that the shelf holds whole, and when it was last asked about; whether that is current."""
         held = self._refresh
-        asked = from_entry(held, self._shelf.load("refresh", self.origin) or {})
+        asked = from_entry(held, self._shelf.load("refresh", self.origin))
         if self._blocklist is None or asked.serial > held.serial:
             entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1)]
             for entry in sorted(entries, key=serial_of, reverse=True):
@@ -4981,8 +4977,7 @@ class Bot:
         if self._robots_mode == "ignore":
             visit.decision = Decision(True, visit.url, verdict=Verdict.SKIPPED_BY_USER_POLICY, reason="robots_mode='ignore'")
             return None
-        said = self._ensure_rules(visit, "robots")
-        if said is not None:
+        if (said := self._ensure_rules(visit, "robots")) is not None:
             return said
         state = self._rules.get(visit.site, NO_RULES)
         decision = robots_decision(visit.url, path_and_query(visit.at), state, self._time(), self._unreachable)
@@ -5060,8 +5055,7 @@ class Bot:
         robots2_stance({}, directive)
 
         def use_gate(bot: Bot, visit: Visit) -> Later | Decision:
-            said = self._ensure_rules(visit, "robots2")
-            if said is not None:
+            if (said := self._ensure_rules(visit, "robots2")) is not None:
                 return said
             robots2 = self._robots2_of(visit.site)
             stance = robots2_stance(robots2.policy, directive) if robots2 is not None else "unstated"
@@ -5121,29 +5115,25 @@ class Bot:
             decision, scopes, at = entry.get("decision"), entry.get("scopes"), as_number(entry.get("at"))
             if is_fresh(at, ROBOTS2_ASK_TTL_SECONDS, now) and decision in ("allow", "deny") and isinstance(scopes, list):
                 said_so = f"answered {decision} {spell_seconds(now - at)} ago"
-                visit.answers[directive] = AskAnswer(decision, tuple(map(as_text, scopes)), said_so, True)
+                visit.answers[directive] = AskAnswer(decision, tuple(map(as_text, scopes)), said_so)
             return directive in visit.answers
 
         def ask() -> Steps[None]:
             asking, answer = yield from self._obtain("ask", wire_url(robots2_ask_url(visit.at, directive)))
-            visit.retry_at = answer.retry_at if isinstance(answer, Decision) else asking.retry_at      # read only where it is "later"
+            visit.retry_at = getattr(answer, "retry_at", asking.retry_at)       # read only where it is "later"
             if isinstance(answer, Response):
                 said = parse_ask_answer(answer.status, answer.headers)
-            elif isinstance(answer, TransportError):
-                said = AskAnswer("deny", reason=f"no answer: {answer.reason}")
             else:
-                said = AskAnswer("deny" if answer.retry_at is None else "later", reason=f"may not be asked: {answer.reason}")
+                said = AskAnswer("deny" if visit.retry_at is None else "later", reason=f"cannot be asked: {answer.reason}")
             if said.cacheable:
                 self._shelf.store("ask", key, {"decision": said.decision, "scopes": list(said.scopes), "at": self._time()})
             visit.answers[directive] = said
 
-        if directive not in visit.answers:
-            said = self._errand(visit, f"ask {key}", load, ask)
-            if said is not None:
-                return said
+        if directive not in visit.answers and (waits := self._errand(visit, f"ask {key}", load, ask)) is not None:
+            return waits
         answer = visit.answers[directive]
         permitted = ask_permits(answer, path_and_query(visit.at))
-        beside = ", not for this path" if not permitted and answer.decision not in ("deny", "later") else ""
+        beside = "" if permitted or answer.decision in ("deny", "later") else ", not for this path"
         return visit.decision._replace(
             allowed=permitted, gate=None if permitted else "robots2", reason=f"{words}: {answer.reason}{beside}",
             retry_at=(visit.retry_at or self._time() + POLICY_RETRY_SECONDS) if answer.decision == "later" else None)
@@ -5175,7 +5165,7 @@ class Bot:
     def _lock(self, visit: Visit, name: str, gate: str, why: str) -> ShelfLock | Later | Decision:
         """The lock of that name; or, where another process holds it, when to look again, though not for ever."""
         lock, now = self._shelf.try_lock(name), self._now()
-        visit.patient_until = 0.0 if lock is not None else visit.patient_until or now + self._patience
+        visit.patient_until = 0.0 if lock is not None else visit.patient_until or now + 2 * self._timeout   # nobody who lives holds one for longer
         later = Later(now + LOCK_POLL_SECONDS, gate, why)
         return lock or (later if now <= visit.patient_until else self._not_yet(visit, later))
 
@@ -5198,7 +5188,8 @@ class Bot:
         visit.interval = interval
         is_first = not visit.retries and not visit.redirects
         is_first_of_policy = is_first and visit.kind in SLOTLESS_KINDS and visit.at not in self._pacer.asked
-        if is_first_of_policy and pace.last_at == -math.inf:       # of the blocklist: what came before was another's
+        visit.is_slotless = is_first_of_policy and pace.last_at == -math.inf
+        if visit.is_slotless:       # of the blocklist: what came before was another's
             start = max(pace.not_before, pace.policy_at + interval) if visit.kind == "blocklist" else pace.not_before
         elif visit.slot > -math.inf:        # our place in the queue; a request that left late pushes all behind it
             start = max(visit.slot, pace.not_before, pace.departed_at + interval)
@@ -5208,8 +5199,6 @@ class Bot:
             visit.slot = now
             if is_first_of_policy:
                 self._pacer.asked.add(visit.at)
-            elif pace.last_at == -math.inf:
-                pace = pace._replace(last_at=now)
             self._start(visit, pace, now)
             return None
         later = Later(start, "R5", pace.why) if start == pace.not_before else Later(
@@ -5223,8 +5212,8 @@ class Bot:
         return later
 
     def _start(self, visit: Visit, pace: HostPace, now: float) -> None:
-        """A request starts; what is still unseen then is asked only for a policy document that takes no slot."""
-        self._keep_pace(visit.host, pace._replace(policy_at=now) if pace.last_at == -math.inf else pace._replace(
+        """A request starts."""
+        self._keep_pace(visit.host, pace._replace(policy_at=now) if visit.is_slotless else pace._replace(
             last_at=max(pace.last_at, now), interval=visit.interval, departed_at=now), now)
 
     def _not_yet(self, visit: Visit, later: Later) -> Decision:
@@ -5246,13 +5235,12 @@ class Bot:
                 pace = merge_paces(pace, shifted(from_entry(UNSEEN_HOST, entry), now - self._time()), now)
         return pace
 
-    def _keep_pace(self, host: str, pace: HostPace, now: float) -> None:
+    def _keep_pace(self, host: str, pace: HostPace, now: float, kind: str = "host") -> None:
+        """For this process, and for those that share the cache."""
         self._pacer.hosts[host] = pace
-        self._share("host", host, pace, now)
-
-    def _share(self, kind: str, host: str, pace: HostPace, now: float) -> None:
         if self._is_shared:
-            entry = self._pacer.on_disk[kind, host] = shifted(pace, self._time() - now)._asdict()
+            told = pace if kind == "host" else HostPace(not_before=pace.not_before, why=pace.why)
+            entry = self._pacer.on_disk[kind, host] = shifted(told, self._time() - now)._asdict()
             if not self._shelf.store(kind, host, entry):
                 self._shelf.forget(kind, host)          # the pacer knows it; what others write must stay visible
 
@@ -5308,18 +5296,16 @@ class Bot:
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
-        gate, reason, now = decision.gate, decision.reason, self._time()
+        gate, reason, now = decision.gate, decision.reason, self._now()
         listed = "no list was ever adopted" if self._blocklist is None else (
-            f"among {self.blocklist_size}, checked {spell_seconds(now - self._refresh.checked_at)} ago")
+            f"among {self.blocklist_size}, checked {spell_seconds(self._time() - self._refresh.checked_at)} ago")
         yield "blocklist", reason if gate == "R3" else f"not listed ({listed})"
-        if gate == "R3":
+        if gate != "R3":
+            yield "address", reason if gate == "address" else "permitted" if self._allow_private else "public, as far as known"
+        if gate in ("R3", "address"):
             return
-        yield "address", reason if gate == "address" else "permitted" if self._allow_private else "public, as far as known"
-        if gate == "address":
-            return
-        verdict = decision.verdict.value if decision.verdict else "unknown"
         group = f", group {decision.group}" if decision.group else ""
-        yield "robots.txt", f"{verdict}{group}" + ("" if gate in ("robots2", "R4", "R5") else f": {reason}")
+        yield "robots.txt", f"{decision.verdict or 'unknown'}{group}" + ("" if gate in ("robots2", "R4", "R5") else f": {reason}")
         if decision.robots_source:
             yield "source", decision.robots_source
         wire = wire_url(decision.url)
@@ -5327,22 +5313,18 @@ class Bot:
             yield "robots2", reason
         robots2 = self._robots2_of(site_key(wire)) if decision.verdict else None
         if robots2 is not None:
-            for what, fields in (("policy", robots2.policy), ("its own word on its content", robots2.signals)):
-                if fields:
-                    yield "robots2", f"{what}: " + ", ".join(f"{name}: {value}" for name, value in fields.items())
-            if robots2.report_to:
-                yield "robots2", f"report to {', '.join(robots2.report_to)}"
+            policy = {**robots2.policy, **robots2.signals, "report-to": ", ".join(robots2.report_to) or "nobody"}
+            yield "robots2", ", ".join(f"{name}: {value}" for name, value in policy.items())
             for line in robots2.unknown[:10]:
                 yield "robots2", f"line {line.line} is not understood and grants nothing: {line.name}: {line.value}"
-        signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
         if decision:
-            interval, asked_at = self._interval(site_key(wire)), self._now()
-            pace = self._pace(host_key(wire), asked_at)
+            interval, pace = self._interval(site_key(wire)), self._pace(host_key(wire), now)
             start = next_start(pace, interval + self._margin, False)
-            held = f" ({pace.why})" if pace.why and start == pace.not_before else ""
-            slot = f"next slot in {spell_seconds(start - asked_at)}{held}" if start > asked_at else "a slot is free now"
+            held = f" ({pace.why})" if start == pace.not_before else ""
+            slot = f"next slot in {spell_seconds(start - now)}{held}" if start > now else "a slot is free now"
             yield "pace", f"{interval:g} s between requests; {slot}"
-        if signals:
+        if decision.content_signals:
+            signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
             yield "signals", f"{signals} (binds no use that this bot makes)"
 
     # --- Voices -----------------------------------------------------------
@@ -5358,15 +5340,12 @@ class Bot:
             self._trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
 
-if TYPE_CHECKING:
-    Gate = Callable[[Bot, Visit], "Later | Decision | None"]
 # spec 7, normative: R3, R2, R4 in this order. The address check is ours; robots2 can only narrow.
 TARGET_GATES: tuple[Gate, ...] = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._robots2_gate, Bot._throttle_gate)
 ROBOTS2_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._throttle_gate)
 POLICY_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._throttle_gate)
 GATES_OF: dict[str, tuple[Gate, ...]] = {
-    "target": TARGET_GATES, "fixture": TARGET_GATES, "robots": POLICY_GATES, "blocklist": POLICY_GATES, "schema": POLICY_GATES,
-    "robots2": ROBOTS2_GATES, "ask": ROBOTS2_GATES}
+    **dict.fromkeys(SLOTLESS_KINDS, POLICY_GATES), "target": TARGET_GATES, "fixture": TARGET_GATES, "robots2": ROBOTS2_GATES, "ask": ROBOTS2_GATES}
 
 
 # === 16. PROOF   spec 12 to 16, 22.1 =====================================
