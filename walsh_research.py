@@ -4513,7 +4513,7 @@ class Bot:
         self._rules: collections.OrderedDict[str, RobotsState] = collections.OrderedDict()     # by key on the shelf
         self._lanes: set[Lane] = set()              # of the run that goes on
         self._errands: dict[str, tuple[Steps[Decision | None], Later]] = {}      # by name, and until when each waits
-        if interactive and not (sys.stdin is not None and sys.stdin.isatty()):
+        if interactive and not (sys.stdin and sys.stdin.isatty()):
             self._warn("interactive=True without a terminal: R4 and R5 are off, which is for a person at a prompt alone (spec 1.1)")
 
     def __enter__(self) -> Self:
@@ -4833,7 +4833,7 @@ class Bot:
         headers = request_headers(visit.kind, visit.validators, self._identity if is_announced else "")
         request = Request("HEAD" if visit.kind == "ask" else "GET", url, headers,
                           self._timeout, MAX_BYTES_OF.get(visit.kind, self._max_bytes), visit.wants, lambda: self._departed(visit))
-        if self._trace is not None:
+        if self._trace:
             self._trace(f"{request.method} {printable(url)}")
         answer: Reply
         try:
@@ -4874,7 +4874,7 @@ class Bot:
         entry = self._blocklist.blocks(visit.host) if self._blocklist is not None else None
         if entry is None:
             return None
-        said_why = (f", {entry.added}" if entry.added else "") + (f" ({entry.reason})" if entry.reason else "")
+        said_why = (entry.added and f", {entry.added}") + (entry.reason and f" ({entry.reason})")
         return Decision(False, visit.url, "R3", f"{visit.host}: operator blocklist entry {entry.domain}{said_why}", blocked_by=entry)
 
     def _is_list_current(self) -> bool:
@@ -5101,7 +5101,7 @@ class Bot:
                 files[chain] = answer.body[:MAX_CHAINED_BYTES]
                 continue
             is_gone = isinstance(answer, Response) and answer.status != 304 and robots_meaning(answer.status) in ("rules", "none")
-            is_whole = is_whole and is_gone
+            is_whole &= is_gone
             if is_gone or chain not in held:
                 return is_whole
             files[chain] = held[chain]
@@ -5147,7 +5147,7 @@ class Bot:
         whether that will do.
         """
         steps, later = self._errands.get(name, (None, None))
-        if later is not None and later.at > self._now():
+        if later and later.at > self._now():
             return later
         lock = self._lock(visit, f"refresh {name}", "R3" if name == "blocklist" else "R2", f"another process refreshes {name}")
         if not isinstance(lock, ShelfLock):
@@ -5251,11 +5251,10 @@ class Bot:
         if isinstance(answer, Decision):
             visit.decision = answer
             return self._result(visit, "denied" if answer.retry_at is None else "deferred")
-        seen: dict[str, Any] = {}
         if isinstance(answer, TransportError):
-            trouble = answer.reason
+            seen, trouble = {}, answer.reason
         else:
-            seen.update(status=answer.status, content_type=header_value(answer.headers, "content-type"))
+            seen = {"status": answer.status, "content_type": header_value(answer.headers, "content-type")}
             trouble = f"the server answered {answer.status}"
             if 200 <= answer.status < 300 or answer.status == 304 and any(visit.validators):
                 if not answer.truncated:
@@ -5336,7 +5335,7 @@ class Bot:
             self._tell(line)
 
     def _say_wait(self, url: str, seconds: float, why: str) -> None:
-        if self._trace is not None and seconds > LOCK_POLL_SECONDS:
+        if self._trace and seconds > LOCK_POLL_SECONDS:
             self._trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
 
