@@ -1852,11 +1852,12 @@ def next_start(pace: HostPace, interval: float, follows_policy: bool) -> float:
 
 def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     """Two records of one host as one: the later of each time, and of a clock that jumped only what can be believed."""
+    theirs = theirs._replace(interval=min(theirs.interval, MAX_CLAIM_SECONDS))
     if theirs.last_at > now + MAX_CLAIM_SECONDS or max(theirs.departed_at, theirs.policy_at) > now + 1.0:      # "just now" is safe
         theirs = theirs._replace(**{name: min(getattr(theirs, name), now) for name in PACE_TIMES[:3]})
     start = max(ours, theirs, key=lambda pace: pace.last_at)
     hold = theirs if ours.not_before < theirs.not_before <= now + MAX_HOLD_SECONDS else ours
-    return HostPace(start.last_at, min(start.interval, MAX_CLAIM_SECONDS), max(ours.departed_at, theirs.departed_at), max(ours.policy_at, theirs.policy_at),
+    return HostPace(start.last_at, start.interval, max(ours.departed_at, theirs.departed_at), max(ours.policy_at, theirs.policy_at),
                     hold.not_before, hold.why)
 
 
