@@ -2897,9 +2897,7 @@ ROBOTS2_SIGNALS = {         # what the site says of its own content; shown, deci
     "content-type": "opinion|news|reference|satire|commercial|research|personal", "editorialised": "yes|no|partial",
     "ai-assisted": "yes|no|partial", "primary-language": "[a-z]{1,8}(?:-[a-z0-9]{1,8})*",       # an IETF language tag
 }
-ROBOTS2_SPELLINGS = {
-    "summarize": "summarise", "personalize": "personalise", "monetize": "monetise", "editorialized": "editorialised",
-}
+ROBOTS2_AMERICAN = lazy_re(r"\A(summar|personal|monet|editorial)iz")
 ROBOTS2_COMMENT = lazy_re(r"(?:^|\s)#")        # a `#` inside a URL begins no comment
 ROBOTS2_FIRST_LINE = lazy_re(rf"\n[{ROBOTS_BLANKS}]*[^{ROBOTS_BLANKS}\n#]")
 ROBOTS2_CHAIN_ID = lazy_re(rf"(?i)\n[{ROBOTS_BLANKS}]*#[{ROBOTS_BLANKS}]*meta[{ROBOTS_BLANKS}]*:[{ROBOTS_BLANKS}]*chain-id[{ROBOTS_BLANKS}]*:([^\n]*)")
@@ -2911,8 +2909,7 @@ def robots2_name(text: str) -> str:
     >>> robots2_name(" Summarize ")
     'summarise'
     """
-    name = text.strip().lower()
-    return ROBOTS2_SPELLINGS.get(name, name)
+    return ROBOTS2_AMERICAN.sub(r"\1is", text.strip().lower())
 
 
 def robots2_reading(directive: str, value: str) -> tuple[float, str]:
@@ -3006,8 +3003,7 @@ class Robots2(NamedTuple):
 
     def path_rule(self, target: str) -> Rule | None:
         """The path rule that decides `target`, an absolute URL or `path[?query]`: the first that denies, else the first that allows."""
-        rules = [rule for paths in self.paths for rule in [paths.match(target)] if rule]
-        return min(rules, key=lambda rule: rule.allow, default=None)
+        return min(filter(None, (paths.match(target) for paths in self.paths)), key=operator.attrgetter("allow"), default=None)
 
     def to_dict(self) -> dict[str, Any]:
         return {**as_json(self._replace(paths=())), "rate_interval": self.rate_interval}
@@ -6037,11 +6033,21 @@ OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
 READERS: dict[str, Callable[[str], Any]] = {        # of a value, as HELP names it
     "TIME": parse_wait, "SECONDS": parse_wait, "N": int, "DIR": lambda text: os.path.expanduser(text) or PLATFORM_CACHE,
     "URL": lambda text: site_of(wire_url(text))}
-MODES = "--help", "--version", "--check", "--discover", "--selftest", "--attest"       # the first prevails
-RIVALS = {*MODES[2:], "--force"}, {"--selftest", "--attest", "a target"}, {"--cache-dir", "--no-cache"}      # at most one of each
-OUTCOMES = {"fetched": ("OK", 32, 0), "unchanged": ("SAME", 32, 0), "denied": ("DENY", 33, 3), "deferred": ("WAIT", 36, 1), "skipped": ("SKIP", 2, 0),
-            "failed": ("FAIL", 31, 1), "pass": ("PASS", 32, 0), "fail": ("FAIL", 31, 1), "skip": ("SKIP", 2, 0)}    # word, ANSI colour, exit code
-BOT_OPTIONS = {"cache_dir", "origin", "timeout", "max_wait", "max_bytes", "unreachable", "robots2", "allow_private", "tag"}
+MODES = "--help --version --check --discover --selftest --attest".split()       # the first prevails
+RIVALS = (      # at most one of each
+    {*MODES[2:], "--force"}, {"--selftest", "--attest", "a target"}, {"--offline", "--attest", "a target"}, {"--cache-dir", "--no-cache"})
+OUTCOMES = {outcome: (word, colour, int(code)) for outcome, word, colour, code in re.findall(r"(\w+) +(\w+) +(\w+) +(\w+)", """
+    fetched   OK    32  0
+    unchanged SAME  32  0
+    denied    DENY  33  3
+    deferred  WAIT  36  1
+    skipped   SKIP   2  0
+    failed    FAIL  31  1
+    pass      PASS  32  0
+    fail      FAIL  31  1
+    skip      SKIP   2  0
+""")}       # the outcome of a result or a check: its word, the word's ANSI colour, and the exit code
+BOT_OPTIONS = "cache_dir origin timeout max_wait max_bytes unreachable robots2 allow_private tag".split()
 EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
 MAX_URL_COLUMNS = 60            # ours: characters to which URLs are padded; longer ones stay whole
 
@@ -6088,22 +6094,10 @@ def read_arguments(argv: Sequence[str]) -> Any:
         if beside[1:]:
             raise Misuse(f"{beside[1]} is beside {beside[0]}, want one of them")
     mode = next(filter(given.__contains__, MODES), "--fetch")[2:]
-    if "--offline" in given and "--selftest" not in given:
-        raise Misuse("--offline is without --selftest, want both")
     if mode in ("fetch", "check", "discover") and "a target" not in given:
         raise Misuse("no target is named, want a URL, - for stdin, or --input FILE; --help shows all")
     options = {**dict.fromkeys(wants, False), "--tag": None, "--cache-dir": PLATFORM_CACHE, **given, "--input": inputs, "--urls": urls, "--mode": mode}
     return types.SimpleNamespace(**{name[2:].replace("-", "_"): value for name, value in options.items()})
-
-
-def lines_of(name: str) -> list[str]:
-    """The targets in a file, or in stdin ("-"), which is None where it was closed. OSError, ValueError: there are none."""
-    with open(name, "rb") if name != "-" else sys.stdin.buffer if sys.stdin else io.BytesIO() as file:
-        text = decode_body(file.read(), "")
-    lines = list(filter(None, (re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines())))
-    if "\0" in text or not lines:
-        raise ValueError("binary data" if lines else "no target in it")
-    return lines
 
 
 def terminal_columns(stream: Any) -> int:
@@ -6161,7 +6155,7 @@ class Desk:
         self.targets: list[str] = []
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
-        self.waited: Any = collections.Counter()        # seconds, by host and why
+        self.waited = 0.0                               # seconds
         self.again: list[tuple[float, str]] = []
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
@@ -6195,12 +6189,17 @@ class Desk:
             raise Misuse(error) from None
 
     def read_targets(self) -> None:
-        """A file that is wrong is told, and costs the others nothing."""
+        """A file, or stdin ("-", which is None where it was closed), that is wrong is told, and costs the others nothing."""
         options = self.options
         self.targets = [url for url in options.urls if url != "-"]
         for name in ["-"] * ("-" in options.urls) + options.input:
             try:
-                self.targets += lines_of(name)
+                with open(name, "rb") if name != "-" else sys.stdin.buffer if sys.stdin else io.BytesIO() as file:
+                    text = decode_body(file.read(), "")
+                lines = list(filter(None, (re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines())))
+                if "\0" in text or not lines:
+                    raise ValueError("binary data" if lines else "no target in it")
+                self.targets += lines
             except (OSError, ValueError) as error:
                 self.codes.add(2)
                 found = getattr(error, "strerror", None) or error
@@ -6243,7 +6242,7 @@ class Desk:
         self.put_line(value, f"{word:<4}  {code:<7}  ", name, detail, colour)
         return not self.options.json
 
-    def put_line(self, value: Any, head: str, name: str, detail: str, colour: int = 0) -> None:
+    def put_line(self, value: Any, head: str, name: str, detail: str, colour: str = "") -> None:
         """An object, or a line in columns, which a narrower terminal folds."""
         if self.options.json:
             self.put_json(value.to_dict())
@@ -6260,24 +6259,19 @@ class Desk:
     def fetch(self) -> None:
         try:
             for result in self.bot.run(self.targets, min_age=0.0 if self.options.force else self.options.min_age):
-                if self.options.verbose and result.final_url:       # a gate was asked
-                    self.tell_gates(result)
                 self.put_result(result)
         except KeyboardInterrupt:
             self.summarize()
             raise
         self.summarize()
 
-    def tell_gates(self, result: Result) -> None:
-        """As --check explains them, but for the pace and the next step, which are over."""
-        reason = result.reason if result.gate else spell_rule(result.rule) if result.rule else "no rule forbids it"
-        decision = Decision(False, result.final_url, result.gate, reason, result.verdict, result.rule,
-                            group=result.group, robots_source=result.robots_source, content_signals=result.content_signals)
-        for name, said in self.bot.explain(decision):
-            self.tell(f"      {name:<10} {said}")
-
     def put_result(self, result: Result) -> None:
-        """What came, or why not; the summary says of it how long it waited, and when to try again."""
+        """What came, or why not; with --verbose also each gate that was asked, as --check explains it, but for what is over: pace and next step."""
+        if self.options.verbose and result.final_url:
+            reason = result.reason if result.gate else spell_rule(result.rule) if result.rule else "no rule forbids it"
+            for name, line in self.bot.explain(result._replace(url=result.final_url, reason=reason)):
+                if name not in ("pace", "next"):
+                    self.tell(f"      {name:<10} {line}")
         said: list[Any] = [result.reason]
         if result.outcome == "fetched":
             said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip(),
@@ -6285,9 +6279,7 @@ class Desk:
         if result.retry_at and result.outcome != "skipped":
             self.again.append((result.retry_at, result.url))
             said.append(f"again at {iso_utc(result.retry_at)}")
-        if result.waited >= 0.05:
-            delay = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
-            self.waited[host_key(result.final_url) + delay] += result.waited
+        self.waited += result.waited
         said += [result.redirects and f"redirected to {printable(result.final_url, 400)}", *result.warnings]
         self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
 
@@ -6298,7 +6290,7 @@ class Desk:
         self.counts["not reached"] = len(self.targets) - sum(self.counts.values())
         outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in (*OUTCOMES, "not reached") if self.counts[outcome])
         spent = f"{counted(self.bot.requests, 'request')} in {spell_seconds(self.clock.monotonic() - self.started_at)}"
-        waited = f"; waited {spell_seconds(sum(self.waited.values()))}, most for {self.waited.most_common(1)[0][0]}" if self.waited else ""
+        waited = f"; waited {spell_seconds(self.waited)}" if self.waited >= 0.05 else ""
         self.tell(f"{counted(len(self.targets), 'target')}: {outcomes}; {spent}{waited}")
         if self.again:
             at, url = min(self.again)
