@@ -2909,7 +2909,8 @@ def robots2_name(text: str) -> str:
     >>> robots2_name(" Summarize ")
     'summarise'
     """
-    return ROBOTS2_AMERICAN.sub(r"\1is", text.strip().lower())
+    name = text.strip().lower()
+    return ROBOTS2_AMERICAN.sub(r"\1is", name) if "iz" in name else name
 
 
 def robots2_reading(directive: str, value: str) -> tuple[float, str]:
@@ -2971,8 +2972,8 @@ class Robots2(NamedTuple):
             elif name in ROBOTS2_DIRECTIVES:
                 reading = robots2_reading(name, value)
                 known = reading[1] == value.lower() if ROBOTS2_DIRECTIVES[name] else reading[1] != ""
-                if reading[1]:
-                    section[name] = min(section.get(name, reading), reading, key=operator.itemgetter(0))
+                if reading[1] and reading[0] < section.setdefault(name, reading)[0]:
+                    section[name] = reading
             elif name in ROBOTS2_SIGNALS:
                 known = bool(re.fullmatch(f"(?ai){ROBOTS2_SIGNALS[name]}", value))
                 if known:
@@ -6033,7 +6034,7 @@ OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
 READERS: dict[str, Callable[[str], Any]] = {        # of a value, as HELP names it
     "TIME": parse_wait, "SECONDS": parse_wait, "N": int, "DIR": lambda text: os.path.expanduser(text) or PLATFORM_CACHE,
     "URL": lambda text: site_of(wire_url(text))}
-MODES = "--help --version --check --discover --selftest --attest".split()       # the first prevails
+MODES = "--help", "--version", "--check", "--discover", "--selftest", "--attest"       # the first prevails
 RIVALS = (      # at most one of each
     {*MODES[2:], "--force"}, {"--selftest", "--attest", "a target"}, {"--offline", "--attest", "a target"}, {"--cache-dir", "--no-cache"})
 OUTCOMES = {outcome: (word, colour, int(code)) for outcome, word, colour, code in re.findall(r"(\w+) +(\w+) +(\w+) +(\w+)", """
@@ -6047,7 +6048,7 @@ OUTCOMES = {outcome: (word, colour, int(code)) for outcome, word, colour, code i
     fail      FAIL  31  1
     skip      SKIP   2  0
 """)}       # the outcome of a result or a check: its word, the word's ANSI colour, and the exit code
-BOT_OPTIONS = "cache_dir origin timeout max_wait max_bytes unreachable robots2 allow_private tag".split()
+BOT_OPTIONS = {"cache_dir", *(Bot.__init__.__kwdefaults__ or ())}
 EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
 MAX_URL_COLUMNS = 60            # ours: characters to which URLs are padded; longer ones stay whole
 
