@@ -908,7 +908,7 @@ def address_refusal(address_text: str) -> str:
     inside = {"IPv4 inside": [number], "6to4": [number >> 80], "Teredo": [number >> 64, ~number]}.get(reason)     # server, flipped client
     if inside is None:
         return reason and f"{shown} is {reason}"
-    reasons = ((ipv4_text(ipv4 & 0xFFFFFFFF), block_reason(ipv4 & 0xFFFFFFFF, 32)) for ipv4 in inside)
+    reasons = ((ipv4_text(ipv4), block_reason(ipv4, 32)) for ipv4 in (number & 0xFFFFFFFF for number in inside))
     return next((f"{shown} is {ipv4} inside, {reason}" for ipv4, reason in reasons if reason), "")
 
 
@@ -6321,7 +6321,7 @@ class Desk:
                     self.tell(f"{mask_credentials(url)}: found no feed, no markdown, no llms.txt and no sitemap")
 
     def selftest(self) -> None:
-        self.url_columns = 66       # ours: the longest name of a check
+        self.url_columns = self.width // 2 or 66       # ours: the longest name of a check
         live = () if self.options.offline else live_checks(self.bot)
         for checks in vector_checks(os.path.join(os.path.dirname(__file__), "vectors.json")), sandbox_checks(), live:
             for check in checks:
