@@ -8902,33 +8902,29 @@ def test_ours_version(desk):
 @pytest.mark.parametrize("argv, said", [
     ([], "no target is named, want a URL, - for stdin, or --input FILE; --help shows all"),
     (["--jsn", "x"], "--jsn is no option, want --json"),
-    (["--max-wiat=5m", "x"], "--max-wiat=5m is no option, want --max-wait"),
+    (["--max-wiat=5m", "x"], "--max-wiat is no option, want --max-wait"),
     (["--forc", "x"], "--forc is no option, want --force"),
     (["--zzz", "x"], "--zzz is no option, want one that --help shows"),
-    (["-qz", "x"], "-qz is no option, want one that --help shows"),
+    (["-qz", "x"], "command line is wrong (option -z not recognized), want it as --help shows it"),
     (["--max-wait", "soon", "x"], "--max-wait is 'soon', want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
     (["--min-age", "-5", "x"], "--min-age is '-5', want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
-    (["--max-wait"], "--max-wait is '', want TIME as --help shows it"),
+    (["--max-wait"], "command line is wrong (option --max-wait requires argument), want it as --help shows it"),
     (["--max-wait=", "x"], "--max-wait is '', want seconds (90)"),
     (["--input", "--check"], "--input --check is unusable (No such file or directory), want a text file, one URL a line"),
-    (["x", "--tag"], "--tag is '', want ORG/REPO[@SHA] as --help shows it"),
-    (["--json=yes", "x"], "--json=yes is no option, want --json"),
-    (["--orgin=https://ada:lovelace@b.test", "x"], "--orgin=https://***@b.test is no option, want --origin"),
+    (["--json=yes", "x"], "command line is wrong (option --json must not have an argument), want it as --help shows it"),
     (["--timeout", "0", "x"], "timeout is 0.0, want a positive number"),
     (["--timeout", "nan", "x"], "--timeout is 'nan', want seconds (90)"),
-    (["--max-bytes", "1.5", "x"], "--max-bytes is '1.5', want N as --help shows it"),
+    (["--max-bytes", "1.5", "x"], "--max-bytes is '1.5', want a whole number"),
     (["--max-bytes", "0", "x"], "max_bytes is 0, want a positive number"),
     (["--max-bytes", "-3", "x"], "max_bytes is -3, want a positive number"),
     (["--unreachable", "maybe", "x"], "unreachable is 'maybe', want one of allow, defer"),
     (["--tag", "walsh", "x"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
     (["--selftest", "--tag", "walsh"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
-    (["--origin", "wal.sh", "x"], "--origin is 'wal.sh', want http(s)://host or http(s)://host:port"),
-    (["--origin", "https://ada:lovelace@b.test", "x"], "--origin is 'https://***@b.test', want none"),
+    (["--origin", "wal.sh", "x"], "URL is 'wal.sh', want http(s)://host"),
     (["--origin", "http://10.0.0.1", "x"], "origin http://10.0.0.1: "),
     (["--check", "--discover", "x"], "--discover is beside --check, want one of them"),
-    (["--offline", "x"], "a target is beside --offline, want one of them"),
-    (["--offline", "--check"], "no target is named, want a URL, - for stdin, or --input FILE; --help shows all"),
-    (["--offline", "--attest"], "--attest is beside --offline, want one of them"),
+    (["--offline", "x"], "--offline is without --selftest, want both"),
+    (["--offline", "--attest"], "--offline is without --selftest, want both"),
     (["--force", "--check", "x"], "--check is beside --force, want one of them"),
     (["--no-cache", "--cache-dir", "d", "x"], "--cache-dir is beside --no-cache, want one of them"),
     (["--selftest", "x"], "a target is beside --selftest, want one of them"),
@@ -8958,13 +8954,7 @@ def test_ours_durations_as_people_type_them(text, seconds):
 def test_ours_options_and_targets_in_any_order():
     options = wr.read_arguments(["a", "--max-wait", "5", "b", "-q", "--input", "f", "-", "--input", "g", "--", "c"])
     assert (options.urls, options.input, options.max_wait, options.quiet, options.mode) == (["a", "b", "-", "c"], ["f", "g"], 5.0, True, "fetch")
-    assert wr.read_arguments(["-q", "-v", "--", "--json", "-q"]).urls == ["--json", "-q"]
-
-
-def test_ours_options_after_a_target_hold_where_posix_is_asked_for(monkeypatch):
-    monkeypatch.setenv("POSIXLY_CORRECT", "1")
-    options = wr.read_arguments(["a", "--max-wait", "5", "b", "--check"])
-    assert (options.urls, options.max_wait, options.mode) == (["a", "b"], 5.0, "check")
+    assert wr.read_arguments(["-qv", "--", "--json", "-q"]).urls == ["--json", "-q"]
 
 
 @pytest.mark.parametrize("argv, name, value", [
@@ -9138,7 +9128,7 @@ def test_ours_verbose_shows_requests_waits_and_gates_on_stderr(desk):
 def test_ours_closing_summary(desk, web):
     web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nDisallow: /private\nCrawl-delay: 5\n")
     done = desk("https://a.test/", "https://a.test/x", "https://a.test/private/x", "nonsense")
-    assert re.fullmatch(r"4 targets: 2 fetched, 1 denied, 1 failed; 4 requests in 10 s; waited 10 s\n", done.err), done.err
+    assert re.fullmatch(r"4 targets: 2 fetched, 1 denied, 1 failed; 4 requests in 10 s; waited 10 s, most for a\.test \(Crawl-delay 5\)\n", done.err), done.err
     assert "\x1b" not in done.err + done.out and "\r" not in done.err + done.out
 
 
@@ -9300,7 +9290,7 @@ def test_ours_on_a_terminal_colour_and_a_status_line_that_goes(publisher):
     assert code == 3 and "\x1b[32mOK  \x1b[0m  200  " in written and "\x1b[33mDENY\x1b[0m  R2  " in written
     shown = re.findall(r"\r\x1b\[2K([^\r\x1b]+)", written)
     host = publisher.origin[len("http://"):]
-    assert any(re.fullmatch(rf"[01]/3 · waiting \d\.\d s for {host}", line) for line in shown), shown
+    assert any(re.fullmatch(rf"[01]/3 · 1 host · waiting \d\.\d s for {host}( \(.*\))?( · about .* left)?", line) for line in shown), shown
     assert any(line.endswith(f"GET {publisher.origin}/allowed") for line in shown), shown
     screen = screen_of(written)
     assert not any("waiting" in line or "GET" in line for line in screen) and "3 targets: " in screen[-2], screen
@@ -9380,14 +9370,14 @@ def interrupt(event="", args=("",)):
         os.kill(os.getpid(), signal.SIGINT)
 atexit.register(interrupt)
 sys.addaudithook(interrupt)
-sys.modules.pop("heapq", None), sys.modules.pop("difflib", None)
-sys.argv[:] = [path, "--vresion" if moment == "difflib" else "--version"]
+sys.modules.pop("heapq", None), sys.modules.pop("getopt", None)
+sys.argv[:] = [path, "--version"]
 runpy.run_path(path, run_name="__main__")
 """
 
 
 @posix_only
-@pytest.mark.parametrize("moment, code", [("heapq", -signal.SIGINT), ("difflib", 130), ("at exit", -signal.SIGINT)], ids=["loading", "reading arguments", "at exit"])
+@pytest.mark.parametrize("moment, code", [("heapq", -signal.SIGINT), ("getopt", 130), ("at exit", -signal.SIGINT)], ids=["loading", "reading arguments", "at exit"])
 def test_ours_ctrl_c_shows_no_traceback_before_and_after_the_run(moment, code):
     """-SIGINT is 130 to a shell. Before the first line, Python alone decides: its own traceback, or "KeyboardInterrupt" and 1 while it compiles."""
     done = subprocess.run([sys.executable, "-S", "-c", EARLY_SCRIPT, moment, wr.__file__], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30)

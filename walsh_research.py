@@ -6031,24 +6031,14 @@ exit codes:
 """
 TEXTS = {"help": HELP[:-1], "version": f"walsh_research {__version__} ({SPEC_VERSION})"}
 OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"       # short name, name, value, default
-READERS: dict[str, Callable[[str], Any]] = {        # of a value, as HELP names it
-    "TIME": parse_wait, "SECONDS": parse_wait, "N": int, "DIR": lambda text: os.path.expanduser(text) or PLATFORM_CACHE,
-    "URL": lambda text: site_of(wire_url(text))}
+READERS: dict[str, tuple[Callable[[str], Any], str]] = {        # of a value, as HELP names it: its reader, and what that wants
+    "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"), "SECONDS": (parse_wait, "seconds (90)"),
+    "N": (int, "a whole number"), "DIR": (lambda text: os.path.expanduser(text) or PLATFORM_CACHE, "")}
 MODES = "--help", "--version", "--check", "--discover", "--selftest", "--attest"       # the first prevails
-RIVALS = (      # at most one of each
-    {*MODES[2:], "--force"}, {"--selftest", "--attest", "a target"}, {"--offline", "--attest", "a target"}, {"--cache-dir", "--no-cache"})
-OUTCOMES = {outcome: (word, colour, int(code)) for outcome, word, colour, code in re.findall(r"(\w+) +(\w+) +(\w+) +(\w+)", """
-    fetched   OK    32  0
-    unchanged SAME  32  0
-    denied    DENY  33  3
-    deferred  WAIT  36  1
-    skipped   SKIP   2  0
-    failed    FAIL  31  1
-    pass      PASS  32  0
-    fail      FAIL  31  1
-    skip      SKIP   2  0
-""")}       # the outcome of a result or a check: its word, the word's ANSI colour, and the exit code
-BOT_OPTIONS = {"cache_dir", *(Bot.__init__.__kwdefaults__ or ())}
+RIVALS = {*MODES[2:], "--force"}, {"--selftest", "--attest", "a target"}, {"--cache-dir", "--no-cache"}      # at most one of each
+OUTCOMES = {"fetched": ("OK", 32, 0), "unchanged": ("SAME", 32, 0), "denied": ("DENY", 33, 3), "deferred": ("WAIT", 36, 1), "skipped": ("SKIP", 2, 0),
+            "failed": ("FAIL", 31, 1), "pass": ("PASS", 32, 0), "fail": ("FAIL", 31, 1), "skip": ("SKIP", 2, 0)}    # word, ANSI colour, exit code
+BOT_OPTIONS = {"cache_dir", "origin", "timeout", "max_wait", "max_bytes", "unreachable", "robots2", "allow_private", "tag"}
 EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
 MAX_URL_COLUMNS = 60            # ours: characters to which URLs are padded; longer ones stay whole
 
@@ -6060,34 +6050,30 @@ class Misuse(Exception):
 # --- Arguments ----------------------------------------------------------------
 
 def read_arguments(argv: Sequence[str]) -> Any:
-    """The options by name, with `mode`, `urls` and `input`; they and the targets stand in any order. Misuse: it cannot be meant."""
-    import types  # only the command needs it
+    """The options by name, with `mode`, `urls` and `input`. Misuse: it cannot be meant."""
+    import getopt
+    import types  # only the command needs them
     rows = re.findall(OPTION, HELP, re.MULTILINE)
     wants = {name: value for _, name, value, _ in rows}
-    long_names = {short: name for short, name, _, _ in rows}
-    given: dict[str, Any] = {}
-    urls, inputs = list[str](), list[str]()
-    words = iter([f"{name}={default}" for _, name, _, default in rows if default] + [*argv])
-    for word in words:
-        name, is_assigned, value = long_names.get(word, word).partition("=")
-        if word == "--":
-            urls.extend(words)      # and so the loop ends
-        elif word == "-" or not word.startswith("-"):
-            urls.append(word)
-        elif name not in wants or is_assigned and not wants[name]:      # nor is one cut short, which a later option may take
+    for name in re.findall(r"^--[^=\n]+", "\n".join(argv), re.MULTILINE):
+        if name not in wants:       # nor is one cut short, which a later option may take
             import difflib  # only where something was misspelt
             near = difflib.get_close_matches(name, wants, 1, 0.7) or ["one that --help shows"]
-            raise Misuse(f"{mask_credentials(word)} is no option, want {near[0]}")
-        else:
-            try:
-                if wants[name] and not is_assigned:
-                    value = next(words)
-                given[name] = not wants[name] or READERS.get(wants[name], str)(value)
-            except (StopIteration, ValueError) as error:
-                wanted = str(error).partition(" want ")[2] or f"{wants[name]} as --help shows it"
-                raise Misuse(f"{name} is {mask_credentials(value)!r}, want {wanted}") from None
-            if name == "--input":
-                inputs.append(value)
+            raise Misuse(f"{name} is no option, want {near[0]}")
+    defaults = [f"{name}={default}" for _, name, _, default in rows if default]
+    try:
+        pairs, urls = getopt.gnu_getopt([*defaults, *argv], "hqv", [name[2:] + "=" * bool(value) for name, value in wants.items()])
+    except getopt.GetoptError as error:
+        raise Misuse(f"command line is wrong ({error}), want it as --help shows it") from None
+    long_names = {short: name for short, name, _, _ in rows}
+    given: dict[str, Any] = {long_names.get(name, name): value for name, value in pairs}
+    for name, value in given.items():
+        read, wanted = READERS.get(wants[name], (str, ""))
+        try:
+            given[name] = read(value) if wants[name] else True
+        except ValueError:
+            raise Misuse(f"{name} is {value!r}, want {wanted}") from None
+    inputs = [value for name, value in pairs if name == "--input"]
     if urls or inputs:
         given["a target"] = True
     for rivals in RIVALS:
@@ -6095,10 +6081,23 @@ def read_arguments(argv: Sequence[str]) -> Any:
         if beside[1:]:
             raise Misuse(f"{beside[1]} is beside {beside[0]}, want one of them")
     mode = next(filter(given.__contains__, MODES), "--fetch")[2:]
+    if "--offline" in given and "--selftest" not in given:
+        raise Misuse("--offline is without --selftest, want both")
     if mode in ("fetch", "check", "discover") and "a target" not in given:
         raise Misuse("no target is named, want a URL, - for stdin, or --input FILE; --help shows all")
     options = {**dict.fromkeys(wants, False), "--tag": None, "--cache-dir": PLATFORM_CACHE, **given, "--input": inputs, "--urls": urls, "--mode": mode}
     return types.SimpleNamespace(**{name[2:].replace("-", "_"): value for name, value in options.items()})
+
+
+def lines_of(name: str) -> list[str]:
+    """The targets in a file, or in stdin ("-"), which is None where it was closed. OSError, ValueError: there are none."""
+    with open(name, "rb") if name != "-" else sys.stdin.buffer if sys.stdin else io.BytesIO() as file:
+        data = file.read()
+    text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
+    lines = list(filter(None, (re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines())))
+    if "\0" in text or not lines:
+        raise ValueError("binary data" if lines else "no target in it")
+    return lines
 
 
 def terminal_columns(stream: Any) -> int:
@@ -6109,26 +6108,26 @@ def terminal_columns(stream: Any) -> int:
     return 0
 
 
-def folded(lead: str, text: str, columns: int, limit: int = 2000) -> str:
+def folded(lead: str, text: str, columns: int) -> str:
     """Text after its lead, harmless, folded to a terminal's width; no URL in it is broken."""
-    text = printable(text, limit)
+    text = lead + printable(text, 2000)
     if not columns:
-        return (lead + text).rstrip()
+        return text
     import textwrap
-    return textwrap.fill(text, max(40, columns), initial_indent=lead, subsequent_indent=" " * len(lead), break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, max(40, columns), subsequent_indent=" " * len(lead), break_long_words=False, break_on_hyphens=False)
 
 
-def say(text: str) -> None:
+def say(text: str, end: str = "\n") -> None:
     """On stderr. That nobody reads it stops nothing."""
     with suppress(AttributeError, OSError, ValueError):         # the first: sys.stderr is None where it was closed
-        sys.stderr.write(text)
+        sys.stderr.write(text + end)
         sys.stderr.flush()
 
 
-def complain(error: object, is_json: bool) -> None:
+def complain(error: object, words: Sequence[str]) -> None:
     """What is wrong, in one line; an object for those who asked for JSON."""
     import json
-    say((json.dumps({"error": str(error)}) if is_json else folded("walsh_research.py: ", str(error), terminal_columns(sys.stderr))) + "\n")
+    say(json.dumps({"error": str(error)}) if "--json" in words else folded("walsh_research.py: ", str(error), terminal_columns(sys.stderr)))
 
 
 def counted(count: int, noun: str) -> str:
@@ -6136,27 +6135,29 @@ def counted(count: int, noun: str) -> str:
 
 
 class TickingClock(SystemClock):
-    """The system's clock, whose sleep is told to whoever watches."""
+    """The system's clock, whose sleep wakes up now and then to tell how long it still is."""
 
-    def __init__(self, tell: Callable[[float], None]) -> None:
-        self._tell = tell
+    def __init__(self, tick: Callable[[float], None]) -> None:
+        self._tick = tick
 
     def sleep(self, seconds: float) -> None:
-        self._tell(seconds)
-        time.sleep(seconds)
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0.0:
+            self._tick(left)
+            time.sleep(min(left, STATUS_TICK_SECONDS))
 
 
 class Desk:
     """What was asked, how it is shown, and what came of it. The modes are its methods."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.options = read_arguments(words)
+        self.words, self.options = words, read_arguments(words)
         self.width = terminal_columns(sys.stdout)       # 0: a line is a line, however long
         self.url_columns = 0
         self.targets: list[str] = []
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
-        self.waited = 0.0                               # seconds
+        self.waited: Any = collections.Counter()        # seconds, by host and why
         self.again: list[tuple[float, str]] = []
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
@@ -6168,6 +6169,8 @@ class Desk:
         try:
             if options.mode in TEXTS:
                 self.put(TEXTS[options.mode])
+            elif options.mode == "attest":
+                self.attest()
             elif self.targets or self.codes == {0}:     # not where each file was wrong
                 with self.make_bot() as self.bot:
                     getattr(self, options.mode)()
@@ -6179,33 +6182,26 @@ class Desk:
         """A bot as the options want it. Misuse: they would break a promise."""
         options = self.options
         wanted = {name: value for name, value in vars(options).items() if name in BOT_OPTIONS}
-        if options.no_cache or options.selftest or options.attest:      # the fixtures are asked for afresh
+        if options.no_cache or options.selftest:        # the fixtures are asked for afresh
             wanted["cache_dir"] = None
         if options.selftest and not options.offline:    # R13, where it is known who asks
             wanted["tag"] = options.tag or detect_identity(os.environ, os.path.dirname(__file__))
         try:
-            return Bot(clock=self.clock, warn=lambda line: self.tell(f"warning: {line}"),
-                       trace=self.tell if options.verbose else self.show, **wanted)
+            return Bot(clock=self.clock, warn=lambda line: self.tell(f"warning: {line}"), trace=self.hear, **wanted)
         except ValueError as error:
             raise Misuse(error) from None
 
     def read_targets(self) -> None:
-        """A file, or stdin ("-", which is None where it was closed), that is wrong is told, and costs the others nothing."""
-        options = self.options
-        self.targets = [url for url in options.urls if url != "-"]
-        for name in ["-"] * ("-" in options.urls) + options.input:
+        """A file that is wrong is told, and costs the others nothing."""
+        self.targets = [url for url in self.options.urls if url != "-"]
+        for name in ["-"] * ("-" in self.options.urls) + self.options.input:
             try:
-                with open(name, "rb") if name != "-" else sys.stdin.buffer if sys.stdin else io.BytesIO() as file:
-                    text = decode_body(file.read(), "")
-                lines = list(filter(None, (re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines())))
-                if "\0" in text or not lines:
-                    raise ValueError("binary data" if lines else "no target in it")
-                self.targets += lines
+                self.targets += lines_of(name)
             except (OSError, ValueError) as error:
                 self.codes.add(2)
                 found = getattr(error, "strerror", None) or error
-                complain(f"{'stdin' if name == '-' else '--input ' + name} is unusable ({found}), want a text file, one URL a line", options.json)
-        self.url_columns = min(self.width // 2 or MAX_URL_COLUMNS, MAX_URL_COLUMNS, max(map(len, self.targets), default=0))
+                complain(f"{'stdin' if name == '-' else '--input ' + name} is unusable ({found}), want a text file, one URL a line", self.words)
+        self.url_columns = min(MAX_URL_COLUMNS, max(map(len, self.targets), default=0))
 
     # --- Voices -----------------------------------------------------------
 
@@ -6214,12 +6210,13 @@ class Desk:
         columns = terminal_columns(sys.stderr)
         if columns and not self.options.quiet:
             if text and len(self.targets) > 1:
-                text = f"{sum(self.counts.values())}/{len(self.targets)} · {text}"
-            say("\r\x1b[2K" + printable(text, columns - 3))     # room for the ^C that a terminal echoes
+                hosts = f"{counted(self.bot.hosts_left, 'host')} · " if self.bot.hosts_left else ""
+                text = f"{sum(self.counts.values())}/{len(self.targets)} · {hosts}{text}"
+            say("\r\x1b[2K" + printable(text, columns - 3), "")     # room for the ^C that a terminal echoes
 
     def tell(self, line: str) -> None:
         self.show()
-        say(folded("", line, terminal_columns(sys.stderr)) + "\n")
+        say(folded("", line, terminal_columns(sys.stderr)))
 
     def put(self, line: str) -> None:
         """A line on stdout, at once."""
@@ -6227,7 +6224,8 @@ class Desk:
         if sys.stdout is None:
             raise OSError(errno.EBADF, "closed")
         encoding = sys.stdout.encoding or "utf-8"
-        print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stdout.flush()
 
     def put_json(self, value: Any) -> None:
         import json
@@ -6243,36 +6241,53 @@ class Desk:
         self.put_line(value, f"{word:<4}  {code:<7}  ", name, detail, colour)
         return not self.options.json
 
-    def put_line(self, value: Any, head: str, name: str, detail: str, colour: str = "") -> None:
-        """An object, or a line in columns, which a narrower terminal folds."""
+    def put_line(self, value: Any, head: str, name: str, detail: str, colour: int = 0) -> None:
+        """An object, or a line in columns; the detail below, where a terminal is too narrow for both."""
         if self.options.json:
             self.put_json(value.to_dict())
             return
-        line = folded(head, f"{name:<{self.url_columns}}  {printable(detail, 2000)}", self.width, MAX_URL_LENGTH + 2000)
+        name = printable(name, MAX_URL_LENGTH)
+        for columns in self.url_columns, 0:
+            line = folded(f"{head}{name:<{columns}}  ", detail, 0).rstrip()
+            if len(line) <= (self.width or sys.maxsize):
+                break
+        else:
+            line = f"{head}{name}\n{folded(' ' * len(head), detail, self.width)}"
         self.put(f"\x1b[{colour}m{line[:4]}\x1b[0m{line[4:]}" if colour and self.width and not os.environ.get("NO_COLOR") else line)
 
+    def hear(self, line: str) -> None:
+        """What the bot says of its work: shown while it lasts, and told where that was asked for."""
+        self.tell(line) if self.options.verbose else self.show(line)
+
     def tick(self, seconds: float) -> None:
-        """What a wait is for, while it lasts: a host and why, as far as they are known."""
-        self.show(f"waiting {seconds:.1f} s for {', '.join(filter(None, self.bot.outlook()[:2]))}")
+        """What a wait is for, while it lasts."""
+        host, why, left = self.bot.outlook()
+        line = f"waiting {seconds:.1f} s" + (f" for {host}" if host else "") + (f" ({why})" if why else "")
+        self.show(line + (f" · about {spell_seconds(left)} left" if left > 2.0 else ""))
 
     # --- What can be asked for --------------------------------------------
 
     def fetch(self) -> None:
         try:
             for result in self.bot.run(self.targets, min_age=0.0 if self.options.force else self.options.min_age):
+                if self.options.verbose and result.final_url:       # a gate was asked
+                    self.tell_gates(result)
                 self.put_result(result)
         except KeyboardInterrupt:
             self.summarize()
             raise
         self.summarize()
 
+    def tell_gates(self, result: Result) -> None:
+        """As --check explains them, but for the pace and the next step, which are over."""
+        reason = result.reason if result.gate else spell_rule(result.rule) if result.rule else "no rule forbids it"
+        decision = Decision(False, result.final_url or result.url, result.gate, reason, result.verdict, result.rule,
+                            group=result.group, robots_source=result.robots_source, content_signals=result.content_signals)
+        for name, said in self.bot.explain(decision):
+            self.tell(f"      {name:<10} {said}")
+
     def put_result(self, result: Result) -> None:
-        """What came, or why not; with --verbose also each gate that was asked, as --check explains it, but for what is over: pace and next step."""
-        if self.options.verbose and result.final_url:
-            reason = result.reason if result.gate else spell_rule(result.rule) if result.rule else "no rule forbids it"
-            for name, line in self.bot.explain(result._replace(url=result.final_url, reason=reason)):
-                if name not in ("pace", "next"):
-                    self.tell(f"      {name:<10} {line}")
+        """What came, or why not; the summary says of it how long it waited, and when to try again."""
         said: list[Any] = [result.reason]
         if result.outcome == "fetched":
             said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip(),
@@ -6280,7 +6295,11 @@ class Desk:
         if result.retry_at and result.outcome != "skipped":
             self.again.append((result.retry_at, result.url))
             said.append(f"again at {iso_utc(result.retry_at)}")
-        self.waited += result.waited
+        if result.waited >= 0.05:
+            delay = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
+            is_retried = result.attempts > 1 + len(result.redirects) or result.outcome == "failed" and result.retry_at
+            why = " (back-off)" if is_retried else delay
+            self.waited[host_of(result.final_url or result.url) + why] += result.waited
         said += [result.redirects and f"redirected to {printable(result.final_url, 400)}", *result.warnings]
         self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
 
@@ -6291,7 +6310,7 @@ class Desk:
         self.counts["not reached"] = len(self.targets) - sum(self.counts.values())
         outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in (*OUTCOMES, "not reached") if self.counts[outcome])
         spent = f"{counted(self.bot.requests, 'request')} in {spell_seconds(self.clock.monotonic() - self.started_at)}"
-        waited = f"; waited {spell_seconds(self.waited)}" if self.waited >= 0.05 else ""
+        waited = f"; waited {spell_seconds(sum(self.waited.values()))}, most for {self.waited.most_common(1)[0][0]}" if self.waited else ""
         self.tell(f"{counted(len(self.targets), 'target')}: {outcomes}; {spent}{waited}")
         if self.again:
             at, url = min(self.again)
@@ -6321,7 +6340,7 @@ class Desk:
                     self.tell(f"{mask_credentials(url)}: found no feed, no markdown, no llms.txt and no sitemap")
 
     def selftest(self) -> None:
-        self.url_columns = self.width // 2 or 66       # ours: the longest name of a check
+        self.url_columns = 66       # ours: the longest name of a check
         live = () if self.options.offline else live_checks(self.bot)
         for checks in vector_checks(os.path.join(os.path.dirname(__file__), "vectors.json")), sandbox_checks(), live:
             for check in checks:
@@ -6365,14 +6384,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return code or 130
     except Misuse as error:
-        complain(error, "--json" in words)
+        complain(error, words)
         return 2
     except OSError as error:    # a full disk behind stdout; or a closed pipe, and whoever read has heard enough
         with suppress(AttributeError, OSError):                 # or the interpreter would complain of what is left in its buffer
             sys.stdout.close()
         if isinstance(error, BrokenPipeError):
             return 0
-        complain(f"stdout is unwritable ({error.strerror or error}), want room for every line", "--json" in words)
+        complain(f"stdout is unwritable ({error.strerror or error}), want room for every line", words)
         return 1
 
 
