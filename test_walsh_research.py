@@ -393,7 +393,7 @@ def test_R7_one_wire_form_whatever_comes():
         assert wr.wire_url(wire) == wire and wire.isascii() and wire.isprintable() and not set(wire) & set(' "<>\\^`{|}#')
         assert wr.host_key(wire) == wr.host_key(url)
         assert wr.canonical_url(key) == key or key.split("?")[0].endswith("/")  # a second slash would go the second time
-        assert wr.robots_url(wire)[: -len("/robots.txt")] + wr.path_and_query(wire) == wire
+        assert wr.site_of(wire) + wr.path_and_query(wire) == wire
         assert not {".", ".."} & set(wr.path_and_query(wire).split("?")[0].lower().replace("%2e", ".").split("/"))
     assert accepted > 300
 
@@ -469,7 +469,7 @@ def test_R4_host_key(url, key):
     ],
 )
 def test_R2_where_robots_txt_is_and_what_it_is_asked(wire, robots, key, target):
-    assert (wr.robots_url(wire), wr.site_key(wire), wr.path_and_query(wire)) == (robots, key, target)
+    assert (wr.site_of(wire) + "/robots.txt", wr.site_key(wire), wr.path_and_query(wire)) == (robots, key, target)
 
 
 RFC3986_5_4 = {
@@ -2607,15 +2607,11 @@ def path_denied(robots2, target):
 def test_robots2_example_file_reads_as_written():
     """The specification's own file: every part of it, nothing of it unknown."""
     robots2 = wr.Robots2.parse(ROBOTS2_EXAMPLE.encode())
-    assert robots2.meta == {
-        "spec-version": "2.0", "last-update": "2026-04-07 08:00 UTC", "update-frequency": "weekly", "significant-change": "yes",
-        "authored-by": "Matthew, Claude & Gemini", "contact": "webmaster@yourdomain.com", "jurisdiction": "AU",
-        "licence": "all-rights-reserved", "chain-id": "robotsv2-example-v0.2.1"}
-    assert robots2.global_policy == {
+    everyone = {
         "crawl": "yes", "read": "yes", "summarise": "yes", "quote": "short-only", "derivative": "no", "train": "no",
         "store": "session-only", "compete": "no", "market": "reference-publishing", "personalise": "no", "monetise": "no",
         "attribution": "required", "link-back": "required", "rate": "polite", "announce": "yes", "honest": "yes"}
-    assert robots2.policy == {**robots2.global_policy, "derivative": "ask"}
+    assert robots2.policy == {**everyone, "derivative": "ask"} and wr.Robots2.parse(ROBOTS2_EXAMPLE, "unheard-of").policy == everyone
     assert robots2.signals == {"content-type": "reference", "editorialised": "yes", "ai-assisted": "no", "primary-language": "en-AU"}
     assert robots2.report_to == ["https://robotsv2.org/report"]
     assert (robots2.chain, robots2.chain_id) == ("https://robotsv2.org/community-baseline.txt", "robotsv2-example-v0.2.1")
@@ -2631,7 +2627,7 @@ def test_robots2_example_file_reads_as_written():
 def test_robots2_standard_categories(category, changed):
     """Standard agent categories: each reads the global policy, overridden by its own block and no other."""
     robots2 = wr.Robots2.parse(ROBOTS2_EXAMPLE, category)
-    assert robots2.policy == {**robots2.global_policy, **changed}
+    assert robots2.policy == {**wr.Robots2.parse(ROBOTS2_EXAMPLE, "unheard-of").policy, **changed}
 
 
 @pytest.mark.parametrize("target, denied, line", [
@@ -2722,10 +2718,9 @@ def test_robots2_spellings_are_one_directive(american, british):
     assert wr.robots2_stance({british: "no"}, american.upper()) == "no"
 
 
-def test_robots2_spellings_of_signals_and_meta():
-    """`editorialized` and `license` are the text's `editorialised` and `licence`."""
-    robots2 = wr.Robots2.parse("# meta: license: MIT\neditorialized: partial")
-    assert (robots2.meta, robots2.signals) == ({"licence": "MIT"}, {"editorialised": "partial"})
+def test_robots2_spellings_of_signals():
+    """`editorialized` is the text's `editorialised`."""
+    assert wr.Robots2.parse("editorialized: partial").signals == {"editorialised": "partial"}
 
 
 def test_robots2_market_is_free_text():
@@ -2771,8 +2766,8 @@ def test_robots2_rate_that_is_no_integer_is_shown_only(value):
 def test_robots2_content_quality_signals(name, values):
     """"Site owner self-declares": each listed value is a signal, never a policy; the first of several stands; others are shown."""
     for value in values:
-        robots2 = wr.Robots2.parse(f"{name.title()}: {value if name == 'primary-language' else value.upper()}")
-        assert (robots2.signals, robots2.policy, robots2.unknown) == ({name: value}, {}, [])
+        robots2 = wr.Robots2.parse(f"{name.title()}: {value.upper()}")
+        assert (robots2.signals, robots2.policy, robots2.unknown) == ({name: value.upper()}, {}, [])
     assert wr.Robots2.parse(f"{name}: {values[0]}\n{name}: {values[1]}").signals == {name: values[0]}
     robots2 = wr.Robots2.parse(f"{name}: text/html; x")
     assert (robots2.signals, robots2.unknown) == ({}, [wr.Robots2Line(1, name, "text/html; x")])
@@ -2794,10 +2789,10 @@ def test_robots2_comments_are_ignored():
 
 
 def test_robots2_meta_stands_at_the_top():
-    """"META (top of file, comment lines)": the first of each name; none after the first directive, none inside other comments."""
-    robots2 = wr.Robots2.parse("\ufeff#Meta: Contact: a@x.test\n\n# # meta: licence: doubled\n# Use # meta: chain-id: here\n"
-                               "# meta: contact: b\ncrawl: yes\n# meta: chain-id: late")
-    assert (robots2.meta, robots2.chain_id, robots2.unknown) == ({"contact": "a@x.test"}, None, [])
+    """"META (top of file, comment lines)": the first; none after the first directive, none inside other comments."""
+    text = "\n# # meta: chain-id: doubled\n# Use # meta: chain-id: here\n{}crawl: yes\n# meta: chain-id: late"
+    robots2 = wr.Robots2.parse(text.format("#Meta: Chain-ID : a:b \n# meta: chain-id: c\n"))
+    assert (robots2.chain_id, robots2.unknown, wr.Robots2.parse(text.format("")).chain_id) == ("a:b", [], "")
 
 
 def test_robots2_report_to_keeps_every_address():
@@ -2836,7 +2831,7 @@ def test_robots2_block_overrides_per_directive():
             "[agent: monitoring]\nread: ask\n[agent: ai-researcher]\nread: no")
     robots2 = wr.Robots2.parse(text)
     assert robots2.policy == {"crawl": "yes", "read": "no", "store": "no"}
-    assert robots2.global_policy == {"crawl": "no", "read": "yes", "store": "no"}
+    assert wr.Robots2.parse(text, "unheard-of").policy == {"crawl": "no", "read": "yes", "store": "no"}
 
 
 # -- chains
@@ -2867,12 +2862,12 @@ def test_robots2_merge_keeps_the_nearer_word_and_fills_its_silence():
                             "report-to: a@x.test\nodd: 1\nchain: https://c.test/1")
     far = wr.Robots2.parse("# meta: chain-id: far\nUser-agent: *\nDisallow: /far\ncrawl: no\ntrain: no\nrate: 6\nai-assisted: yes\n"
                            "content-type: news\nreport-to: a@x.test\nreport-to: b@x.test\nodd: 2\nchain: https://c.test/2")
-    both = wr.robots2_merge(near, far)
-    assert both.policy == both.global_policy == {"crawl": "yes", "train": "no", "rate": "6"}
+    both = wr.robots2_chain([("https://x.test/robots2.txt", near), ("https://c.test/1", far)])[0]
+    assert both.policy == {"crawl": "yes", "train": "no", "rate": "6"}
     assert both.signals == {"ai-assisted": "no", "content-type": "news"}
     assert (both.report_to, both.rate_interval) == (["a@x.test", "b@x.test"], 10.0)
     assert [line.value for line in both.unknown] == ["1", "2"]
-    assert (both.chain, both.meta) == ("https://c.test/2", {})
+    assert (both.chain, both.chain_id) == ("https://c.test/2", "")
     assert [path_denied(both, path) for path in ("/near", "/far", "/else")] == [True, True, False]
     assert not path_denied(near, "/far")
 
@@ -2952,20 +2947,12 @@ def test_robots2_identity_names_the_category():
 
 @pytest.mark.parametrize("url, directive, asked", [
     ("https://x.test/blog/a?b=/c", "summarise", "https://x.test/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2"),
-    ("http://x.test:8080", "Monetize", "http://x.test:8080/.well-known/robots2-ask?directive=monetise&agent=Walsh-Research/1.2"),
-    ("https://[2001:db8::1]?q", "link-back", "https://[2001:db8::1]/.well-known/robots2-ask?directive=link-back&agent=Walsh-Research/1.2"),
-    ("https://x.test/", "a&b=/\r\n", "https://x.test/.well-known/robots2-ask?directive=a%26b%3D%2F&agent=Walsh-Research/1.2"),
+    ("http://x.test:8080/", "Monetize", "http://x.test:8080/.well-known/robots2-ask?directive=monetise&agent=Walsh-Research/1.2"),
+    ("https://[2001:db8::1]/?q", "link-back", "https://[2001:db8::1]/.well-known/robots2-ask?directive=link-back&agent=Walsh-Research/1.2"),
 ])
 def test_robots2_ask_url(url, directive, asked):
     """"HEAD /.well-known/robots2-ask?directive=[name]&agent=[identity]" at the site's own scheme, host and port."""
     assert wr.robots2_ask_url(url, directive) == asked
-
-
-@pytest.mark.parametrize("url", ["", "/path", "ftp://x.test/", "https:///x", "x.test"])
-def test_robots2_ask_url_needs_a_site(url):
-    """There is nobody to ask without scheme and host."""
-    with pytest.raises(ValueError):
-        wr.robots2_ask_url(url, "train")
 
 
 D, S = "x-robots2-decision", "x-robots2-scope"
@@ -3067,7 +3054,7 @@ def test_robots2_is_json_ready():
         assert json.loads(json.dumps(value.to_dict()))
     shown = wr.Robots2.parse("odd: 1\nrate: 6").to_dict()
     assert (shown["rate_interval"], shown["unknown"]) == (10.0, [{"line": 1, "name": "odd", "value": "1"}])
-    assert "paths" not in shown
+    assert shown["paths"] == []
 
 
 # === 3. R1 … R13 =========================================================

@@ -641,7 +641,7 @@ def ipv6_number(text: str) -> int | None:
 
 
 def ipv4_text(number: int) -> str:
-    return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
+    return ".".join(map(str, number.to_bytes(4, "big")))
 
 
 def ipv6_text(number: int) -> str:
@@ -778,13 +778,9 @@ def path_and_query(wire: str) -> str:
     return wire[wire.index("/", 8):]
 
 
-def robots_url(wire: str) -> str:
-    """Where a site keeps its rules (RFC 9309 2.3).
-
-    >>> robots_url("http://x.test:81/a?b")
-    'http://x.test:81/robots.txt'
-    """
-    return wire[:wire.index("/", 8)] + "/robots.txt"
+def site_of(wire: str) -> str:
+    """scheme://host[:port]"""
+    return wire[:wire.index("/", 8)]
 
 
 def site_key(wire: str) -> str:
@@ -793,7 +789,7 @@ def site_key(wire: str) -> str:
     >>> site_key("https://x.test/a")
     'https://x.test:443'
     """
-    origin = wire[:wire.index("/", 8)]
+    origin = site_of(wire)
     return origin if re.search(r":[0-9]+\Z", origin) else f"{origin}:{DEFAULT_PORTS[origin[:origin.index(':')]]}"
 
 
@@ -883,9 +879,9 @@ PRIVATE_NAMES = {       # a name or a parent of it
 @cache
 def address_blocks(bits: int) -> list[tuple[int, int, str]]:
     """(leading bits, how many follow them, reason) of the rows for addresses of 32 or of 128 bits."""
-    rows = re.findall(r"(\S+)/([0-9]+) *(.*)", ADDRESS_BLOCKS)
-    return [((number_of(block) or 0) >> bits - int(size), bits - int(size), reason) for block, size, reason in rows
-            for number_of in [ipv6_number if ":" in block else ipv4_number] if (":" in block) == (bits == 128)]
+    number_of = ipv4_number if bits == 32 else ipv6_number
+    rows = [row for row in re.findall(r"(\S+)/([0-9]+) *(.*)", ADDRESS_BLOCKS) if (":" in row[0]) == (bits == 128)]
+    return [((number_of(block) or 0) >> bits - int(size), bits - int(size), reason) for block, size, reason in rows]
 
 
 def block_reason(number: int, bits: int) -> str:
@@ -912,7 +908,7 @@ def address_refusal(address_text: str) -> str:
     inside = {"IPv4 inside": [number], "6to4": [number >> 80], "Teredo": [number >> 64, ~number]}.get(reason)     # server, flipped client
     if inside is None:
         return reason and f"{shown} is {reason}"
-    reasons = ((ipv4_text(ipv4), block_reason(ipv4 & 0xFFFFFFFF, 32)) for ipv4 in inside)
+    reasons = ((ipv4_text(ipv4), block_reason(ipv4, 32)) for ipv4 in (number & 0xFFFFFFFF for number in inside))
     return next((f"{shown} is {ipv4} inside, {reason}" for ipv4, reason in reasons if reason), "")
 
 
@@ -2918,13 +2914,10 @@ ROBOTS2_SIGNALS = {         # what the site says of its own content; shown, deci
     "content-type": "opinion|news|reference|satire|commercial|research|personal", "editorialised": "yes|no|partial",
     "ai-assisted": "yes|no|partial", "primary-language": "[a-z]{1,8}(?:-[a-z0-9]{1,8})*",       # an IETF language tag
 }
-ROBOTS2_SPELLINGS = {
-    "summarize": "summarise", "personalize": "personalise", "monetize": "monetise", "editorialized": "editorialised",
-    "license": "licence",
-}
+ROBOTS2_AMERICAN = lazy_re(r"\A(summar|personal|monet|editorial)iz")
 ROBOTS2_COMMENT = lazy_re(r"(?:^|\s)#")        # a `#` inside a URL begins no comment
 ROBOTS2_FIRST_LINE = lazy_re(rf"\n[{ROBOTS_BLANKS}]*[^{ROBOTS_BLANKS}\n#]")
-ROBOTS2_META = lazy_re(rf"(?i)\n[{ROBOTS_BLANKS}]*#[{ROBOTS_BLANKS}]*meta[{ROBOTS_BLANKS}]*:([^:\n]*):?([^\n]*)")
+ROBOTS2_CHAIN_ID = lazy_re(rf"(?i)\n[{ROBOTS_BLANKS}]*#[{ROBOTS_BLANKS}]*meta[{ROBOTS_BLANKS}]*:[{ROBOTS_BLANKS}]*chain-id[{ROBOTS_BLANKS}]*:([^\n]*)")
 
 
 def robots2_name(text: str) -> str:
@@ -2934,40 +2927,33 @@ def robots2_name(text: str) -> str:
     'summarise'
     """
     name = text.strip().lower()
-    return ROBOTS2_SPELLINGS.get(name, name)
+    return ROBOTS2_AMERICAN.sub(r"\1is", name) if "iz" in name else name
 
 
-def robots2_reading(directive: str, value: str) -> str:
-    """What a directive's value is read as; "": as nothing said.
+def robots2_reading(directive: str, value: str) -> tuple[float, str]:
+    """What a directive's value is read as ("": as nothing said), after its rank: of two readings the one with the lower rank is the stricter.
 
     >>> [robots2_reading(*line) for line in (("quote", "Short-Only"), ("train", "maybe"), ("rate", "-5"), ("rate", "fast"))]
-    ['short-only', 'no', '0', '']
+    [(1, 'short-only'), (0, 'no'), (0, '0'), (inf, '')]
     """
     values, said = ROBOTS2_DIRECTIVES[directive], value.lower()
     if values:
-        return said if said in values else values[0]
+        rank = values.index(said) if said in values else 0
+        return rank, values[rank]
     if directive == "market":
-        return value
+        return 0, value
     if not re.fullmatch("[+-]?[0-9]+", said):       # a pace, not a permission: nothing to withhold
-        return said if said == "polite" else ""
-    return "0" if said[0] == "-" else said.lstrip("+0")[:9] or "0"      # int() of a long number is slow, or an error
-
-
-def robots2_stricter(directive: str, one: str, other: str) -> str:
-    """The stricter of two readings of one directive; of two markets the first."""
-    if directive == "rate":
-        return min(one, other, key=lambda rate: math.inf if rate == "polite" else int(rate))
-    return min(one, other, key=ROBOTS2_DIRECTIVES[directive].index) if directive != "market" else one
+        return math.inf, said if said == "polite" else ""
+    rate = 0 if said[0] == "-" else int(said.lstrip("+0")[:9] or 0)      # int() of a long number is slow, or an error
+    return rate, str(rate)
 
 
 class Robots2(NamedTuple):
     """A robots2.txt as it concerns one agent category (`policy`), or several merged along a chain."""
 
-    category: str
-    meta: dict[str, str]                # the `# meta: name: value` lines at the top
+    chain_id: str                       # of a `# meta: chain-id:` line at the top, or ""
     policy: dict[str, str]              # what holds for us: the global directives, overridden by our block's
-    global_policy: dict[str, str]
-    signals: dict[str, str]
+    signals: dict[str, str]             # as written
     report_to: list[str]
     chain: str | None                # the URL of the next file, as written
     unknown: list[Robots2Line]
@@ -2983,18 +2969,13 @@ class Robots2(NamedTuple):
         """
         text = robots_text(body)[0].rstrip()
         lines = text.split("\n")        # the first is empty, so that numbers count from 1
-        everyone: dict[str, str] = {}
-        ours: dict[str, str] = {}
-        others: dict[str, str] = {}     # somebody else's block: read like ours, then dropped
-        shown: list[tuple[dict[str, str], str]] = []        # to the robots.txt reader, and as whose
-        meta: dict[str, str] = {}
+        everyone, ours, others = (dict[str, tuple[float, str]]() for _ in range(3))     # somebody else's block is read like ours, then dropped
+        shown = []                      # to the robots.txt reader, and as whose
         signals: dict[str, str] = {}
         report_to: dict[str, None] = {}         # a set that keeps its order
         unknown: list[Robots2Line] = []
         chain, section, us = None, everyone, {category.lower(), UA_TOKEN.lower()}
 
-        for key, value in ROBOTS2_META.findall(ROBOTS2_FIRST_LINE.split(text, maxsplit=1)[0]):
-            meta.setdefault(robots2_name(key), value.strip())
         for number, raw in enumerate(lines):
             line = ROBOTS2_COMMENT.split(raw.lstrip("\ufeff").strip(), maxsplit=1)[0].rstrip()
             left, _, value = line.partition(":")
@@ -3007,13 +2988,13 @@ class Robots2(NamedTuple):
                 raw = "User-agent: *" if section is ours else raw
             elif name in ROBOTS2_DIRECTIVES:
                 reading = robots2_reading(name, value)
-                known = reading == value.lower() if ROBOTS2_DIRECTIVES[name] else reading != ""
-                if reading:
-                    section[name] = robots2_stricter(name, section.get(name, reading), reading)
+                known = reading[1] == value.lower() if ROBOTS2_DIRECTIVES[name] else reading[1] != ""
+                if reading[1] and reading[0] < section.setdefault(name, reading)[0]:
+                    section[name] = reading
             elif name in ROBOTS2_SIGNALS:
-                known = bool(re.fullmatch(ROBOTS2_SIGNALS[name], value, re.ASCII | re.IGNORECASE))
+                known = bool(re.fullmatch(f"(?ai){ROBOTS2_SIGNALS[name]}", value))
                 if known:
-                    signals.setdefault(name, value if name == "primary-language" else value.lower())
+                    signals.setdefault(name, value)
             elif name == "report-to":
                 report_to[value] = None
             elif name == "chain":
@@ -3027,12 +3008,10 @@ class Robots2(NamedTuple):
             if not known and len(unknown) < ROBOTS2_MAX_UNKNOWN:
                 unknown.append(Robots2Line(number, name, value))
 
+        named = ROBOTS2_CHAIN_ID.search(ROBOTS2_FIRST_LINE.split(text, maxsplit=1)[0])
         paths = tuple(RobotsTxt.parse("\n".join(raw if whose is read else "" for whose, raw in shown[1:])) for read in (everyone, ours))
-        return cls(category, meta, {**everyone, **ours}, everyone, signals, list(report_to), chain, unknown, paths)
-
-    @property
-    def chain_id(self) -> str | None:
-        return self.meta.get("chain-id") or None
+        policy = {name: said for name, (_, said) in {**everyone, **ours}.items()}
+        return cls(named[1].strip() if named else "", policy, signals, list(report_to), chain, unknown, paths)
 
     @property
     def rate_interval(self) -> float | None:
@@ -3042,44 +3021,29 @@ class Robots2(NamedTuple):
 
     def path_rule(self, target: str) -> Rule | None:
         """The path rule that decides `target`, an absolute URL or `path[?query]`: the first that denies, else the first that allows."""
-        rules = [rule for paths in self.paths for rule in [paths.match(target)] if rule]
-        return min(rules, key=lambda rule: rule.allow, default=None)
+        return min(filter(None, (paths.match(target) for paths in self.paths)), key=operator.attrgetter("allow"), default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        shown: dict[str, Any] = as_json(self._replace(paths=()))
-        del shown["paths"]
-        return {**shown, "rate_interval": self.rate_interval}
-
-
-def robots2_merge(first: Robots2, following: Robots2) -> Robots2:
-    """`first` with what the file that it chains to adds. The text leaves the join open; ours:
-
-    The nearer file is the site's own word: each directive and signal that it states holds, the chained file fills its silence.
-    Path rules are fences, and fences add up: what either file denies is denied. `chain` is the chained file's, the way on.
-    """
-    return first._replace(
-        policy={**following.policy, **first.policy},
-        global_policy={**following.global_policy, **first.global_policy},
-        signals={**following.signals, **first.signals},
-        report_to=list(dict.fromkeys(first.report_to + following.report_to)),
-        chain=following.chain,
-        unknown=(first.unknown + following.unknown)[:ROBOTS2_MAX_UNKNOWN],
-        paths=first.paths + following.paths,
-    )
+        return {**as_json(self._replace(paths=())), "rate_interval": self.rate_interval}
 
 
 def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, str | None]:
     """The files read so far, the site's own first, each with its URL: merged, and the URL to read next or None.
 
     At most three chained files; the first file that repeats an earlier one, by URL or by `chain-id`, ends the chain and adds nothing.
+    The text leaves the join open; ours: the nearer file is the site's own word. Each directive and signal that it states holds, the
+    chained file fills its silence. Path rules are fences, and fences add up: what either file denies is denied.
     """
     merged, seen = files[0][1], {files[0][0], files[0][1].chain_id}
     for url, file in files[1:ROBOTS2_MAX_CHAIN + 1]:
         names = {url, file.chain_id or url}
         if seen & names:
             return merged, None
-        merged = robots2_merge(merged, file)
         seen |= names
+        merged = merged._replace(
+            policy={**file.policy, **merged.policy}, signals={**file.signals, **merged.signals},
+            report_to=list(dict.fromkeys(merged.report_to + file.report_to)), chain=file.chain,
+            unknown=(merged.unknown + file.unknown)[:ROBOTS2_MAX_UNKNOWN], paths=merged.paths + file.paths)
     return merged, merged.chain if merged.chain not in seen and len(files) <= ROBOTS2_MAX_CHAIN else None
 
 
@@ -3123,33 +3087,27 @@ ROBOTS2_IDENTITY = f"{ROBOTS2_AGENT} ({ROBOTS2_CATEGORY})"
 
 
 def robots2_ask_url(wire_url: str, directive: str) -> str:
-    """Where a site is asked for a directive: HEAD this URL, with X-Agent-Identity. ValueError without scheme and host.
+    """Where a site is asked for a directive: HEAD this URL, with X-Agent-Identity.
 
     >>> robots2_ask_url("https://example.org:8443/blog/a?b", "summarize")
     'https://example.org:8443/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2'
     """
-    origin = re.match(r"(?i)https?://[^/?#]+", wire_url)
-    if origin is None:
-        raise ValueError(f"URL is {wire_url!r}, want http(s)://host")
-    name = re.sub(r"[^A-Za-z0-9._~-]", percent_encode, robots2_name(directive))
-    return f"{origin[0]}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
+    return f"{site_of(wire_url)}{ROBOTS2_ASK_PATH}?directive={robots2_name(directive)}&agent={ROBOTS2_AGENT}"
 
 
-def parse_ask_answer(status: int, headers: Iterable[tuple[str, str]]) -> AskAnswer:
+def parse_ask_answer(status: int, headers: Sequence[tuple[str, str]]) -> AskAnswer:
     """What an answer to the ask protocol grants. Only a 200 with one understood decision permits anything; 429 is "later"."""
     if status == 429:
         return AskAnswer("later", reason="HTTP 429, ask again later")
     if status != 200:
         return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=status == 404)
-    pairs = [(name.lower(), value.strip(" \t")) for name, value in headers]
-    said = ",".join(value for name, value in pairs if name == "x-robots2-decision").lower()
-    decisions = {word.strip(" \t") for word in said.split(",")}
-    decision = ", ".join(sorted(decisions))
+    # Proxies join equal headers by ", ", which no well-formed scope contains. An empty scope stays: it must not turn site-wide.
+    decisions, scopes = ([word.strip(" \t") for name, value in headers if name.lower() == header for word in re.split(separator, value)]
+                         for header, separator in (("x-robots2-decision", ","), ("x-robots2-scope", ",[ \t]+")))
+    decision = ", ".join(sorted({word.lower() for word in decisions}))
     if decision not in ("allow", "allow-once", "deny"):
         return AskAnswer("deny", reason=f"X-Robots2-Decision is {decision[:80]!r}, want allow, allow-once or deny")
-    # Proxies join equal headers by ", ", which no well-formed scope contains. An empty scope stays: it must not turn site-wide.
-    scopes = tuple(scope for name, value in pairs if name == "x-robots2-scope" for scope in re.split(r",[ \t]+", value))
-    return AskAnswer(decision, scopes, f"X-Robots2-Decision: {decision}", cacheable=decision != "allow-once")
+    return AskAnswer(decision, tuple(scopes), f"X-Robots2-Decision: {decision}", cacheable=decision != "allow-once")
 
 
 # What servers read in more than one way: a broken or doubled escape, an escaped slash, backslash or control, raw unsafe octets; and some
@@ -3179,16 +3137,16 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
     segments[-1] += mark + query
     for scope in scopes if form else ():
         pattern = scope_form(scope).split("/")
-        below = pattern[-1] == "*" and len(segments) >= len(pattern)
-        asked = [*segments[:len(pattern) - 1], "*"] if below else segments
-        if len(pattern) == len(asked) and all(piece == segment or piece == "*" and segment for piece, segment in zip(pattern, asked)):
+        if pattern[-1] == "*":
+            pattern[-1:] = segments[len(pattern) - 1:] or ["*"]
+        if len(pattern) == len(segments) and all(piece == segment or piece == "*" and segment for piece, segment in zip(pattern, segments)):
             return True
     return False
 
 
 def ask_permits(answer: AskAnswer | None, path: str) -> bool:
     """Whether an answer permits its directive on `path`; no answer on file is no."""
-    return answer is not None and answer.decision in ("allow", "allow-once") and scope_covers(answer.scopes, path)
+    return answer is not None and answer.decision.startswith("allow") and scope_covers(answer.scopes, path)
 
 
 # === 12. EXCHANGE   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =================
@@ -3205,8 +3163,7 @@ class Kind(NamedTuple):
 KINDS = {
     "target": Kind("text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, application/feed+json;q=0.9, "
                    "text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, DEFAULT_MAX_RETRIES),       # R9: markdown first
-    "robots": Kind("text/plain, */*;q=0.5"),
-    "robots2": Kind("text/plain, */*;q=0.5"),
+    **dict.fromkeys(("robots", "robots2"), Kind("text/plain, */*;q=0.5")),
     "blocklist": Kind("application/json"),
     "schema": Kind("application/schema+json, application/json;q=0.9"),
     "ask": Kind("*/*", 0),
@@ -3233,9 +3190,8 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 def request_headers(kind: str, validators: Validators, announce: str = "") -> dict[str, str]:
     """Every header of an outgoing request but Host and Connection, which belong to the socket. User-Agent last: nothing overrides it (R1)."""
-    identity = {"X-Agent-Identity": announce} if announce else {}
-    return {"Accept": KINDS[kind].accept, "Accept-Encoding": "gzip, deflate", **conditional_headers(validators), **identity,
-            "User-Agent": USER_AGENT}
+    return {"Accept": KINDS[kind].accept, "Accept-Encoding": "gzip, deflate", **conditional_headers(validators),
+            **({"X-Agent-Identity": announce} if announce else {}), "User-Agent": USER_AGENT}
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
@@ -3245,13 +3201,13 @@ def wants_any_success(status: int, headers: Headers) -> bool:
 
 def wants_body(status: int, headers: Headers) -> bool:
     """R6: of what came back, only a success of a readable type is read."""
-    return 200 <= status < 300 and not is_unread_type(content_type_of(headers)[0])
+    return wants_any_success(status, headers) and not is_unread_type(header_value(headers, "content-type"))
 
 
 def wants_structured(status: int, headers: Headers) -> bool:
     """For `discover`: what R6 reads, and gzip as sitemaps come in it."""
-    archives = ("application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream")
-    return wants_body(status, headers) or 200 <= status < 300 and content_type_of(headers)[0] in archives
+    is_archive = re.fullmatch("application/(?:x-)?gzip|(?:application|binary)/octet-stream", content_type_of(headers)[0])
+    return wants_any_success(status, headers) and bool(is_archive) or wants_body(status, headers)
 
 
 Octets = bytes                  # Result.bytes is a count
@@ -3267,11 +3223,20 @@ def as_response(given: Any) -> Response:
 
 
 def decided_dict(value: Decision | Result) -> dict[str, Any]:
-    """JSON-ready: the Unix seconds of `at` and `retry_at` as ISO 8601 UTC, and without the body (R6)."""
-    fields: dict[str, Any] = as_json(value)
-    fields.pop("body", None)
-    times = {name: iso_utc(fields[name]) for name in ("at", "retry_at") if fields.get(name) is not None}
-    return {**fields, **times, "recommendation": value.recommendation}
+    """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
+    shown: dict[str, Any] = as_json(value)
+    shown.pop("body", None)
+    for name in ("at", "retry_at"):
+        if shown.get(name) is not None:
+            shown[name] = iso_utc(shown[name])
+    return {**shown, **{name: getattr(value, name) for name in ("recommendation", "ok") if hasattr(value, name)}}
+
+
+def recommendation_of(value: Decision | Result) -> str | None:
+    """What the policy model advises: its word for the verdict, and "not_recommended" where another gate than R2 refused for good."""
+    if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
+        return "not_recommended"
+    return value.verdict and value.verdict.recommendation
 
 
 class Decision(NamedTuple):
@@ -3294,18 +3259,11 @@ class Decision(NamedTuple):
     blocked_by: BlockedDomain | None = None
     content_signals: dict[str, str] = NO_FIELDS
 
-    @property
-    def recommendation(self) -> str | None:
-        """What the policy model advises: its word for the verdict, and "not_recommended" where another gate refused."""
-        if not self.allowed and self.retry_at is None and self.gate in ("R3", "address", "robots2"):
-            return "not_recommended"
-        return self.verdict and self.verdict.recommendation
+    recommendation = property(recommendation_of)
+    to_dict = decided_dict
 
     def __bool__(self) -> bool:
         return self.allowed
-
-    def to_dict(self) -> dict[str, Any]:
-        return decided_dict(self)
 
 
 class Result(NamedTuple):
@@ -3346,24 +3304,17 @@ class Result(NamedTuple):
     crawl_delay: float | None = None
     body: Octets = b""                          # in memory only
 
+    recommendation = property(recommendation_of)
+    to_dict = decided_dict
+
     @property
     def ok(self) -> bool:
         return self.outcome in ("fetched", "unchanged")
 
     @property
-    def recommendation(self) -> str | None:
-        if self.outcome == "denied" and self.gate != "R2":
-            return "not_recommended"
-        return self.verdict and self.verdict.recommendation
-
-    @property
     def text(self) -> str:
         """The body as text: charset from the header, a BOM, the page's own word, then UTF-8 with replacement."""
         return decode_body(self.body, self.content_type)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; times in ISO 8601; without the body (R6)."""
-        return {**decided_dict(self), "ok": self.ok}
 
 
 class Source(NamedTuple):
@@ -3392,19 +3343,15 @@ def spell_rule(rule: Rule) -> str:
     return f"robots.txt line {rule.line}: {'Allow' if rule.allow else 'Disallow'}: {printable(rule.value, 120)}"
 
 
-def spell_robots_source(state: RobotsState, now: float) -> str:
-    """Where robots.txt came from, and how old it is."""
-    if state.unreachable_since:
-        held = f"a copy held since {iso_utc(state.fetched_at)}" if state.robots else "none held"
-        return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
-    age = now - state.checked_at
-    found = f"robots.txt ({state.status})"
-    return f"{found} fetched now" if age < 1.0 else f"{found} from the cache, {spell_seconds(age)} old"
-
-
 def robots_decision(url: str, target: str, state: RobotsState, now: float, unreachable: str) -> Decision:
     """R2: what is held of a site's robots.txt says this of a target (path and query). spec 9.1.1, 9.1.4"""
-    robots, verdict, source = state.robots, Verdict.ALLOWED_IMPLICIT, spell_robots_source(state, now)
+    robots, verdict, gate, retry_at = state.robots, Verdict.ALLOWED_IMPLICIT, None, None
+    if state.unreachable_since:
+        held = f"a copy held since {iso_utc(state.fetched_at)}" if robots else "none held"
+        source = f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
+    else:
+        age = now - state.checked_at
+        source = f"robots.txt ({state.status}) " + ("fetched now" if age < 1.0 else f"from the cache, {spell_seconds(age)} old")
     if robots_undefined_for_good(state, now):
         reason = "robots.txt out of reach for 30 days: the host counts as without rules (RFC 9309 2.3.1.4)"
     elif robots is not None:
@@ -3417,12 +3364,10 @@ def robots_decision(url: str, target: str, state: RobotsState, now: float, unrea
     elif not state.unreachable_since:
         reason = f"robots.txt answered {state.status}: no rules"
     else:
-        verdict = Verdict.UNKNOWN_UNREACHABLE
+        verdict, reason = Verdict.UNKNOWN_UNREACHABLE, f"{state.trouble}; allowed (spec 9.1.1)"
         if unreachable == "defer":
-            return Decision(False, url, "R2", f"{state.trouble}; deferred (RFC 9309 2.3.1.4)", verdict, retry_at=max(state.retry_at, now),
-                            robots_source=source)
-        reason = f"{state.trouble}; allowed (spec 9.1.1)"
-    return Decision(True, url, verdict=verdict, reason=reason, robots_source=source)
+            gate, retry_at, reason = "R2", max(state.retry_at, now), f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
+    return Decision(gate is None, url, gate, reason, verdict, retry_at=retry_at, robots_source=source)
 
 
 class Reading(NamedTuple):
@@ -3437,8 +3382,6 @@ class Reading(NamedTuple):
 
 def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> Reading:
     """R6, R9: the metadata of a body by what the server says it is (`kind`, of `media_kind`): markdown, a feed, or the head of a page."""
-    if not body or kind not in ("markdown", "html", "feed", "xml", "json"):
-        return Reading()
     if kind == "markdown":
         text = decode_body(body[:MAX_READ_BYTES], content_type)
         warnings = [f"links are read from the first {MAX_READ_BYTES} bytes"] if len(body) > MAX_READ_BYTES else []
@@ -3447,6 +3390,8 @@ def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> R
         page = page_metadata(decode_body(body[:MAX_HEAD_CHARS], content_type), base_url)
         metadata = {name: value for name, value in page.to_dict().items() if value and name not in ("title", "robots")}
         return Reading(page.title, [], metadata, page)
+    if not body or kind not in ("feed", "xml", "json"):
+        return Reading()
     try:
         feed = parse_feed(body, content_type, base_url)
     except ValueError as error:
@@ -3479,24 +3424,6 @@ def is_kin(host: str, wire: str) -> bool:
 def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, want one of {', '.join(choices)}")
-
-
-def site_of(wire: str) -> str:
-    """scheme://host[:port]"""
-    return wire[:wire.index("/", 8)]
-
-
-def host_of(url: str) -> str:
-    try:
-        return host_key(url)
-    except ValueError:
-        return ""
-
-
-@lru_cache(maxsize=4096)
-def site_refusal(site: str) -> str:
-    """host_refusal of a site (scheme, host and port): what can be said without a resolver."""
-    return host_refusal(split_url(site).host)
 
 
 # ==========================================================================
