@@ -8920,7 +8920,8 @@ def test_ours_version(desk):
     (["--unreachable", "maybe", "x"], "unreachable is 'maybe', want one of allow, defer"),
     (["--tag", "walsh", "x"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
     (["--selftest", "--tag", "walsh"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
-    (["--origin", "wal.sh", "x"], "URL is 'wal.sh', want http(s)://host"),
+    (["--origin", "wal.sh", "x"], "--origin is 'wal.sh', want http(s)://host or http(s)://host:port"),
+    (["--origin", "https://ada:lovelace@b.test", "x"], "--origin is 'https://***@b.test', want http(s)://host or http(s)://host:port"),
     (["--origin", "http://10.0.0.1", "x"], "origin http://10.0.0.1: "),
     (["--check", "--discover", "x"], "--discover is beside --check, want one of them"),
     (["--offline", "x"], "--offline is without --selftest, want both"),
@@ -8954,7 +8955,13 @@ def test_ours_durations_as_people_type_them(text, seconds):
 def test_ours_options_and_targets_in_any_order():
     options = wr.read_arguments(["a", "--max-wait", "5", "b", "-q", "--input", "f", "-", "--input", "g", "--", "c"])
     assert (options.urls, options.input, options.max_wait, options.quiet, options.mode) == (["a", "b", "-", "c"], ["f", "g"], 5.0, True, "fetch")
-    assert wr.read_arguments(["-qv", "--", "--json", "-q"]).urls == ["--json", "-q"]
+    assert wr.read_arguments(["-qv", "--", "--json", "--zzz", "-q"]).urls == ["--json", "--zzz", "-q"]
+
+
+def test_ours_options_after_a_target_hold_where_posix_is_asked_for(monkeypatch):
+    monkeypatch.setenv("POSIXLY_CORRECT", "1")
+    options = wr.read_arguments(["a", "--max-wait", "5", "b", "--check"])
+    assert (options.urls, options.max_wait, options.mode) == (["a", "b"], 5.0, "check")
 
 
 @pytest.mark.parametrize("argv, name, value", [

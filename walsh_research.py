@@ -5966,7 +5966,7 @@ TEXTS = {"help": HELP[:-1], "version": f"walsh_research {__version__} ({SPEC_VER
 OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"       # short name, name, value, default
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {        # of a value, as HELP names it: its reader, and what that wants
     "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"), "SECONDS": (parse_wait, "seconds (90)"),
-    "N": (int, "a whole number"), "DIR": (lambda text: os.path.expanduser(text) or PLATFORM_CACHE, "")}
+    "N": (int, "a whole number"), "URL": (lambda text: site_of(wire_url(text)), "http(s)://host or http(s)://host:port"), "DIR": (lambda text: os.path.expanduser(text) or PLATFORM_CACHE, "")}
 MODES = "--help", "--version", "--check", "--discover", "--selftest", "--attest"       # the first prevails
 RIVALS = {*MODES[2:], "--force"}, {"--selftest", "--attest", "a target"}, {"--cache-dir", "--no-cache"}      # at most one of each
 OUTCOMES = {"fetched": ("OK", 32, 0), "unchanged": ("SAME", 32, 0), "denied": ("DENY", 33, 3), "deferred": ("WAIT", 36, 1), "skipped": ("SKIP", 2, 0),
@@ -5988,14 +5988,18 @@ def read_arguments(argv: Sequence[str]) -> Any:
     import types  # only the command needs them
     rows = re.findall(OPTION, HELP, re.MULTILINE)
     wants = {name: value for _, name, value, _ in rows}
-    for name in re.findall(r"^--[^=\n]+", "\n".join(argv), re.MULTILINE):
+    for name in re.findall(r"^--[^=\n]+", "\n".join(argv).partition("\n--\n")[0], re.MULTILINE):
         if name not in wants:       # nor is one cut short, which a later option may take
             import difflib  # only where something was misspelt
             near = difflib.get_close_matches(name, wants, 1, 0.7) or ["one that --help shows"]
             raise Misuse(f"{name} is no option, want {near[0]}")
-    defaults = [f"{name}={default}" for _, name, _, default in rows if default]
+    end = argv.index("--") if "--" in argv else len(argv)
+    rest = [f"{name}={default}" for _, name, _, default in rows if default] + [*argv[:end]]
+    pairs, urls = list[tuple[str, str]](), list[str]()
     try:
-        pairs, urls = getopt.gnu_getopt([*defaults, *argv], "hqv", [name[2:] + "=" * bool(value) for name, value in wants.items()])
+        while rest:         # options and targets in any order, which gnu_getopt refuses where POSIXLY_CORRECT is set
+            found, rest = getopt.getopt(rest, "hqv", [name[2:] + "=" * bool(value) for name, value in wants.items()])
+            pairs, urls, rest = pairs + found, urls + rest[:1], rest[1:]
     except getopt.GetoptError as error:
         raise Misuse(f"command line is wrong ({error}), want it as --help shows it") from None
     long_names = {short: name for short, name, _, _ in rows}
@@ -6005,7 +6009,8 @@ def read_arguments(argv: Sequence[str]) -> Any:
         try:
             given[name] = read(value) if wants[name] else True
         except ValueError:
-            raise Misuse(f"{name} is {value!r}, want {wanted}") from None
+            raise Misuse(f"{name} is {mask_credentials(value)!r}, want {wanted}") from None
+    urls += argv[end + 1:]
     inputs = [value for name, value in pairs if name == "--input"]
     if urls or inputs:
         given["a target"] = True
@@ -6232,7 +6237,7 @@ class Desk:
             delay = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
             is_retried = result.attempts > 1 + len(result.redirects) or result.outcome == "failed" and result.retry_at
             why = " (back-off)" if is_retried else delay
-            self.waited[host_of(result.final_url or result.url) + why] += result.waited
+            self.waited[host_key(result.final_url or result.url) + why] += result.waited
         said += [result.redirects and f"redirected to {printable(result.final_url, 400)}", *result.warnings]
         self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
 
