@@ -1440,7 +1440,7 @@ ASSERTIONS: list[tuple[Iterable[type], dict[str, Callable[..., SchemaCheck]]]] =
     ([list], {
         "minItems": at_least, "maxItems": at_most,
         "uniqueItems": lambda wanted: lambda value: not wanted or len(set(map(json_key, value))) == len(value),
-        "items prefixItems": lambda rest, first: parts_check(enumerate, dict(enumerate(first or ())).get, rest),
+        "items prefixItems": lambda rest, first: parts_check(enumerate, (first or {}).get, rest),
         "contains minContains maxContains": lambda check, least, most: lambda value: not check or (
             (1 if least is None else least) <= sum(holds(check, item) for item in value) <= (len(value) if most is None else most))}),
     ([dict], {
@@ -1451,9 +1451,9 @@ ASSERTIONS: list[tuple[Iterable[type], dict[str, Callable[..., SchemaCheck]]]] =
         "propertyNames": lambda check: lambda value: all(holds(check, name) for name in value)}),
     (JSON_TYPES, {
         "enum": among_check, "const": lambda wanted: among_check([wanted]), "not": lambda check: lambda value: not holds(check, value),
-        "allOf": lambda checks: lambda value: all(check(value) for check in checks),
-        "anyOf": lambda checks: lambda value: any(holds(check, value) for check in checks),
-        "oneOf": lambda checks: lambda value: sum(holds(check, value) for check in checks) == 1,
+        "allOf": lambda checks: lambda value: all(check(value) for check in checks.values()),
+        "anyOf": lambda checks: lambda value: any(holds(check, value) for check in checks.values()),
+        "oneOf": lambda checks: lambda value: sum(holds(check, value) for check in checks.values()) == 1,
         "if then else": lambda test, then, otherwise: lambda value: not test or ((then if holds(test, value) else otherwise) or anything)(value)}),
 ]
 IN_PLACE = lazy_re(r"(?:/not|/if|/then|/else|/(?:allOf|anyOf|oneOf|dependentSchemas)/[^/]*)*")      # between schemas that see the same value
@@ -1485,21 +1485,6 @@ def table_check(table: CheckTable) -> SchemaCheck:
     return check_value
 
 
-def remembering(check: SchemaCheck, known: dict[tuple[int, int], Any]) -> SchemaCheck:
-    """A schema that several places apply sees each value once, so that doubling is no work."""
-    def check_once(value: Any) -> bool:
-        key = (id(check), id(value))
-        if key not in known:
-            try:
-                known[key] = check(value)
-            except SchemaMismatch as mismatch:
-                known[key] = mismatch.args
-        if known[key] is not True:
-            raise SchemaMismatch(*known[key])
-        return True
-    return check_once
-
-
 def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], None]:
     """Every schema in `root` is read, used or not, then what each $ref names: a refusal must not depend on what is used."""
     from graphlib import CycleError, TopologicalSorter
@@ -1516,12 +1501,11 @@ def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], N
         return table_check(tables[place])
 
     def compiled(keyword: str, content: Any, holder: str) -> Any:
-        """The schemas of a keyword's value as checks, alone or in a list or map; else the value itself."""
+        """The schemas of a keyword's value as checks, alone or by name or number; else the value itself."""
         shape, place = KEYWORD_SHAPES.get(keyword), f"{holder}/{keyword}"
-        if shape is SCHEMAS:
-            return [check_of(child, keyword, f"{place}/{number}") for number, child in enumerate(content)]
-        if shape is SCHEMA_MAP:
-            return {name: check_of(child, keyword, f"{place}/{pointer_part(name)}") for name, child in content.items()}
+        if shape in (SCHEMAS, SCHEMA_MAP):
+            named = content if isinstance(content, dict) else dict(enumerate(content))
+            return {name: check_of(child, keyword, f"{place}/{pointer_part(name)}") for name, child in named.items()}
         return check_of(content, keyword, place) if shape is A_SCHEMA else content
 
     def table_of(schema: dict[str, Any], place: str) -> CheckTable:
@@ -1545,6 +1529,20 @@ def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], N
                         table[kind].append((names[0], check, schema.get(names[0])))
         return table
 
+    def remembering(check: SchemaCheck) -> SchemaCheck:
+        """A schema that several places apply sees each value once, so that doubling is no work."""
+        def check_once(value: Any) -> bool:
+            key = (id(check), id(value))
+            if key not in known:
+                try:
+                    known[key] = check(value)
+                except SchemaMismatch as mismatch:
+                    known[key] = mismatch.args
+            if known[key] is not True:
+                raise SchemaMismatch(*known[key])
+            return True
+        return check_once
+
     check_root = check_of(root, "false", "")
     for place, reference in references.items():
         base, _, fragment = reference.partition("#")
@@ -1563,7 +1561,7 @@ def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], N
         raise UnsupportedSchema("a $ref leads back to itself without descending") from None
     for place, table in tables.items():
         if applied[place] > 1:
-            table.update({kind: [("", remembering(table_check({**table}), known), "")] for kind in table})
+            table.update({kind: [("", remembering(table_check({**table})), "")] for kind in table})
 
     def check_instance(instance: Any) -> None:
         known.clear()       # identities are those of the last instance
@@ -1685,7 +1683,7 @@ def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[st
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within five minutes and seven days; PT6H where it names none that can be read."""
     try:
-        seconds = parse_duration(BLOCKLIST_REFRESH if refresh is None else refresh if isinstance(refresh, str) else "")
+        seconds = parse_duration(refresh if isinstance(refresh, str) else "")
     except ValueError:
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
@@ -1709,8 +1707,8 @@ class Blocklist:
         self.updated: str = columns["updated"]
         keys = columns["keys"].split("\n") if columns["keys"] else []
         self._index = dict(zip(keys, range(len(keys))))
-        is_whole = {columns[name].count("\n") for name in ("keys", "domains", "added", "reasons")} == {max(len(keys) - 1, 0)}
-        if not is_whole or len(self._index) != len(keys) or "" in self._index or not (
+        line_ends = {columns[name].count("\n") for name in ("keys", "domains", "added", "reasons")}
+        if line_ends != {max(len(self) - 1, 0)} or "" in self._index or not (
                 MIN_BLOCKLIST_REFRESH_SECONDS <= self.refresh_seconds <= MAX_BLOCKLIST_REFRESH_SECONDS):
             raise ValueError("blocklist columns of unequal length, or a refresh out of bounds")
 
@@ -1764,7 +1762,7 @@ class Blocklist:
             for name, field in (("domains", "domain"), ("added", "added"), ("reasons", "reason"))}
         keys = "\n".join(listed)
         columns.update(keys=keys, domains=keys if columns["domains"] == keys else columns["domains"], updated=updated if isinstance(updated, str) else "",
-                       refresh_seconds=blocklist_refresh_seconds(document.get("refresh"), warnings))
+                       refresh_seconds=blocklist_refresh_seconds(document.get("refresh", BLOCKLIST_REFRESH), warnings))
         if len(warnings) > MAX_BLOCKLIST_WARNINGS:
             warnings[MAX_BLOCKLIST_WARNINGS - 1:] = [f"and {len(warnings) - MAX_BLOCKLIST_WARNINGS + 1} more entries"]
         return cls(columns, warnings)
