@@ -1439,6 +1439,17 @@ def test_R3c_schema_keywords(case):
     assert held is case["expected"]
 
 
+def test_ours_the_pointers_of_a_schema_with_long_names_cost_no_memory():
+    schema = {"properties": {"a" * 10 ** 6: {"allOf": [{"minLength": number} for number in range(2000)]}}}
+    tracemalloc.start()
+    try:
+        with pytest.raises(wr.UnsupportedSchema):
+            wr.compile_schema(schema)
+        assert tracemalloc.get_traced_memory()[1] < 10 ** 8
+    finally:
+        tracemalloc.stop()
+
+
 def test_R3c_a_ref_may_lead_back_below():
     schema = {"properties": {"not": {"$ref": "#"}, "a/b": {"maxItems": 1, "prefixItems": [{"$ref": "#/properties/a~1b"}]}}, "required": ["a/b"]}
     wr.validate({"a/b": [[]], "not": {"a/b": []}}, schema)

@@ -1290,7 +1290,7 @@ def longest_text(tokens: list[tuple[str, str]]) -> int:
     """How long a text the pattern may see; ValueError where it could backtrack without bound.
 
     Where no two ways through a pattern read the same text, backtracking is linear. Where two do, it is a power of the length, by the
-    repeated characters on them; a repeated group could make it exponential.
+    repeated characters; a repeated group could make it exponential.
     """
     reads, follow = pattern_automaton(tokens)
     pairs, steps = [(0, 0)], 0
@@ -1302,10 +1302,9 @@ def longest_text(tokens: list[tuple[str, str]]) -> int:
         fresh = {(one, other) for one, other in itertools.product(follow[left], follow[right]) if not reads[one].isdisjoint(reads[other])} - seen
         seen |= fresh
         pairs += fresh
-    rivals = [pair for pair in pairs if pair[0] != pair[1]]
-    if not any(follow[left] & follow[right] for left, right in rivals):
+    if not any(left != right and follow[left] & follow[right] for left, right in pairs):
         return sys.maxsize
-    powers = sum(state in follow[state] for state in set(itertools.chain(*rivals)))
+    powers = sum(state in later for state, later in enumerate(follow))
     choices = sum(kind == "bar" or written[0] == "?" for kind, written in tokens)
     if powers > 3 or choices > 6 or any(min(later, default=state) < state for state, later in enumerate(follow)):
         raise ValueError("could backtrack without bound")
@@ -1495,30 +1494,20 @@ def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], N
     applied, known = collections.Counter(), {}      # type: collections.Counter[str], dict[tuple[int, int], Any]
 
     def check_of(schema: Any, keyword: str, place: str) -> SchemaCheck:
-        is_trivial = isinstance(schema, bool)
-        tables[place] = {kind: [(keyword, lambda value: schema, schema)] for kind in JSON_TYPES} if is_trivial else table_of(schema, place)
+        if max(len(tables), len(place)) > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
         applied[place] += keyword != "$defs"
-        return table_check(tables[place])
-
-    def compiled(keyword: str, content: Any, holder: str) -> Any:
-        """The schemas of a keyword's value as checks, alone or by name or number; else the value itself."""
-        shape, place = KEYWORD_SHAPES.get(keyword), f"{holder}/{keyword}"
-        if shape in (SCHEMAS, SCHEMA_MAP):
-            named = content if isinstance(content, dict) else dict(enumerate(content))
-            return {name: check_of(child, keyword, f"{place}/{pointer_part(name)}") for name, child in named.items()}
-        return check_of(content, keyword, place) if shape is A_SCHEMA else content
-
-    def table_of(schema: dict[str, Any], place: str) -> CheckTable:
+        if isinstance(schema, bool):
+            tables[place] = {kind: [(keyword, lambda value: schema, schema)] for kind in JSON_TYPES}
+            return table_check(tables[place])
         is_well_formed(schema)
         if "$id" in schema and place or anchors.setdefault(schema.get("$anchor", place), place) != place:
             raise UnsupportedSchema("an $id within the document, or an $anchor that is given twice, is not supported")
-        if len(tables) > MAX_SUBSCHEMAS:
-            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
         if "$ref" in schema:
             references[place] = schema["$ref"]
         given = {keyword: compiled(keyword, content, place) for keyword, content in schema.items()}
         types = schema.get("type", A_TYPE["enum"])      # no type's name is in another's: a lone one needs no list
-        table: CheckTable = {kind: [] if any(name in types for name in names) else [
+        table = tables[place] = {kind: [] if any(name in types for name in names) else [
             ("type", lambda value: isinstance(value, float) and value.is_integer() and "integer" in types, types)] for kind, names in JSON_TYPES.items()}
         for kinds, makers in ASSERTIONS:
             for keywords, make in makers.items():
@@ -1527,7 +1516,15 @@ def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], N
                     check = make(*map(given.get, names))
                     for kind in kinds:
                         table[kind].append((names[0], check, schema.get(names[0])))
-        return table
+        return table_check(table)
+
+    def compiled(keyword: str, content: Any, holder: str) -> Any:
+        """The schemas of a keyword's value as checks, alone or by name or number; else the value itself."""
+        shape, place = KEYWORD_SHAPES.get(keyword), f"{holder}/{keyword}"
+        if shape in (SCHEMAS, SCHEMA_MAP):
+            named = content if isinstance(content, dict) else dict(enumerate(content))
+            return {name: check_of(child, keyword, f"{place}/{pointer_part(name)}") for name, child in named.items()}
+        return check_of(content, keyword, place) if shape is A_SCHEMA else content
 
     def remembering(check: SchemaCheck) -> SchemaCheck:
         """A schema that several places apply sees each value once, so that doubling is no work."""
