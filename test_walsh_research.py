@@ -1439,6 +1439,25 @@ def test_R3c_schema_keywords(case):
     assert held is case["expected"]
 
 
+def test_ours_the_pointers_of_a_schema_with_long_names_cost_no_memory():
+    schema = {"properties": {"a" * 10 ** 6: {"allOf": [{"minLength": number} for number in range(2000)]}}}
+    tracemalloc.start()
+    try:
+        with pytest.raises(wr.UnsupportedSchema):
+            wr.compile_schema(schema)
+        assert tracemalloc.get_traced_memory()[1] < 10 ** 8
+    finally:
+        tracemalloc.stop()
+
+
+def test_R3c_a_ref_may_lead_back_below():
+    schema = {"properties": {"not": {"$ref": "#"}, "a/b": {"maxItems": 1, "prefixItems": [{"$ref": "#/properties/a~1b"}]}}, "required": ["a/b"]}
+    wr.validate({"a/b": [[]], "not": {"a/b": []}}, schema)
+    for broken in ({"a/b": [], "not": {}}, {"a/b": [[1, 2]]}):
+        with pytest.raises(wr.SchemaViolation):
+            wr.validate(broken, schema)
+
+
 def test_R3c_a_violation_names_pointer_and_keyword():
     with pytest.raises(wr.SchemaViolation) as caught:
         wr.validate({"a/b": [{"~": "x"}]}, {"properties": {"a/b": {"items": {"properties": {"~": {"type": "integer"}}}}}})
@@ -1454,6 +1473,8 @@ def test_R3c_a_violation_names_pointer_and_keyword():
     {"$ref": "https://x.test/s"}, {"$ref": "http://[x"}, {"$ref": "#/nowhere"}, {"$ref": "#nowhere"}, {"$ref": "#"},
     {"allOf": [{"$ref": "#"}]}, {"not": {"$ref": "#"}},
     {"pattern": "\\p{L}"}, {"minLength": -1}, {"type": "text"}, {"type": []}, {"items": [{}]}, {"required": "a"}, {"multipleOf": 0},
+    {"multipleOf": 1e999}, {"$ref": "#/$defs"}, {"$ref": "#/x", "x": {}},
+    {"$defs": {"a": {"anyOf": [{"$ref": "#b"}]}, "b": {"$anchor": "b", "if": {"dependentSchemas": {"x": {"$ref": "#/$defs/a"}}}}}},
     {"allOf": []}, {"enum": 1},
     {"properties": {"a": 1}}, {"$defs": {"unused": {"minimum": "1"}}}, {"properties": {"a": {"$id": "x"}}}, None, [], 1], ids=str)
 def test_R3c_what_is_not_implemented_is_refused_whatever_the_instance(schema):
@@ -1490,7 +1511,7 @@ def test_ours_a_pattern_that_is_a_power_of_the_length_sees_no_long_text():
     schema = {"pattern": r"^[^/ ]+[.][^/ ]+$"}
     wr.validate("a." * 500, schema)
     for fails_closed in (schema, {"not": schema}, {"anyOf": [schema, {}]}, {"patternProperties": {schema["pattern"]: {}}}):
-        with pytest.raises(wr.SchemaViolation):
+        with pytest.raises(wr.UnsupportedSchema):
             wr.validate({"a." * 5000: 1} if "patternProperties" in fails_closed else "a." * 5000, fails_closed)
 
 
@@ -1545,6 +1566,15 @@ def test_ours_a_compiled_schema_remembers_nothing_of_the_last_instance():
 def test_ours_parse_json_refuses_with_ValueError(body):
     with pytest.raises(ValueError, match="^the list "):
         wr.parse_json(body, "the list")
+
+
+def test_ours_parse_json_reads_a_large_document_of_deep_blocks_in_linear_time():
+    def seconds(blocks):
+        began = time.process_time()
+        with pytest.raises(ValueError, match="nests deeper"):
+            wr.parse_json(b"[" + b",".join([b"[" * 1000 + b"]" * 1000] * blocks) + b"]", "it")
+        return time.process_time() - began
+    assert seconds(10_000) < 20         # 20 MB; takes under a second
 
 
 def test_ours_parse_json_counts_levels_outside_strings_only():

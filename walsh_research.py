@@ -1239,97 +1239,82 @@ PATTERN_TOKEN = lazy_re(
     r"|(?P<open>\((?:\?:|(?!\?)))|(?P<close>\))|(?P<bar>\|)|(?P<count>(?:[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\})\??(?![*+?{]))")
 REWRITTEN_TOKENS = {"(": "(?:", "$": r"\Z", ".": r"[^\n\r\u2028\u2029]", **{escape: f"[{items}]" for escape, items in ECMA_SPACES.items()}}
 REWRITTEN_IN_SETS = lazy_re(r"(?!^)(?:\\.|[\[&~|])")        # but for the escapes, what `re` would take for the algebra of sets
-BEYOND_ASCII = lazy_re(r"[^ -~]|\[\^|\\[xuUDWS]")       # a class, as written for `re`, that may hold more than ASCII
+BEYOND_ASCII = lazy_re(r"(?=[^ -~]|\[\^|\\[xuUDWS])")       # a class, as written for `re`, that may hold more than ASCII: "" stands for that
 
 
-def pattern_tokens(source: str) -> list[tuple[str, str]]:
-    """(kind, the token as `re` writes it with re.ASCII)."""
-    tokens = [(str(token.lastgroup), token[0]) for token in PATTERN_TOKEN.finditer(source[:MAX_PATTERN_LENGTH])]
-    if "".join(text for _, text in tokens) != source:
-        raise ValueError(f"a part that is not supported, or more than {MAX_PATTERN_LENGTH} characters")
-    return [(kind, REWRITTEN_IN_SETS.sub(lambda item: ECMA_SPACES.get(item[0], "\\" + item[0][-1]), text) if kind == "set"
-             else REWRITTEN_TOKENS.get(text, text)) for kind, text in tokens]
+def pattern_automaton(tokens: list[tuple[str, str]]) -> tuple[list[set[str]], list[set[int]]]:
+    """Glushkov's: what each state reads, and which states may read next. State 0 is the beginning, state 1 what a search skips.
 
-
-def pattern_automaton(tokens: list[tuple[str, str]]) -> tuple[dict[int, set[str]], dict[int, set[int]], list[int]]:
-    """What each state reads, which states may read next, and each state's outermost loop, else itself. State 0 is the beginning.
-
-    A piece of the pattern is four states in a row: before it, where it begins (again), where it ends, after it. `ways` lead on without
-    reading. Every count but `?` passes for endless, which only makes the proof stricter.
+    States are numbered as they stand in the pattern: only a repeated group leads backwards. Every count but `?` passes for endless, which
+    only makes the proof stricter.
     """
-    ways, loops, groups = [[], []], [0, 1], []      # type: list[list[int]], list[int], list[int]
-    reads, here, piece, is_anchored = {0: {""}}, 1, 0, tokens[:1] == [("edge", "^")]
-    for kind, written in [("atom", r"[\x00-\U0010ffff]"), ("count", "*"), ("open", "("), *tokens, ("close", ")")]:
+    ascii_text = bytes(range(128)).decode()
+    reads, follow = [set(), {"", *ascii_text}], [set(), set()]      # type: list[set[str]], list[set[int]]
+    here, before, piece, groups = {0, 1}, set(), 0, []      # type: set[int], set[int], int, list[tuple[set[int], int, set[int]]]
+    for kind, written in [("open", "("), *tokens, ("close", ")")]:
+        # who may have read last is `here`, and was `before` the piece, whose first state is `piece`
         if kind == "count":
-            if written[0] != "?":
-                ways[piece + 2].append(piece + 1)
-                loops[piece:] = [piece] * (len(ways) - piece)
-            if written[0] in "*?" or written.startswith("{0"):
-                ways[piece].append(piece + 3)
+            again = {state for earlier in before for state in follow[earlier] if state >= piece and written[0] != "?"}
+            if before & here or any(again & follow[state] for state in here):
+                raise ValueError("could backtrack without bound")
+            for state in here:
+                follow[state] |= again
+            here = here | before if written[0] in "*?" or "{0" in written else here
         elif kind in ("bar", "close"):
-            is_anchored &= kind == "close" or len(groups) > 1
-            piece = groups[-1]
-            ways[here].append(piece + 2)
-            here = piece + 1 if kind == "bar" else groups.pop() + 3
-        else:
-            piece = len(ways)
-            ways[here].append(piece)
-            ways += [[piece + 1], [], [piece + 3], []]
-            loops += range(piece, piece + 4)
-            here = piece + (1 if kind == "open" else 3)
-            if kind == "open":
-                groups.append(piece)
-            elif kind == "edge":
-                ways[piece + 1].append(piece + 2)
-            else:
-                reads[piece + 1] = set(re.findall(written, bytes(range(128)).decode(), re.ASCII) + ["beyond"] * bool(BEYOND_ASCII.search(written)))
-    if is_anchored:     # else a search tries every start, as if the pattern began with .*
-        del reads[3]
-
-    def following(state: int) -> set[int]:
-        reached = [state + 1]
-        for here in islice(reached, len(ways)):     # grows while it is read
-            reached += ways[here]
-        if len(set(reached)) < len(reached):
-            raise ValueError("two ways to match nothing")
-        return reads.keys() & reached
-
-    return reads, {state: following(state) for state in reads}, loops
+            before, piece, ends = groups[-1]
+            if before & here & ends:
+                raise ValueError("two ways to match nothing")
+            ends |= here
+            here = before if kind == "bar" else groups.pop()[2]
+        elif kind == "open":
+            groups.append((here, len(reads), set()))
+        elif kind != "edge":
+            before, piece = here, len(reads)
+            for state in before:
+                follow[state].add(piece)
+            here = {piece}
+            follow.append(set())
+            reads.append({*re.findall(written, ascii_text, re.ASCII), *BEYOND_ASCII.findall(written)})
+        elif written == "^":
+            here = here - {1}       # nothing was skipped
+    for state in (0, 1) if follow[1] else ():
+        follow[state].add(1)
+    return reads, follow
 
 
 def longest_text(tokens: list[tuple[str, str]]) -> int:
     """How long a text the pattern may see; ValueError where it could backtrack without bound.
 
-    Where no two ways through a pattern read the same text, backtracking is linear. Where two do, it is a power of the length, by the loops.
+    Where no two ways through a pattern read the same text, backtracking is linear. Where two do, it is a power of the length, by the
+    repeated characters; a repeated group could make it exponential.
     """
-    reads, follow, loops = pattern_automaton(tokens)
-    pairs = [(state, state) for state in reads]
-    seen, steps, is_ambiguous = set(pairs), 0, False
+    reads, follow = pattern_automaton(tokens)
+    pairs, steps = [(0, 0)], 0
+    seen = set(pairs)
     for left, right in pairs:       # of states that one text leads to; grows while it is read
-        steps += 1 + len(follow[left]) * len(follow[right])
+        steps += len(follow[left]) * len(follow[right])
         if steps > MAX_PATTERN_STEPS:
             raise ValueError("too large to be proved harmless")
-        if reads[left].isdisjoint(reads[right]):
-            continue
-        for meeting in follow[left] & follow[right] if left != right else ():
-            is_ambiguous = True
-            if loops[left] == loops[right] == loops[meeting]:
-                raise ValueError("could backtrack without bound")
-        fresh = set(itertools.product(follow[left], follow[right])) - seen
+        fresh = {(one, other) for one, other in itertools.product(follow[left], follow[right]) if not reads[one].isdisjoint(reads[other])} - seen
         seen |= fresh
         pairs += fresh
-    if not is_ambiguous:
+    if not any(left != right and follow[left] & follow[right] for left, right in pairs):
         return sys.maxsize
-    powers = len({loops[state] for state in reads if loops[state] != state})
-    if powers > 3 or sum(kind == "bar" or written[0] == "?" for kind, written in tokens) > 6:
+    powers = sum(state in later for state, later in enumerate(follow))
+    choices = sum(kind == "bar" or written[0] == "?" for kind, written in tokens)
+    if powers > 3 or choices > 6 or any(min(later, default=state) < state for state, later in enumerate(follow)):
         raise ValueError("could backtrack without bound")
     return int(MAX_PATTERN_WORK ** (1 / max(powers, 2)))
 
 
 def compile_pattern(source: str) -> Callable[[str], Any]:
     """An ECMA pattern as a search. UnsupportedSchema where it is none that is read here, or could backtrack without bound."""
+    found = list(PATTERN_TOKEN.finditer(source[:MAX_PATTERN_LENGTH]))
+    tokens = [(str(token.lastgroup), REWRITTEN_TOKENS.get(token[0], token[0]) if token["set"] is None else
+               REWRITTEN_IN_SETS.sub(lambda item: ECMA_SPACES.get(item[0], "\\" + item[0][-1]), token[0])) for token in found]
     try:
-        tokens = pattern_tokens(source)
+        if "".join(token[0] for token in found) != source:
+            raise ValueError(f"a part that is not supported, or more than {MAX_PATTERN_LENGTH} characters")
         search = re.compile("".join(written for _, written in tokens), re.ASCII).search     # `re` sees to the syntax
         longest = longest_text(tokens)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
@@ -1337,14 +1322,14 @@ def compile_pattern(source: str) -> Callable[[str], Any]:
 
     def search_bounded(text: str) -> Any:
         if len(text) > longest:
-            raise SchemaMismatch("", "pattern", f"{len(text)} characters, want at most {longest} for {source[:80]!r}", True)
+            raise UnsupportedSchema(f"pattern {source[:80]!r}: {len(text)} characters, want at most {longest}")
         return search(text)
     return search if longest == sys.maxsize else search_bounded
 
 
 # 6b. Schemas: each becomes a table of checks, by the type of the instance.
 class SchemaMismatch(Exception):
-    """An assertion that failed, on its way up: the pointer so far, keyword, detail, and whether `not` and `anyOf` must not excuse it."""
+    """An assertion that failed, on its way up: the pointer so far, keyword, detail."""
 
 
 if TYPE_CHECKING:
@@ -1382,46 +1367,38 @@ def anything(value: Any) -> bool:
 def holds(check: SchemaCheck, value: Any) -> bool:
     try:
         return bool(check(value))
-    except SchemaMismatch as mismatch:
-        if mismatch.args[3]:
-            raise
+    except SchemaMismatch:
         return False
 
 
-def located(mismatch: SchemaMismatch, name: Any) -> SchemaMismatch:
-    """The mismatch of a part, as its whole knows it."""
-    pointer, *rest = mismatch.args
-    return SchemaMismatch("/" + str(name).replace("~", "~0").replace("/", "~1") + pointer, *rest)
+def pointer_part(name: Any) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def check_parts(parts: Iterable[tuple[Any, SchemaCheck, Any]]) -> bool:
-    """(name or number, check, value) of what an instance holds."""
-    name: Any = ""
-    try:
-        for name, check, value in parts:
-            check(value)
-    except SchemaMismatch as mismatch:
-        raise located(mismatch, name) from None
-    return True
+def parts_check(parts_of: Callable[[Any], Iterable[tuple[Any, Any]]], find: Callable[[Any, SchemaCheck], SchemaCheck], rest: Any) -> SchemaCheck:
+    """What an instance holds, each part by the check that its name or number finds, else by `rest`."""
+    otherwise = rest or anything
 
-
-def members_check(given: dict[str, Any]) -> SchemaCheck:
-    properties, rest = given.get("properties", {}), given.get("additionalProperties", anything)
-    patterns = [(compile_pattern(source), check) for source, check in given.get("patternProperties", {}).items()]
-
-    def check_for(name: str) -> SchemaCheck:
-        checks = [check for search, check in patterns if search(name)] + [check for check in [properties.get(name)] if check]
-        return (lambda content: all(check(content) for check in checks)) if checks else rest
-
-    def check_members(value: dict[str, Any]) -> bool:       # hot, hence no check_parts
-        name = ""
+    def check_parts(instance: Any) -> bool:
+        name: Any = ""
         try:
-            for name, content in value.items():
-                (check_for(name) if patterns else properties.get(name, rest))(content)
+            for name, part in parts_of(instance):
+                find(name, otherwise)(part)
         except SchemaMismatch as mismatch:
-            raise located(mismatch, name) from None
+            pointer, *details = mismatch.args
+            raise SchemaMismatch(f"/{pointer_part(name)}{pointer}", *details) from None
         return True
-    return check_members
+    return check_parts
+
+
+def members_check(properties: Any, patterns: Any, rest: Any) -> SchemaCheck:
+    searches = [(compile_pattern(source), check) for source, check in (patterns or {}).items()]
+    named = (properties or {}).get
+
+    def find(name: str, otherwise: SchemaCheck) -> SchemaCheck:
+        checks = [check for check in (named(name), *(check for search, check in searches if search(name))) if check]
+        return (lambda content: all(check(content) for check in checks)) if checks else otherwise
+    return parts_check(dict.items, find if patterns else named, rest)
 
 
 def multiple_check(step: Any) -> SchemaCheck:
@@ -1447,8 +1424,9 @@ def at_most(most: int) -> SchemaCheck:
 
 
 NOT_JSON: list[tuple[str, SchemaCheck, Any]] = [("type", lambda value: False, "JSON")]
-# What is asserted: the types that the keywords are about, and the check that a keyword's value, once compiled, makes; a set TOGETHER makes one.
-ASSERTIONS: list[tuple[Iterable[type], dict[str, Callable[[Any], SchemaCheck]]]] = [
+# What is asserted: the types that the keywords are about, and the check that the keyword's value makes, once compiled. Where several
+# keywords make one check, their values come in this order, None for each that is absent.
+ASSERTIONS: list[tuple[Iterable[type], dict[str, Callable[..., SchemaCheck]]]] = [
     ([int, float], {
         "minimum": lambda least: lambda value: value >= least, "exclusiveMinimum": lambda less: lambda value: value > less,
         "maximum": lambda most: lambda value: value <= most, "exclusiveMaximum": lambda more: lambda value: value < more,
@@ -1457,25 +1435,23 @@ ASSERTIONS: list[tuple[Iterable[type], dict[str, Callable[[Any], SchemaCheck]]]]
     ([list], {
         "minItems": at_least, "maxItems": at_most,
         "uniqueItems": lambda wanted: lambda value: not wanted or len(set(map(json_key, value))) == len(value),
-        "items": lambda given: lambda value: check_parts(zip(
-            itertools.count(), itertools.chain(given.get("prefixItems", ()), itertools.repeat(given.get("items", anything))), value)),
-        "contains": lambda given: lambda value: (
-            given.get("minContains", 1) <= sum(holds(given["contains"], item) for item in value) <= given.get("maxContains", sys.maxsize))}),
+        "items prefixItems": lambda rest, first: parts_check(enumerate, (first or {}).get, rest),
+        "contains minContains maxContains": lambda check, least, most: lambda value: not check or (
+            (1 if least is None else least) <= sum(holds(check, item) for item in value) <= (len(value) if most is None else most))}),
     ([dict], {
-        "minProperties": at_least, "maxProperties": at_most, "required": lambda names: frozenset(names).issubset, "properties": members_check,
+        "minProperties": at_least, "maxProperties": at_most, "required": lambda names: frozenset(names).issubset,
+        "properties patternProperties additionalProperties": members_check,
         "dependentRequired": lambda others: lambda value: all(value.keys() >= set(others[name]) for name in others.keys() & value.keys()),
         "dependentSchemas": lambda checks: lambda value: all(checks[name](value) for name in checks.keys() & value.keys()),
         "propertyNames": lambda check: lambda value: all(holds(check, name) for name in value)}),
     (JSON_TYPES, {
         "enum": among_check, "const": lambda wanted: among_check([wanted]), "not": lambda check: lambda value: not holds(check, value),
-        "allOf": lambda checks: lambda value: all(check(value) for check in checks),
-        "anyOf": lambda checks: lambda value: any(holds(check, value) for check in checks),
-        "oneOf": lambda checks: lambda value: sum(holds(check, value) for check in checks) == 1,
-        "if": lambda given: lambda value: given.get("then" if holds(given["if"], value) else "else", anything)(value)}),
+        "allOf": lambda checks: lambda value: all(check(value) for check in checks.values()),
+        "anyOf": lambda checks: lambda value: any(holds(check, value) for check in checks.values()),
+        "oneOf": lambda checks: lambda value: sum(holds(check, value) for check in checks.values()) == 1,
+        "if then else": lambda test, then, otherwise: lambda value: not test or ((then if holds(test, value) else otherwise) or anything)(value)}),
 ]
-TOGETHER = {"items": {"items", "prefixItems"}, "properties": {"properties", "patternProperties", "additionalProperties"},
-            "contains": {"contains"}, "if": {"if"}}
-IN_PLACE = {"$ref", "not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas"}
+IN_PLACE = lazy_re(r"(?:/not|/if|/then|/else|/(?:allOf|anyOf|oneOf|dependentSchemas)/[^/]*)*")      # between schemas that see the same value
 # What the value of each keyword must be, as a schema; a keyword that is not here is an annotation.
 A_SCHEMA, A_TEXT = {"type": ["object", "boolean"]}, {"type": "string"}
 SCHEMAS, SCHEMA_MAP = {"type": "array", "minItems": 1, "items": A_SCHEMA}, {"type": "object", "additionalProperties": A_SCHEMA}
@@ -1483,7 +1459,7 @@ NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
 A_TYPE = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
 KEYWORD_SHAPES: dict[str, Any] = {keyword: shape for keywords, shape in [
     ("not if then else items contains additionalProperties propertyNames", A_SCHEMA), ("allOf anyOf oneOf prefixItems", SCHEMAS),
-    ("$defs dependentSchemas properties patternProperties", SCHEMA_MAP), ("$id $ref $anchor pattern", A_TEXT), ("required", NAMES),
+    ("$defs definitions dependentSchemas properties patternProperties", SCHEMA_MAP), ("$id $ref $anchor pattern", A_TEXT), ("required", NAMES),
     ("minimum maximum exclusiveMinimum exclusiveMaximum", {"type": "number"}), ("uniqueItems", {"type": "boolean"}), ("enum", {"type": "array"}),
     ("minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains", {"type": "integer", "minimum": 0}),
     ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
@@ -1493,117 +1469,99 @@ KEYWORD_SHAPES: dict[str, Any] = {keyword: shape for keywords, shape in [
     ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False)] for keyword in keywords.split()}
 
 
-def referenced_schema(root: Any, reference: str, anchors: dict[Any, Any]) -> Any:
-    """The subschema that a $ref of this document names; a foreign document is never fetched."""
-    from urllib.parse import unquote  # only for a $ref
-
-    base, _, fragment = reference.partition("#")
-    anchor, *pointer = unquote(fragment).split("/")
-    found = None if base not in ("", root.get("$id", "").partition("#")[0]) else root if not anchor else None if pointer else anchors.get(anchor)
-    for part in pointer:
-        if isinstance(found, list):
-            found = dict(zip(map(str, range(len(found))), found))
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    if not isinstance(found, (dict, bool)):
-        raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
-    return found
-
-
 def table_check(table: CheckTable) -> SchemaCheck:
     checks_of = table.get
 
     def check_value(value: Any) -> bool:
         for keyword, check, wanted in checks_of(type(value), NOT_JSON):
             if not check(value):
-                raise SchemaMismatch("", keyword, f"{brief_value(value)}, want {brief_value(wanted)}", False)
+                raise SchemaMismatch("", keyword, f"{brief_value(value)}, want {brief_value(wanted)}")
         return True
     return check_value
-
-
-def remembering(check: SchemaCheck, known: dict[tuple[int, int], Any]) -> SchemaCheck:
-    """A schema that several places apply sees each value once, so that doubling is no work."""
-    def check_once(value: Any) -> bool:
-        key = (id(check), id(value))
-        outcome = known.get(key)
-        if outcome is None:
-            try:
-                outcome = check(value)
-            except SchemaMismatch as mismatch:
-                outcome = mismatch.args
-            known[key] = outcome
-        if outcome is not True:
-            raise SchemaMismatch(*outcome)
-        return True
-    return check_once
 
 
 def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], None]:
     """Every schema in `root` is read, used or not, then what each $ref names: a refusal must not depend on what is used."""
     from graphlib import CycleError, TopologicalSorter
+    from urllib.parse import unquote
 
-    tables: dict[int, CheckTable] = {}
-    anchors, references, known = {}, [], {}      # type: dict[Any, Any], list[dict[str, Any]], dict[tuple[int, int], Any]
-    applied, in_place = collections.Counter(), collections.defaultdict(list)     # type: collections.Counter[int], dict[int, list[int]]
+    # By place, the JSON Pointer of a schema in `root`; how often each is applied; what was seen.
+    tables, anchors, references = {}, {}, {}        # type: dict[str, CheckTable], dict[str, str], dict[str, str]
+    applied, known = collections.Counter(), {}      # type: collections.Counter[str], dict[tuple[int, int], Any]
 
-    def check_of(schema: Any, keyword: str, holder: int) -> SchemaCheck:
+    def check_of(schema: Any, keyword: str, place: str) -> SchemaCheck:
+        if max(len(tables), len(place)) > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
+        applied[place] += keyword != "$defs"
         if isinstance(schema, bool):
-            return table_check({kind: [(keyword, lambda value: schema, schema)] for kind in JSON_TYPES})
-        key = id(schema)
-        applied[key] += keyword != "$defs"
-        if keyword in IN_PLACE:
-            in_place[holder].append(key)
-        if key not in tables:
-            tables[key] = {kind: [] for kind in JSON_TYPES}
-            fill(tables[key], schema)
-        return table_check(tables[key])
-
-    def compiled(keyword: str, content: Any, holder: int) -> Any:
-        """The schemas of a keyword's value as checks, alone or in a list or map; else the value itself."""
-        shape = KEYWORD_SHAPES.get(keyword)
-        if shape is SCHEMAS:
-            return [check_of(child, keyword, holder) for child in content]
-        if shape is SCHEMA_MAP:
-            return {name: check_of(child, keyword, holder) for name, child in content.items()}
-        return check_of(content, keyword, holder) if shape is A_SCHEMA else content
-
-    def fill(table: CheckTable, schema: dict[str, Any]) -> None:
+            tables[place] = {kind: [(keyword, lambda value: schema, schema)] for kind in JSON_TYPES}
+            return table_check(tables[place])
         is_well_formed(schema)
-        if "$id" in schema and schema is not root or anchors.setdefault(schema.get("$anchor", id(schema)), schema) is not schema:
+        if "$id" in schema and place or anchors.setdefault(schema.get("$anchor", place), place) != place:
             raise UnsupportedSchema("an $id within the document, or an $anchor that is given twice, is not supported")
-        if len(tables) > MAX_SUBSCHEMAS:
-            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas")
-        references.extend([schema] if "$ref" in schema else [])
-        given = {keyword: compiled(keyword, content, id(schema)) for keyword, content in schema.items()}
-        names = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", A_TYPE["enum"])
-        for kind, own_names in JSON_TYPES.items():
-            if not any(name in names for name in own_names):
-                table[kind].append(("type", lambda value: isinstance(value, float) and value.is_integer() and "integer" in names, schema["type"]))
+        if "$ref" in schema:
+            references[place] = schema["$ref"]
+        given = {keyword: compiled(keyword, content, place) for keyword, content in schema.items()}
+        types = schema.get("type", A_TYPE["enum"])      # no type's name is in another's: a lone one needs no list
+        table = tables[place] = {kind: [] if any(name in types for name in names) else [
+            ("type", lambda value: isinstance(value, float) and value.is_integer() and "integer" in types, types)] for kind, names in JSON_TYPES.items()}
         for kinds, makers in ASSERTIONS:
-            for keyword, make in makers.items():
-                if given.keys() & TOGETHER.get(keyword, {keyword}):
-                    check = make(given if keyword in TOGETHER else given[keyword])
+            for keywords, make in makers.items():
+                names = keywords.split()
+                if not given.keys().isdisjoint(names):
+                    check = make(*map(given.get, names))
                     for kind in kinds:
-                        table[kind].append((keyword, check, schema.get(keyword)))
+                        table[kind].append((names[0], check, schema.get(names[0])))
+        return table_check(table)
 
-    check_root = check_of(root, "false", 0)
-    for schema in references:       # grows while it is read; all that is nested is known by now, and with it every anchor
-        check = check_of(referenced_schema(root, schema["$ref"], anchors), "$ref", id(schema))
-        for checks in tables[id(schema)].values():
+    def compiled(keyword: str, content: Any, holder: str) -> Any:
+        """The schemas of a keyword's value as checks, alone or by name or number; else the value itself."""
+        shape, place = KEYWORD_SHAPES.get(keyword), f"{holder}/{keyword}"
+        if shape in (SCHEMAS, SCHEMA_MAP):
+            named = content if isinstance(content, dict) else dict(enumerate(content))
+            return {name: check_of(child, keyword, f"{place}/{pointer_part(name)}") for name, child in named.items()}
+        return check_of(content, keyword, place) if shape is A_SCHEMA else content
+
+    def remembering(check: SchemaCheck) -> SchemaCheck:
+        """A schema that several places apply sees each value once, so that doubling is no work."""
+        def check_once(value: Any) -> bool:
+            key = (id(check), id(value))
+            if key not in known:
+                try:
+                    known[key] = check(value)
+                except SchemaMismatch as mismatch:
+                    known[key] = mismatch.args
+            if known[key] is not True:
+                raise SchemaMismatch(*known[key])
+            return True
+        return check_once
+
+    check_root = check_of(root, "false", "")
+    for place, reference in references.items():
+        base, _, fragment = reference.partition("#")
+        target = anchors.get(unquote(fragment), unquote(fragment))
+        if base not in ("", root.get("$id", "").partition("#")[0]) or target not in tables:
+            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
+        references[place] = target
+        applied[target] += 1
+        check = table_check(tables[target])
+        for checks in tables[place].values():
             checks.append(("$ref", check, ""))
     try:
-        TopologicalSorter(in_place).prepare()
+        TopologicalSorter({top: [target for place, target in references.items() if place.startswith(top) and IN_PLACE.fullmatch(place, len(top))]
+                           for top in {*references.values()}}).prepare()
     except CycleError:
         raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-    for key, table in tables.items():
-        if applied[key] > 1:
-            table.update({kind: [("", remembering(table_check({**table}), known), "")] for kind in table})
+    for place, table in tables.items():
+        if applied[place] > 1:
+            table.update({kind: [("", remembering(table_check({**table})), "")] for kind in table})
 
     def check_instance(instance: Any) -> None:
         known.clear()       # identities are those of the last instance
         try:
             check_root(instance)
         except SchemaMismatch as mismatch:
-            raise SchemaViolation(*mismatch.args[:3]) from None
+            raise SchemaViolation(*mismatch.args) from None
         except RecursionError:
             raise SchemaViolation("", "$ref", "nests deeper than can be validated") from None
     return check_instance
@@ -1618,7 +1576,7 @@ def compile_schema(schema: Any) -> Callable[[Any], None]:
     """The schema as a function of the instance: None where it holds, else SchemaViolation. R3c, Draft 2020-12.
 
     UnsupportedSchema where it asserts what is not implemented here, is malformed, never ends, or holds a pattern that may
-    backtrack without bound. `format`, `content*` and unknown keywords are annotations.
+    backtrack without bound; the function raises it where a text is too long for its pattern. `format`, `content*` and unknown keywords are annotations.
     """
     try:
         return schema_function(schema, well_formed_check())
@@ -1718,7 +1676,7 @@ def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[st
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within five minutes and seven days; PT6H where it names none that can be read."""
     try:
-        seconds = parse_duration(BLOCKLIST_REFRESH if refresh is None else refresh if isinstance(refresh, str) else "")
+        seconds = parse_duration(refresh if isinstance(refresh, str) else "")
     except ValueError:
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
@@ -1742,8 +1700,8 @@ class Blocklist:
         self.updated: str = columns["updated"]
         keys = columns["keys"].split("\n") if columns["keys"] else []
         self._index = dict(zip(keys, range(len(keys))))
-        is_whole = {columns[name].count("\n") for name in ("keys", "domains", "added", "reasons")} == {max(len(keys) - 1, 0)}
-        if not is_whole or len(self._index) != len(keys) or "" in self._index or not (
+        line_ends = {columns[name].count("\n") for name in ("keys", "domains", "added", "reasons")}
+        if line_ends != {max(len(self) - 1, 0)} or "" in self._index or not (
                 MIN_BLOCKLIST_REFRESH_SECONDS <= self.refresh_seconds <= MAX_BLOCKLIST_REFRESH_SECONDS):
             raise ValueError("blocklist columns of unequal length, or a refresh out of bounds")
 
@@ -1797,7 +1755,7 @@ class Blocklist:
             for name, field in (("domains", "domain"), ("added", "added"), ("reasons", "reason"))}
         keys = "\n".join(listed)
         columns.update(keys=keys, domains=keys if columns["domains"] == keys else columns["domains"], updated=updated if isinstance(updated, str) else "",
-                       refresh_seconds=blocklist_refresh_seconds(document.get("refresh"), warnings))
+                       refresh_seconds=blocklist_refresh_seconds(document.get("refresh", BLOCKLIST_REFRESH), warnings))
         if len(warnings) > MAX_BLOCKLIST_WARNINGS:
             warnings[MAX_BLOCKLIST_WARNINGS - 1:] = [f"and {len(warnings) - MAX_BLOCKLIST_WARNINGS + 1} more entries"]
         return cls(columns, warnings)
