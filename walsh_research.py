@@ -3491,31 +3491,36 @@ def site_refusal(site: str) -> str:
 # Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
 
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-# An entry; with ".tmp" a file that lives while its lock is held: what an entry is written to, or a lock itself.
-SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
+# An entry; with ".tmp" what one is written to, whose writer holds the lock of that name.
+SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.[0-9a-f]+\.tmp)?\Z")
 
 PICKLE_STOP, PICKLE_FRAME = 0x2E, 0x95
-# All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument.
+# All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument, or with its count.
 # No tuple: as a dict key its hash recurses in C (a crash at depth 10^5) and doubles with each shared level (a hang).
 # No PUT: nine bytes of it take all memory (gh-115952).
-PICKLE_FIXED = {
-    **dict.fromkeys(b"N\x88\x89", 1),           # NONE NEWTRUE NEWFALSE
-    **dict.fromkeys(b"(]ae}su\x94", 1),         # MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE
-    0x80: 2, 0x4B: 2, 0x4D: 3, 0x4A: 5, 0x47: 9,    # PROTO BININT1 BININT2 BININT BINFLOAT
-    0x68: 2, 0x6A: 5,                           # BINGET LONG_BINGET
-}
-# opcode -> width of the little-endian count of the bytes that follow
-PICKLE_COUNTED = {
-    0x8C: 1, 0x58: 4, 0x8D: 8,                  # SHORT_BINUNICODE BINUNICODE BINUNICODE8
-    0x43: 1, 0x42: 4, 0x8E: 8,                  # SHORT_BINBYTES BINBYTES BINBYTES8
-    0x8A: 1, PICKLE_FRAME: 8,                   # LONG1
-}
+PICKLE_LENGTHS = {opcode: length for length, opcodes in (
+    (1, b"N\x88\x89(]ae}su\x94"),      # NONE NEWTRUE NEWFALSE MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE
+    (2, b"\x80Kh\x8cC\x8a"),           # PROTO BININT1 BINGET SHORT_BINUNICODE SHORT_BINBYTES LONG1
+    (3, b"M"),                         # BININT2
+    (5, b"JjXB"),                      # BININT LONG_BINGET BINUNICODE BINBYTES
+    (9, b"G\x8d\x8e\x95"),             # BINFLOAT BINUNICODE8 BINBYTES8 FRAME
+) for opcode in opcodes}
+PICKLE_COUNTED = b"\x8cX\x8dCB\x8e\x8a\x95"        # the argument is the little-endian count of the bytes that follow
+
+
+@cache
+def sha256() -> Callable[[bytes], Any]:
+    """hashlib's own: the one that it prefers brings OpenSSL along, 3.5 MiB and three milliseconds."""
+    for module in ("_sha2", "_sha256"):         # since 3.12, and before
+        with suppress(ImportError):
+            return __import__(module).sha256  # type: ignore[no-any-return]
+    import hashlib  # a distribution may leave the others out
+
+    return hashlib.sha256
 
 
 def sha256_hex(data: bytes) -> str:
-    import hashlib  # loads OpenSSL: --version need not pay for it
-
-    return hashlib.sha256(data).hexdigest()
+    return str(sha256()(data).hexdigest())
 
 
 CACHE_ROOTS = {
@@ -3549,18 +3554,15 @@ def pickle_refusal(blob: bytes) -> str:
     for _ in range(MAX_PICKLE_OPCODES):
         if at >= end:
             return "is torn"
-        code = blob[at]
+        code, argument = blob[at], at + 1
         if code == PICKLE_STOP:
-            return "" if at + 1 == end else f"has {end - at - 1} bytes after its end"
-        at += PICKLE_FIXED.get(code, 1)
-        if code in PICKLE_COUNTED:
-            count = int.from_bytes(blob[at:at + PICKLE_COUNTED[code]], "little")
-            at += PICKLE_COUNTED[code]
-            if count > end - at:
-                return "is torn"
-            at += 0 if code == PICKLE_FRAME else count      # what a frame holds is opcodes again
-        elif code not in PICKLE_FIXED:
+            return "" if argument == end else f"has {end - argument} bytes after its end"
+        if code not in PICKLE_LENGTHS:
             return f"opcode 0x{code:02x} is not plain data"
+        at += PICKLE_LENGTHS[code]
+        if code in PICKLE_COUNTED:
+            count = int.from_bytes(blob[argument:at], "little")
+            at += count if code != PICKLE_FRAME or count > end - at else 0      # what a whole frame holds is opcodes again
     return f"has more than {MAX_PICKLE_OPCODES} opcodes"
 
 
@@ -3603,19 +3605,16 @@ def read_private_file(path: str) -> bytes:
             doubt = f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read"
         if doubt:
             raise ValueError(doubt)
-        return b"".join(iter(lambda: os.read(fd, status.st_size + 1), b""))     # one piece as a rule, which is not copied
+        return os.read(fd, status.st_size)
     finally:
         os.close(fd)
 
 
-def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
+def write_private_file(path: str, scratch: str, blob: bytes, modified_at: float, durable: bool) -> None:
     """`blob` becomes the whole file at `path` or, with an `OSError`, nothing changes there and no scratch file stays."""
-    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY, 0o600)
     try:
         try:
-            with suppress(OSError):
-                lock_file(fd)       # else a sweep takes it for a dead writer's
             rest = memoryview(blob)
             while rest:
                 rest = rest[os.write(fd, rest):]
@@ -3625,112 +3624,81 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
             os.close(fd)            # NFS and quotas speak up only here
         os.utime(scratch, (modified_at, modified_at))       # the bot's clock, which `sweep` is asked by
         os.replace(scratch, path)
-        if durable and os.name != "nt":     # Windows syncs no folder
-            folder = os.open(os.path.dirname(path), os.O_RDONLY)        # the operator may have named a symbolic link
-            with suppress(OSError):         # nor do some network file systems
-                os.fsync(folder)
-            os.close(folder)
-    finally:            # Ctrl-C, too, leaves nothing half-written
+    except BaseException:           # Ctrl-C, too, leaves nothing half-written
         with suppress(OSError):
             os.unlink(scratch)
+        raise
+    if durable and os.name != "nt":     # Windows syncs no folder
+        folder = os.open(os.path.dirname(path), os.O_RDONLY)        # the operator may have named a symbolic link
+        with suppress(OSError):         # nor do some network file systems
+            os.fsync(folder)
+        os.close(folder)
 
 
 def make_private_folders(folder: str) -> None:
     """`folder` and its missing parents, each 0700 (`os.makedirs` gives the parents the umask's mode)."""
-    parent = os.path.dirname(folder.rstrip("/" + os.sep))
+    parent = os.path.dirname(folder)
     if parent not in ("", folder) and not os.path.isdir(parent):     # a missing drive is its own parent
         make_private_folders(parent)
     with suppress(FileExistsError):         # another process was faster
         os.mkdir(folder, 0o700)
 
 
-# What is locked is a file that exists only meanwhile, and the kernel lets go of it when its holder dies.
+# A lock is a byte of one file, chosen by the hash of its name. The kernel lets go of it when its process ends, and no child inherits it.
 
+HELD_NAMES: dict[str, ShelfLock] = {}       # what this process holds; bots without a cache exclude each other here alone
+LOCK_FILES: dict[str, int] = {}             # path -> descriptor, never closed: on POSIX that would end all locks of this process in the file
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-HELD_NAMES: dict[str, ShelfLock] = {}         # what this process holds; bots without a cache exclude each other here alone
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=HELD_NAMES.clear)        # they are the parent's
 
 
-def lock_file(fd: int) -> bool:
-    """Until it is closed. Never blocks; False where another has it."""
+def lock_byte(path: str, offset: int) -> int | None:
+    """A descriptor of the file at `path`, that byte of it locked; None where another process has it, `OSError` where there are no locks."""
+    fd = LOCK_FILES.get(path)
+    if fd is None or not os.fstat(fd).st_nlink:         # or somebody has emptied the folder
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY, 0o600)
     try:
-        if sys.platform == "win32":
+        if sys.platform == "win32":     # its descriptors have one position each, and locks of their own
             import msvcrt
+            os.lseek(fd, offset, os.SEEK_SET)
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl  # POSIX only
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except LOCK_IS_TAKEN:
-        return False
-    return True
-
-
-def open_locked(path: str) -> int | None:
-    """A descriptor that holds the lock of the file at `path`; None where another has it, `OSError` where there are no locks."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY, 0o600)
-    is_locked = False
-    try:
-        is_locked = lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path))     # not one that is gone since it was opened
+            LOCK_FILES[path] = fd
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ESTALE):
-            with suppress(OSError):
-                os.unlink(path)
+        if os.name == "nt":
+            os.close(fd)
+        if not isinstance(error, LOCK_IS_TAKEN):
             raise
-    finally:
-        if not is_locked:
-            with suppress(OSError):
-                os.close(fd)
-    return fd if is_locked else None
-
-
-def remove_locked(path: str, fd: int) -> None:
-    """Ends a lock: its file goes first, so that a copy of the descriptor in some child holds nothing. Windows removes no open file."""
-    steps: list[Callable[[], None]] = [lambda: os.unlink(path), lambda: os.close(fd)]
-    for step in steps[::-1] if os.name == "nt" else steps:
-        with suppress(OSError):
-            step()
+        return None
+    return fd
 
 
 class ShelfLock(NamedTuple):
     """A name that this process holds until `release`, its end, or the end of a `with`. A forked child does not hold it."""
 
     name: str
-    path: str = ""
+    offset: int = 0
     fd: int = -1        # where this process is all that is excluded
 
     def release(self, *_: object) -> None:
-        if HELD_NAMES.get(self.name) is self:       # neither released before, nor a forked child's copy
-            del HELD_NAMES[self.name]
-            remove_locked(self.path, self.fd)
+        if HELD_NAMES.get(self.name) is not self:       # released before, or a forked child's copy
+            return
+        if self.fd >= 0:
+            with suppress(OSError):
+                if sys.platform == "win32":
+                    os.close(self.fd)
+                else:
+                    import fcntl
+                    fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, self.offset)
+        del HELD_NAMES[self.name]       # last: to the kernel, all threads are one
 
     def __enter__(self) -> Self:
         return self
 
     __exit__ = release
-
-
-def abandon_locks() -> None:
-    """In a forked child: the descriptors are closed and no more, since the locks are the parent's."""
-    for lock in HELD_NAMES.values():
-        with suppress(OSError):
-            os.close(lock.fd)
-    HELD_NAMES.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=abandon_locks)
-
-
-def remove_outlived(file: os.DirEntry[str], now: float) -> None:
-    """Removes an entry past its lifetime, or what a dead process was about to write; never a file of another name."""
-    found = SHELF_FILE.match(file.name)
-    if not found or not file.is_file(follow_symlinks=False):
-        return
-    if now - file.stat(follow_symlinks=False).st_mtime > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
-        os.unlink(file.path)
-    elif found[2]:
-        fd = open_locked(file.path)
-        if fd is not None:
-            remove_locked(file.path, fd)
 
 
 class Shelf:
@@ -3776,14 +3744,18 @@ class Shelf:
 
         blob = pickle.dumps(shelf_entry(kind, key, data), protocol=4)
         if self._is_folder_usable(create=True):
-            for patience in [0.01] * 5 if os.name == "nt" else [0.0] * 2:
+            for patience in [0.01] * 5 if os.name == "nt" else [0.0]:
                 try:
-                    write_private_file(self._path(kind, key), blob, self.wall_time(), durable)
+                    path = self._path(kind, key)
+                    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
+                    name = os.path.basename(scratch)
+                    with self.try_lock(name) or ShelfLock(name):        # else a sweep takes it for a dead writer's
+                        write_private_file(path, scratch, blob, self.wall_time(), durable)
                     self.forget(kind, key)
                     return True
                 except (OSError, ValueError, OverflowError) as error:       # the last two: a clock whose time no file system can write
                     trouble = disk_trouble(error)
-                    time.sleep(patience)    # Windows: another process has the old file open, for microseconds; or a sweep took the new one
+                    time.sleep(patience)    # Windows: another process has the old file open, for microseconds
             self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         self.forget(kind, key, blob)
         return False
@@ -3805,19 +3777,19 @@ class Shelf:
         The kernel releases it on death. Where there is no such thing as a lock, this process alone is in order.
         """
         lock = ShelfLock(name)
-        if name not in HELD_NAMES and self._is_folder_usable(create=True):
-            path = self._path("lock", name) + ".tmp"
+        if HELD_NAMES.setdefault(name, lock) is not lock:
+            return None
+        if self._is_folder_usable(create=True):
             try:
-                fd = open_locked(path)
+                offset = int(sha256_hex(name.encode("utf-8", "surrogatepass"))[:15], 16)
+                fd = lock_byte(os.path.join(self.folder or "", "lock"), offset)
                 if fd is None:
+                    del HELD_NAMES[name]
                     return None
-                lock = ShelfLock(name, path, fd)
+                lock = HELD_NAMES[name] = ShelfLock(name, offset, fd)
             except OSError as error:
                 self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)}); other processes are not waited for")
-        if HELD_NAMES.setdefault(name, lock) is lock:
-            return lock
-        remove_locked(lock.path, lock.fd)       # another thread was faster
-        return None
+        return lock
 
     def sweep(self, now: float) -> None:
         """Entries long unused and scratch files of dead processes go away.
@@ -3831,9 +3803,21 @@ class Shelf:
         with suppress(OSError), os.scandir(self.folder) as files:       # the next pass finds what this one lost
             for file in files if is_due else islice(files, MAX_SWEEP_FILES):
                 with suppress(OSError):
-                    remove_outlived(file, now if is_due else -math.inf)
+                    self._remove_outlived(file, now if is_due else -math.inf)
         if is_due:
             self.store("sweep", "marker", {"at": now})
+
+    def _remove_outlived(self, file: os.DirEntry[str], now: float) -> None:
+        """Removes an entry past its lifetime, or what a dead process was about to write; never a file of another name."""
+        found = SHELF_FILE.match(file.name)
+        if not found or not file.is_file(follow_symlinks=False):
+            return
+        if now - file.stat(follow_symlinks=False).st_mtime > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
+            os.unlink(file.path)
+        elif found[2]:
+            with self.try_lock(file.name) or ShelfLock(file.name) as lock:
+                if lock.fd >= 0:        # else its writer may be alive
+                    os.unlink(file.path)
 
     def _path(self, kind: str, key: str) -> str:
         """Of the entry: no byte of its name was chosen by a server."""
