@@ -297,8 +297,7 @@ class Verdict(str, Enum):
     UNKNOWN_PARSE_ERROR = "unknown_parse_error"
     SKIPPED_BY_USER_POLICY = "skipped_by_user_policy"
 
-    def __str__(self) -> str:       # 3.12 changed what an f-string makes of a str enum
-        return str(self.value)
+    __str__ = str.__str__       # 3.12 changed what an f-string makes of a str enum
 
     @property
     def recommendation(self) -> str:
@@ -3856,8 +3855,7 @@ HEADER_LINE = lazy_re(      # RFC 9110 5.5: no control characters. Without a nam
     r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
 CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 SENT_LINE = lazy_re(r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-INFLATE_WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}      # zlib's wbits
-NETWORK_TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)      # ssl's errors are OSErrors; a port of 99999 overflows
+CONTENT_CODINGS = {"gzip", "x-gzip", "deflate"}
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
 
@@ -3878,7 +3876,7 @@ class Wire:
         try:
             self.remaining()
             yield
-        except NETWORK_TROUBLE as error:
+        except (OSError, ValueError, ArithmeticError, RuntimeError) as error:       # ssl's are OSErrors; a port of 99999 overflows
             is_late = time.monotonic() >= self.ends_at
             reason = f"no complete answer within {self.seconds:g} s ({stage})" if is_late else f"{stage}: {cause_of(error)}"
             raise TransportError(reason, final or isinstance(error, ValueError)) from None
@@ -3893,16 +3891,17 @@ class Wire:
         """To the first address that answers; each gets its share of the time that is left, so that a dead one does not eat it all."""
         import socket
 
-        addresses = addresses[:MAX_ADDRESSES_TRIED]
-        for still_to_try, (family, address) in zip(range(len(addresses), 0, -1), addresses):
+        rest = addresses[:MAX_ADDRESSES_TRIED]
+        while rest:
+            (family, address), *rest = rest
             try:
                 self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(self.remaining() / still_to_try)
+                self.connection.settimeout(self.remaining() / (1 + len(rest)))
                 self.connection.connect(address)
                 return
             except OSError:
                 self.close()
-                if still_to_try == 1:
+                if not rest:
                     raise
 
     def close(self) -> None:
@@ -3985,9 +3984,10 @@ def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
         return chunked_pieces(wire)
     if not lengths:
         return iter(lambda: wire.read(PIECE_BYTES), b"")        # ends where the connection does
-    match = re.fullmatch(r"0*([0-9]{1,18})(?:, 0*\1)*", ", ".join(lengths))       # one number, however often it is said
+    said = ", ".join(lengths)
+    match = re.fullmatch(r"0*([0-9]{1,18})(?:, 0*\1)*", said)       # one number, however often it is said
     if match is None:
-        raise ConnectionError(f"Content-Length {printable(', '.join(lengths), 60)!r}, want one number")
+        raise ConnectionError(f"Content-Length {printable(said, 60)!r}, want one number")
     return counted_pieces(wire, int(match[1]), is_whole=True)
 
 
@@ -4008,8 +4008,7 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
         match = CHUNK_LINE.fullmatch(wire.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
-        length = int(match[1], 16)
-        if not length:
+        if not (length := int(match[1], 16)):
             break
         wire.spare += min(16 * length, 1024)    # extensions and trailers may not outgrow the data: they cost the server nothing
         yield from counted_pieces(wire, length, is_whole=False)
@@ -4029,8 +4028,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str, limit: int) -> Iterato
         if taken > limit + MAX_HEAD_BYTES:      # so much for so little is stuffing, such as empty members
             raise ConnectionError(f"{coding} data outgrows what it holds")
         if decoder is None:     # RFC 9110 8.4.1.2: some servers leave zlib's wrapper off
-            is_bare = coding == "deflate" and piece[0] & 15 != 8
-            decoder = zlib.decompressobj(-15 if is_bare else INFLATE_WINDOW[coding])
+            decoder = zlib.decompressobj(31 if coding != "deflate" else 15 if piece[0] & 15 == 8 else -15)
         is_full = False
         while piece or is_full:
             if decoder.eof:
@@ -4053,9 +4051,10 @@ def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[by
     """The content-decoded body, and whether it was cut at `limit` bytes; b"" where it was, and is larger than a robots.txt may be.
 
     Held is the body as it travels, which is small where it is a bomb; once it is known to fit, it is decoded again, to be kept.
+    A body that is announced as too large is not even read.
     """
     codings = [coding for coding in header_items(headers, "content-encoding") if coding not in ("", "identity")]
-    if len(codings) > MAX_CONTENT_CODINGS or not INFLATE_WINDOW.keys() >= set(codings):
+    if len(codings) > MAX_CONTENT_CODINGS or not CONTENT_CODINGS.issuperset(codings):
         raise ValueError(f"Content-Encoding {printable(', '.join(codings), 60)!r} is not one that we asked for")
 
     def decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -4063,12 +4062,15 @@ def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[by
             pieces = inflated_pieces(pieces, coding, limit)
         return pieces
 
+    size = 0 if codings else int(*header_items(headers, "content-length")[:1])
+    if size > limit > MAX_ROBOTS_BYTES + 1:     # in part, nothing but a robots.txt is of use
+        return b"", True
     travelled, size = io.BytesIO(), 0
     for piece in decoded(piece for piece in pieces if travelled.write(piece)):
         size += len(piece)
         if size > limit:
             break
-    if size > limit > MAX_ROBOTS_BYTES + 1:     # in part, nothing but a robots.txt is of use
+    if size > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
     body = travelled
     if codings:
@@ -4086,23 +4088,23 @@ def look_up(host: str, port: int | None, wire: Wire) -> Addresses:
     import socket
     import threading
 
-    answer: Addresses | Exception = TimeoutError("timed out")
+    answers: list[Any] = [TimeoutError("timed out")]
 
     def ask() -> None:
-        nonlocal answer
-        try:
-            found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-            answer = [(family, address) for family, _, _, _, address in found]
-        except NETWORK_TROUBLE as error:
-            is_missing = getattr(error, "errno", None) in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
-            answer = [] if is_missing or isinstance(error, UnicodeError) else error
+        try:        # as bytes, the name needs no codec: it is ASCII already
+            answers.append(socket.getaddrinfo(host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
+        except Exception as error:  # noqa: BLE001 - is raised where somebody waits for it
+            answers.append(error)
 
     resolver = threading.Thread(target=ask, name="walsh-research resolver", daemon=True)
     resolver.start()
     resolver.join(wire.remaining())
+    answer = answers[-1]
+    if isinstance(answer, socket.gaierror) and answer.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+        return []
     if isinstance(answer, Exception):
         raise answer
-    return answer
+    return [(family, address) for family, _, _, _, address in answer]
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -4171,8 +4173,7 @@ class Door:
     def route(self, url: str) -> tuple[UrlParts, UrlParts | None]:
         """Where a wire URL leads, and by which proxy; refused here where the host's spelling already tells, proxy or not."""
         parts = with_port(split_url(url))
-        refusal = "" if self.allow_private else host_refusal(parts.host)
-        if refusal:
+        if not self.allow_private and (refusal := host_refusal(parts.host)):
             raise TransportError(refusal, final=True, refused=True)
         return parts, self.proxy_for(parts)
 
@@ -4209,37 +4210,34 @@ class Door:
         if not addresses:
             raise ValueError(f"{place.host} does not exist")
         for _, address in addresses if not (self.allow_private or proxy) else ():
-            refusal = address_refusal(address[0])
-            if refusal:
+            if refusal := address_refusal(address[0]):
                 raise TransportError(f"{place.host}: {refusal}", final=True, refused=True)
         return addresses
 
     def request_head(self, request: Request, parts: UrlParts, proxy: UrlParts | None) -> bytes:
-        authority = host_key(request.url)
-        target = (parts.path or "/") + parts.query
+        authority, origin = host_key(request.url), ""
         headers = {"Host": authority, "Connection": "close"}
         if proxy and parts.scheme == "http":
-            target = f"http://{authority}{target}"
+            origin = f"http://{authority}"
             headers.update(proxy_headers(proxy))
-        return head_bytes(f"{request.method} {target} HTTP/1.1", {**headers, **request.headers})
+        return head_bytes(f"{request.method} {origin}{parts.path or '/'}{parts.query} HTTP/1.1", {**headers, **request.headers})
 
     def secure(self, wire: Wire, parts: UrlParts, proxy: UrlParts | None) -> None:
         """TLS with the certificate and the host name verified, behind CONNECT where there is a proxy."""
         if proxy:
             with wire.during("proxy"):
                 authority = f"{parts.host}:{parts.port}"
-                headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}
-                wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
-                status, _ = read_head(wire)
-                if status != 200:
+                wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", {
+                    "Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}))
+                if (status := read_head(wire)[0]) != 200:
                     raise (ValueError if status < 500 else ConnectionError)(f"answers {status} to CONNECT, want 200")
                 if wire.unread:
                     raise ConnectionError("sends bytes before the TLS handshake")
         with wire.during("TLS"):
             self.tls_context = self.tls_context or verifying_tls_context()
             # The handshake is apart, so that an interrupt inside it finds a socket to close.
-            name = parts.host.strip("[]")
-            wire.connection = self.tls_context.wrap_socket(wire.connection, server_hostname=name, do_handshake_on_connect=False)
+            wire.connection = self.tls_context.wrap_socket(
+                wire.connection, server_hostname=parts.host.strip("[]"), do_handshake_on_connect=False)
             wire.timed().do_handshake()
 
 
