@@ -8237,7 +8237,7 @@ def entry_path(folder, kind):
 
 
 def entry_blob(kind, key, data, **other):
-    return pickle.dumps(dict({"format": "walsh-research-cache/1", "kind": kind, "key": key, "data": data}, **other), 4)
+    return pickle.dumps([other.get("format", "walsh-research-cache/1"), kind, key, data], 4)
 
 
 def child_python(code, *arguments):
@@ -8305,7 +8305,7 @@ def test_R11_every_truncation_is_a_miss_with_a_warning(shelf_folder, shelf_lines
 @pytest.mark.parametrize("blob", [
     entry_blob("robots", "k", {"n": 1}, format="walsh-research-cache/2"), entry_blob("host", "k", {"n": 1}), entry_blob("robots", "K", {"n": 1}),
     entry_blob("robots", "k", [1]), pickle.dumps([1], 4), pickle.dumps({}, 4), pickle.dumps(None, 4), b"", b"{}\n", b"\x80\x04.", b"\x80\x04" + b"}" * 9 + b".",
-    pickle.dumps({"format": "walsh-research-cache/1", "kind": "robots", "key": "k", "data": {}}, 2), entry_blob("robots", "k", {"n": 1}) + b"x",
+    pickle.dumps(["walsh-research-cache/1", "robots", "k", {}], 2), entry_blob("robots", "k", {"n": 1}) + b"x",
 ], ids=range(13))
 def test_R11_a_foreign_file_is_a_miss_with_one_warning(blob, shelf_folder, shelf_lines):
     shelf = wr.Shelf(shelf_folder, shelf_lines.append)

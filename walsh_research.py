@@ -523,7 +523,7 @@ def parse_http_date(value: str, now: float) -> float | None:
     match = next(filter(None, (re.fullmatch(form, value, re.ASCII | re.IGNORECASE) for form in HTTP_DATE_FORMS)), None)
     if match is None or match["month"].lower() not in MONTH_NAMES:
         return None
-    year, day, hour, minute, second = (int(match[name]) for name in ("year", "day", "hour", "minute", "second"))
+    year, day, hour, minute, second = map(int, match.group("year", "day", "hour", "minute", "second"))
     month = MONTH_NAMES.index(match["month"].lower()) + 1
     if len(match["year"]) == 2:
         present = utc_moment(max(0.0, min(now, 1e11)))      # no clock is believed that says less than 1970, or more than 5138
@@ -1055,10 +1055,8 @@ def robots_target(target: str) -> str:
     ('/?q=A', '/b')
     """
     plain = ROBOTS_PLAIN_TARGET.fullmatch(target)       # most are: one look instead of six
-    if plain:
-        path = plain[1]
-        if "/." not in path:
-            return path
+    if plain and "/." not in (path := plain[1]):
+        return path
     target = re.sub(ROBOTS_ORIGIN, "", target).partition("#")[0]
     path, mark, query = robots_octets(target).replace("*", "%2A").replace("$", "%24").partition("?")
     return resolve_dot_segments(path or "/") + mark + query
@@ -3577,10 +3575,6 @@ def plain_unpickler() -> Callable[[bytes], Any]:
     return lambda blob: PlainUnpickler(io.BytesIO(blob)).load()
 
 
-def shelf_entry(kind: str, key: str, data: dict[str, Any]) -> dict[str, Any]:
-    return {"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}
-
-
 def disk_trouble(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
@@ -3725,10 +3719,9 @@ class Shelf:
                 if refusal := pickle_refusal(blob):
                     raise ValueError(refusal)
             entry = plain_unpickler()(blob)
-            data = entry["data"]
-            if not isinstance(data, dict) or entry != shelf_entry(kind, key, data):
-                raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
-            return data
+            if isinstance(entry, list) and entry[:3] == [SHELF_FORMAT, kind, key] and isinstance(entry[-1], dict):
+                return entry[-1]
+            raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
         except FileNotFoundError:
             return None
         except OSError as error:        # one sick disk is one line, not one an entry
@@ -3741,7 +3734,7 @@ class Shelf:
         """True where `data` now lies whole on the disk (`durable`: also after a power cut); else this process remembers it."""
         import pickle  # not at the top: see plain_unpickler
 
-        blob = pickle.dumps(shelf_entry(kind, key, data), protocol=4)
+        blob = pickle.dumps([SHELF_FORMAT, kind, key, data], protocol=4)
         if self._is_folder_usable(create=True):
             for patience in [0.01] * 5 if os.name == "nt" else [0.0]:
                 try:
@@ -3877,8 +3870,9 @@ class Wire:
             self.remaining()
             yield
         except (OSError, ValueError, ArithmeticError, RuntimeError) as error:       # ssl's are OSErrors; a port of 99999 overflows
-            is_late = time.monotonic() >= self.ends_at
-            reason = f"no complete answer within {self.seconds:g} s ({stage})" if is_late else f"{stage}: {cause_of(error)}"
+            reason = f"{stage}: {cause_of(error)}"
+            if time.monotonic() >= self.ends_at:
+                reason = f"no complete answer within {self.seconds:g} s ({stage})"
             raise TransportError(reason, final or isinstance(error, ValueError)) from None
 
     def remaining(self) -> float:
@@ -4216,11 +4210,11 @@ class Door:
 
     def request_head(self, request: Request, parts: UrlParts, proxy: UrlParts | None) -> bytes:
         authority, origin = host_key(request.url), ""
-        headers = {"Host": authority, "Connection": "close"}
+        credentials = {}
         if proxy and parts.scheme == "http":
-            origin = f"http://{authority}"
-            headers.update(proxy_headers(proxy))
-        return head_bytes(f"{request.method} {origin}{parts.path or '/'}{parts.query} HTTP/1.1", {**headers, **request.headers})
+            origin, credentials = f"http://{authority}", proxy_headers(proxy)
+        return head_bytes(f"{request.method} {origin}{parts.path or '/'}{parts.query} HTTP/1.1", {
+            "Host": authority, "Connection": "close", **credentials, **request.headers})
 
     def secure(self, wire: Wire, parts: UrlParts, proxy: UrlParts | None) -> None:
         """TLS with the certificate and the host name verified, behind CONNECT where there is a proxy."""
