@@ -3593,11 +3593,10 @@ def read_private_file(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | OPEN_PRIVATELY)        # non-blocking: a FIFO must not hang us
     try:
         status = os.fstat(fd)
-        doubt = ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
-        if not doubt and status.st_size > MAX_ENTRY_BYTES:
-            doubt = f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read"
-        if doubt:
+        if doubt := ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file":
             raise ValueError(doubt)
+        if status.st_size > MAX_ENTRY_BYTES:
+            raise ValueError(f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read")
         return os.read(fd, status.st_size)
     finally:
         os.close(fd)
@@ -4056,9 +4055,8 @@ def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[by
             pieces = inflated_pieces(pieces, coding, limit)
         return pieces
 
-    size = 0 if codings else int(*header_items(headers, "content-length")[:1])
-    if size > limit > MAX_ROBOTS_BYTES + 1:     # in part, nothing but a robots.txt is of use
-        return b"", True
+    if not codings and int(*header_items(headers, "content-length")[:1]) > limit > MAX_ROBOTS_BYTES + 1:
+        return b"", True        # in part, nothing but a robots.txt is of use
     travelled, size = io.BytesIO(), 0
     for piece in decoded(piece for piece in pieces if travelled.write(piece)):
         size += len(piece)
@@ -4094,7 +4092,7 @@ def look_up(host: str, port: int | None, wire: Wire) -> Addresses:
     resolver.start()
     resolver.join(wire.remaining())
     answer = answers[-1]
-    if isinstance(answer, socket.gaierror) and answer.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+    if getattr(answer, "errno", None) in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
         return []
     if isinstance(answer, Exception):
         raise answer
