@@ -297,8 +297,7 @@ class Verdict(str, Enum):
     UNKNOWN_PARSE_ERROR = "unknown_parse_error"
     SKIPPED_BY_USER_POLICY = "skipped_by_user_policy"
 
-    def __str__(self) -> str:       # 3.12 changed what an f-string makes of a str enum
-        return str(self.value)
+    __str__ = str.__str__       # 3.12 changed what an f-string makes of a str enum
 
     @property
     def recommendation(self) -> str:
@@ -524,7 +523,7 @@ def parse_http_date(value: str, now: float) -> float | None:
     match = next(filter(None, (re.fullmatch(form, value, re.ASCII | re.IGNORECASE) for form in HTTP_DATE_FORMS)), None)
     if match is None or match["month"].lower() not in MONTH_NAMES:
         return None
-    year, day, hour, minute, second = (int(match[name]) for name in ("year", "day", "hour", "minute", "second"))
+    year, day, hour, minute, second = map(int, match.group("year", "day", "hour", "minute", "second"))
     month = MONTH_NAMES.index(match["month"].lower()) + 1
     if len(match["year"]) == 2:
         present = utc_moment(max(0.0, min(now, 1e11)))      # no clock is believed that says less than 1970, or more than 5138
@@ -1052,10 +1051,8 @@ def robots_target(target: str) -> str:
     ('/?q=A', '/b')
     """
     plain = ROBOTS_PLAIN_TARGET.fullmatch(target)       # most are: one look instead of six
-    if plain:
-        path = plain[1]
-        if "/." not in path:
-            return path
+    if plain and "/." not in (path := plain[1]):
+        return path
     target = re.sub(ROBOTS_ORIGIN, "", target).partition("#")[0]
     path, mark, query = robots_octets(target).replace("*", "%2A").replace("$", "%24").partition("?")
     return resolve_dot_segments(path or "/") + mark + query
@@ -3393,31 +3390,36 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 # Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
 
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-# An entry; with ".tmp" a file that lives while its lock is held: what an entry is written to, or a lock itself.
-SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
+# An entry; with ".tmp" what one is written to, whose writer holds the lock of that name.
+SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.[0-9a-f]+\.tmp)?\Z")
 
 PICKLE_STOP, PICKLE_FRAME = 0x2E, 0x95
-# All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument.
+# All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument, or with its count.
 # No tuple: as a dict key its hash recurses in C (a crash at depth 10^5) and doubles with each shared level (a hang).
 # No PUT: nine bytes of it take all memory (gh-115952).
-PICKLE_FIXED = {
-    **dict.fromkeys(b"N\x88\x89", 1),           # NONE NEWTRUE NEWFALSE
-    **dict.fromkeys(b"(]ae}su\x94", 1),         # MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE
-    0x80: 2, 0x4B: 2, 0x4D: 3, 0x4A: 5, 0x47: 9,    # PROTO BININT1 BININT2 BININT BINFLOAT
-    0x68: 2, 0x6A: 5,                           # BINGET LONG_BINGET
-}
-# opcode -> width of the little-endian count of the bytes that follow
-PICKLE_COUNTED = {
-    0x8C: 1, 0x58: 4, 0x8D: 8,                  # SHORT_BINUNICODE BINUNICODE BINUNICODE8
-    0x43: 1, 0x42: 4, 0x8E: 8,                  # SHORT_BINBYTES BINBYTES BINBYTES8
-    0x8A: 1, PICKLE_FRAME: 8,                   # LONG1
-}
+PICKLE_LENGTHS = {opcode: length for length, opcodes in (
+    (1, b"N\x88\x89(]ae}su\x94"),      # NONE NEWTRUE NEWFALSE MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE
+    (2, b"\x80Kh\x8cC\x8a"),           # PROTO BININT1 BINGET SHORT_BINUNICODE SHORT_BINBYTES LONG1
+    (3, b"M"),                         # BININT2
+    (5, b"JjXB"),                      # BININT LONG_BINGET BINUNICODE BINBYTES
+    (9, b"G\x8d\x8e\x95"),             # BINFLOAT BINUNICODE8 BINBYTES8 FRAME
+) for opcode in opcodes}
+PICKLE_COUNTED = b"\x8cX\x8dCB\x8e\x8a\x95"        # the argument is the little-endian count of the bytes that follow
+
+
+@cache
+def sha256() -> Callable[[bytes], Any]:
+    """hashlib's own: the one that it prefers brings OpenSSL along, 3.5 MiB and three milliseconds."""
+    for module in ("_sha2", "_sha256"):         # since 3.12, and before
+        with suppress(ImportError):
+            return __import__(module).sha256  # type: ignore[no-any-return]
+    import hashlib  # a distribution may leave the others out
+
+    return hashlib.sha256
 
 
 def sha256_hex(data: bytes) -> str:
-    import hashlib  # loads OpenSSL: --version need not pay for it
-
-    return hashlib.sha256(data).hexdigest()
+    return str(sha256()(data).hexdigest())
 
 
 CACHE_ROOTS = {
@@ -3451,18 +3453,15 @@ def pickle_refusal(blob: bytes) -> str:
     for _ in range(MAX_PICKLE_OPCODES):
         if at >= end:
             return "is torn"
-        code = blob[at]
+        code, argument = blob[at], at + 1
         if code == PICKLE_STOP:
-            return "" if at + 1 == end else f"has {end - at - 1} bytes after its end"
-        at += PICKLE_FIXED.get(code, 1)
-        if code in PICKLE_COUNTED:
-            count = int.from_bytes(blob[at:at + PICKLE_COUNTED[code]], "little")
-            at += PICKLE_COUNTED[code]
-            if count > end - at:
-                return "is torn"
-            at += 0 if code == PICKLE_FRAME else count      # what a frame holds is opcodes again
-        elif code not in PICKLE_FIXED:
+            return "" if argument == end else f"has {end - argument} bytes after its end"
+        if code not in PICKLE_LENGTHS:
             return f"opcode 0x{code:02x} is not plain data"
+        at += PICKLE_LENGTHS[code]
+        if code in PICKLE_COUNTED:
+            count = int.from_bytes(blob[argument:at], "little")
+            at += count if code != PICKLE_FRAME or count > end - at else 0      # what a whole frame holds is opcodes again
     return f"has more than {MAX_PICKLE_OPCODES} opcodes"
 
 
@@ -3476,10 +3475,6 @@ def plain_unpickler() -> Callable[[bytes], Any]:
             raise pickle.UnpicklingError("globals are refused")
 
     return lambda blob: PlainUnpickler(io.BytesIO(blob)).load()
-
-
-def shelf_entry(kind: str, key: str, data: dict[str, Any]) -> dict[str, Any]:
-    return {"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}
 
 
 def disk_trouble(error: Exception) -> str:
@@ -3500,24 +3495,20 @@ def read_private_file(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | OPEN_PRIVATELY)        # non-blocking: a FIFO must not hang us
     try:
         status = os.fstat(fd)
-        doubt = ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
-        if not doubt and status.st_size > MAX_ENTRY_BYTES:
-            doubt = f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read"
-        if doubt:
+        if doubt := ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file":
             raise ValueError(doubt)
-        return b"".join(iter(lambda: os.read(fd, status.st_size + 1), b""))     # one piece as a rule, which is not copied
+        if status.st_size > MAX_ENTRY_BYTES:
+            raise ValueError(f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read")
+        return os.read(fd, status.st_size)
     finally:
         os.close(fd)
 
 
-def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
+def write_private_file(path: str, scratch: str, blob: bytes, modified_at: float, durable: bool) -> None:
     """`blob` becomes the whole file at `path` or, with an `OSError`, nothing changes there and no scratch file stays."""
-    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY, 0o600)
     try:
         try:
-            with suppress(OSError):
-                lock_file(fd)       # else a sweep takes it for a dead writer's
             rest = memoryview(blob)
             while rest:
                 rest = rest[os.write(fd, rest):]
@@ -3527,112 +3518,81 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
             os.close(fd)            # NFS and quotas speak up only here
         os.utime(scratch, (modified_at, modified_at))       # the bot's clock, which `sweep` is asked by
         os.replace(scratch, path)
-        if durable and os.name != "nt":     # Windows syncs no folder
-            folder = os.open(os.path.dirname(path), os.O_RDONLY)        # the operator may have named a symbolic link
-            with suppress(OSError):         # nor do some network file systems
-                os.fsync(folder)
-            os.close(folder)
-    finally:            # Ctrl-C, too, leaves nothing half-written
+    except BaseException:           # Ctrl-C, too, leaves nothing half-written
         with suppress(OSError):
             os.unlink(scratch)
+        raise
+    if durable and os.name != "nt":     # Windows syncs no folder
+        folder = os.open(os.path.dirname(path), os.O_RDONLY)        # the operator may have named a symbolic link
+        with suppress(OSError):         # nor do some network file systems
+            os.fsync(folder)
+        os.close(folder)
 
 
 def make_private_folders(folder: str) -> None:
     """`folder` and its missing parents, each 0700 (`os.makedirs` gives the parents the umask's mode)."""
-    parent = os.path.dirname(folder.rstrip("/" + os.sep))
+    parent = os.path.dirname(folder)
     if parent not in ("", folder) and not os.path.isdir(parent):     # a missing drive is its own parent
         make_private_folders(parent)
     with suppress(FileExistsError):         # another process was faster
         os.mkdir(folder, 0o700)
 
 
-# What is locked is a file that exists only meanwhile, and the kernel lets go of it when its holder dies.
+# A lock is a byte of one file, chosen by the hash of its name. The kernel lets go of it when its process ends, and no child inherits it.
 
+HELD_NAMES: dict[str, ShelfLock] = {}       # what this process holds; bots without a cache exclude each other here alone
+LOCK_FILES: dict[str, int] = {}             # path -> descriptor, never closed: on POSIX that would end all locks of this process in the file
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-HELD_NAMES: dict[str, ShelfLock] = {}         # what this process holds; bots without a cache exclude each other here alone
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=HELD_NAMES.clear)        # they are the parent's
 
 
-def lock_file(fd: int) -> bool:
-    """Until it is closed. Never blocks; False where another has it."""
+def lock_byte(path: str, offset: int) -> int | None:
+    """A descriptor of the file at `path`, that byte of it locked; None where another process has it, `OSError` where there are no locks."""
+    fd = LOCK_FILES.get(path)
+    if fd is None or not os.fstat(fd).st_nlink:         # or somebody has emptied the folder
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY, 0o600)
     try:
-        if sys.platform == "win32":
+        if sys.platform == "win32":     # its descriptors have one position each, and locks of their own
             import msvcrt
+            os.lseek(fd, offset, os.SEEK_SET)
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl  # POSIX only
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except LOCK_IS_TAKEN:
-        return False
-    return True
-
-
-def open_locked(path: str) -> int | None:
-    """A descriptor that holds the lock of the file at `path`; None where another has it, `OSError` where there are no locks."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY, 0o600)
-    is_locked = False
-    try:
-        is_locked = lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path))     # not one that is gone since it was opened
+            LOCK_FILES[path] = fd
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ESTALE):
-            with suppress(OSError):
-                os.unlink(path)
+        if os.name == "nt":
+            os.close(fd)
+        if not isinstance(error, LOCK_IS_TAKEN):
             raise
-    finally:
-        if not is_locked:
-            with suppress(OSError):
-                os.close(fd)
-    return fd if is_locked else None
-
-
-def remove_locked(path: str, fd: int) -> None:
-    """Ends a lock: its file goes first, so that a copy of the descriptor in some child holds nothing. Windows removes no open file."""
-    steps: list[Callable[[], None]] = [lambda: os.unlink(path), lambda: os.close(fd)]
-    for step in steps[::-1] if os.name == "nt" else steps:
-        with suppress(OSError):
-            step()
+        return None
+    return fd
 
 
 class ShelfLock(NamedTuple):
     """A name that this process holds until `release`, its end, or the end of a `with`. A forked child does not hold it."""
 
     name: str
-    path: str = ""
+    offset: int = 0
     fd: int = -1        # where this process is all that is excluded
 
     def release(self, *_: object) -> None:
-        if HELD_NAMES.get(self.name) is self:       # neither released before, nor a forked child's copy
-            del HELD_NAMES[self.name]
-            remove_locked(self.path, self.fd)
+        if HELD_NAMES.get(self.name) is not self:       # released before, or a forked child's copy
+            return
+        if self.fd >= 0:
+            with suppress(OSError):
+                if sys.platform == "win32":
+                    os.close(self.fd)
+                else:
+                    import fcntl
+                    fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, self.offset)
+        del HELD_NAMES[self.name]       # last: to the kernel, all threads are one
 
     def __enter__(self) -> Self:
         return self
 
     __exit__ = release
-
-
-def abandon_locks() -> None:
-    """In a forked child: the descriptors are closed and no more, since the locks are the parent's."""
-    for lock in HELD_NAMES.values():
-        with suppress(OSError):
-            os.close(lock.fd)
-    HELD_NAMES.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=abandon_locks)
-
-
-def remove_outlived(file: os.DirEntry[str], now: float) -> None:
-    """Removes an entry past its lifetime, or what a dead process was about to write; never a file of another name."""
-    found = SHELF_FILE.match(file.name)
-    if not found or not file.is_file(follow_symlinks=False):
-        return
-    if now - file.stat(follow_symlinks=False).st_mtime > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
-        os.unlink(file.path)
-    elif found[2]:
-        fd = open_locked(file.path)
-        if fd is not None:
-            remove_locked(file.path, fd)
 
 
 class Shelf:
@@ -3660,10 +3620,9 @@ class Shelf:
                 if refusal := pickle_refusal(blob):
                     raise ValueError(refusal)
             entry = plain_unpickler()(blob)
-            data = entry["data"]
-            if not isinstance(data, dict) or entry != shelf_entry(kind, key, data):
-                raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
-            return data
+            if isinstance(entry, list) and entry[:3] == [SHELF_FORMAT, kind, key] and isinstance(entry[-1], dict):
+                return entry[-1]
+            raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
         except FileNotFoundError:
             return None
         except OSError as error:        # one sick disk is one line, not one an entry
@@ -3676,16 +3635,20 @@ class Shelf:
         """True where `data` now lies whole on the disk (`durable`: also after a power cut); else this process remembers it."""
         import pickle  # not at the top: see plain_unpickler
 
-        blob = pickle.dumps(shelf_entry(kind, key, data), protocol=4)
+        blob = pickle.dumps([SHELF_FORMAT, kind, key, data], protocol=4)
         if self._is_folder_usable(create=True):
-            for patience in [0.01] * 5 if os.name == "nt" else [0.0] * 2:
+            for patience in [0.01] * 5 if os.name == "nt" else [0.0]:
                 try:
-                    write_private_file(self._path(kind, key), blob, self.wall_time(), durable)
+                    path = self._path(kind, key)
+                    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
+                    name = os.path.basename(scratch)
+                    with self.try_lock(name) or ShelfLock(name):        # else a sweep takes it for a dead writer's
+                        write_private_file(path, scratch, blob, self.wall_time(), durable)
                     self.forget(kind, key)
                     return True
                 except (OSError, ValueError, OverflowError) as error:       # the last two: a clock whose time no file system can write
                     trouble = disk_trouble(error)
-                    time.sleep(patience)    # Windows: another process has the old file open, for microseconds; or a sweep took the new one
+                    time.sleep(patience)    # Windows: another process has the old file open, for microseconds
             self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         self.forget(kind, key, blob)
         return False
@@ -3707,19 +3670,19 @@ class Shelf:
         The kernel releases it on death. Where there is no such thing as a lock, this process alone is in order.
         """
         lock = ShelfLock(name)
-        if name not in HELD_NAMES and self._is_folder_usable(create=True):
-            path = self._path("lock", name) + ".tmp"
+        if HELD_NAMES.setdefault(name, lock) is not lock:
+            return None
+        if self._is_folder_usable(create=True):
             try:
-                fd = open_locked(path)
+                offset = int(sha256_hex(name.encode("utf-8", "surrogatepass"))[:15], 16)
+                fd = lock_byte(os.path.join(self.folder or "", "lock"), offset)
                 if fd is None:
+                    del HELD_NAMES[name]
                     return None
-                lock = ShelfLock(name, path, fd)
+                lock = HELD_NAMES[name] = ShelfLock(name, offset, fd)
             except OSError as error:
                 self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)}); other processes are not waited for")
-        if HELD_NAMES.setdefault(name, lock) is lock:
-            return lock
-        remove_locked(lock.path, lock.fd)       # another thread was faster
-        return None
+        return lock
 
     def sweep(self, now: float) -> None:
         """Entries long unused and scratch files of dead processes go away.
@@ -3733,9 +3696,21 @@ class Shelf:
         with suppress(OSError), os.scandir(self.folder) as files:       # the next pass finds what this one lost
             for file in files if is_due else islice(files, MAX_SWEEP_FILES):
                 with suppress(OSError):
-                    remove_outlived(file, now if is_due else -math.inf)
+                    self._remove_outlived(file, now if is_due else -math.inf)
         if is_due:
             self.store("sweep", "marker", {"at": now})
+
+    def _remove_outlived(self, file: os.DirEntry[str], now: float) -> None:
+        """Removes an entry past its lifetime, or what a dead process was about to write; never a file of another name."""
+        found = SHELF_FILE.match(file.name)
+        if not found or not file.is_file(follow_symlinks=False):
+            return
+        if now - file.stat(follow_symlinks=False).st_mtime > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
+            os.unlink(file.path)
+        elif found[2]:
+            with self.try_lock(file.name) or ShelfLock(file.name) as lock:
+                if lock.fd >= 0:        # else its writer may be alive
+                    os.unlink(file.path)
 
     def _path(self, kind: str, key: str) -> str:
         """Of the entry: no byte of its name was chosen by a server."""
@@ -3774,8 +3749,7 @@ HEADER_LINE = lazy_re(      # RFC 9110 5.5: no control characters. Without a nam
     r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
 CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 SENT_LINE = lazy_re(r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-INFLATE_WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}      # zlib's wbits
-NETWORK_TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)      # ssl's errors are OSErrors; a port of 99999 overflows
+CONTENT_CODINGS = {"gzip", "x-gzip", "deflate"}
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
 
@@ -3796,9 +3770,10 @@ class Wire:
         try:
             self.remaining()
             yield
-        except NETWORK_TROUBLE as error:
-            is_late = time.monotonic() >= self.ends_at
-            reason = f"no complete answer within {self.seconds:g} s ({stage})" if is_late else f"{stage}: {cause_of(error)}"
+        except (OSError, ValueError, ArithmeticError, RuntimeError) as error:       # ssl's are OSErrors; a port of 99999 overflows
+            reason = f"{stage}: {cause_of(error)}"
+            if time.monotonic() >= self.ends_at:
+                reason = f"no complete answer within {self.seconds:g} s ({stage})"
             raise TransportError(reason, final or isinstance(error, ValueError)) from None
 
     def remaining(self) -> float:
@@ -3811,16 +3786,17 @@ class Wire:
         """To the first address that answers; each gets its share of the time that is left, so that a dead one does not eat it all."""
         import socket
 
-        addresses = addresses[:MAX_ADDRESSES_TRIED]
-        for still_to_try, (family, address) in zip(range(len(addresses), 0, -1), addresses):
+        rest = addresses[:MAX_ADDRESSES_TRIED]
+        while rest:
+            (family, address), *rest = rest
             try:
                 self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(self.remaining() / still_to_try)
+                self.connection.settimeout(self.remaining() / (1 + len(rest)))
                 self.connection.connect(address)
                 return
             except OSError:
                 self.close()
-                if still_to_try == 1:
+                if not rest:
                     raise
 
     def close(self) -> None:
@@ -3903,9 +3879,10 @@ def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
         return chunked_pieces(wire)
     if not lengths:
         return iter(lambda: wire.read(PIECE_BYTES), b"")        # ends where the connection does
-    match = re.fullmatch(r"0*([0-9]{1,18})(?:, 0*\1)*", ", ".join(lengths))       # one number, however often it is said
+    said = ", ".join(lengths)
+    match = re.fullmatch(r"0*([0-9]{1,18})(?:, 0*\1)*", said)       # one number, however often it is said
     if match is None:
-        raise ConnectionError(f"Content-Length {printable(', '.join(lengths), 60)!r}, want one number")
+        raise ConnectionError(f"Content-Length {printable(said, 60)!r}, want one number")
     return counted_pieces(wire, int(match[1]), is_whole=True)
 
 
@@ -3926,8 +3903,7 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
         match = CHUNK_LINE.fullmatch(wire.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
-        length = int(match[1], 16)
-        if not length:
+        if not (length := int(match[1], 16)):
             break
         wire.spare += min(16 * length, 1024)    # extensions and trailers may not outgrow the data: they cost the server nothing
         yield from counted_pieces(wire, length, is_whole=False)
@@ -3947,8 +3923,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str, limit: int) -> Iterato
         if taken > limit + MAX_HEAD_BYTES:      # so much for so little is stuffing, such as empty members
             raise ConnectionError(f"{coding} data outgrows what it holds")
         if decoder is None:     # RFC 9110 8.4.1.2: some servers leave zlib's wrapper off
-            is_bare = coding == "deflate" and piece[0] & 15 != 8
-            decoder = zlib.decompressobj(-15 if is_bare else INFLATE_WINDOW[coding])
+            decoder = zlib.decompressobj(31 if coding != "deflate" else 15 if piece[0] & 15 == 8 else -15)
         is_full = False
         while piece or is_full:
             if decoder.eof:
@@ -3971,9 +3946,10 @@ def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[by
     """The content-decoded body, and whether it was cut at `limit` bytes; b"" where it was, and is larger than a robots.txt may be.
 
     Held is the body as it travels, which is small where it is a bomb; once it is known to fit, it is decoded again, to be kept.
+    A body that is announced as too large is not even read.
     """
     codings = [coding for coding in header_items(headers, "content-encoding") if coding not in ("", "identity")]
-    if len(codings) > MAX_CONTENT_CODINGS or not INFLATE_WINDOW.keys() >= set(codings):
+    if len(codings) > MAX_CONTENT_CODINGS or not CONTENT_CODINGS.issuperset(codings):
         raise ValueError(f"Content-Encoding {printable(', '.join(codings), 60)!r} is not one that we asked for")
 
     def decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -3981,12 +3957,14 @@ def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[by
             pieces = inflated_pieces(pieces, coding, limit)
         return pieces
 
+    if not codings and int(*header_items(headers, "content-length")[:1]) > limit > MAX_ROBOTS_BYTES + 1:
+        return b"", True        # in part, nothing but a robots.txt is of use
     travelled, size = io.BytesIO(), 0
     for piece in decoded(piece for piece in pieces if travelled.write(piece)):
         size += len(piece)
         if size > limit:
             break
-    if size > limit > MAX_ROBOTS_BYTES + 1:     # in part, nothing but a robots.txt is of use
+    if size > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
     body = travelled
     if codings:
@@ -4004,23 +3982,23 @@ def look_up(host: str, port: int | None, wire: Wire) -> Addresses:
     import socket
     import threading
 
-    answer: Addresses | Exception = TimeoutError("timed out")
+    answers: list[Any] = [TimeoutError("timed out")]
 
     def ask() -> None:
-        nonlocal answer
-        try:
-            found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-            answer = [(family, address) for family, _, _, _, address in found]
-        except NETWORK_TROUBLE as error:
-            is_missing = getattr(error, "errno", None) in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
-            answer = [] if is_missing or isinstance(error, UnicodeError) else error
+        try:        # as bytes, the name needs no codec: it is ASCII already
+            answers.append(socket.getaddrinfo(host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
+        except Exception as error:  # noqa: BLE001 - is raised where somebody waits for it
+            answers.append(error)
 
     resolver = threading.Thread(target=ask, name="walsh-research resolver", daemon=True)
     resolver.start()
     resolver.join(wire.remaining())
+    answer = answers[-1]
+    if getattr(answer, "errno", None) in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+        return []
     if isinstance(answer, Exception):
         raise answer
-    return answer
+    return [(family, address) for family, _, _, _, address in answer]
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -4089,8 +4067,7 @@ class Door:
     def route(self, url: str) -> tuple[UrlParts, UrlParts | None]:
         """Where a wire URL leads, and by which proxy; refused here where the host's spelling already tells, proxy or not."""
         parts = with_port(split_url(url))
-        refusal = "" if self.allow_private else host_refusal(parts.host)
-        if refusal:
+        if not self.allow_private and (refusal := host_refusal(parts.host)):
             raise TransportError(refusal, final=True, refused=True)
         return parts, self.proxy_for(parts)
 
@@ -4127,37 +4104,34 @@ class Door:
         if not addresses:
             raise ValueError(f"{place.host} does not exist")
         for _, address in addresses if not (self.allow_private or proxy) else ():
-            refusal = address_refusal(address[0])
-            if refusal:
+            if refusal := address_refusal(address[0]):
                 raise TransportError(f"{place.host}: {refusal}", final=True, refused=True)
         return addresses
 
     def request_head(self, request: Request, parts: UrlParts, proxy: UrlParts | None) -> bytes:
-        authority = host_key(request.url)
-        target = (parts.path or "/") + parts.query
-        headers = {"Host": authority, "Connection": "close"}
+        authority, origin = host_key(request.url), ""
+        credentials = {}
         if proxy and parts.scheme == "http":
-            target = f"http://{authority}{target}"
-            headers.update(proxy_headers(proxy))
-        return head_bytes(f"{request.method} {target} HTTP/1.1", {**headers, **request.headers})
+            origin, credentials = f"http://{authority}", proxy_headers(proxy)
+        return head_bytes(f"{request.method} {origin}{parts.path or '/'}{parts.query} HTTP/1.1", {
+            "Host": authority, "Connection": "close", **credentials, **request.headers})
 
     def secure(self, wire: Wire, parts: UrlParts, proxy: UrlParts | None) -> None:
         """TLS with the certificate and the host name verified, behind CONNECT where there is a proxy."""
         if proxy:
             with wire.during("proxy"):
                 authority = f"{parts.host}:{parts.port}"
-                headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}
-                wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
-                status, _ = read_head(wire)
-                if status != 200:
+                wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", {
+                    "Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}))
+                if (status := read_head(wire)[0]) != 200:
                     raise (ValueError if status < 500 else ConnectionError)(f"answers {status} to CONNECT, want 200")
                 if wire.unread:
                     raise ConnectionError("sends bytes before the TLS handshake")
         with wire.during("TLS"):
             self.tls_context = self.tls_context or verifying_tls_context()
             # The handshake is apart, so that an interrupt inside it finds a socket to close.
-            name = parts.host.strip("[]")
-            wire.connection = self.tls_context.wrap_socket(wire.connection, server_hostname=name, do_handshake_on_connect=False)
+            wire.connection = self.tls_context.wrap_socket(
+                wire.connection, server_hostname=parts.host.strip("[]"), do_handshake_on_connect=False)
             wire.timed().do_handshake()
 
 
