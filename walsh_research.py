@@ -2262,10 +2262,9 @@ def absolute_url(base: str, reference: str) -> str:
         return ""
     if not base or not reference or reference.startswith("http") and PLAIN_REFERENCE.fullmatch(reference) and "/." not in reference:
         return one_line(reference)      # nine in ten: resolving is slow
-    try:
+    with suppress(ValueError):
         return resolve_url(base, reference)
-    except ValueError:
-        return ""
+    return ""
 
 
 def http_url(base: str, reference: str) -> str:
@@ -2295,33 +2294,30 @@ def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
     'https://x.test/a'
     """
     text = decode_body(html, "text/html") if isinstance(html, bytes) else html
-    said: dict[str, list[str]] = {}
-    feeds: list[Link] = []
-    for name, attributes, content in head_elements(text[:MAX_HEAD_CHARS].removeprefix("\ufeff")):
-        value = content or attributes.get("href", "")
-        if name == "html":
-            value = attributes.get("lang") or attributes.get("xml:lang", "")
-        elif name == "meta":
-            name, value = "meta " + attributes.get("name", "").lower(), attributes.get("content", "")
-        elif name == "link":
-            relations = attributes.get("rel", "").lower().split()
-            name = "canonical" if "canonical" in relations else name
-            if "alternate" in relations and media_kind(attributes.get("type", "")) == "feed":
-                feeds.append(Link(attributes.get("title", ""), value))
-        if value:
-            said.setdefault(name, []).append(value)
-    title, description, canonical, language, base = (
-        said.get(name, [""])[0] for name in ("title", "meta description", "canonical", "html", "base"))
+    said: dict[str, list[dict[str, str]]] = {}
+    for name, attributes in head_elements(text[:MAX_HEAD_CHARS].removeprefix("\ufeff")):
+        for label in (attributes.get("rel") or attributes.get("name", "")).lower().split() or ("",):
+            said.setdefault(f"{name} {label}", []).append(attributes)
+
+    def values(element: str, attribute: str) -> list[str]:
+        return [attributes[attribute] for attributes in said.get(element, ()) if attributes.get(attribute)] or [""]
+
+    title, description, canonical, language, base = (values(element, attribute)[0] for element, attribute in (
+        ("title ", "<text>"), ("meta description", "content"), ("link canonical", "href"), ("html ", "lang"), ("base ", "href")))
     base = http_url(base_url, base) or base_url
-    directives = robots_tag_directives(",".join(said.get("meta " + UA_TOKEN.lower()) or said.get("meta robots", [])))
-    advertised = (Link(title, http_url(base, href)) for title, href in feeds[:MAX_HEAD_LISTED])
+    directives = robots_tag_directives(",".join(values("meta " + UA_TOKEN.lower(), "content")) or ",".join(values("meta robots", "content")))
+    feeds = (Link(link.get("title", ""), http_url(base, link.get("href", ""))) for link in said.get("link alternate", ())
+             if media_kind(link.get("type", "")) == "feed")
     return PageMetadata(title, description, canonical and http_url(base, canonical), language,
                         tuple(dict.fromkeys(directive for _, directive in directives))[:MAX_HEAD_LISTED],
-                        tuple(feed for feed in advertised if feed.url))
+                        tuple(islice((feed for feed in feeds if feed.url), MAX_HEAD_LISTED)))
 
 
-def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
-    """(name, attributes, raw text) of each start tag until the head is over: its end tag, or the first thing that cannot stand in it."""
+def head_elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """(name, attributes) of each start tag until the head is over: its end tag, or the first thing that cannot stand in it.
+
+    The text of a raw text element such as <title> is its attribute "<text>".
+    """
     at = 0
     while mark := HEAD_MARK.match(text, at):
         name, at = (mark[1] or "").lower(), mark.end()
@@ -2335,13 +2331,12 @@ def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
             attributes.setdefault(attribute[1].lower(), html_text(attribute[2] or attribute[3] or attribute[4] or ""))
         else:
             return
-        content = ""
         if name in RAW_TEXT_ELEMENTS.split("|"):
             close = re.compile(rf"(?i)</{name}(?=[\s/>])").search(text, at)
             if not close:
                 return
-            content, at = html_text(text[at:close.start()]), close.start()
-        yield name, attributes, content
+            attributes["<text>"], at = html_text(text[at:close.start()]), close.start()
+        yield name, attributes
 
 
 def html_text(value: str) -> str:
@@ -2392,31 +2387,32 @@ def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata
     for directive in directives:
         name, _, date = directive.partition(": ")
         moment = date_seconds(date) if name == "unavailable_after" else math.inf
-        if directive in ROBOTS_WARNINGS:
-            warnings.append(f"{directive}: {ROBOTS_WARNINGS[directive]}")
-        elif moment is None:
-            warnings.append(f"{directive}: not a date, want one as in 25 Jun 2030 15:00:00 GMT")
+        warning = ROBOTS_WARNINGS.get(directive)
+        if moment is None:
+            warning = "not a date, want one as in 25 Jun 2030 15:00:00 GMT"
         elif now is not None and moment <= now:
-            warnings.append(f"{directive}: has passed, the page should no longer be used")
+            warning = "has passed, the page should no longer be used"
+        if warning:
+            warnings.append(f"{directive}: {warning}")
     return directives, warnings
 
 
 # 10e. What a body is, and in which letters
 # A codec, and Python's names for what the web means by it (its latin-1 is windows-1252). None that does more: zlib, punycode, utf-7.
+# UTF-16 and UTF-32 are seen, not believed.
 CODECS = """
-    utf-8 utf_8 unicode_1_1_utf_8; utf-16-le utf_16 utf_16_le ucs_2 unicode; utf-16-be utf_16_be unicodefffe; utf-32-le utf_32 utf_32_le;
-    utf-32-be utf_32_be; gb18030 gb2312 gb_2312_80 csgb2312 gbk; big5hkscs big5 cn_big5; cp1252 ascii latin_1 iso88591; cp1254 iso8859_9;
+    utf-8 utf_8 unicode_1_1_utf_8; gb18030 gb2312 gb_2312_80 csgb2312 gbk; big5hkscs big5 cn_big5; cp1252 ascii latin_1 iso88591;
+    cp1254 iso8859_9;
     cp874 tis_620 iso8859_11; cp932 shift_jis cp31j; cp949 euc_kr ksc_5601; koi8_r koi8; koi8_u koi8_ru; mac_roman mac;
     iso8859_8 iso_8859_8_i;
     cp866; cp1250; cp1251; cp1253; cp1255; cp1256; cp1257; cp1258; iso8859_2; iso8859_3; iso8859_4; iso8859_5; iso8859_6; iso8859_7;
     iso8859_10; iso8859_13; iso8859_14; iso8859_15; iso8859_16; mac_cyrillic; euc_jp; iso2022_jp"""
 CODEC_BY_NAME = first_of_names(CODECS)
-BYTE_ORDER_MARKS = {            # UTF-32's little-endian mark begins with UTF-16's
-    b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\0\0\xfe\xff": "utf-32-be", b"\xff\xfe": "utf-16-le",
-    b"\xfe\xff": "utf-16-be",
-}
-META_CHARSET = lazy_re(rb"""(?i)<meta\s[^>]{0,256}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""")
-XML_ENCODING = lazy_re(rb"""\A\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([\w.:-]{1,40})""")
+BYTE_ORDER = lazy_re(           # UTF-32's little-endian mark begins with UTF-16's; a NUL among the first two says it without a mark
+    rb"(?s)(?P<utf_8>\xef\xbb\xbf)|(?P<utf_32_le>\xff\xfe\0\0)|(?P<utf_32_be>\0\0\xfe\xff)|(?P<utf_16_le>\xff\xfe|.\0)|(?P<utf_16_be>\xfe\xff|\0.)")
+DECLARED_IN_XML = rb"""\A\s*<\?xml[^>]{0,200}?\sencoding"""
+DECLARED_IN_HTML = rb"""(?i)<meta\s[^>]{0,256}?charset"""
+DECLARED_CHARSET = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 CHARSET_PARAMETER = lazy_re(r"""(?i);\s*charset\s*=\s*["']?([^\s"';,]*)""")
 UNREAD_KINDS = ("image", "font", "audio", "video")      # R6: sub-resources, archives, executables; PDF is a document and is read
 UNREAD_SUBTYPES = (
@@ -2426,7 +2422,7 @@ UNREAD_SUBTYPES = (
     "sharedlib mach-binary elf shockwave-flash ogg mp4 mpegurl vnd.apple.mpegurl dash+xml ")
 MEDIA_KIND = lazy_re(           # spec 10.4: "the Content-Type contains markdown"
     r".*(?P<markdown>markdown)|(?P<html>text/html|application/xhtml\+xml)$"
-    r"|(?P<feed>(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json))$|.*[/+](?:(?P<json>json)|(?P<xml>xml))$|(?P<text>text/)")
+    r"|(?P<feed>(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json))$|.*[/+](?:(?P<json>json)|(?P<xml>xml))$|(?P<text>text/)|")
 
 
 def media_type_of(content_type: str) -> str:
@@ -2452,22 +2448,18 @@ def charset_codec(label: str) -> str | None:
     return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
 
 
-def body_codecs(body: bytes, content_type: str, declaration: re.Pattern[bytes] | None) -> list[str]:
+def body_codecs(body: bytes, content_type: str) -> list[str]:
     """The codecs to try: by the byte order mark or NULs alone, else by the header, the body's own declaration, UTF-8 (RFC 7303 3)."""
-    marked = next((codec for mark, codec in BYTE_ORDER_MARKS.items() if body.startswith(mark)), "")
-    if not marked and b"\0" in body[:2]:
-        marked = "utf-16-le" if body[1:2] == b"\0" else "utf-16-be"
-    if marked:
-        return [marked]
-    declared = declaration.search(body[:1024]) if declaration else None
+    if (order := BYTE_ORDER.match(body)) and order.lastgroup:
+        return [order.lastgroup]
+    declared = re.search((DECLARED_IN_HTML if media_kind(content_type) == "html" else DECLARED_IN_XML) + DECLARED_CHARSET, body[:1024])
     labels = content_type_of([("content-type", content_type)])[1], declared[1].decode("latin-1") if declared else "", "utf-8"
-    return [codec for codec in map(charset_codec, labels) if codec and not codec.startswith(("utf-16", "utf-32"))]
+    return list(filter(None, map(charset_codec, labels)))
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
     """The text of a body: byte order mark, charset of the header, <meta charset> (HTML), then UTF-8 with U+FFFD. Never raises."""
-    declaration = META_CHARSET if "charset" not in content_type_header.lower() and media_kind(content_type_header) == "html" else None
-    return body.decode(body_codecs(body, content_type_header, declaration)[0], "replace").removeprefix("\ufeff")
+    return body.decode(body_codecs(body, content_type_header)[0], "replace").removeprefix("\ufeff")
 
 
 def is_unread_type(media_type: str) -> bool:
@@ -2479,8 +2471,8 @@ def is_unread_type(media_type: str) -> bool:
 
 def media_kind(media_type: str) -> str:
     """Which reading fits a media type: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
-    kind = MEDIA_KIND.match(media_type_of(media_type))
-    return (kind.lastgroup if kind else None) or "other"
+    return next(MEDIA_KIND.finditer(media_type_of(media_type))).lastgroup or "other"
+
 
 
 # --- Feeds and sitemaps   R9: titles, links, ids and dates; never the articles ---
@@ -2512,7 +2504,7 @@ PROLOG_TOKEN = (                # 1: the root
 XML_SLIP = (                    # 1: what may hold anything; else a numeric reference, a bare & or <
     rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))|&#(?:[0-9]{1,7}|[xX][0-9a-fA-F]{1,6});"
     rb"|&(?![A-Za-z][A-Za-z0-9]{0,31};)|<(?![A-Za-z_:/!?\x80-\xff])")
-XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
+XML_FORBIDDEN = b"\0\1\2\3\4\5\6\7\10\13\14\16\17\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37"
 BREAK_TAG = r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>"
 TITLE_TAGS = {                  # by the type of the title; in RSS only known tags are some: `List<String>` is a title
     "rss": r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small|span|strike|strong"
@@ -2615,7 +2607,7 @@ def gathered(entries: Iterable[Any], room: int) -> tuple[list[Any], str]:
 # What a document is written in, and how it is mended.
 def feed_document(body: bytes, content_type: str) -> bytes:
     """The body as UTF-8, without what may stand before its first character."""
-    codecs = body_codecs(body, content_type, XML_ENCODING)
+    codecs = body_codecs(body, content_type)
     text = next((text for text in (body.decode(codec, "replace") for codec in codecs) if "\ufffd" not in text), "")
     if not text:            # a few torn characters in UTF-8, or the Latin text of an editor that never heard of it
         latin = codecs[0] == "utf-8" and not re.search(rb"[\xc2-\xf4][\x80-\xbf]", body)
@@ -2635,7 +2627,7 @@ def repaired_xml(document: bytes) -> bytes:
     repaired, end = bytearray(), 0      # not sub(): joining a million pieces takes 80 bytes for each
     for slip in re.finditer(XML_SLIP, document):
         if not slip[1]:
-            repaired += document[end:slip.start()] + escape(unescaped(slip[0].decode())).encode("utf-8", "replace")
+            repaired += document[end:slip.start()] + escape(unescaped(slip[0].decode())).encode()
             end = slip.end()
     repaired += document[end:]
     return bytes(repaired.translate(None, XML_FORBIDDEN).replace(b"\xef\xbf\xbe", b"").replace(b"\xef\xbf\xbf", b""))
@@ -2802,47 +2794,34 @@ def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") ->
 
 def marked_utf8(body: bytes | str) -> bytes:
     """Text as UTF-8 with a byte order mark, which overrules the encoding that it declares."""
-    return body if isinstance(body, bytes) else b"\xef\xbb\xbf" + body.encode("utf-8", "replace")
+    return body if isinstance(body, bytes) else body.encode("utf-8-sig", "replace")
 
 
 def sitemap_pieces(body: bytes) -> Iterator[bytes]:
-    """The sitemap as UTF-8, decompressed where it is gzip, without what may stand before its first character.
-
-    ValueError where it breaks or passes a bound.
-    """
+    """The sitemap, decompressed where it is gzip. ValueError where it breaks or passes a bound."""
     import gzip
     import zlib
-    from codecs import getincrementaldecoder
     is_gzip = body.startswith(b"\x1f\x8b")
     if is_gzip and body.count(b"\x1f\x8b\x08") > MAX_GZIP_MEMBERS:      # before any is read, since empty ones are read in one go
         raise ValueError(f"gzip of more than {MAX_GZIP_MEMBERS} members: byte 0")
     packed = io.BytesIO(body)
-    decoder: Any = None
     size = tags = 0
     try:
         for piece in in_pieces(gzip.GzipFile(fileobj=packed) if is_gzip else packed):
-            decoder = decoder or getincrementaldecoder(body_codecs(piece, "", XML_ENCODING)[0])("replace")
-            text = decoder.decode(piece)
-            yield (text if size else text.lstrip("\ufeff \t\r\n\0")).encode()
-            size, tags = size + len(piece), tags + text.count("<")
+            yield piece
+            size, tags = size + len(piece), tags + piece.count(b"<")
             if size > MAX_SITEMAP_BYTES or tags > MAX_SITEMAP_TAGS:
                 raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes, or {MAX_SITEMAP_TAGS} tags")
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"broken gzip: byte {packed.tell()}: {error}") from None
 
 
-def text_entries(pieces: Iterable[bytes], head: dict[str, str], base_url: str) -> Iterator[dict[str, str]]:
-    """As `xml_entries`, of a list with one URL a line. The first line must be one; others are passed over."""
-    torn = b""                          # the line that the next piece goes on with
-    for piece in itertools.chain(pieces, (b"\n",)):
-        *lines, torn = (torn[:4 * MAX_FEED_TEXT] + piece).replace(b"\r", b"\n").split(b"\n")
-        for line in lines:
-            url = line.decode("utf-8", "replace").strip()
-            if ABSOLUTE_HTTP.match(url):
-                head["kind"] = "text"
-                yield {"link": url, "base": base_url}
-            elif not head:
-                raise ValueError(f"found {url[:40]!r}, want XML or a URL: line 1")
+def text_entries(pieces: Iterable[str], base_url: str) -> Iterator[dict[str, str]]:
+    """As `xml_entries`, of a list with one URL a line; what is none is passed over."""
+    torn = ""                           # the line that the next piece goes on with
+    for piece in itertools.chain(pieces, ("\n",)):
+        *lines, torn = (torn[:MAX_URL_LENGTH] + piece).replace("\r", "\n").split("\n")
+        yield from ({"link": url, "base": base_url} for url in map(str.strip, lines) if ABSOLUTE_HTTP.match(url))
 
 
 def sitemap_entry(fields: dict[str, str]) -> SitemapEntry:
@@ -2859,11 +2838,18 @@ def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc><lastmod>2026-05-23</lastmod></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod='2026-05-23')]
     """
+    from codecs import iterdecode
+
     head: dict[str, str] = {}
     pieces = sitemap_pieces(marked_utf8(body))
     first = next(pieces, b"")
-    whole = itertools.chain((first,), pieces)
-    found = xml_entries(whole, SITEMAP_ROOTS, head, base_url) if first.startswith(b"<") else text_entries(whole, head, base_url)
+    texts = iterdecode(itertools.chain((first,), pieces), body_codecs(first, "")[0], "replace")
+    start = next(texts, "").lstrip("\ufeff \t\r\n\0")
+    texts = itertools.chain((start,), texts)
+    if ABSOLUTE_HTTP.match(start):
+        head["kind"], found = "text", text_entries(texts, base_url)
+    else:
+        found = xml_entries(map(str.encode, texts), SITEMAP_ROOTS, head, base_url)
     entries, warning = gathered(map(sitemap_entry, found), MAX_SITEMAP_TEXT)
     if "kind" not in head:
         raise ValueError(f"no sitemap: {warning}")
