@@ -2006,11 +2006,11 @@ def first_of_names(table: str) -> dict[str, str]:
 # 10a. Markdown: the block structure of CommonMark decides which text is code; the inline structure decides which brackets are links.
 ATTRIBUTE = r"""\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
 TAG = rf"<(?:[A-Za-z][A-Za-z0-9-]*(?:{ATTRIBUTE})*\s*/?|/[A-Za-z][A-Za-z0-9-]*\s*)>"
-BLOCK_STARTS = rf"""            # a line ends in a newline; the first that fits
+BLOCK_STARTS = r"""            # a line ends in a newline; the first that fits
     (?P<quote>  >[ ]?)
-  | (?P<heading>  \#{{1,6}}(?=[ \n]))
-  | (?P<fence>  `{{3,}}(?=[^`]*$) | ~{{3,}})
-  | (?P<rule>  (?P<mark>[*_-])(?:[ ]*(?P=mark)){{2,}}[ ]*$)
+  | (?P<heading>  \#{1,6}(?=[ \n]))
+  | (?P<fence>  `{3,}(?=[^`]*$) | ~{3,})
+  | (?P<rule>  (?P<mark>[*_-])(?:[ ]*(?P=mark)){2,}[ ]*$)
   | (?P<script>  <(?i:script|pre|style|textarea)(?=[\s>]))
   | (?P<comment>  <!--)
   | (?P<instruction>  <\?)
@@ -2018,9 +2018,8 @@ BLOCK_STARTS = rf"""            # a line ends in a newline; the first that fits
   | (?P<cdata>  <!\[CDATA\[)
   | (?P<block>  </?(?i:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt
         |fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav
-        |noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul)(?=[\s>]|/>))
-  | (?P<tag>  {TAG}\s*$)"""
-BLOCK_START = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_0-9-])(?: {BLOCK_STARTS}
+        |noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul)(?=[\s>]|/>))"""
+BLOCK_START = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_0-9-])(?: {BLOCK_STARTS} | (?P<tag>  {TAG}\s*$)
   | (?P<item>  (?:[-+*]|[0-9]{{1,9}}[.)])(?:[ ]{{1,4}}(?=[^ \n])|[ \n])))""")
 PARAGRAPH_END = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_=0-9-])(?: (?P<underline>  (?:=+|-+)[ ]*$) | {BLOCK_STARTS}
   | (?P<item>  (?:[-+*]|1[.)])(?:[ ]{{1,4}}(?=[^ \n])|[ ](?=[ ]+[^ \n]))))""")      # an item must not be empty, and must count from 1
@@ -2046,11 +2045,13 @@ PLAIN_LINK = lazy_re(r"\[([^\[\]\\`<&*_]*)\]\(([^\x00-\x20\x7f()<\\&]*)\)")
 BARE_PART = rf"[^\x00-\x20\x7f()\\]+(?![^\x00-\x20\x7f()\\])|{ESCAPE}|\\(?![!-/:-@\[-`{{-~])"
 BARE_DESTINATION = (rf"(?:{BARE_PART}|\(" * MAX_DESTINATION_PARENTHESES + rf"(?:{BARE_PART})*" + r"\))*" * MAX_DESTINATION_PARENTHESES)
 LINK_TITLE = r"""(?s:[ \t\n]+(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'|\([^()\\]*(?:\\.[^()\\]*){0,999}\)))?"""
-LINK_LABEL = r"\[(?!\s*\])((?:[^\[\]\\]|(?s:\\.)){1,999})\]"
+LINK_LABEL = r"\[((?:[^\[\]\\]|(?s:\\.)){0,999})\]"
 POINTED_DESTINATION = r"<([^<>\n\\]*(?:\\.[^<>\n\\]*){0,999})>"
-LINK_TAIL = lazy_re(rf"\([ \t\n]*(?:{POINTED_DESTINATION}|(?!<)({BARE_DESTINATION})){LINK_TITLE}[ \t\n]*\)")
-LINK_DEFINITION = lazy_re(rf"{LINK_LABEL}:[ \t\n]*(?:{POINTED_DESTINATION}|(?!<)(?!\s|$){BARE_DESTINATION}){LINK_TITLE}[ \t]*(?:\n|$)")
-REFERENCE_LABEL = lazy_re(LINK_LABEL)
+LINK_TAIL = lazy_re(            # 1 or 2: the destination, 3: it is there, 4: the label of a reference, if any
+    rf"\([ \t\n]*(?:{POINTED_DESTINATION}|(?!<)({BARE_DESTINATION})){LINK_TITLE}[ \t\n]*(\))|(?:{LINK_LABEL})?")
+LINK_DEFINITION = lazy_re(
+    rf"(?!\[\s*\]){LINK_LABEL}:[ \t\n]*(?:{POINTED_DESTINATION}|(?!<)(?!\s|$){BARE_DESTINATION}){LINK_TITLE}[ \t]*(?:\n|$)")
+DEFINED_LABEL = lazy_re(rf"(?:\A|[\r\n])[ \t>*+.)0-9-]{{0,256}}(?!\[\s*\]){LINK_LABEL}:")
 ABSOLUTE_HTTP = lazy_re(r"(?i)https?://[^\s/?#]")
 
 
@@ -2063,32 +2064,30 @@ def markdown_links(text: str) -> list[Link]:
     [Link(title='The spec', url='https://wal.sh/bot/')]
     """
     title_by_url: dict[str, str] = {}
-    if "](" in text:
-        labels = reference_labels(text)
-        for _, _, leaf in markdown_leaves(text, labels):
-            for title, destination, _ in inline_links(leaf, labels):
-                if ABSOLUTE_HTTP.match(destination):
-                    title_by_url.setdefault(destination, title)
+    labels = reference_labels(text)
+    for _, _, leaf in markdown_leaves(text):
+        for title, destination, _ in inline_links(leaf, labels):
+            if ABSOLUTE_HTTP.match(destination):
+                title_by_url.setdefault(destination, title)
     return [Link(title, url) for url, title in title_by_url.items()]
 
 
 def reference_labels(text: str) -> set[str]:
     """The labels that link references may use: a reference is no link of R9, but breaks one around it, and may precede its definition."""
-    labels: set[str] = set()
-    if "]:" in text:
-        collections.deque(markdown_leaves(text, labels), 0)
-    return labels
+    return {link_label_key(definition[1]) for definition in DEFINED_LABEL.finditer(text)} if "]:" in text else set()
 
 
-def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, str]]:
-    """(level or 0, is quoted, inline text) of each heading and paragraph; labels of reference definitions are added to `labels` on the way.
+def markdown_leaves(text: str) -> Iterator[tuple[int, bool, str]]:
+    """(level or 0, is quoted, inline text) of each heading and paragraph, without the reference definitions that it begins with.
 
     One pass, a line at a time: keep the containers that the line continues, see what it starts, then go on with the paragraph or end it.
     """
     containers: list[str] = []      # of each open one: what a line begins with that goes on with it
     paragraph = bytearray()         # UTF-8: a list of short lines would cost fifty bytes for each
     raw_end = ""                    # inside a code fence or raw HTML: what ends it
-    for line in io.StringIO(text + "\n\n", newline=None):       # only LF, CR and CRLF end a line; the empty one ends the last paragraph
+    text = text.replace("\r\n", "\n").replace("\r", "\n")       # nothing else ends a line
+    for found in re.finditer(".*\n", text + "\n\n"):     # the empty one ends the last paragraph
+        line = found[0]
         if "\t" in line:
             line = TABBED_MARKS.sub(lambda marks: marks[0].expandtabs(4), line, count=1)
         kept, rest = 0, line
@@ -2116,15 +2115,14 @@ def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, st
         if paragraph and (kind or opened or blank):
             leaf, end = paragraph[:-1].decode("utf-8", "surrogatepass"), 0
             paragraph.clear()
-            while leaf[end:end + 1] == "[" and (definition := LINK_DEFINITION.match(leaf, end, end + MAX_URL_LENGTH)):
-                labels.add(link_label_key(definition[1]))
+            while "]:" in leaf and (definition := LINK_DEFINITION.match(leaf, end, end + MAX_URL_LENGTH)):
                 end = definition.end()
             if leaf[end:]:
                 yield (1 + ("-" in rest) if kind == "underline" else 0), QUOTE in containers, leaf[end:]
         if not paragraph:                       # which goes on even without its containers' marks
             containers[kept:] = opened
         if start and kind == "heading":
-            yield len(start["heading"]), QUOTE in containers, rest[start.end():].strip(" \n")
+            yield len(start["heading"]), QUOTE in containers, re.sub("(?:^| )#+$", "", rest[start.end():].strip(" \n"))
         elif start and kind == "fence":
             raw_end = rf"^ {{0,3}}{start['fence']}+ *$"
         elif kind in HTML_ENDS:
@@ -2135,15 +2133,6 @@ def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, st
 
 def link_label_key(label: str) -> str:
     return " ".join(label.casefold().split())
-
-
-def link_reference_end(text: str, opener: int, closer: int, labels: set[str]) -> int:
-    """Where a reference `[text][label]`, `[label][]` or `[label]` ends, 0 where it is none; `closer` is just behind its first `]`."""
-    following = REFERENCE_LABEL.match(text, closer)
-    label = following or REFERENCE_LABEL.match(text, opener)
-    if not label or link_label_key(label[1]) not in labels or not following and label.end() != closer:
-        return 0
-    return label.end() + 2 * (not following and text.startswith("[]", closer))
 
 
 def unescaped(text: str) -> str:
@@ -2192,17 +2181,15 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
             is_dead = len(openers) < dead and not is_image
             dead = min(dead, len(openers))
             tail = None if is_dead else LINK_TAIL.match(text, at, at + MAX_URL_LENGTH)
-            end = tail.end() if tail else 0 if is_dead or not labels else link_reference_end(text, opener, at, labels)
-            if end:
-                piece, at = "".join(pieces[pieces_before + 1:]), end
+            if tail and (tail[3] or labels and link_label_key(tail[4] or text[max(opener + 1, at - 1000):at - 1]) in labels):
+                piece, at = "".join(pieces[pieces_before + 1:]), tail.end()
                 del pieces[pieces_before:]
                 if is_image:
                     del found[links_before:]
                 else:
                     dead = len(openers)
-                    if tail:
-                        destination = ESCAPE_OR_ENTITY.sub(unescaped_mark, tail[1] or tail[2] or "")
-                        found.append((" ".join(piece.split()), destination, text[end:] if opener == 0 else ""))
+                    destination = ESCAPE_OR_ENTITY.sub(unescaped_mark, tail[1] or tail[2] or "")        # "" of a reference
+                    found.append((" ".join(piece.split()), destination, text[at:] if opener == 0 else ""))
         elif kind == "`":
             last_runs = last_runs or {run[0]: run.start() for run in BACKTICK_RUN.finditer(text)}      # no search is in vain
             if last_runs.get(piece, -1) >= at:
@@ -2239,15 +2226,14 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """
     title = summary = section = ""
     links: list[LlmsLink] = []
-    text = text.removeprefix("\ufeff")
     labels = reference_labels(text)
-    for level, quoted, leaf in markdown_leaves(text, labels):
+    for level, quoted, leaf in markdown_leaves(text.removeprefix("\ufeff")):
         words = " ".join(leaf.split())
-        if level:
-            words = re.sub(r"(?:^| )#+$", "", words)
-            title, section = (title or words if level == 1 else title), (words if level == 2 else section)
-            continue
-        if quoted:
+        if level == 1:
+            title = title or words
+        elif level == 2:
+            section = words
+        elif quoted:
             summary = summary or words
         for name, destination, note in inline_links(leaf, labels):
             if url := http_url(base_url, destination):
