@@ -2502,14 +2502,16 @@ ZONES = (                       # hours: RFC 822 5.1, and names that publishers 
     "-12 m; -10 hst; -9 akst; -8 pst pt akdt; -7 mst pdt mt; -6 cst mdt ct; -5 est cdt et; -4 ast edt; -3 adt; -1 a; "
     "1 n bst cet met west; 2 cest mest eet; 3 eest msk; 9 jst kst; 10 aest; 11 aedt; 12 y nzst; 13 nzdt")
 ZONE_HOURS = first_of_names(ZONES)
-DATE_DAY, DATE_MONTH = r"(?P<day%d>\d\d?)(?:st|nd|rd|th)?", "(?P<month%d>[a-z]{3,9})"
-DATE = (                        # RFC 822; W3C-DTF, RFC 3339; January 1st, 2004, or asctime with the year at the end
-    rf"(?a)(?:[a-z]+[.,]?\s*)??(?:{DATE_DAY}[\s-]+{DATE_MONTH}[.,\s-]+(?P<year1>\d{{4}}|\d\d)" % (1, 1) +
-    r"|(?P<year2>\d{4})(?:[-/]?(?P<month2>\d\d)(?:[-/]?(?P<day2>\d\d))?)?" +
-    rf"|{DATE_MONTH}\.?\s+{DATE_DAY}(?:[\s,]+(?P<year3>\d{{4}})|(?=.*\s(?P<year4>\d{{4}})\Z)))" % (3, 3) +
-    r"(?:[\s,t]+(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,]\d+)?)?)?"
-    r"\s*(?:(?:gmt|utc?)?(?P<sign>[+-])(?P<zone_hours>\d\d?):?(?P<zone_minutes>\d\d)?(?:\s*\([\w\s]*\))?|(?P<zone>[a-z]{1,5}))?"
-    r"(?:\s+\d{4})?")
+DAY, MONTH = r"(?P<day>\d\d?)(?:st|nd|rd|th)?", "(?P<month>[a-z]{3,9})"
+DATE = (                        # one of the days below, a time, a zone
+    r"(?a)(?:[a-z]+[.,]?\s*)??%s(?:[\s,t]+(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,]\d+)?)?)?"
+    r"\s*(?:(?:gmt|utc?)?(?P<sign>[+-])(?P<zone_hours>\d\d?):?(?P<zone_minutes>\d\d)?(?:\s*\([\w\s]*\))?|(?P<zone>[a-z]{1,5}))?(?:\s+\d{4})?")
+DAYS = (
+    r"(?P<year>\d{4})(?:[-/]?(?P<month>\d\d)(?:[-/]?(?P<day>\d\d))?)?",     # W3C-DTF, RFC 3339
+    rf"{DAY}[\s-]+{MONTH}[.,\s-]+(?P<year>\d{{4}}|\d\d)",                  # RFC 822
+    rf"{MONTH}\.?\s+{DAY}[\s,]+(?P<year>\d{{4}})",                         # January 1st, 2004
+    rf"{MONTH}\.?\s+{DAY}(?=.*\s(?P<year>\d{{4}})\Z)",                     # asctime
+)
 UTC_DATE = (                    # nine in ten, in days that every month has: RFC 822, or W3C-DTF as it is wanted
     r"(0[1-9]|1[0-9]|2[0-8]) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{3}) ((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]) "
     r"(?:GMT|[+-]0000)|[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
@@ -2517,25 +2519,25 @@ UTC_DATE = (                    # nine in ten, in days that every month has: RFC
 
 def date_seconds(text: str) -> float | None:
     """Unix seconds of a date of RFC 822, W3C-DTF or a common misspelling; UTC where it names no zone. None where it is no date."""
-    from datetime import date  # only where a feed, or a robots directive, has one
+    from datetime import datetime  # only where a feed, or a robots directive, has one
 
-    found = re.fullmatch(DATE, text.strip()[:MAX_DATE_LENGTH].lower())
+    text = text.strip()[:MAX_DATE_LENGTH].lower()
+    found = next(filter(None, (re.fullmatch(DATE % day, text) for day in DAYS)), None)
     if not found:
         return None
-    part = {name.rstrip("1234"): value for name, value in found.groupdict("").items() if value}
-    year, month, sign = int(part["year"]), part.get("month", "1"), part.get("sign", "")
+    part = found.groupdict("")
+    year, day, hour, minute, second = (int(part[name] or name == "day") for name in ("year", "day", "hour", "minute", "second"))
     if len(part["year"]) == 2:
         year += 2000 if year < 50 else 1900         # RFC 5322 4.3
-    day, hour, minute, second = (int(part.get(name, name == "day")) for name in ("day", "hour", "minute", "second"))
-    month_number = int(month) if month.isdigit() else (*MONTH_NAMES, month[:3]).index(month[:3]) + 1
+    month, sign = part["month"] or "1", part["sign"]
     try:
-        days = (date(year, month_number, day) - date(1970, 1, 1)).days
+        month_number = int(month) if month.isdigit() else MONTH_NAMES.index(month[:3]) + 1
+        past = datetime(year, month_number, day, hour, minute, min(second, 59)) - datetime(1970, 1, 1)      # :60 leaps
     except ValueError:
         return None
-    zone_hours = int(sign + part["zone_hours"] if sign else ZONE_HOURS.get(part.get("zone", ""), "0"))
-    minute_of_day = 60 * (hour - zone_hours) + minute - int(sign + part.get("zone_minutes", "0"))
-    seconds = 86400 * days + 60 * minute_of_day + min(second, 59)       # :60 leaps
-    return seconds if hour < 24 and minute < 60 and FIRST_SECOND <= seconds <= LAST_SECOND else None
+    zone_hours = sign + part["zone_hours"] if sign else ZONE_HOURS.get(part["zone"], "0")
+    seconds = past.total_seconds() - 3600 * int(zone_hours) - 60 * int(sign + (part["zone_minutes"] or "0"))
+    return seconds if FIRST_SECOND <= seconds <= LAST_SECOND else None
 
 
 def feed_date(text: str) -> str | None:
