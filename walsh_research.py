@@ -2104,8 +2104,8 @@ def markdown_leaves(text: str) -> Iterator[tuple[int, bool, str]]:
             if kept + len(opened) == MAX_MARKDOWN_NESTING:
                 break
             rest = rest[start.end():]
-            is_bare = not rest.strip(" \t\n")       # an empty line does not continue an item that began with one
-            opened.append(QUOTE if start["quote"] else f" {{{start.end()}}}" + r"|[ \t\n]*$" * (not is_bare))
+            holds_empty = r"|[ \t\n]*$" if rest.strip(" \t\n") else ""     # an empty line does not continue an item that began with one
+            opened.append(QUOTE if start["quote"] else f" {{{start.end()}}}{holds_empty}")
             starts = BLOCK_START
         kind = start.lastgroup if start else ""
         if kind == "tag" and paragraph and not opened:
@@ -2264,6 +2264,7 @@ def one_line(text: str) -> str:
 
 
 # 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ between patch releases.
+HEAD_VALUES = {"html": "lang", "title": "<text>", "meta": "content", "link": "href", "base": "href"}      # the attribute that tells
 RAW_TEXT_ELEMENTS = "title|script|style|noscript|template|noframes"
 HEAD_MARK = lazy_re(            # anything else is the body
     rf"\s*<(?:(?i:(html|head|meta|link|base|basefont|bgsound|{RAW_TEXT_ELEMENTS}|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*)(?=[\s/>]))"
@@ -2280,23 +2281,22 @@ def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
     'https://x.test/a'
     """
     text = decode_body(html, "text/html") if isinstance(html, bytes) else html
-    said: dict[str, list[dict[str, str]]] = {}
+    said: dict[str, list[str]] = collections.defaultdict(list)
+    feeds: list[tuple[str, str]] = []
     for name, attributes in head_elements(text[:MAX_HEAD_CHARS].removeprefix("\ufeff")):
-        for label in (attributes.get("rel") or attributes.get("name", "")).lower().split() or ("",):
-            said.setdefault(f"{name} {label}", []).append(attributes)
-
-    def values(element: str, attribute: str) -> list[str]:
-        return [attributes[attribute] for attributes in said.get(element, ()) if attributes.get(attribute)] or [""]
-
-    title, description, canonical, language, base = (values(element, attribute)[0] for element, attribute in (
-        ("title ", "<text>"), ("meta description", "content"), ("link canonical", "href"), ("html ", "lang"), ("base ", "href")))
+        if value := attributes.get(HEAD_VALUES.get(name, ""), ""):
+            for label in (attributes.get("rel") or attributes.get("name", "")).lower().split() or ("",):
+                said[f"{name} {label}"].append(value)
+                if label == "alternate" and media_kind(attributes.get("type", "")) == "feed":
+                    feeds.append((attributes.get("title", ""), value))
+    title, description, canonical, language, base = ((*said[name], "")[0] for name in (
+        "title ", "meta description", "link canonical", "html ", "base "))
     base = http_url(base_url, base) or base_url
-    directives = robots_tag_directives(",".join(values("meta " + UA_TOKEN.lower(), "content")) or ",".join(values("meta robots", "content")))
-    feeds = (Link(link.get("title", ""), http_url(base, link.get("href", ""))) for link in said.get("link alternate", ())
-             if media_kind(link.get("type", "")) == "feed")
-    return PageMetadata(title, description, canonical and http_url(base, canonical), language,
+    directives = robots_tag_directives(",".join(said["meta " + UA_TOKEN.lower()] or said["meta robots"]))
+    advertised = (Link(title, http_url(base, href)) for title, href in feeds[:MAX_HEAD_LISTED])
+    return PageMetadata(title, description, http_url(base, canonical), language,
                         tuple(dict.fromkeys(directive for _, directive in directives))[:MAX_HEAD_LISTED],
-                        tuple(islice((feed for feed in feeds if feed.url), MAX_HEAD_LISTED)))
+                        tuple(feed for feed in advertised if feed.url))
 
 
 def head_elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -2372,12 +2372,13 @@ def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata
     warnings = []
     for directive in directives:
         name, _, date = directive.partition(": ")
-        moment = date_seconds(date) if name == "unavailable_after" else math.inf
         warning = ROBOTS_WARNINGS.get(directive)
-        if moment is None:
-            warning = "not a date, want one as in 25 Jun 2030 15:00:00 GMT"
-        elif now is not None and moment <= now:
-            warning = "has passed, the page should no longer be used"
+        if name == "unavailable_after":
+            moment = date_moment(date)
+            if moment is None:
+                warning = "not a date, want one as in 25 Jun 2030 15:00:00 GMT"
+            elif now is not None and moment <= utc_moment(now):
+                warning = "has passed, the page should no longer be used"
         if warning:
             warnings.append(f"{directive}: {warning}")
     return directives, warnings
@@ -2517,9 +2518,12 @@ UTC_DATE = (                    # nine in ten, in days that every month has: RFC
     r"(?:GMT|[+-]0000)|[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
 
 
-def date_seconds(text: str) -> float | None:
-    """Unix seconds of a date of RFC 822, W3C-DTF or a common misspelling; UTC where it names no zone. None where it is no date."""
-    from datetime import datetime  # only where a feed, or a robots directive, has one
+def date_moment(text: str) -> datetime | None:
+    """A date of RFC 822, W3C-DTF or a common misspelling, in UTC; it is so where it names no zone. None where it is no date."""
+    from datetime import (  # only where a feed, or a robots directive, has one
+        datetime,
+        timedelta,
+    )
 
     text = text.strip()[:MAX_DATE_LENGTH].lower()
     found = next(filter(None, (re.fullmatch(DATE % day, text) for day in DAYS)), None)
@@ -2530,14 +2534,13 @@ def date_seconds(text: str) -> float | None:
     if len(part["year"]) == 2:
         year += 2000 if year < 50 else 1900         # RFC 5322 4.3
     month, sign = part["month"] or "1", part["sign"]
+    zone_hours = sign + part["zone_hours"] if sign else ZONE_HOURS.get(part["zone"], "0")
+    offset = timedelta(hours=int(zone_hours), minutes=int(sign + (part["zone_minutes"] or "0")))
     try:
         month_number = int(month) if month.isdigit() else MONTH_NAMES.index(month[:3]) + 1
-        past = datetime(year, month_number, day, hour, minute, min(second, 59)) - datetime(1970, 1, 1)      # :60 leaps
-    except ValueError:
+        return datetime(year, month_number, day, hour, minute, min(second, 59)) - offset        # :60 leaps
+    except (ValueError, OverflowError):
         return None
-    zone_hours = sign + part["zone_hours"] if sign else ZONE_HOURS.get(part["zone"], "0")
-    seconds = past.total_seconds() - 3600 * int(zone_hours) - 60 * int(sign + (part["zone_minutes"] or "0"))
-    return seconds if FIRST_SECOND <= seconds <= LAST_SECOND else None
 
 
 def feed_date(text: str) -> str | None:
@@ -2550,8 +2553,8 @@ def feed_date(text: str) -> str | None:
     if simple := re.fullmatch(UTC_DATE, text[5 * (text[3:5] == ", "):]):
         day, month, year, time_of_day = simple.groups()
         return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z" if month else text
-    seconds = date_seconds(text)
-    return None if seconds is None else iso_utc(seconds)
+    moment = date_moment(text)
+    return f"{moment.isoformat()}Z" if moment else None
 
 
 def feed_title(text: str, form: str) -> str:
@@ -2642,7 +2645,6 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
     depth = 0                           # of the open element; a container holds what is as deep as there are bases
     entry = field = ""                  # what an entry is called here; the field that is open
     text: list[str] = []
-    collect = text.append
 
     def stop(reason: str) -> None:
         raise ValueError(f"{reason}: line {parser.CurrentLineNumber}")
@@ -2687,11 +2689,11 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
                 fields.setdefault(rel, absolute_url(based(attributes), href) if "xml:base" in attributes else href)
         elif name:
             field = name
-            if attributes and name == "title":
+            if name == "title":
                 fields.setdefault("type", attributes.get("type", "").lower().removeprefix("text/"))     # of Atom 0.3
-            elif attributes and name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
+            elif name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
                 field = "opaque id"
-            parser.CharacterDataHandler = collect
+            parser.CharacterDataHandler = text.append
 
     def end(element: str) -> None:
         nonlocal depth, fields, field
@@ -2702,15 +2704,14 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
                 fields = head
         elif field and depth == len(bases):
             parser.CharacterDataHandler = None
-            if text:
-                fields.setdefault(field, "".join(text))
-                text.clear()
+            fields[field] = fields.get(field) or "".join(text)
+            text.clear()
             field = ""
         depth -= 1
 
     def skipped(entity: str, is_parameter: bool) -> None:
         if field and not is_parameter:
-            collect(unescaped(f"&{entity};"))
+            text.append(unescaped(f"&{entity};"))
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.SkippedEntityHandler, parser.EntityDeclHandler = skipped, lambda *entity: stop("a document that declares entities")
@@ -2728,7 +2729,7 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
         finally:
             yield from complete         # those before a break, too
             complete.clear()
-        text[:] = ["".join(text)[:XML_PIECE_BYTES]] if text else ()
+        text[:] = ["".join(text)[:XML_PIECE_BYTES]]
 
 
 def json_entries(document: bytes, head: dict[str, str], base: str) -> Iterator[dict[str, str]]:
@@ -2833,11 +2834,11 @@ def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
     first = next(pieces, b"")
     texts = iterdecode(itertools.chain((first,), pieces), body_codecs(first, "")[0], "replace")
     start = next(texts, "").lstrip("\ufeff \t\r\n\0")
-    texts = itertools.chain((start,), texts)
+    whole = itertools.chain((start,), texts)
     if ABSOLUTE_HTTP.match(start):
-        head["kind"], found = "text", text_entries(texts, base_url)
+        head["kind"], found = "text", text_entries(whole, base_url)
     else:
-        found = xml_entries(map(str.encode, texts), SITEMAP_ROOTS, head, base_url)
+        found = xml_entries(map(str.encode, whole), SITEMAP_ROOTS, head, base_url)
     entries, warning = gathered(map(sitemap_entry, found), MAX_SITEMAP_TEXT)
     if "kind" not in head:
         raise ValueError(f"no sitemap: {warning}")
