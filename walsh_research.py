@@ -2085,9 +2085,8 @@ def markdown_leaves(text: str) -> Iterator[tuple[int, bool, str]]:
     containers: list[str] = []      # of each open one: what a line begins with that goes on with it
     paragraph = bytearray()         # UTF-8: a list of short lines would cost fifty bytes for each
     raw_end = ""                    # inside a code fence or raw HTML: what ends it
-    text = text.replace("\r\n", "\n").replace("\r", "\n")       # nothing else ends a line
-    for found in re.finditer(".*\n", text + "\n\n"):     # the empty one ends the last paragraph
-        line = found[0]
+    octets = io.BytesIO((text + "\n\n").encode("utf-8", "surrogatepass"))      # the empty line ends the last paragraph
+    for line in io.TextIOWrapper(octets, "utf-8", "surrogatepass"):       # only LF, CR and CRLF end one; a StringIO takes four times the memory
         if "\t" in line:
             line = TABBED_MARKS.sub(lambda marks: marks[0].expandtabs(4), line, count=1)
         kept, rest = 0, line
