@@ -2143,11 +2143,6 @@ def unescaped(text: str) -> str:
     return unescape(text)
 
 
-def unescaped_mark(mark: re.Match[str]) -> str:
-    """What a backslash escape or a character reference stands for."""
-    return mark[0][1:] if mark[0][0] == "\\" else unescaped(mark[0])
-
-
 def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
     """(title, destination, note) of the inline links of a leaf; the note is what follows a link that the leaf begins with.
 
@@ -2187,7 +2182,8 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
                     del found[links_before:]
                 else:
                     dead = len(openers)
-                    destination = ESCAPE_OR_ENTITY.sub(unescaped_mark, tail[1] or tail[2] or "")        # "" of a reference
+                    destination = ESCAPE_OR_ENTITY.sub(         # "" of a reference
+                        lambda mark: unescaped(mark[0].removeprefix("\\")), tail[1] or tail[2] or "")
                     found.append((" ".join(piece.split()), destination, text[at:] if opener == 0 else ""))
         elif kind == "`":
             last_runs = last_runs or {run[0]: run.start() for run in BACKTICK_RUN.finditer(text)}      # no search is in vain
@@ -2204,7 +2200,7 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
             elif not text[at:at + 1].isspace():
                 emphasis[piece] = len(pieces)
         elif kind in "\\&":
-            piece = unescaped_mark(mark)
+            piece = unescaped(piece.removeprefix("\\"))
         if openers:
             pieces.append(piece)
             if len(pieces) > MAX_LINK_TEXT_TOKENS:
@@ -2400,9 +2396,9 @@ DECLARED_IN_XML = rb"""\A\s*<\?xml[^>]{0,200}?\sencoding"""
 DECLARED_IN_HTML = rb"""(?i)<meta\s[^>]{0,256}?charset"""
 DECLARED_CHARSET = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 CHARSET_PARAMETER = lazy_re(r"""(?i);\s*charset\s*=\s*["']?([^\s"';,]*)""")
-UNREAD_KINDS = ("image", "font", "audio", "video")      # R6: sub-resources, archives, executables; PDF is a document and is read
-UNREAD_SUBTYPES = (
-    " css javascript ecmascript wasm binary octet-stream vnd.ms-fontobject zip zip-compressed gzip bzip bzip2 xz zstd tar gtar "
+UNREAD_TYPES = (                # R6: sub-resources, archives, executables, by kind or subtype; PDF is a document and is read
+    " image font audio video "
+    "css javascript ecmascript wasm binary octet-stream vnd.ms-fontobject zip zip-compressed gzip bzip bzip2 xz zstd tar gtar "
     "7z-compressed rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage debian-package vnd.debian.binary-package rpm "
     "redhat-package-manager vnd.android.package-archive msdownload msdos-program msi vnd.microsoft.portable-executable executable "
     "sharedlib mach-binary elf shockwave-flash ogg mp4 mpegurl vnd.apple.mpegurl dash+xml ")
@@ -2452,7 +2448,8 @@ def is_unread_type(media_type: str) -> bool:
     """R6: is this a kind of body that is never read (image, script, stylesheet, font, sound, film, archive, binary)?"""
     kind, _, subtype = media_type_of(media_type).partition("/")
     subtype = subtype.removeprefix("x-")
-    return kind in UNREAD_KINDS or f" {subtype} " in UNREAD_SUBTYPES or subtype.startswith("font-")
+    return f" {kind} " in UNREAD_TYPES or f" {subtype} " in UNREAD_TYPES or subtype.startswith("font-")
+
 
 
 def media_kind(media_type: str) -> str:
@@ -2465,9 +2462,8 @@ def media_kind(media_type: str) -> str:
 # Both are XML that lists entries, so one walker serves both: a table says which roots, entries and fields there are.
 
 XML_PREFIXES = {                # what stands before an element's name for us: by its namespace, or by a prefix that nobody declared
-    **dict.fromkeys(("http://www.w3.org/2005/atom", "http://purl.org/atom/ns#", "http://purl.org/rss/1.0/",
-                     "http://my.netscape.com/rdf/simple/0.9/", "http://channel.netscape.com/rdf/simple/0.9/",
-                     "http://backend.userland.com/rss2", "atom", "atom10", "a10", "rss"), ""),
+    **dict.fromkeys(first_of_names("""http://www.w3.org/2005/atom http://purl.org/atom/ns# http://purl.org/rss/1.0/ http://my.netscape.com/rdf/simple/0.9/
+        http://channel.netscape.com/rdf/simple/0.9/ http://backend.userland.com/rss2 atom atom10 a10 rss"""), ""),
     "http://purl.org/dc/elements/1.1/": "dc:", "http://purl.org/dc/terms/": "dcterms:",
 }
 FEED_ROOTS = {**dict.fromkeys(("rss", "rdf", "channel"), ("rss", "item")), "feed": ("atom", "entry")}     # kind, entry
