@@ -2358,11 +2358,11 @@ def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
     `now` in Unix seconds, or None where it is not known whether an `unavailable_after` has passed.
     """
-    by_agent: dict[str, list[str]] = {}
+    by_agent: dict[str, list[str]] = collections.defaultdict(list)
     for header, value in headers:
         for agent, directive in robots_tag_directives(value) if header.lower() == "x-robots-tag" else ():
-            by_agent.setdefault(agent, []).append(directive)
-    own = (by_agent.get(UA_TOKEN.lower()) or by_agent.get("", [])) + list(metadata.robots if metadata else ())
+            by_agent[agent].append(directive)
+    own = (by_agent[UA_TOKEN.lower()] or by_agent[""]) + list(metadata.robots if metadata else ())
     directives = [directive for directive in dict.fromkeys(own) if directive and directive.isprintable()][:MAX_HEAD_LISTED]
     warnings = []
     for directive in directives:
