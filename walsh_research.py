@@ -2153,6 +2153,7 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
     pieces: list[str] = []              # plain text since the outermost open bracket
     emphasis: dict[str, int] = {}       # a run of * or _ that may open emphasis: the index of its latest piece
     last_runs: dict[str, int] = {}      # a run of backticks: where it is last
+    newest = -1                         # where the latest of the openers was
     dead = 0                            # openers that a link has closed inside of: links hold no links
     at, last_tail = 0, text.rfind("](")
     while at <= last_tail and (mark := (INSIDE_BRACKETS if openers else OUTSIDE_BRACKETS).search(text, at)):
@@ -2170,12 +2171,14 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
                 pieces.clear()
                 dead = 0
             openers.append((start, kind == "!", len(pieces), len(found)))
+            newest = start
         elif kind == "]":
             opener, is_image, pieces_before, links_before = openers.pop()
             is_dead = len(openers) < dead and not is_image
             dead = min(dead, len(openers))
             tail = None if is_dead else LINK_TAIL.match(text, at, at + MAX_URL_LENGTH)
-            if tail and (tail[3] or labels and link_label_key(tail[4] or text[max(opener + 1, at - 1000):at - 1]) in labels):
+            label = tail and tail[4] or (text[opener + 1:at - 1] if opener == newest else "")       # one that holds brackets is none
+            if tail and (tail[3] or labels and link_label_key(label) in labels):
                 piece, at = "".join(pieces[pieces_before + 1:]), tail.end()
                 del pieces[pieces_before:]
                 if is_image:
