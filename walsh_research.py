@@ -1974,11 +1974,11 @@ def first_of_names(table: str) -> dict[str, str]:
 # 10a. Markdown: the block structure of CommonMark decides which text is code; the inline structure decides which brackets are links.
 ATTRIBUTE = r"""\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
 TAG = rf"<(?:[A-Za-z][A-Za-z0-9-]*(?:{ATTRIBUTE})*\s*/?|/[A-Za-z][A-Za-z0-9-]*\s*)>"
-BLOCK_STARTS = rf"""            # a line ends in a newline; the first that fits
+BLOCK_STARTS = r"""            # a line ends in a newline; the first that fits
     (?P<quote>  >[ ]?)
-  | (?P<heading>  \#{{1,6}}(?=[ \n]))
-  | (?P<fence>  `{{3,}}(?=[^`]*$) | ~{{3,}})
-  | (?P<rule>  (?P<mark>[*_-])(?:[ ]*(?P=mark)){{2,}}[ ]*$)
+  | (?P<heading>  \#{1,6}(?=[ \n]))
+  | (?P<fence>  `{3,}(?=[^`]*$) | ~{3,})
+  | (?P<rule>  (?P<mark>[*_-])(?:[ ]*(?P=mark)){2,}[ ]*$)
   | (?P<script>  <(?i:script|pre|style|textarea)(?=[\s>]))
   | (?P<comment>  <!--)
   | (?P<instruction>  <\?)
@@ -1986,9 +1986,8 @@ BLOCK_STARTS = rf"""            # a line ends in a newline; the first that fits
   | (?P<cdata>  <!\[CDATA\[)
   | (?P<block>  </?(?i:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt
         |fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav
-        |noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul)(?=[\s>]|/>))
-  | (?P<tag>  {TAG}\s*$)"""
-BLOCK_START = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_0-9-])(?: {BLOCK_STARTS}
+        |noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul)(?=[\s>]|/>))"""
+BLOCK_START = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_0-9-])(?: {BLOCK_STARTS} | (?P<tag>  {TAG}\s*$)
   | (?P<item>  (?:[-+*]|[0-9]{{1,9}}[.)])(?:[ ]{{1,4}}(?=[^ \n])|[ \n])))""")
 PARAGRAPH_END = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_=0-9-])(?: (?P<underline>  (?:=+|-+)[ ]*$) | {BLOCK_STARTS}
   | (?P<item>  (?:[-+*]|1[.)])(?:[ ]{{1,4}}(?=[^ \n])|[ ](?=[ ]+[^ \n]))))""")      # an item must not be empty, and must count from 1
@@ -2014,11 +2013,13 @@ PLAIN_LINK = lazy_re(r"\[([^\[\]\\`<&*_]*)\]\(([^\x00-\x20\x7f()<\\&]*)\)")
 BARE_PART = rf"[^\x00-\x20\x7f()\\]+(?![^\x00-\x20\x7f()\\])|{ESCAPE}|\\(?![!-/:-@\[-`{{-~])"
 BARE_DESTINATION = (rf"(?:{BARE_PART}|\(" * MAX_DESTINATION_PARENTHESES + rf"(?:{BARE_PART})*" + r"\))*" * MAX_DESTINATION_PARENTHESES)
 LINK_TITLE = r"""(?s:[ \t\n]+(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'|\([^()\\]*(?:\\.[^()\\]*){0,999}\)))?"""
-LINK_LABEL = r"\[(?!\s*\])((?:[^\[\]\\]|(?s:\\.)){1,999})\]"
+LINK_LABEL = r"\[((?:[^\[\]\\]|(?s:\\.)){0,999})\]"
 POINTED_DESTINATION = r"<([^<>\n\\]*(?:\\.[^<>\n\\]*){0,999})>"
-LINK_TAIL = lazy_re(rf"\([ \t\n]*(?:{POINTED_DESTINATION}|(?!<)({BARE_DESTINATION})){LINK_TITLE}[ \t\n]*\)")
-LINK_DEFINITION = lazy_re(rf"{LINK_LABEL}:[ \t\n]*(?:{POINTED_DESTINATION}|(?!<)(?!\s|$){BARE_DESTINATION}){LINK_TITLE}[ \t]*(?:\n|$)")
-REFERENCE_LABEL = lazy_re(LINK_LABEL)
+LINK_TAIL = lazy_re(            # 1 or 2: the destination, 3: it is there, 4: the label of a reference, if any
+    rf"\([ \t\n]*(?:{POINTED_DESTINATION}|(?!<)({BARE_DESTINATION})){LINK_TITLE}[ \t\n]*(\))|(?:{LINK_LABEL})?")
+LINK_DEFINITION = lazy_re(
+    rf"(?!\[\s*\]){LINK_LABEL}:[ \t\n]*(?:{POINTED_DESTINATION}|(?!<)(?!\s|$){BARE_DESTINATION}){LINK_TITLE}[ \t]*(?:\n|$)")
+DEFINED_LABEL = lazy_re(rf"(?:\A|[\r\n])[ \t>*+.)0-9-]{{0,256}}(?!\[\s*\]){LINK_LABEL}:")
 ABSOLUTE_HTTP = lazy_re(r"(?i)https?://[^\s/?#]")
 
 
@@ -2031,32 +2032,29 @@ def markdown_links(text: str) -> list[Link]:
     [Link(title='The spec', url='https://wal.sh/bot/')]
     """
     title_by_url: dict[str, str] = {}
-    if "](" in text:
-        labels = reference_labels(text)
-        for _, _, leaf in markdown_leaves(text, labels):
-            for title, destination, _ in inline_links(leaf, labels):
-                if ABSOLUTE_HTTP.match(destination):
-                    title_by_url.setdefault(destination, title)
+    labels = reference_labels(text)
+    for _, _, leaf in markdown_leaves(text):
+        for title, destination, _ in inline_links(leaf, labels):
+            if ABSOLUTE_HTTP.match(destination):
+                title_by_url.setdefault(destination, title)
     return [Link(title, url) for url, title in title_by_url.items()]
 
 
 def reference_labels(text: str) -> set[str]:
     """The labels that link references may use: a reference is no link of R9, but breaks one around it, and may precede its definition."""
-    labels: set[str] = set()
-    if "]:" in text:
-        collections.deque(markdown_leaves(text, labels), 0)
-    return labels
+    return {link_label_key(definition[1]) for definition in DEFINED_LABEL.finditer(text)} if "]:" in text else set()
 
 
-def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, str]]:
-    """(level or 0, is quoted, inline text) of each heading and paragraph; labels of reference definitions are added to `labels` on the way.
+def markdown_leaves(text: str) -> Iterator[tuple[int, bool, str]]:
+    """(level or 0, is quoted, inline text) of each heading and paragraph, without the reference definitions that it begins with.
 
     One pass, a line at a time: keep the containers that the line continues, see what it starts, then go on with the paragraph or end it.
     """
     containers: list[str] = []      # of each open one: what a line begins with that goes on with it
     paragraph = bytearray()         # UTF-8: a list of short lines would cost fifty bytes for each
     raw_end = ""                    # inside a code fence or raw HTML: what ends it
-    for line in io.StringIO(text + "\n\n", newline=None):       # only LF, CR and CRLF end a line; the empty one ends the last paragraph
+    octets = io.BytesIO((text + "\n\n").encode("utf-8", "surrogatepass"))      # the empty line ends the last paragraph
+    for line in io.TextIOWrapper(octets, "utf-8", "surrogatepass"):       # only LF, CR and CRLF end one; a StringIO takes four times the memory
         if "\t" in line:
             line = TABBED_MARKS.sub(lambda marks: marks[0].expandtabs(4), line, count=1)
         kept, rest = 0, line
@@ -2073,8 +2071,8 @@ def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, st
             if kept + len(opened) == MAX_MARKDOWN_NESTING:
                 break
             rest = rest[start.end():]
-            is_bare = not rest.strip(" \t\n")       # an empty line does not continue an item that began with one
-            opened.append(QUOTE if start["quote"] else f" {{{start.end()}}}" + r"|[ \t\n]*$" * (not is_bare))
+            holds_empty = r"|[ \t\n]*$" if rest.strip(" \t\n") else ""     # an empty line does not continue an item that began with one
+            opened.append(QUOTE if start["quote"] else f" {{{start.end()}}}{holds_empty}")
             starts = BLOCK_START
         kind = start.lastgroup if start else ""
         if kind == "tag" and paragraph and not opened:
@@ -2084,15 +2082,14 @@ def markdown_leaves(text: str, labels: set[str]) -> Iterator[tuple[int, bool, st
         if paragraph and (kind or opened or blank):
             leaf, end = paragraph[:-1].decode("utf-8", "surrogatepass"), 0
             paragraph.clear()
-            while leaf[end:end + 1] == "[" and (definition := LINK_DEFINITION.match(leaf, end, end + MAX_URL_LENGTH)):
-                labels.add(link_label_key(definition[1]))
+            while "]:" in leaf and (definition := LINK_DEFINITION.match(leaf, end, end + MAX_URL_LENGTH)):
                 end = definition.end()
             if leaf[end:]:
                 yield (1 + ("-" in rest) if kind == "underline" else 0), QUOTE in containers, leaf[end:]
         if not paragraph:                       # which goes on even without its containers' marks
             containers[kept:] = opened
         if start and kind == "heading":
-            yield len(start["heading"]), QUOTE in containers, rest[start.end():].strip(" \n")
+            yield len(start["heading"]), QUOTE in containers, re.sub("(?:^| )#+$", "", rest[start.end():].strip(" \n"))
         elif start and kind == "fence":
             raw_end = rf"^ {{0,3}}{start['fence']}+ *$"
         elif kind in HTML_ENDS:
@@ -2105,15 +2102,6 @@ def link_label_key(label: str) -> str:
     return " ".join(label.casefold().split())
 
 
-def link_reference_end(text: str, opener: int, closer: int, labels: set[str]) -> int:
-    """Where a reference `[text][label]`, `[label][]` or `[label]` ends, 0 where it is none; `closer` is just behind its first `]`."""
-    following = REFERENCE_LABEL.match(text, closer)
-    label = following or REFERENCE_LABEL.match(text, opener)
-    if not label or link_label_key(label[1]) not in labels or not following and label.end() != closer:
-        return 0
-    return label.end() + 2 * (not following and text.startswith("[]", closer))
-
-
 def unescaped(text: str) -> str:
     """Character references resolved."""
     if "&" not in text:
@@ -2121,11 +2109,6 @@ def unescaped(text: str) -> str:
     from html import unescape  # two thousand names: read only where a document uses one
 
     return unescape(text)
-
-
-def unescaped_mark(mark: re.Match[str]) -> str:
-    """What a backslash escape or a character reference stands for."""
-    return mark[0][1:] if mark[0][0] == "\\" else unescaped(mark[0])
 
 
 def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
@@ -2138,6 +2121,7 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
     pieces: list[str] = []              # plain text since the outermost open bracket
     emphasis: dict[str, int] = {}       # a run of * or _ that may open emphasis: the index of its latest piece
     last_runs: dict[str, int] = {}      # a run of backticks: where it is last
+    newest = -1                         # where the latest of the openers was
     dead = 0                            # openers that a link has closed inside of: links hold no links
     at, last_tail = 0, text.rfind("](")
     while at <= last_tail and (mark := (INSIDE_BRACKETS if openers else OUTSIDE_BRACKETS).search(text, at)):
@@ -2155,22 +2139,23 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
                 pieces.clear()
                 dead = 0
             openers.append((start, kind == "!", len(pieces), len(found)))
+            newest = start
         elif kind == "]":
             opener, is_image, pieces_before, links_before = openers.pop()
             is_dead = len(openers) < dead and not is_image
             dead = min(dead, len(openers))
             tail = None if is_dead else LINK_TAIL.match(text, at, at + MAX_URL_LENGTH)
-            end = tail.end() if tail else 0 if is_dead or not labels else link_reference_end(text, opener, at, labels)
-            if end:
-                piece, at = "".join(pieces[pieces_before + 1:]), end
+            label = tail and tail[4] or (text[opener + 1:at - 1] if opener == newest else "")       # one that holds brackets is none
+            if tail and (tail[3] or labels and link_label_key(label) in labels):
+                piece, at = "".join(pieces[pieces_before + 1:]), tail.end()
                 del pieces[pieces_before:]
                 if is_image:
                     del found[links_before:]
                 else:
                     dead = len(openers)
-                    if tail:
-                        destination = ESCAPE_OR_ENTITY.sub(unescaped_mark, tail[1] or tail[2] or "")
-                        found.append((" ".join(piece.split()), destination, text[end:] if opener == 0 else ""))
+                    destination = ESCAPE_OR_ENTITY.sub(         # "" of a reference
+                        lambda mark: unescaped(mark[0].removeprefix("\\")), tail[1] or tail[2] or "")
+                    found.append((" ".join(piece.split()), destination, text[at:] if opener == 0 else ""))
         elif kind == "`":
             last_runs = last_runs or {run[0]: run.start() for run in BACKTICK_RUN.finditer(text)}      # no search is in vain
             if last_runs.get(piece, -1) >= at:
@@ -2186,7 +2171,7 @@ def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
             elif not text[at:at + 1].isspace():
                 emphasis[piece] = len(pieces)
         elif kind in "\\&":
-            piece = unescaped_mark(mark)
+            piece = unescaped(piece.removeprefix("\\"))
         if openers:
             pieces.append(piece)
             if len(pieces) > MAX_LINK_TEXT_TOKENS:
@@ -2207,15 +2192,14 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """
     title = summary = section = ""
     links: list[LlmsLink] = []
-    text = text.removeprefix("\ufeff")
     labels = reference_labels(text)
-    for level, quoted, leaf in markdown_leaves(text, labels):
+    for level, quoted, leaf in markdown_leaves(text.removeprefix("\ufeff")):
         words = " ".join(leaf.split())
-        if level:
-            words = re.sub(r"(?:^| )#+$", "", words)
-            title, section = (title or words if level == 1 else title), (words if level == 2 else section)
-            continue
-        if quoted:
+        if level == 1:
+            title = title or words
+        elif level == 2:
+            section = words
+        elif quoted:
             summary = summary or words
         for name, destination, note in inline_links(leaf, labels):
             if url := http_url(base_url, destination):
@@ -2230,10 +2214,9 @@ def absolute_url(base: str, reference: str) -> str:
         return ""
     if not base or not reference or reference.startswith("http") and PLAIN_REFERENCE.fullmatch(reference) and "/." not in reference:
         return one_line(reference)      # nine in ten: resolving is slow
-    try:
+    with suppress(ValueError):
         return resolve_url(base, reference)
-    except ValueError:
-        return ""
+    return ""
 
 
 def http_url(base: str, reference: str) -> str:
@@ -2247,6 +2230,7 @@ def one_line(text: str) -> str:
 
 
 # 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ between patch releases.
+HEAD_VALUES = {"html": "lang", "title": "<text>", "meta": "content", "link": "href", "base": "href"}      # the attribute that tells
 RAW_TEXT_ELEMENTS = "title|script|style|noscript|template|noframes"
 HEAD_MARK = lazy_re(            # anything else is the body
     rf"\s*<(?:(?i:(html|head|meta|link|base|basefont|bgsound|{RAW_TEXT_ELEMENTS}|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*)(?=[\s/>]))"
@@ -2263,33 +2247,29 @@ def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
     'https://x.test/a'
     """
     text = decode_body(html, "text/html") if isinstance(html, bytes) else html
-    said: dict[str, list[str]] = {}
-    feeds: list[Link] = []
-    for name, attributes, content in head_elements(text[:MAX_HEAD_CHARS].removeprefix("\ufeff")):
-        value = content or attributes.get("href", "")
-        if name == "html":
-            value = attributes.get("lang") or attributes.get("xml:lang", "")
-        elif name == "meta":
-            name, value = "meta " + attributes.get("name", "").lower(), attributes.get("content", "")
-        elif name == "link":
-            relations = attributes.get("rel", "").lower().split()
-            name = "canonical" if "canonical" in relations else name
-            if "alternate" in relations and media_kind(attributes.get("type", "")) == "feed":
-                feeds.append(Link(attributes.get("title", ""), value))
-        if value:
-            said.setdefault(name, []).append(value)
-    title, description, canonical, language, base = (
-        said.get(name, [""])[0] for name in ("title", "meta description", "canonical", "html", "base"))
+    said: dict[str, list[str]] = collections.defaultdict(list)
+    feeds: list[tuple[str, str]] = []
+    for name, attributes in head_elements(text[:MAX_HEAD_CHARS].removeprefix("\ufeff")):
+        if value := attributes.get(HEAD_VALUES.get(name, ""), ""):
+            for label in (attributes.get("rel") or attributes.get("name", "")).lower().split() or ("",):
+                said[f"{name} {label}"].append(value)
+                if label == "alternate" and media_kind(attributes.get("type", "")) == "feed":
+                    feeds.append((attributes.get("title", ""), value))
+    title, description, canonical, language, base = ((*said[name], "")[0] for name in (
+        "title ", "meta description", "link canonical", "html ", "base "))
     base = http_url(base_url, base) or base_url
-    directives = robots_tag_directives(",".join(said.get("meta " + UA_TOKEN.lower()) or said.get("meta robots", [])))
+    directives = robots_tag_directives(",".join(said["meta " + UA_TOKEN.lower()] or said["meta robots"]))
     advertised = (Link(title, http_url(base, href)) for title, href in feeds[:MAX_HEAD_LISTED])
-    return PageMetadata(title, description, canonical and http_url(base, canonical), language,
+    return PageMetadata(title, description, http_url(base, canonical), language,
                         tuple(dict.fromkeys(directive for _, directive in directives))[:MAX_HEAD_LISTED],
                         tuple(feed for feed in advertised if feed.url))
 
 
-def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
-    """(name, attributes, raw text) of each start tag until the head is over: its end tag, or the first thing that cannot stand in it."""
+def head_elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """(name, attributes) of each start tag until the head is over: its end tag, or the first thing that cannot stand in it.
+
+    The text of a raw text element such as <title> is its attribute "<text>".
+    """
     at = 0
     while mark := HEAD_MARK.match(text, at):
         name, at = (mark[1] or "").lower(), mark.end()
@@ -2303,13 +2283,12 @@ def head_elements(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
             attributes.setdefault(attribute[1].lower(), html_text(attribute[2] or attribute[3] or attribute[4] or ""))
         else:
             return
-        content = ""
         if name in RAW_TEXT_ELEMENTS.split("|"):
             close = re.compile(rf"(?i)</{name}(?=[\s/>])").search(text, at)
             if not close:
                 return
-            content, at = html_text(text[at:close.start()]), close.start()
-        yield name, attributes, content
+            attributes["<text>"], at = html_text(text[at:close.start()]), close.start()
+        yield name, attributes
 
 
 def html_text(value: str) -> str:
@@ -2350,51 +2329,53 @@ def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
     `now` in Unix seconds, or None where it is not known whether an `unavailable_after` has passed.
     """
-    by_agent: dict[str, list[str]] = {}
+    by_agent: dict[str, list[str]] = collections.defaultdict(list)
     for header, value in headers:
         for agent, directive in robots_tag_directives(value) if header.lower() == "x-robots-tag" else ():
-            by_agent.setdefault(agent, []).append(directive)
-    own = (by_agent.get(UA_TOKEN.lower()) or by_agent.get("", [])) + list(metadata.robots if metadata else ())
+            by_agent[agent].append(directive)
+    own = (by_agent[UA_TOKEN.lower()] or by_agent[""]) + list(metadata.robots if metadata else ())
     directives = [directive for directive in dict.fromkeys(own) if directive and directive.isprintable()][:MAX_HEAD_LISTED]
     warnings = []
     for directive in directives:
         name, _, date = directive.partition(": ")
-        moment = date_seconds(date) if name == "unavailable_after" else math.inf
-        if directive in ROBOTS_WARNINGS:
-            warnings.append(f"{directive}: {ROBOTS_WARNINGS[directive]}")
-        elif moment is None:
-            warnings.append(f"{directive}: not a date, want one as in 25 Jun 2030 15:00:00 GMT")
-        elif now is not None and moment <= now:
-            warnings.append(f"{directive}: has passed, the page should no longer be used")
+        warning = ROBOTS_WARNINGS.get(directive)
+        if name == "unavailable_after":
+            moment = date_moment(date)
+            if moment is None:
+                warning = "not a date, want one as in 25 Jun 2030 15:00:00 GMT"
+            elif now is not None and moment <= utc_moment(now):
+                warning = "has passed, the page should no longer be used"
+        if warning:
+            warnings.append(f"{directive}: {warning}")
     return directives, warnings
 
 
 # 10e. What a body is, and in which letters
 # A codec, and Python's names for what the web means by it (its latin-1 is windows-1252). None that does more: zlib, punycode, utf-7.
+# UTF-16 and UTF-32 are seen, not believed.
 CODECS = """
-    utf-8 utf_8 unicode_1_1_utf_8; utf-16-le utf_16 utf_16_le ucs_2 unicode; utf-16-be utf_16_be unicodefffe; utf-32-le utf_32 utf_32_le;
-    utf-32-be utf_32_be; gb18030 gb2312 gb_2312_80 csgb2312 gbk; big5hkscs big5 cn_big5; cp1252 ascii latin_1 iso88591; cp1254 iso8859_9;
+    utf-8 utf_8 unicode_1_1_utf_8; gb18030 gb2312 gb_2312_80 csgb2312 gbk; big5hkscs big5 cn_big5; cp1252 ascii latin_1 iso88591;
+    cp1254 iso8859_9;
     cp874 tis_620 iso8859_11; cp932 shift_jis cp31j; cp949 euc_kr ksc_5601; koi8_r koi8; koi8_u koi8_ru; mac_roman mac;
     iso8859_8 iso_8859_8_i;
     cp866; cp1250; cp1251; cp1253; cp1255; cp1256; cp1257; cp1258; iso8859_2; iso8859_3; iso8859_4; iso8859_5; iso8859_6; iso8859_7;
     iso8859_10; iso8859_13; iso8859_14; iso8859_15; iso8859_16; mac_cyrillic; euc_jp; iso2022_jp"""
 CODEC_BY_NAME = first_of_names(CODECS)
-BYTE_ORDER_MARKS = {            # UTF-32's little-endian mark begins with UTF-16's
-    b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\0\0\xfe\xff": "utf-32-be", b"\xff\xfe": "utf-16-le",
-    b"\xfe\xff": "utf-16-be",
-}
-META_CHARSET = lazy_re(rb"""(?i)<meta\s[^>]{0,256}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""")
-XML_ENCODING = lazy_re(rb"""\A\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([\w.:-]{1,40})""")
+BYTE_ORDER = lazy_re(           # UTF-32's little-endian mark begins with UTF-16's; a NUL among the first two says it without a mark
+    rb"(?s)(?P<utf_8>\xef\xbb\xbf)|(?P<utf_32_le>\xff\xfe\0\0)|(?P<utf_32_be>\0\0\xfe\xff)|(?P<utf_16_le>\xff\xfe|.\0)|(?P<utf_16_be>\xfe\xff|\0.)")
+DECLARED_IN_XML = rb"""\A\s*<\?xml[^>]{0,200}?\sencoding"""
+DECLARED_IN_HTML = rb"""(?i)<meta\s[^>]{0,256}?charset"""
+DECLARED_CHARSET = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 CHARSET_PARAMETER = lazy_re(r"""(?i);\s*charset\s*=\s*["']?([^\s"';,]*)""")
-UNREAD_KINDS = ("image", "font", "audio", "video")      # R6: sub-resources, archives, executables; PDF is a document and is read
-UNREAD_SUBTYPES = (
-    " css javascript ecmascript wasm binary octet-stream vnd.ms-fontobject zip zip-compressed gzip bzip bzip2 xz zstd tar gtar "
+UNREAD_TYPES = (                # R6: sub-resources, archives, executables, by kind or subtype; PDF is a document and is read
+    " image font audio video "
+    "css javascript ecmascript wasm binary octet-stream vnd.ms-fontobject zip zip-compressed gzip bzip bzip2 xz zstd tar gtar "
     "7z-compressed rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage debian-package vnd.debian.binary-package rpm "
     "redhat-package-manager vnd.android.package-archive msdownload msdos-program msi vnd.microsoft.portable-executable executable "
     "sharedlib mach-binary elf shockwave-flash ogg mp4 mpegurl vnd.apple.mpegurl dash+xml ")
 MEDIA_KIND = lazy_re(           # spec 10.4: "the Content-Type contains markdown"
     r".*(?P<markdown>markdown)|(?P<html>text/html|application/xhtml\+xml)$"
-    r"|(?P<feed>(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json))$|.*[/+](?:(?P<json>json)|(?P<xml>xml))$|(?P<text>text/)")
+    r"|(?P<feed>(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json))$|.*[/+](?:(?P<json>json)|(?P<xml>xml))$|(?P<text>text/)|")
 
 
 def media_type_of(content_type: str) -> str:
@@ -2420,44 +2401,40 @@ def charset_codec(label: str) -> str | None:
     return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
 
 
-def body_codecs(body: bytes, content_type: str, declaration: re.Pattern[bytes] | None) -> list[str]:
+def body_codecs(body: bytes, content_type: str) -> list[str]:
     """The codecs to try: by the byte order mark or NULs alone, else by the header, the body's own declaration, UTF-8 (RFC 7303 3)."""
-    marked = next((codec for mark, codec in BYTE_ORDER_MARKS.items() if body.startswith(mark)), "")
-    if not marked and b"\0" in body[:2]:
-        marked = "utf-16-le" if body[1:2] == b"\0" else "utf-16-be"
-    if marked:
-        return [marked]
-    declared = declaration.search(body[:1024]) if declaration else None
+    if (order := BYTE_ORDER.match(body)) and order.lastgroup:
+        return [order.lastgroup]
+    declared = re.search((DECLARED_IN_HTML if media_kind(content_type) == "html" else DECLARED_IN_XML) + DECLARED_CHARSET, body[:1024])
     labels = content_type_of([("content-type", content_type)])[1], declared[1].decode("latin-1") if declared else "", "utf-8"
-    return [codec for codec in map(charset_codec, labels) if codec and not codec.startswith(("utf-16", "utf-32"))]
+    return list(filter(None, map(charset_codec, labels)))
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
     """The text of a body: byte order mark, charset of the header, <meta charset> (HTML), then UTF-8 with U+FFFD. Never raises."""
-    declaration = META_CHARSET if "charset" not in content_type_header.lower() and media_kind(content_type_header) == "html" else None
-    return body.decode(body_codecs(body, content_type_header, declaration)[0], "replace").removeprefix("\ufeff")
+    return body.decode(body_codecs(body, content_type_header)[0], "replace").removeprefix("\ufeff")
 
 
 def is_unread_type(media_type: str) -> bool:
     """R6: is this a kind of body that is never read (image, script, stylesheet, font, sound, film, archive, binary)?"""
     kind, _, subtype = media_type_of(media_type).partition("/")
     subtype = subtype.removeprefix("x-")
-    return kind in UNREAD_KINDS or f" {subtype} " in UNREAD_SUBTYPES or subtype.startswith("font-")
+    return f" {kind} " in UNREAD_TYPES or f" {subtype} " in UNREAD_TYPES or subtype.startswith("font-")
+
 
 
 def media_kind(media_type: str) -> str:
     """Which reading fits a media type: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
-    kind = MEDIA_KIND.match(media_type_of(media_type))
-    return (kind.lastgroup if kind else None) or "other"
+    return next(MEDIA_KIND.finditer(media_type_of(media_type))).lastgroup or "other"
+
 
 
 # --- Feeds and sitemaps   R9: titles, links, ids and dates; never the articles ---
 # Both are XML that lists entries, so one walker serves both: a table says which roots, entries and fields there are.
 
 XML_PREFIXES = {                # what stands before an element's name for us: by its namespace, or by a prefix that nobody declared
-    **dict.fromkeys(("http://www.w3.org/2005/atom", "http://purl.org/atom/ns#", "http://purl.org/rss/1.0/",
-                     "http://my.netscape.com/rdf/simple/0.9/", "http://channel.netscape.com/rdf/simple/0.9/",
-                     "http://backend.userland.com/rss2", "atom", "atom10", "a10", "rss"), ""),
+    **dict.fromkeys(first_of_names("""http://www.w3.org/2005/atom http://purl.org/atom/ns# http://purl.org/rss/1.0/ http://my.netscape.com/rdf/simple/0.9/
+        http://channel.netscape.com/rdf/simple/0.9/ http://backend.userland.com/rss2 atom atom10 a10 rss"""), ""),
     "http://purl.org/dc/elements/1.1/": "dc:", "http://purl.org/dc/terms/": "dcterms:",
 }
 FEED_ROOTS = {**dict.fromkeys(("rss", "rdf", "channel"), ("rss", "item")), "feed": ("atom", "entry")}     # kind, entry
@@ -2480,7 +2457,7 @@ PROLOG_TOKEN = (                # 1: the root
 XML_SLIP = (                    # 1: what may hold anything; else a numeric reference, a bare & or <
     rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))|&#(?:[0-9]{1,7}|[xX][0-9a-fA-F]{1,6});"
     rb"|&(?![A-Za-z][A-Za-z0-9]{0,31};)|<(?![A-Za-z_:/!?\x80-\xff])")
-XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
+XML_FORBIDDEN = b"\0\1\2\3\4\5\6\7\10\13\14\16\17\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37"
 BREAK_TAG = r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>"
 TITLE_TAGS = {                  # by the type of the title; in RSS only known tags are some: `List<String>` is a title
     "rss": r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small|span|strike|strong"
@@ -2492,40 +2469,44 @@ ZONES = (                       # hours: RFC 822 5.1, and names that publishers 
     "-12 m; -10 hst; -9 akst; -8 pst pt akdt; -7 mst pdt mt; -6 cst mdt ct; -5 est cdt et; -4 ast edt; -3 adt; -1 a; "
     "1 n bst cet met west; 2 cest mest eet; 3 eest msk; 9 jst kst; 10 aest; 11 aedt; 12 y nzst; 13 nzdt")
 ZONE_HOURS = first_of_names(ZONES)
-DATE_DAY, DATE_MONTH = r"(?P<day%d>\d\d?)(?:st|nd|rd|th)?", "(?P<month%d>[a-z]{3,9})"
-DATE = (                        # RFC 822; W3C-DTF, RFC 3339; January 1st, 2004, or asctime with the year at the end
-    rf"(?a)(?:[a-z]+[.,]?\s*)??(?:{DATE_DAY}[\s-]+{DATE_MONTH}[.,\s-]+(?P<year1>\d{{4}}|\d\d)" % (1, 1) +
-    r"|(?P<year2>\d{4})(?:[-/]?(?P<month2>\d\d)(?:[-/]?(?P<day2>\d\d))?)?" +
-    rf"|{DATE_MONTH}\.?\s+{DATE_DAY}(?:[\s,]+(?P<year3>\d{{4}})|(?=.*\s(?P<year4>\d{{4}})\Z)))" % (3, 3) +
-    r"(?:[\s,t]+(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,]\d+)?)?)?"
-    r"\s*(?:(?:gmt|utc?)?(?P<sign>[+-])(?P<zone_hours>\d\d?):?(?P<zone_minutes>\d\d)?(?:\s*\([\w\s]*\))?|(?P<zone>[a-z]{1,5}))?"
-    r"(?:\s+\d{4})?")
+DAY, MONTH = r"(?P<day>\d\d?)(?:st|nd|rd|th)?", "(?P<month>[a-z]{3,9})"
+DATE = (                        # one of the days below, a time, a zone
+    r"(?a)(?:[a-z]+[.,]?\s*)??%s(?:[\s,t]+(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,]\d+)?)?)?"
+    r"\s*(?:(?:gmt|utc?)?(?P<sign>[+-])(?P<zone_hours>\d\d?):?(?P<zone_minutes>\d\d)?(?:\s*\([\w\s]*\))?|(?P<zone>[a-z]{1,5}))?(?:\s+\d{4})?")
+DAYS = (
+    r"(?P<year>\d{4})(?:[-/]?(?P<month>\d\d)(?:[-/]?(?P<day>\d\d))?)?",     # W3C-DTF, RFC 3339
+    rf"{DAY}[\s-]+{MONTH}[.,\s-]+(?P<year>\d{{4}}|\d\d)",                  # RFC 822
+    rf"{MONTH}\.?\s+{DAY}[\s,]+(?P<year>\d{{4}})",                         # January 1st, 2004
+    rf"{MONTH}\.?\s+{DAY}(?=.*\s(?P<year>\d{{4}})\Z)",                     # asctime
+)
 UTC_DATE = (                    # nine in ten, in days that every month has: RFC 822, or W3C-DTF as it is wanted
     r"(0[1-9]|1[0-9]|2[0-8]) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{3}) ((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]) "
     r"(?:GMT|[+-]0000)|[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
 
 
-def date_seconds(text: str) -> float | None:
-    """Unix seconds of a date of RFC 822, W3C-DTF or a common misspelling; UTC where it names no zone. None where it is no date."""
-    from datetime import date  # only where a feed, or a robots directive, has one
+def date_moment(text: str) -> datetime | None:
+    """A date of RFC 822, W3C-DTF or a common misspelling, in UTC; it is so where it names no zone. None where it is no date."""
+    from datetime import (  # only where a feed, or a robots directive, has one
+        datetime,
+        timedelta,
+    )
 
-    found = re.fullmatch(DATE, text.strip()[:MAX_DATE_LENGTH].lower())
+    text = text.strip()[:MAX_DATE_LENGTH].lower()
+    found = next(filter(None, (re.fullmatch(DATE % day, text) for day in DAYS)), None)
     if not found:
         return None
-    part = {name.rstrip("1234"): value for name, value in found.groupdict("").items() if value}
-    year, month, sign = int(part["year"]), part.get("month", "1"), part.get("sign", "")
+    part = found.groupdict("")
+    year, day, hour, minute, second = (int(part[name] or name == "day") for name in ("year", "day", "hour", "minute", "second"))
     if len(part["year"]) == 2:
         year += 2000 if year < 50 else 1900         # RFC 5322 4.3
-    day, hour, minute, second = (int(part.get(name, name == "day")) for name in ("day", "hour", "minute", "second"))
-    month_number = int(month) if month.isdigit() else (*MONTH_NAMES, month[:3]).index(month[:3]) + 1
+    month, sign = part["month"] or "1", part["sign"]
+    zone_hours = sign + part["zone_hours"] if sign else ZONE_HOURS.get(part["zone"], "0")
+    offset = timedelta(hours=int(zone_hours), minutes=int(sign + (part["zone_minutes"] or "0")))
     try:
-        days = (date(year, month_number, day) - date(1970, 1, 1)).days
-    except ValueError:
+        month_number = int(month) if month.isdigit() else MONTH_NAMES.index(month[:3]) + 1
+        return datetime(year, month_number, day, hour, minute, min(second, 59)) - offset        # :60 leaps
+    except (ValueError, OverflowError):
         return None
-    zone_hours = int(sign + part["zone_hours"] if sign else ZONE_HOURS.get(part.get("zone", ""), "0"))
-    minute_of_day = 60 * (hour - zone_hours) + minute - int(sign + part.get("zone_minutes", "0"))
-    seconds = 86400 * days + 60 * minute_of_day + min(second, 59)       # :60 leaps
-    return seconds if hour < 24 and minute < 60 and FIRST_SECOND <= seconds <= LAST_SECOND else None
 
 
 def feed_date(text: str) -> str | None:
@@ -2538,8 +2519,8 @@ def feed_date(text: str) -> str | None:
     if simple := re.fullmatch(UTC_DATE, text[5 * (text[3:5] == ", "):]):
         day, month, year, time_of_day = simple.groups()
         return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z" if month else text
-    seconds = date_seconds(text)
-    return None if seconds is None else iso_utc(seconds)
+    moment = date_moment(text)
+    return f"{moment.isoformat()}Z" if moment else None
 
 
 def feed_title(text: str, form: str) -> str:
@@ -2583,7 +2564,7 @@ def gathered(entries: Iterable[Any], room: int) -> tuple[list[Any], str]:
 # What a document is written in, and how it is mended.
 def feed_document(body: bytes, content_type: str) -> bytes:
     """The body as UTF-8, without what may stand before its first character."""
-    codecs = body_codecs(body, content_type, XML_ENCODING)
+    codecs = body_codecs(body, content_type)
     text = next((text for text in (body.decode(codec, "replace") for codec in codecs) if "\ufffd" not in text), "")
     if not text:            # a few torn characters in UTF-8, or the Latin text of an editor that never heard of it
         latin = codecs[0] == "utf-8" and not re.search(rb"[\xc2-\xf4][\x80-\xbf]", body)
@@ -2603,7 +2584,7 @@ def repaired_xml(document: bytes) -> bytes:
     repaired, end = bytearray(), 0      # not sub(): joining a million pieces takes 80 bytes for each
     for slip in re.finditer(XML_SLIP, document):
         if not slip[1]:
-            repaired += document[end:slip.start()] + escape(unescaped(slip[0].decode())).encode("utf-8", "replace")
+            repaired += document[end:slip.start()] + escape(unescaped(slip[0].decode())).encode()
             end = slip.end()
     repaired += document[end:]
     return bytes(repaired.translate(None, XML_FORBIDDEN).replace(b"\xef\xbf\xbe", b"").replace(b"\xef\xbf\xbf", b""))
@@ -2630,7 +2611,6 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
     depth = 0                           # of the open element; a container holds what is as deep as there are bases
     entry = field = ""                  # what an entry is called here; the field that is open
     text: list[str] = []
-    collect = text.append
 
     def stop(reason: str) -> None:
         raise ValueError(f"{reason}: line {parser.CurrentLineNumber}")
@@ -2675,11 +2655,11 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
                 fields.setdefault(rel, absolute_url(based(attributes), href) if "xml:base" in attributes else href)
         elif name:
             field = name
-            if attributes and name == "title":
+            if name == "title":
                 fields.setdefault("type", attributes.get("type", "").lower().removeprefix("text/"))     # of Atom 0.3
-            elif attributes and name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
+            elif name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
                 field = "opaque id"
-            parser.CharacterDataHandler = collect
+            parser.CharacterDataHandler = text.append
 
     def end(element: str) -> None:
         nonlocal depth, fields, field
@@ -2690,15 +2670,14 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
                 fields = head
         elif field and depth == len(bases):
             parser.CharacterDataHandler = None
-            if text:
-                fields.setdefault(field, "".join(text))
-                text.clear()
+            fields[field] = fields.get(field) or "".join(text)
+            text.clear()
             field = ""
         depth -= 1
 
     def skipped(entity: str, is_parameter: bool) -> None:
         if field and not is_parameter:
-            collect(unescaped(f"&{entity};"))
+            text.append(unescaped(f"&{entity};"))
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.SkippedEntityHandler, parser.EntityDeclHandler = skipped, lambda *entity: stop("a document that declares entities")
@@ -2716,7 +2695,7 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
         finally:
             yield from complete         # those before a break, too
             complete.clear()
-        text[:] = ["".join(text)[:XML_PIECE_BYTES]] if text else ()
+        text[:] = ["".join(text)[:XML_PIECE_BYTES]]
 
 
 def json_entries(document: bytes, head: dict[str, str], base: str) -> Iterator[dict[str, str]]:
@@ -2770,47 +2749,34 @@ def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") ->
 
 def marked_utf8(body: bytes | str) -> bytes:
     """Text as UTF-8 with a byte order mark, which overrules the encoding that it declares."""
-    return body if isinstance(body, bytes) else b"\xef\xbb\xbf" + body.encode("utf-8", "replace")
+    return body if isinstance(body, bytes) else body.encode("utf-8-sig", "replace")
 
 
 def sitemap_pieces(body: bytes) -> Iterator[bytes]:
-    """The sitemap as UTF-8, decompressed where it is gzip, without what may stand before its first character.
-
-    ValueError where it breaks or passes a bound.
-    """
+    """The sitemap, decompressed where it is gzip. ValueError where it breaks or passes a bound."""
     import gzip
     import zlib
-    from codecs import getincrementaldecoder
     is_gzip = body.startswith(b"\x1f\x8b")
     if is_gzip and body.count(b"\x1f\x8b\x08") > MAX_GZIP_MEMBERS:      # before any is read, since empty ones are read in one go
         raise ValueError(f"gzip of more than {MAX_GZIP_MEMBERS} members: byte 0")
     packed = io.BytesIO(body)
-    decoder: Any = None
     size = tags = 0
     try:
         for piece in in_pieces(gzip.GzipFile(fileobj=packed) if is_gzip else packed):
-            decoder = decoder or getincrementaldecoder(body_codecs(piece, "", XML_ENCODING)[0])("replace")
-            text = decoder.decode(piece)
-            yield (text if size else text.lstrip("\ufeff \t\r\n\0")).encode()
-            size, tags = size + len(piece), tags + text.count("<")
+            yield piece
+            size, tags = size + len(piece), tags + piece.count(b"<")
             if size > MAX_SITEMAP_BYTES or tags > MAX_SITEMAP_TAGS:
                 raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes, or {MAX_SITEMAP_TAGS} tags")
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"broken gzip: byte {packed.tell()}: {error}") from None
 
 
-def text_entries(pieces: Iterable[bytes], head: dict[str, str], base_url: str) -> Iterator[dict[str, str]]:
-    """As `xml_entries`, of a list with one URL a line. The first line must be one; others are passed over."""
-    torn = b""                          # the line that the next piece goes on with
-    for piece in itertools.chain(pieces, (b"\n",)):
-        *lines, torn = (torn[:4 * MAX_FEED_TEXT] + piece).replace(b"\r", b"\n").split(b"\n")
-        for line in lines:
-            url = line.decode("utf-8", "replace").strip()
-            if ABSOLUTE_HTTP.match(url):
-                head["kind"] = "text"
-                yield {"link": url, "base": base_url}
-            elif not head:
-                raise ValueError(f"found {url[:40]!r}, want XML or a URL: line 1")
+def text_entries(pieces: Iterable[str], base_url: str) -> Iterator[dict[str, str]]:
+    """As `xml_entries`, of a list with one URL a line; what is none is passed over."""
+    torn = ""                           # the line that the next piece goes on with
+    for piece in itertools.chain(pieces, ("\n",)):
+        *lines, torn = (torn[:MAX_URL_LENGTH] + piece).replace("\r", "\n").split("\n")
+        yield from ({"link": url, "base": base_url} for url in map(str.strip, lines) if ABSOLUTE_HTTP.match(url))
 
 
 def sitemap_entry(fields: dict[str, str]) -> SitemapEntry:
@@ -2827,11 +2793,18 @@ def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc><lastmod>2026-05-23</lastmod></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod='2026-05-23')]
     """
+    from codecs import iterdecode
+
     head: dict[str, str] = {}
     pieces = sitemap_pieces(marked_utf8(body))
     first = next(pieces, b"")
-    whole = itertools.chain((first,), pieces)
-    found = xml_entries(whole, SITEMAP_ROOTS, head, base_url) if first.startswith(b"<") else text_entries(whole, head, base_url)
+    texts = iterdecode(itertools.chain((first,), pieces), body_codecs(first, "")[0], "replace")
+    start = next(texts, "").lstrip("\ufeff \t\r\n\0")
+    whole = itertools.chain((start,), texts)
+    if ABSOLUTE_HTTP.match(start):
+        head["kind"], found = "text", text_entries(whole, base_url)
+    else:
+        found = xml_entries(map(str.encode, whole), SITEMAP_ROOTS, head, base_url)
     entries, warning = gathered(map(sitemap_entry, found), MAX_SITEMAP_TEXT)
     if "kind" not in head:
         raise ValueError(f"no sitemap: {warning}")
