@@ -947,7 +947,8 @@ ROBOTS_SIGNAL_LINE = robots_line_regex(r"content-signal[{blank}]*:([^\n#]*)")
 ROBOTS_SITEMAP_LINE = robots_line_regex(r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)")
 ROBOTS_SIGNAL = lazy_re(r"([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)")
 # Of a line that was cut in two what might loosen or lead astray goes, and of any other what is not certain of its last octet (R2c).
-ROBOTS_CUT = lazy_re(rf"(?i)(?:(?<=\n)[{ROBOTS_BLANKS}]*(?:allow|user|site|chain)[^\n]*|%[0-9a-f]?|\$)\Z")
+ROBOTS_LOOSE_LINE = lazy_re(rf"(?i)[{ROBOTS_BLANKS}]*(?:allow|user|site|chain)")
+ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
 
 # A raw `*` or `$` of a URL is `%2A` or `%24` to a rule (RFC 9309 figure 6): only rules have them among what stands as it is.
 ROBOTS_STANDING = r"A-Za-z0-9\-._~:/?\[\]@!&'()+,;="
@@ -983,7 +984,8 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1] not in b"\r\n":
-        text = ROBOTS_CUT.sub("#", text)
+        above, _, line = text.rpartition("\n")
+        text = f"{above}\n" + ("" if ROBOTS_LOOSE_LINE.match(line) else line[:-2] + re.sub(ROBOTS_UNCERTAIN, "#", line[-2:]))
     undecoded = 0
     if not text.isascii():
         text, undecoded = ROBOTS_UNDECODED.subn(lambda octet: f"%{ord(octet[0]) & 255:02X}", text)
@@ -3380,19 +3382,10 @@ PICKLE_LENGTHS = {opcode: length for length, opcodes in (
 PICKLE_COUNTED = b"\x8cX\x8dCB\x8e\x8a\x95"        # the argument is the little-endian count of the bytes that follow
 
 
-@cache
-def sha256() -> Callable[[bytes], Any]:
-    """hashlib's own: the one that it prefers brings OpenSSL along, 3.5 MiB and three milliseconds."""
-    for module in ("_sha2", "_sha256"):         # since 3.12, and before
-        with suppress(ImportError):
-            return __import__(module).sha256  # type: ignore[no-any-return]
-    import hashlib  # a distribution may leave the others out
-
-    return hashlib.sha256
-
-
 def sha256_hex(data: bytes) -> str:
-    return str(sha256()(data).hexdigest())
+    import hashlib  # loads OpenSSL: --version need not pay for it
+
+    return hashlib.sha256(data).hexdigest()
 
 
 CACHE_ROOTS = {
@@ -4427,7 +4420,8 @@ class Bot:
         The target is read; feeds that its head advertises are listed. Every request passes every gate. A target that was denied or failed
         yields nothing; `last_result` is its Result.
         """
-        result = self.last_result = self._fetch(url, wants_structured)     # read afresh: a 304 would have no items
+        result = self._fetch(url, wants_structured)     # read afresh: a 304 would have no items
+        self.last_result = result._replace(body=b"")       # R6: nothing is kept that nobody needs
         named: set[Any] = set()
         for source in self._sources(result) if result.ok else ():
             if source[:2] not in named:
