@@ -945,7 +945,7 @@ ROBOTS_RULE_LINE = robots_line_regex(rf"(?:(allow|crawl-delay)[{{blank}}]*:|{ROB
 ROBOTS_DELAY_LINE = robots_line_regex(r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)")
 ROBOTS_SIGNAL_LINE = robots_line_regex(r"content-signal[{blank}]*:([^\n#]*)")
 ROBOTS_SITEMAP_LINE = robots_line_regex(r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)")
-ROBOTS_SIGNAL = lazy_re(r"([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)")
+ROBOTS_SIGNAL = lazy_re(r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)")
 # Of a line that was cut in two what might loosen or lead astray goes, and of any other what is not certain of its last octet (R2c).
 ROBOTS_LOOSE_LINE = lazy_re(rf"(?i)[{ROBOTS_BLANKS}]*(?:allow|user|site|chain)")
 ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
@@ -1886,12 +1886,13 @@ def validators_of(headers: Sequence[tuple[str, str]]) -> Validators:
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """R7: what is replayed.
+    """R7: what is replayed; what cannot stand in a header, as a hostile cache may have it, is not.
 
     >>> conditional_headers(Validators('W/"a"', ""))
     {'If-None-Match': 'W/"a"'}
     """
-    return {name: value for name, value in zip(("If-None-Match", "If-Modified-Since"), validators) if value}
+    return {name: value for name, value in zip(("If-None-Match", "If-Modified-Since"), validators)
+            if re.fullmatch(r"[\t\x20-\x7e\x80-\xff]+", value) and len(value) <= MAX_VALIDATOR_LENGTH}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
@@ -2683,6 +2684,7 @@ def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.SkippedEntityHandler, parser.EntityDeclHandler = skipped, lambda *entity: stop("a document that declares entities")
+    parser.AttlistDeclHandler = lambda *attribute: stop("a document that declares attributes")     # each tag would have all of them
     given = 0
     for piece in itertools.chain(filter(None, pieces), (b"",)):
         try:
@@ -3365,21 +3367,25 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 # Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
 
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-# An entry; with ".tmp" what one is written to, whose writer holds the lock of that name.
-SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.[0-9a-f]+\.tmp)?\Z")
+# An entry; with ".tmp" a file that lives while its lock is held: what an entry is written to, or a lock itself.
+SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
 
 PICKLE_STOP, PICKLE_FRAME = 0x2E, 0x95
-# All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument, or with its count.
+# All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument.
 # No tuple: as a dict key its hash recurses in C (a crash at depth 10^5) and doubles with each shared level (a hang).
 # No PUT: nine bytes of it take all memory (gh-115952).
-PICKLE_LENGTHS = {opcode: length for length, opcodes in (
-    (1, b"N\x88\x89(]ae}su\x94"),      # NONE NEWTRUE NEWFALSE MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE
-    (2, b"\x80Kh\x8cC\x8a"),           # PROTO BININT1 BINGET SHORT_BINUNICODE SHORT_BINBYTES LONG1
-    (3, b"M"),                         # BININT2
-    (5, b"JjXB"),                      # BININT LONG_BINGET BINUNICODE BINBYTES
-    (9, b"G\x8d\x8e\x95"),             # BINFLOAT BINUNICODE8 BINBYTES8 FRAME
-) for opcode in opcodes}
-PICKLE_COUNTED = b"\x8cX\x8dCB\x8e\x8a\x95"        # the argument is the little-endian count of the bytes that follow
+PICKLE_FIXED = {
+    **dict.fromkeys(b"N\x88\x89", 1),           # NONE NEWTRUE NEWFALSE
+    **dict.fromkeys(b"(]ae}su\x94", 1),         # MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE
+    0x80: 2, 0x4B: 2, 0x4D: 3, 0x4A: 5, 0x47: 9,    # PROTO BININT1 BININT2 BININT BINFLOAT
+    0x68: 2, 0x6A: 5,                           # BINGET LONG_BINGET
+}
+# opcode -> width of the little-endian count of the bytes that follow
+PICKLE_COUNTED = {
+    0x8C: 1, 0x58: 4, 0x8D: 8,                  # SHORT_BINUNICODE BINUNICODE BINUNICODE8
+    0x43: 1, 0x42: 4, 0x8E: 8,                  # SHORT_BINBYTES BINBYTES BINBYTES8
+    0x8A: 1, PICKLE_FRAME: 8,                   # LONG1
+}
 
 
 def sha256_hex(data: bytes) -> str:
@@ -3419,15 +3425,18 @@ def pickle_refusal(blob: bytes) -> str:
     for _ in range(MAX_PICKLE_OPCODES):
         if at >= end:
             return "is torn"
-        code, argument = blob[at], at + 1
+        code = blob[at]
         if code == PICKLE_STOP:
-            return "" if argument == end else f"has {end - argument} bytes after its end"
-        if code not in PICKLE_LENGTHS:
-            return f"opcode 0x{code:02x} is not plain data"
-        at += PICKLE_LENGTHS[code]
+            return "" if at + 1 == end else f"has {end - at - 1} bytes after its end"
+        at += PICKLE_FIXED.get(code, 1)
         if code in PICKLE_COUNTED:
-            count = int.from_bytes(blob[argument:at], "little")
-            at += count if code != PICKLE_FRAME or count > end - at else 0      # what a whole frame holds is opcodes again
+            count = int.from_bytes(blob[at:at + PICKLE_COUNTED[code]], "little")
+            at += PICKLE_COUNTED[code]
+            if count > end - at:
+                return "is torn"
+            at += 0 if code == PICKLE_FRAME else count      # what a frame holds is opcodes again
+        elif code not in PICKLE_FIXED:
+            return f"opcode 0x{code:02x} is not plain data"
     return f"has more than {MAX_PICKLE_OPCODES} opcodes"
 
 
@@ -3441,6 +3450,10 @@ def plain_unpickler() -> Callable[[bytes], Any]:
             raise pickle.UnpicklingError("globals are refused")
 
     return lambda blob: PlainUnpickler(io.BytesIO(blob)).load()
+
+
+def shelf_entry(kind: str, key: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}
 
 
 def disk_trouble(error: Exception) -> str:
@@ -3461,20 +3474,24 @@ def read_private_file(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | OPEN_PRIVATELY)        # non-blocking: a FIFO must not hang us
     try:
         status = os.fstat(fd)
-        if doubt := ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file":
+        doubt = ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
+        if not doubt and status.st_size > MAX_ENTRY_BYTES:
+            doubt = f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read"
+        if doubt:
             raise ValueError(doubt)
-        if status.st_size > MAX_ENTRY_BYTES:
-            raise ValueError(f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read")
-        return os.read(fd, status.st_size)
+        return b"".join(iter(lambda: os.read(fd, status.st_size + 1), b""))     # one piece as a rule, which is not copied
     finally:
         os.close(fd)
 
 
-def write_private_file(path: str, scratch: str, blob: bytes, modified_at: float, durable: bool) -> None:
+def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
     """`blob` becomes the whole file at `path` or, with an `OSError`, nothing changes there and no scratch file stays."""
+    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY, 0o600)
     try:
         try:
+            with suppress(OSError):
+                lock_file(fd)       # else a sweep takes it for a dead writer's
             rest = memoryview(blob)
             while rest:
                 rest = rest[os.write(fd, rest):]
@@ -3484,81 +3501,114 @@ def write_private_file(path: str, scratch: str, blob: bytes, modified_at: float,
             os.close(fd)            # NFS and quotas speak up only here
         os.utime(scratch, (modified_at, modified_at))       # the bot's clock, which `sweep` is asked by
         os.replace(scratch, path)
-    except BaseException:           # Ctrl-C, too, leaves nothing half-written
+        if durable and os.name != "nt":     # Windows syncs no folder
+            folder = os.open(os.path.dirname(path), os.O_RDONLY)        # the operator may have named a symbolic link
+            with suppress(OSError):         # nor do some network file systems
+                os.fsync(folder)
+            os.close(folder)
+    finally:            # Ctrl-C, too, leaves nothing half-written
         with suppress(OSError):
             os.unlink(scratch)
-        raise
-    if durable and os.name != "nt":     # Windows syncs no folder
-        folder = os.open(os.path.dirname(path), os.O_RDONLY)        # the operator may have named a symbolic link
-        with suppress(OSError):         # nor do some network file systems
-            os.fsync(folder)
-        os.close(folder)
 
 
 def make_private_folders(folder: str) -> None:
     """`folder` and its missing parents, each 0700 (`os.makedirs` gives the parents the umask's mode)."""
-    parent = os.path.dirname(folder)
+    parent = os.path.dirname(folder.rstrip("/" + os.sep))
     if parent not in ("", folder) and not os.path.isdir(parent):     # a missing drive is its own parent
         make_private_folders(parent)
     with suppress(FileExistsError):         # another process was faster
         os.mkdir(folder, 0o700)
 
 
-# A lock is a byte of one file, chosen by the hash of its name. The kernel lets go of it when its process ends, and no child inherits it.
+# What is locked is a file that exists only meanwhile, and the kernel lets go of it when its holder dies.
 
-HELD_NAMES: dict[str, ShelfLock] = {}       # what this process holds; bots without a cache exclude each other here alone
-LOCK_FILES: dict[str, int] = {}             # path -> descriptor, never closed: on POSIX that would end all locks of this process in the file
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=HELD_NAMES.clear)        # they are the parent's
+HELD_NAMES: dict[str, ShelfLock] = {}         # what this process holds; bots without a cache exclude each other here alone
 
 
-def lock_byte(path: str, offset: int) -> int | None:
-    """A descriptor of the file at `path`, that byte of it locked; None where another process has it, `OSError` where there are no locks."""
-    fd = LOCK_FILES.get(path)
-    if fd is None or not os.fstat(fd).st_nlink:         # or somebody has emptied the folder
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY, 0o600)
+def lock_file(fd: int) -> bool:
+    """Until it is closed. Never blocks; False where another has it."""
     try:
-        if sys.platform == "win32":     # its descriptors have one position each, and locks of their own
+        if sys.platform == "win32":
             import msvcrt
-            os.lseek(fd, offset, os.SEEK_SET)
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl  # POSIX only
-            LOCK_FILES[path] = fd
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except LOCK_IS_TAKEN:
+        return False
+    return True
+
+
+def open_locked(path: str) -> int | None:
+    """A descriptor that holds the lock of the file at `path`; None where another has it, `OSError` where there are no locks."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY, 0o600)
+    is_locked = False
+    try:
+        is_locked = lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path))     # not one that is gone since it was opened
     except OSError as error:
-        if os.name == "nt":
-            os.close(fd)
-        if not isinstance(error, LOCK_IS_TAKEN):
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            with suppress(OSError):
+                os.unlink(path)
             raise
-        return None
-    return fd
+    finally:
+        if not is_locked:
+            with suppress(OSError):
+                os.close(fd)
+    return fd if is_locked else None
+
+
+def remove_locked(path: str, fd: int) -> None:
+    """Ends a lock: its file goes first, so that a copy of the descriptor in some child holds nothing. Windows removes no open file."""
+    steps: list[Callable[[], None]] = [lambda: os.unlink(path), lambda: os.close(fd)]
+    for step in steps[::-1] if os.name == "nt" else steps:
+        with suppress(OSError):
+            step()
 
 
 class ShelfLock(NamedTuple):
     """A name that this process holds until `release`, its end, or the end of a `with`. A forked child does not hold it."""
 
     name: str
-    offset: int = 0
+    path: str = ""
     fd: int = -1        # where this process is all that is excluded
 
     def release(self, *_: object) -> None:
-        if HELD_NAMES.get(self.name) is not self:       # released before, or a forked child's copy
-            return
-        if self.fd >= 0:
-            with suppress(OSError):
-                if sys.platform == "win32":
-                    os.close(self.fd)
-                else:
-                    import fcntl
-                    fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, self.offset)
-        del HELD_NAMES[self.name]       # last: to the kernel, all threads are one
+        if HELD_NAMES.get(self.name) is self:       # neither released before, nor a forked child's copy
+            del HELD_NAMES[self.name]
+            if self.path:
+                remove_locked(self.path, self.fd)
 
     def __enter__(self) -> Self:
         return self
 
     __exit__ = release
+
+
+def abandon_locks() -> None:
+    """In a forked child: the descriptors are closed and no more, since the locks are the parent's."""
+    for lock in HELD_NAMES.values():
+        with suppress(OSError):
+            os.close(lock.fd)
+    HELD_NAMES.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=abandon_locks)
+
+
+def remove_outlived(file: os.DirEntry[str], now: float) -> None:
+    """Removes an entry past its lifetime, or what a dead process was about to write; never a file of another name."""
+    found = SHELF_FILE.match(file.name)
+    if not found or not file.is_file(follow_symlinks=False):
+        return
+    if not found[2]:
+        if now - file.stat(follow_symlinks=False).st_mtime > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
+            os.unlink(file.path)
+    else:           # judged by its lock alone: clocks jump
+        fd = open_locked(file.path)
+        if fd is not None:
+            remove_locked(file.path, fd)
 
 
 class Shelf:
@@ -3586,9 +3636,10 @@ class Shelf:
                 if refusal := pickle_refusal(blob):
                     raise ValueError(refusal)
             entry = plain_unpickler()(blob)
-            if isinstance(entry, list) and entry[:3] == [SHELF_FORMAT, kind, key] and isinstance(entry[-1], dict):
-                return entry[-1]
-            raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
+            data = entry["data"]
+            if not isinstance(data, dict) or entry != shelf_entry(kind, key, data):
+                raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
+            return data
         except FileNotFoundError:
             return None
         except OSError as error:        # one sick disk is one line, not one an entry
@@ -3601,20 +3652,16 @@ class Shelf:
         """True where `data` now lies whole on the disk (`durable`: also after a power cut); else this process remembers it."""
         import pickle  # not at the top: see plain_unpickler
 
-        blob = pickle.dumps([SHELF_FORMAT, kind, key, data], protocol=4)
+        blob = pickle.dumps(shelf_entry(kind, key, data), protocol=4)
         if self._is_folder_usable(create=True):
-            for patience in [0.01] * 5 if os.name == "nt" else [0.0]:
+            for patience in [0.01] * 5 if os.name == "nt" else [0.0] * 2:
                 try:
-                    path = self._path(kind, key)
-                    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-                    name = os.path.basename(scratch)
-                    with self.try_lock(name) or ShelfLock(name):        # else a sweep takes it for a dead writer's
-                        write_private_file(path, scratch, blob, self.wall_time(), durable)
+                    write_private_file(self._path(kind, key), blob, self.wall_time(), durable)
                     self.forget(kind, key)
                     return True
                 except (OSError, ValueError, OverflowError) as error:       # the last two: a clock whose time no file system can write
                     trouble = disk_trouble(error)
-                    time.sleep(patience)    # Windows: another process has the old file open, for microseconds
+                    time.sleep(patience)    # Windows: another process has the old file open, for microseconds; or a sweep took the new one
             self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         self.forget(kind, key, blob)
         return False
@@ -3636,19 +3683,20 @@ class Shelf:
         The kernel releases it on death. Where there is no such thing as a lock, this process alone is in order.
         """
         lock = ShelfLock(name)
-        if HELD_NAMES.setdefault(name, lock) is not lock:
-            return None
-        if self._is_folder_usable(create=True):
+        if name not in HELD_NAMES and self._is_folder_usable(create=True):
+            path = self._path("lock", name) + ".tmp"
             try:
-                offset = int(sha256_hex(name.encode("utf-8", "surrogatepass"))[:15], 16)
-                fd = lock_byte(os.path.join(self.folder or "", "lock"), offset)
+                fd = open_locked(path)
                 if fd is None:
-                    del HELD_NAMES[name]
                     return None
-                lock = HELD_NAMES[name] = ShelfLock(name, offset, fd)
+                lock = ShelfLock(name, path, fd)
             except OSError as error:
                 self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)}); other processes are not waited for")
-        return lock
+        if HELD_NAMES.setdefault(name, lock) is lock:
+            return lock
+        if lock.path:
+            remove_locked(lock.path, lock.fd)       # another thread was faster
+        return None
 
     def sweep(self, now: float) -> None:
         """Entries long unused and scratch files of dead processes go away.
@@ -3662,21 +3710,9 @@ class Shelf:
         with suppress(OSError), os.scandir(self.folder) as files:       # the next pass finds what this one lost
             for file in files if is_due else islice(files, MAX_SWEEP_FILES):
                 with suppress(OSError):
-                    self._remove_outlived(file, now if is_due else -math.inf)
+                    remove_outlived(file, now if is_due else -math.inf)
         if is_due:
             self.store("sweep", "marker", {"at": now})
-
-    def _remove_outlived(self, file: os.DirEntry[str], now: float) -> None:
-        """Removes an entry past its lifetime, or what a dead process was about to write; never a file of another name."""
-        found = SHELF_FILE.match(file.name)
-        if not found or not file.is_file(follow_symlinks=False):
-            return
-        if now - file.stat(follow_symlinks=False).st_mtime > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
-            os.unlink(file.path)
-        elif found[2]:
-            with self.try_lock(file.name) or ShelfLock(file.name) as lock:
-                if lock.fd >= 0:        # else its writer may be alive
-                    os.unlink(file.path)
 
     def _path(self, kind: str, key: str) -> str:
         """Of the entry: no byte of its name was chosen by a server."""
@@ -3691,7 +3727,7 @@ class Shelf:
                 make_private_folders(self.folder)
             status = os.stat(self.folder)
             doubt = ownership_doubt(status) if stat.S_ISDIR(status.st_mode) else "is no folder"
-        except (OSError, ValueError) as error:      # ValueError: a NUL in the name
+        except (OSError, ValueError, RecursionError) as error:      # the last two: a NUL in the name, a thousand parents
             if isinstance(error, FileNotFoundError) and not create:
                 return False            # nothing was ever stored
             doubt = disk_trouble(error)
@@ -4630,8 +4666,9 @@ class Bot:
             visit.trouble = f"more than {limit} redirects" if location else f"{answer.status} without a Location"
             return False
         if self._tag:       # the gates never see R13's parameters, also where a server repeats them
-            tags = tag_url("", *self._tag)[1:]
-            location = location.replace(f"?{tags}&", "?").replace(f"?{tags}", "").replace(f"&{tags}", "")
+            own = tag_url("", *self._tag)[1:]
+            for tags in own, own.replace("%2F", "/"), own.replace("/", "%2F"):
+                location = location.replace(f"?{tags}&", "?").replace(f"?{tags}", "").replace(f"&{tags}", "")
         try:
             target = wire_url(resolve_url(visit.at, location))
             if visit.kind in CANONICAL_KINDS and not is_kin(split_url(self.origin).host, target):
@@ -4690,7 +4727,7 @@ class Bot:
         """R3, first of all. The canonical documents themselves stay reachable, or no list could ever be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
-        if visit.waits and self._is_shared:         # another process may have adopted a newer one meanwhile
+        if (visit.waits or self._blocklist is None) and self._is_shared:        # another process may have adopted one meanwhile
             self._load_blocklist()
         if not self._is_list_current() and not (visit.waits > 1 and self._blocklist is not None):
             said = self._errand(visit, "blocklist", self._load_blocklist, self._refresh_blocklist)
@@ -4711,9 +4748,9 @@ class Bot:
 
     def _load_blocklist(self) -> bool:
         """The newest generation that the shelf holds whole, and when it was last asked about; whether that is current."""
-        held = self._refresh
-        asked = from_entry(held, self._shelf.load("refresh", self.origin))
-        if self._blocklist is None or asked.serial > held.serial:
+        held, latest = self._refresh, self._shelf.load("refresh", self.origin) or {}
+        asked = from_entry(held, latest)
+        if self._blocklist is None or serial_of(latest) > held.serial:
             entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1)]
             for entry in sorted(entries, key=serial_of, reverse=True):
                 if serial_of(entry) > held.serial:      # the older only where the newer does not hold
@@ -4722,7 +4759,7 @@ class Bot:
                     except (KeyError, ValueError) as error:
                         self._warn(f"blocklist: a copy in the cache does not hold: {error}")
         if self._blocklist is not None:     # while nothing was ever held, every process tries for itself
-            is_of_this = asked.serial == held.serial        # of another generation it says nothing but when to ask again
+            is_of_this = serial_of(latest) == held.serial       # of another generation it says nothing but when to ask again
             self._refresh = asked if is_of_this else held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
         return self._is_list_current()
 
@@ -4750,8 +4787,9 @@ class Bot:
                 return
             for line in adopted.warnings:
                 self._warn(f"blocklist: {line}")
-            # Two generations lie on disk, and the older is overwritten: at every instant one is whole.
-            news["serial"] = serial = held.serial + 1
+            # Two generations lie on disk, and the older is overwritten: at every instant one is whole. The next serial is of the other
+            # parity, and of this time: a process that starts from an emptied folder must not give its list a serial that another has.
+            news["serial"] = serial = held.serial + 1 + 2 * max(0.0, (self._time() - held.serial) // 2)
             self._shelf.store("blocklist", f"{self.origin} {serial % 2:g}", {"serial": serial, "columns": adopted.to_columns()}, durable=True)
             news.update((NO_VALIDATORS if visit.redirects else validators_of(answer.headers))._asdict())
         self._note_blocklist(**news)
@@ -4772,7 +4810,10 @@ class Bot:
             visit, answer = yield from self._obtain("schema", self.origin + SCHEMA_PATH)
             try:
                 news = whole(visit, answer).body
-                compile_schema(parse_json(news, "schema"))      # one that does not compile must not displace one that does
+                document = parse_json(news, "schema")
+                compile_schema(document)        # one that does not compile must not displace one that does
+                if not isinstance(document, dict):
+                    raise UnsupportedSchema("it is no object")
                 self._shelf.store("schema", self.origin, {"body": news, "checked_at": self._time()}, durable=True)
                 body = news
             except ValueError as error:
