@@ -3574,8 +3574,16 @@ def test_R3b_a_process_adopts_what_another_put_on_the_disk_after_a_failure_of_it
     assert first.fetch(A).gate == "R3" and web.asked(BLOCKLIST_URL) == 2
 
 
-@pytest.mark.parametrize("is_torn", [False, True], ids=["an emptied cache", "a torn newest generation"])
-def test_R3b_a_list_of_another_lineage_is_never_taken_for_our_own(is_torn, make_bot, web, clock, tmp_path):
+class Behind(Restarted):
+    """Another process, whose machine is a day late."""
+
+    def time(self):
+        return self.clock.time() - DAY
+
+
+@pytest.mark.parametrize("is_torn, other_clock", [(False, Restarted), (False, Behind), (True, Restarted)],
+                         ids=["an emptied cache", "by a clock that is late", "a torn newest generation"])
+def test_R3b_a_list_of_another_lineage_is_never_taken_for_our_own(is_torn, other_clock, make_bot, web, clock, tmp_path):
     def conditional(*domains):
         def answer(request):
             tag = f'"{len(domains)}"'
@@ -3596,7 +3604,7 @@ def test_R3b_a_list_of_another_lineage_is_never_taken_for_our_own(is_torn, make_
             file.write_bytes(b"torn")
     web.pages[BLOCKLIST_URL] = conditional("b.test", "c.test", "a.test")
     clock.sleep(7 * HOUR)
-    assert make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(A).gate == "R3"
+    assert make_bot(cache_dir=tmp_path, clock=other_clock(clock)).fetch(A).gate == "R3"
     for _ in range(3):
         assert running.fetch(A).gate == "R3"
         clock.sleep(7 * HOUR)
@@ -8826,6 +8834,17 @@ def test_ours_shelf_an_interrupt_within_a_lock_leaves_nothing_held(shelf_folder,
             shelf.try_lock("x")
     assert not wr.HELD_NAMES
     shelf.try_lock("x").release()
+
+
+@shelf_posix_only
+def test_ours_shelf_a_clock_that_jumps_takes_no_live_writers_file(shelf_folder, shelf_lines):
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf.store("host", "a", {})
+    scratch = entry_path(shelf_folder, "host") + ".89abcdef.tmp"
+    fd = wr.open_locked(scratch)
+    shelf.sweep(time.time() + 1e9)
+    assert os.path.exists(scratch)
+    os.close(fd)
 
 
 @shelf_posix_only
