@@ -9810,7 +9810,7 @@ def test_ours_importing_it_loads_nothing_heavy():
     import subprocess
     code = f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(wr.__file__))!r}); import walsh_research; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode().split()
-    assert "walsh_research" in loaded and not {"ssl", "socket", "http.client", "argparse", "xml", "pickle", "logging", "random", "json", "typing", "datetime"} & set(loaded)
+    assert "walsh_research" in loaded and not {"ssl", "socket", "http.client", "argparse", "xml", "pickle", "logging", "random", "json", "typing", "datetime", "re"} & set(loaded)
 
 
 def test_R1_the_user_agent_is_exact():

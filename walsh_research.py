@@ -2824,24 +2824,24 @@ def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
 # robots2_stance. `short-only`: under 50 words of the source a quote, attribution not counted; `session-only`: memory of the running session,
 # no disk, no vectors, no index; `market` is free text; `rate` is requests a minute, or "polite"; with `announce: yes` X-Agent-Identity goes
 # with every request to this host.
-ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {name: tuple(values.split()) for name, values in re.findall(r"(\S+):(.*)", """
-    crawl: no ask yes
-    read: no ask yes
-    summarise: no ask yes
-    quote: no short-only yes
-    derivative: no ask yes
-    train: no ask yes
-    store: no session-only yes
-    compete: no yes
-    market:
-    personalise: no yes
-    monetise: no ask yes
-    attribution: required preferred none
-    link-back: required preferred none
-    rate:
-    announce: yes no
-    honest: yes
-""")}
+ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {name: tuple(values) for name, *values in map(str.split, """
+    crawl no ask yes
+    read no ask yes
+    summarise no ask yes
+    quote no short-only yes
+    derivative no ask yes
+    train no ask yes
+    store no session-only yes
+    compete no yes
+    market
+    personalise no yes
+    monetise no ask yes
+    attribution required preferred none
+    link-back required preferred none
+    rate
+    announce yes no
+    honest yes
+""".strip().splitlines())}
 ROBOTS2_SIGNALS = {         # what the site says of its own content; shown, decides nothing
     "content-type": "opinion|news|reference|satire|commercial|research|personal", "editorialised": "yes|no|partial",
     "ai-assisted": "yes|no|partial", "primary-language": "[a-z]{1,8}(?:-[a-z0-9]{1,8})*",       # an IETF language tag
