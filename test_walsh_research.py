@@ -1348,7 +1348,7 @@ def nested(levels):
 def test_R3a_host_is_blocked_by_domain_and_subdomain_only(case):
     held = wr.Blocklist.from_document(document(case["listed"]))
     assert bool(held.blocks(case["host"])) is case["expected"]
-    assert bool(wr.Blocklist.from_columns(held.to_columns()).blocks(case["host"])) is case["expected"]
+    assert bool(wr.Blocklist(held.to_columns()).blocks(case["host"])) is case["expected"]
 
 
 def test_R3a_the_entry_comes_back_as_listed():
@@ -1426,14 +1426,14 @@ def test_R3c_the_full_v1_schema_holds_and_refuses():
 def test_ours_columns_of_another_shape_are_a_ValueError(change):
     columns = wr.Blocklist.from_document(document("a.test", "b.test")).to_columns()
     with pytest.raises(ValueError):
-        wr.Blocklist.from_columns({**columns, **change})
+        wr.Blocklist({**columns, **change})
 
 
 def test_ours_columns_survive_newlines_and_emptiness():
     odd = document(blocked=[{"domain": "a.test\n", "added": "x\ny", "reason": 1}, {"domain": "b.test"}])
-    held = wr.Blocklist.from_columns(wr.Blocklist.from_document(odd).to_columns())
+    held = wr.Blocklist(wr.Blocklist.from_document(odd).to_columns())
     assert held.blocks("a.test")[1:] == ("x y", "") and held.blocks("b.test").domain == "b.test"
-    assert len(wr.Blocklist.from_columns(wr.Blocklist.from_document(document()).to_columns())) == 0
+    assert len(wr.Blocklist(wr.Blocklist.from_document(document()).to_columns())) == 0
 
 
 @pytest.mark.parametrize("case", cases("json_schema"))
@@ -10273,7 +10273,7 @@ def bench_blocklist(quick):
     body = json.dumps(bench_blocklist_document(100_000, BLOCKLIST_SCHEMA)).encode()       # as a publisher's own schema asks
     yield bench_functions("blocklist: parse and adopt 10^5 entries", lambda: wr.Blocklist.from_document(wr.parse_json(body, "blocklist")),
                           lambda: json.loads(body), "json.loads", "<= 8", rounds)
-    few, many = (wr.Blocklist.from_columns({"keys": keys, "domains": keys, "added": "\n" * (count - 1), "reasons": "\n" * (count - 1),
+    few, many = (wr.Blocklist({"keys": keys, "domains": keys, "added": "\n" * (count - 1), "reasons": "\n" * (count - 1),
                                             "refresh_seconds": 21600.0, "updated": ""})
                  for count in (100, size) for keys in ["\n".join(f"publisher-{n}.example.com" for n in range(count))])
     hosts = [f"www.{name}-{n % 100}.example.com" for n in range(2000) for name in ("publisher", "elsewhere")]

@@ -151,7 +151,6 @@ MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: of one sitemap, uncompressed
 MAX_SITEMAP_TAGS = 2_000_000    # ours: 50,000 entries of 20 elements each; 50 MiB of "<a/>" are 13 million
 MAX_SITEMAP_TEXT = 12 * 2**20   # ours: characters of all URLs kept of one sitemap; 50,000 of 250
 MAX_GZIP_MEMBERS = 1024         # ours: a block-wise gzip of 50 MiB has 800
-GZIP_PIECE_BYTES = 16 * 1024    # ours: small, since each member copies what is left of the piece
 MAX_DATE_LENGTH = 80            # ours: characters; no date of a feed is longer
 MAX_FEED_TEXT = 4096            # ours: characters of one title, id or link; nothing that a person reads is longer
 # robots2.txt.
@@ -1723,10 +1722,6 @@ class Blocklist:
     def to_columns(self) -> dict[str, Any]:
         """Plain data for the cache: strings of lines, all equally long, and two scalars."""
         return dict(self._columns)
-
-    @classmethod
-    def from_columns(cls, columns: dict[str, Any]) -> Blocklist:
-        return cls(columns)
 
     @classmethod
     def from_document(cls, document: Any, schema: Any = None) -> Blocklist:
