@@ -8516,7 +8516,7 @@ def test_ours_shelf_work_of_a_hostile_file_is_bounded():
     (lambda path: os.chmod(path, 0o666), "written by others"), (lambda path: os.chmod(path, 0o620), "written by others"),
     (lambda path: (os.rename(path, path + "x"), os.symlink(path + "x", path)), ""),
     (lambda path: (os.unlink(path), os.mkfifo(path, 0o600)), "no regular file"), (lambda path: (os.unlink(path), os.mkdir(path, 0o700)), "no regular file"),
-    (lambda path: (os.unlink(path), os.symlink("/dev/zero", path)), ""), (lambda path: os.truncate(path, 2**28 + 1), "268435457 bytes"),
+    (lambda path: (os.unlink(path), os.symlink("/dev/zero", path)), ""), (lambda path: os.truncate(path, 2**20 + 1), "1048577 bytes"),
     (lambda path: os.truncate(path, 2**40), "bytes"),
 ], ids=["0666", "0620", "symlink", "fifo", "folder", "device", "oversized", "sparse"])
 def test_R11_an_untrusted_file_is_a_miss_with_a_warning(spoil, word, shelf_folder, shelf_lines):

@@ -163,7 +163,7 @@ ROBOTS2_MAX_UNKNOWN = 1000                      # ours: lines kept to be shown; 
 # The shelf.
 SHELF_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
 MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20    # ours: without a disk; a hostile domain has any number of hosts
-MAX_ENTRY_BYTES = 256 * 2**20           # ours: a blocklist of 10^6 domains is legitimate
+MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}     # ours: by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next
 MAX_PICKLE_OPCODES = 10_000             # ours: an entry is a small dict around a body; more could cost seconds (ints that collide) or memory
 # ours: unused entries go away, by kind; the blocklist never does (R3b), a source outlives a yearly run
 ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, "": 60 * 86400.0}
@@ -3464,14 +3464,14 @@ def ownership_doubt(status: os.stat_result) -> str:
     return "can be written by others" if status.st_mode & 0o022 else ""
 
 
-def read_private_file(path: str) -> bytes:
+def read_private_file(path: str, limit: int) -> bytes:
     """The bytes of a file of our own; `OSError` where it cannot be read, `ValueError` where it must not be."""
     fd = os.open(path, os.O_RDONLY | OPEN_PRIVATELY)        # non-blocking: a FIFO must not hang us
     try:
         status = os.fstat(fd)
         doubt = ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
-        if not doubt and status.st_size > MAX_ENTRY_BYTES:
-            doubt = f"has {status.st_size} bytes, at most {MAX_ENTRY_BYTES} are read"
+        if not doubt and status.st_size > limit:
+            doubt = f"has {status.st_size} bytes, at most {limit} are read"
         if doubt:
             raise ValueError(doubt)
         return b"".join(iter(lambda: os.read(fd, status.st_size + 1), b""))     # one piece as a rule, which is not copied
@@ -3627,7 +3627,7 @@ class Shelf:
         name = os.path.basename(path)
         try:
             if blob is None:
-                blob = read_private_file(path)
+                blob = read_private_file(path, MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""]))
                 if refusal := pickle_refusal(blob):
                     raise ValueError(refusal)
             entry = plain_unpickler()(blob)
