@@ -9,6 +9,7 @@ import calendar
 import collections
 import configparser
 import contextlib
+import copy
 import doctest
 import errno
 import gzip
@@ -42,6 +43,7 @@ import threading
 import time
 import tracemalloc
 import types
+import typing
 import warnings
 import zipfile
 import zlib
@@ -9810,7 +9812,7 @@ def test_ours_importing_it_loads_nothing_heavy():
     import subprocess
     code = f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(wr.__file__))!r}); import walsh_research; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode().split()
-    assert "walsh_research" in loaded and not {"ssl", "socket", "http.client", "argparse", "xml", "pickle", "logging", "random", "json", "typing", "datetime", "re"} & set(loaded)
+    assert "walsh_research" in loaded and not {"ssl", "socket", "http.client", "argparse", "xml", "pickle", "logging", "random", "json", "datetime"} & set(loaded)
 
 
 def test_R1_the_user_agent_is_exact():
@@ -9836,6 +9838,100 @@ def test_ours_every_clause_has_a_test(clause):
 def test_ours_docstring_examples_hold():
     failed, tried = doctest.testmod(wr)
     assert failed == 0 and tried > 20
+
+
+PUBLIC_DUNDERS = {"__init__", "__enter__", "__exit__", "__len__", "__bool__"}
+
+
+def public_functions(thing):
+    """The functions behind a public name: itself, or a class's public methods and properties."""
+    if inspect.isfunction(thing):
+        yield thing
+    if not inspect.isclass(thing):
+        return
+    for name, member in vars(thing).items():
+        if isinstance(member, property):
+            member = member.fget
+        member = getattr(member, "__func__", member)
+        if inspect.isfunction(member) and (name[0] != "_" or name in PUBLIC_DUNDERS):
+            yield member
+
+
+def own_classes(hint):
+    """Those classes of the module that a hint names."""
+    if inspect.isclass(hint) and hint.__module__ == wr.__name__:
+        yield hint
+    for part in typing.get_args(hint):
+        yield from own_classes(part)
+
+
+@pytest.mark.parametrize("name", wr.__all__)
+def test_ours_every_public_hint_resolves(name):
+    """On each Python from 3.9 up, for the name itself, its fields and its public methods."""
+    thing = getattr(wr, name)
+    if inspect.isclass(thing):
+        typing.get_type_hints(thing)
+    for function in public_functions(thing):
+        hints = typing.get_type_hints(function)
+        assert "return" in hints, function
+
+
+def test_ours_what_public_names_return_is_public():
+    things = [getattr(wr, name) for name in wr.__all__]
+    returned = [typing.get_type_hints(function)["return"]
+                for thing in things for function in public_functions(thing)]
+    told = [thing for thing in things if inspect.isclass(thing) and thing is not wr.RobotsTxt]
+    fields = [hint for thing in told for hint in typing.get_type_hints(thing).values()]
+    named = {found.__name__ for hint in returned + fields for found in own_classes(hint)}
+    assert named - set(wr.__all__) == set()
+
+
+def test_ours_the_words_of_a_field_are_in_its_hint():
+    def words(kind, field):
+        hint = typing.get_type_hints(kind)[field]
+        found = [word for part in (hint, *typing.get_args(hint)) for word in typing.get_args(part)]
+        return {word for word in found if isinstance(word, str)}
+
+    outcomes = {"fetched", "unchanged", "denied", "deferred", "skipped", "failed"}
+    gates = {"R3", "address", "R2", "robots2", "R4", "R5"}
+    assert words(wr.Result, "outcome") == outcomes
+    assert words(wr.Result, "gate") == words(wr.Decision, "gate") == gates
+    assert words(wr.Feed, "kind") == {"rss", "atom", "json"}
+    assert words(wr.Sitemap, "kind") == {"urlset", "index", "text"}
+    assert words(wr.Source, "kind") >= {"feed", "markdown", "llms.txt", "sitemap"}
+    cache_dir = typing.get_type_hints(wr.Bot.__init__)["cache_dir"]
+    assert set(typing.get_args(cache_dir)) == {str, os.PathLike[str], type(None)}
+
+
+def test_ours_value_tuples_have_no_mutable_defaults():
+    for name in wr.__all__:
+        for field, default in getattr(getattr(wr, name), "_field_defaults", {}).items():
+            assert not isinstance(default, (list, dict, set, bytearray)), f"{name}.{field}"
+    decision = wr.Decision(True, "https://a.test/")
+    assert decision.content_signals == {} and decision.to_dict()["content_signals"] == {}
+    with pytest.raises(TypeError):
+        decision.content_signals["ai-train"] = "yes"
+    assert copy.deepcopy(decision) == pickle.loads(pickle.dumps(decision)) == decision
+
+
+def test_ours_results_share_nothing_that_a_caller_may_change(make_bot, web):
+    """A failed Result's warnings are its own, and so is whatever else may be appended to."""
+    web.pages["https://b.test/robots.txt"] = (
+        b"User-agent: *\nDisallow: /x\nContent-Signal: ai-train=no")
+    bot = make_bot()
+    urls = ("nonsense", "https://127.0.0.1/", "https://b.test/x", "https://b.test/y")
+    for url in urls:
+        first = bot.fetch(url)
+        for value in first:
+            if isinstance(value, list):
+                value.append("mine")
+            if isinstance(value, dict):
+                value["mine"] = "mine"
+        second = bot.fetch(url)
+        assert "mine" in first.warnings and "mine" in first.links
+        assert first.metadata["mine"] == first.content_signals["mine"] == "mine"
+        assert "mine" not in repr(tuple(second)), url
+    assert "mine" not in repr(tuple(bot.may_fetch("https://b.test/y")))
 
 
 def test_ours_every_promised_name_is_there():

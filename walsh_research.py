@@ -5,21 +5,33 @@
 # ///
 """walsh_research: fetch the web politely, and prove it.
 
-The conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file: standard library only, CPython 3.9 to 3.14.
+The conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It needs
+the standard library alone, and runs on CPython 3.9 to 3.14.
 
     import walsh_research
-    result = walsh_research.fetch("https://example.org/")       # blocklist, address, robots.txt, pace, then one request
-    result.outcome, result.reason, result.links                 # never an exception for policy, network or server trouble
-    walsh_research.may_fetch("https://example.org/private")     # a Decision: true or false, which gate, which rule, which line
-    for result in walsh_research.run(urls): ...                 # many hosts, each at its own pace, strictly serial
 
-    python walsh_research.py URL...                 python walsh_research.py --selftest --offline
+    # The gates in order: blocklist, address, robots.txt, pace. Then one request.
+    # Policy, network and server trouble never raise: the result says what became of the target.
+    result = walsh_research.fetch("https://example.org/")
+    result.outcome, result.reason, result.links
 
-Where each requirement lives, and the prefix of its tests:
+    # A Decision is true or false, and names the gate, the rule and its line.
+    walsh_research.may_fetch("https://example.org/private")
 
-    R1  User-Agent, one door      12 EXCHANGE, Bot._exchange              test_R1_
-    R2  robots.txt, a b c d       5 ROBOTS, 9 FRESHNESS, Bot._robots_gate test_R2_ test_R2a_ test_R2b_ test_R2c_ test_R2d_
-    R3  blocklist, a b c          7 BLOCKLIST, Bot._blocklist_gate        test_R3_ test_R3a_ test_R3b_ test_R3c_
+    # Many hosts, each at its own pace, one request at a time.
+    for result in walsh_research.run(urls):
+        print(result.outcome, result.url)
+
+As a command:
+
+    python walsh_research.py URL...
+    python walsh_research.py --selftest --offline
+
+Where each requirement is met, and how the names of its tests begin:
+
+    R1  User-Agent                12 EXCHANGE, Bot._exchange              test_R1_
+    R2  robots.txt, a b c d       5 ROBOTS, 9 FRESHNESS, Bot._robots_gate test_R2_ test_R2a_ to d_
+    R3  blocklist, a b c          7 BLOCKLIST, Bot._blocklist_gate        test_R3_ test_R3a_ to c_
     R4  serial, spacing           8 PACING, Bot._throttle_gate            test_R4_
     R5  back-off, Retry-After     3 TIME, 8 PACING, Bot._retries          test_R5_
     R6  scope                     10 READINGS, 12 EXCHANGE, 14 DOOR       test_R6_
@@ -33,16 +45,23 @@ Where each requirement lives, and the prefix of its tests:
     7   the order of the gates    TARGET_GATES                            test_gates_
     12 to 16  vectors, fixtures, attestation, canaries                    16 PROOF
 
-`grep -n '^# ===' walsh_research.py` is the contents page. A room uses only rooms above it; above the waterline nothing reads a clock, rolls dice,
-opens a file or a socket, reads the environment or prints. What you may edit in a copy of your own: the numbers of
-section 1b marked "ours", within the clause that each one serves. Those of 1a are the specification's.
+`grep -n '^# ===' walsh_research.py` lists the sections. A section uses only sections above it.
+A pure section reads no clock and no environment, rolls no dice, opens no file and no socket, and
+prints nothing.
+
+A copy may change the numbers of section 1b that are marked "ours", within the clause that each
+of them serves. The numbers of section 1a are the specification's.
 """
 from __future__ import annotations
 
-if __name__ == "__main__":      # Ctrl-C before `main` handles it, or after, ends the process without a traceback
-    import _signal  # type: ignore[import-not-found]    # `signal` itself takes longer to import than a finger
+if __name__ == "__main__":
+    # Ctrl-C ends the process without a traceback before `main` handles it, and after.
+    # `signal` itself imports `enum` first, which takes long enough for a Ctrl-C to arrive.
+    import _signal  # type: ignore[import-not-found]
+
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
 import _thread
 import collections
 import errno
@@ -52,38 +71,30 @@ import itertools
 import math
 import operator
 import os
+import re
 import stat
 import sys
 import time
 from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import islice
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AnyStr,
+    Literal,
+    NamedTuple,
+    Optional,
+    TypeVar,
+    Union,
+)
 
-TYPE_CHECKING = False       # what stands under it is for type checkers; `typing` would cost each start three milliseconds
 if TYPE_CHECKING:
-    import re
-    import ssl
-    from collections.abc import (
-        Callable,
-        Generator,
-        Iterable,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    import ssl      # some decisions need no connection, and it is slow to import
     from datetime import datetime
-    from typing import Any, AnyStr, ClassVar, Self, TypeVar, dataclass_transform
-
-    @dataclass_transform(frozen_default=True)
-    class NamedTuple(tuple[Any, ...]):
-        _fields: ClassVar[tuple[str, ...]]
-        def to_dict(self) -> dict[str, Any]: ...        # JSON-ready
-        def _asdict(self) -> dict[str, Any]: ...
-        def _replace(self, **changes: Any) -> Self: ...
-
-    Record = TypeVar("Record", bound=NamedTuple)
 
 
 # === 1. CONSTANTS   spec 6 ================================================
@@ -103,12 +114,16 @@ BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
 ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
 __version__ = "1.0.0"
 __all__ = [
-    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES", "MIN_REQUEST_INTERVAL", "ORIGIN",
-    "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION", "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT", "Blocklist",
-    "BlocklistRejected", "Bot", "Decision", "Feed", "FeedItem", "Link", "LlmsTxt", "PageMetadata", "Request", "Response", "Result",
-    "Robots2", "RobotsTxt", "Rule", "Sandbox", "SchemaViolation", "Sitemap", "Source", "TransportError", "UnsupportedSchema", "Verdict",
-    "attest", "backoff_delay", "canonical_url", "discover", "fetch", "host_key", "main", "markdown_links", "may_fetch", "page_metadata",
-    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap", "run", "tag_url", "validate",
+    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "BlockedDomain", "Blocklist", "BlocklistRejected",
+    "Bot", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES", "Decision", "Feed", "FeedItem", "Hit",
+    "Link", "LlmsLink", "LlmsTxt", "MIN_REQUEST_INTERVAL", "ORIGIN", "PageMetadata",
+    "ROBOTS_TTL_SECONDS", "Request", "Response", "Result", "Robots2", "Robots2Line",
+    "Robots2Ruling", "RobotsTxt", "Rule", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
+    "STALE_HARD_CUTOFF", "Sandbox", "SchemaViolation", "Sitemap", "SitemapEntry", "Source",
+    "TransportError", "UA_TOKEN", "USER_AGENT", "UnsupportedSchema", "Verdict", "attest",
+    "backoff_delay", "canonical_url", "discover", "fetch", "host_key", "main", "markdown_links",
+    "may_fetch", "page_metadata", "parse_duration", "parse_feed", "parse_llms_txt",
+    "parse_retry_after", "parse_sitemap", "run", "tag_url", "validate",
 ]
 
 # 1b. Our own numbers, each with its unit and its reason.
@@ -217,59 +232,76 @@ TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
 
-class Lazy:
-    """A stand-in for what takes long to make, and is made when something of it is first asked for."""
+class LazyPattern:
+    """A regular expression that is compiled when it is first used."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
+    def __init__(self, source: Union[str, bytes], flags: int) -> None:
+        self.source = source
+        self.flags = flags
 
-    def __getattr__(self, name: str) -> Any:        # only for what is not there yet
-        value = getattr(self.make(), name)
+    def __getattr__(self, name: str) -> Any:
+        # Python calls this only for what the object does not have yet.
+        value = getattr(re.compile(self.source, self.flags), name)
         setattr(self, name, value)
         return value
 
 
 def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """re.compile, put off: a run needs few expressions, and compiling them all takes longer than a run."""
-    pattern: Any = Lazy(lambda: re.compile(source, flags))
+    """re.compile, put off: compiling them all takes 20 ms, and a command needs only a few."""
+    pattern: Any = LazyPattern(source, flags)
     return pattern  # type: ignore[no-any-return]
-
-
-def regular_expressions() -> Any:
-    """The module, from then on in place of its stand-in; it takes as long to import as half of this file."""
-    global re
-    import re
-    return re
-
-
-if not TYPE_CHECKING:
-    re = Lazy(regular_expressions)
 
 
 # === 2. NOUNS =============================================================
 # The value tuples that come back, and the exceptions.
+# Python 3.9 cannot resolve `str | None`, so public hints are spelled with Optional and Union.
+
+Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
+GateName = Literal["R3", "address", "R2", "robots2", "R4", "R5"]
+FeedKind = Literal["rss", "atom", "json"]
+SitemapKind = Literal["urlset", "index", "text"]
+SourceKind = Literal["feed", "markdown", "llms.txt", "sitemap"]
+Octets = bytes          # Result.bytes is a count
+Record = TypeVar("Record", bound=NamedTuple)
+
+
+class EmptyMapping(Mapping[str, Any]):
+    """A mapping that stays empty: the default of fields. Unlike a MappingProxyType it pickles."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str) -> Any:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+
+NO_FIELDS = EmptyMapping()
+
 
 def as_json(value: Any) -> Any:
-    """Plain data for a value tuple or what it holds."""
+    """Plain data for a value tuple or for what it holds."""
     if hasattr(value, "_fields"):
-        value = value._asdict()
-    if isinstance(value, dict):
+        return record_dict(value)
+    if isinstance(value, Mapping):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [as_json(item) for item in value]
-    return value.value if isinstance(value, Enum) else value
+    if isinstance(value, Enum):
+        return value.value
+    return value
 
 
-if not TYPE_CHECKING:
-    class RecordType(type):
-        """typing.NamedTuple, less its compiling of every annotation: that was a fifth of the time to import this file."""
-
-        def __new__(cls, name, bases, body):
-            fields = body["__annotations__"]
-            defaults = [body.pop(field) for field in fields if field in body]
-            return type(name, (collections.namedtuple(name, fields, defaults=defaults),), {"__slots__": (), "to_dict": as_json, **body})
-
-    NamedTuple = type.__new__(RecordType, "NamedTuple", (), {})
+def record_dict(record: NamedTuple) -> dict[str, Any]:
+    """The fields of a value tuple by name, JSON-ready."""
+    return {name: as_json(item) for name, item in record._asdict().items()}
 
 
 RECOMMENDATIONS = {     # the rows of the WebCanon policy model
@@ -300,6 +332,7 @@ class Verdict(str, Enum):
 
     @property
     def recommendation(self) -> str:
+        """What the policy model advises for this verdict."""
         return RECOMMENDATIONS[self.value]
 
 
@@ -310,127 +343,188 @@ class Rule(NamedTuple):
     value: str                  # as the file writes it
     line: int                   # 1-based
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
 
 class Link(NamedTuple):
-    """A link: `title` is plain text, `url` absolute."""
+    """A link of a document."""
 
-    title: str
-    url: str
+    title: str                  # plain text
+    url: str                    # absolute
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class FeedItem(NamedTuple):
-    """An item of a feed: metadata only. `published` is ISO 8601 with zone, or None."""
+    """An item of a feed: metadata only."""
 
     title: str
     url: str
     id: str
-    published: str | None    # ISO 8601 with zone, or None
+    published: Optional[str]    # ISO 8601 with zone, or None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class Feed(NamedTuple):
-    """A feed: `kind` is "rss", "atom" or "json"; `warning` says where the document broke, if it did."""
+    """A feed as `parse_feed` reads it."""
 
-    kind: str                   # "rss", "atom" or "json"
+    kind: FeedKind
     title: str
-    url: str                    # the site the feed speaks for (absolute), or ""
+    url: str                    # the site that the feed speaks for (absolute), or ""
     items: list[FeedItem]
     warning: str = ""           # where the document broke, if it did
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
 
 class SitemapEntry(NamedTuple):
-    """An entry of a sitemap; `lastmod` as the sitemap writes it, or None."""
+    """An entry of a sitemap."""
 
     url: str
-    lastmod: str | None      # as the sitemap writes it
+    lastmod: Optional[str]      # as the sitemap writes it, or None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class Sitemap(NamedTuple):
-    """A sitemap: `kind` is "urlset", "index" or "text"."""
+    """A sitemap as `parse_sitemap` reads it."""
 
-    kind: str                   # "urlset", "index" or "text"
+    kind: SitemapKind
     entries: list[SitemapEntry]
-    warning: str = ""
+    warning: str = ""           # what was left out, if anything was
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class LlmsLink(NamedTuple):
-    """A link of an llms.txt, with its section ("" outside of all) and its note."""
+    """A link of an llms.txt."""
 
-    section: str
+    section: str                # "" outside of all sections
     title: str
-    url: str
+    url: str                    # absolute where a base URL was given
     note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class LlmsTxt(NamedTuple):
-    """An llms.txt: `links` is [LlmsLink(section, title, url, note)]. A hint, never policy."""
+    """An llms.txt as `parse_llms_txt` reads it: a hint, never policy."""
 
     title: str
     summary: str
     links: list[LlmsLink]
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
 
 class PageMetadata(NamedTuple):
-    """What a page's <head> says: `robots` are lower-case directives, `feeds` the alternates that it advertises."""
+    """What a page's <head> says."""
 
     title: str = ""
     description: str = ""
     canonical: str = ""
     language: str = ""
-    robots: tuple[str, ...] = ()        # directives of <meta name=robots> and <meta name=walsh-research>, lower-case
-    feeds: tuple[Link, ...] = ()        # rel=alternate feeds that the head advertises
+    robots: tuple[str, ...] = ()    # lower-case directives of <meta> robots and walsh-research
+    feeds: tuple[Link, ...] = ()    # the rel=alternate feeds that the head advertises
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class Robots2Line(NamedTuple):
-    """A line of a robots2.txt that is shown and grants nothing: an unknown directive, value or block, or a `chain` that is not last."""
+    """A line of a robots2.txt that is shown and grants nothing.
+
+    It has an unknown directive, value or block header, or a `chain` that does not stand last.
+    """
 
     line: int                   # 1-based
     name: str                   # lower-case
     value: str
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
 
 class Robots2Ruling(NamedTuple):
-    """What the robots2 gate says of a target: "ask" names in `ask` what the site wants to be asked for first."""
+    """What a robots2.txt says of a target, or of a use of it."""
 
-    decision: str               # "allowed", "denied" or "ask"
+    decision: Literal["allowed", "denied", "ask"]
     reason: str = ""
-    ask: tuple[str, ...] = ()
-    rule: Rule | None = None     # where a path rule denied
+    ask: tuple[str, ...] = ()       # the directives that the site wants to be asked for first
+    rule: Optional[Rule] = None     # where a path rule denied
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class AskAnswer(NamedTuple):
-    """What a site answered when asked (robots2, the ask protocol)."""
+    """What a site answered when it was asked (robots2, the ask protocol)."""
 
-    decision: str               # "allow", "allow-once", "deny" or "later"
+    decision: Literal["allow", "allow-once", "deny", "later"]
     scopes: tuple[str, ...] = ()    # none: the whole site
     reason: str = ""
-    cacheable: bool = False     # an allow, or a no that the site itself said; never an allow-once, never mere trouble
+    cacheable: bool = False     # an allow, or the site's own no; no allow-once, no trouble
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class Request(NamedTuple):
-    """What the door is handed: one exchange, never a redirect or a retry of its own."""
+    """One exchange for the transport: it follows no redirect and makes no retry of its own."""
 
-    method: str                 # "GET" or "HEAD"
+    method: Literal["GET", "HEAD"]
     url: str                    # wire form: ASCII, no fragment, no credentials
     headers: dict[str, str]
     timeout: float              # seconds for the whole exchange
-    max_bytes: int              # decoded; what lies beyond is cut off, and Response.truncated says so
-    wants: Callable[[int, list[tuple[str, str]]], bool] | None = None   # asked (status, headers) before the body; False leaves it unread
-    departed: Callable[[], None] | None = None   # called once when the last byte of the request has left (R4 counts from there)
+    max_bytes: int              # decoded; what lies beyond is cut off: Response.truncated
+    # Asked with status and headers before the body is read; False leaves the body unread (R6).
+    wants: Optional[Callable[[int, list[tuple[str, str]]], bool]] = None
+    # Called once when the last byte of the request has left (R4 counts from there).
+    departed: Optional[Callable[[], None]] = None
 
 
 class Response(NamedTuple):
+    """One answer, as the transport gives it back."""
+
     status: int
     headers: list[tuple[str, str]]      # (lower-case name, value), in order
     body: bytes                         # content-decoded
-    truncated: bool = False
+    truncated: bool = False             # at Request.max_bytes
 
 
 class TransportError(Exception):
-    """No HTTP answer. `reason` is one line; `final` is true where a retry is pointless; `refused` where the address check refused."""
+    """No HTTP answer came.
+
+    `reason` is one line. `final` is true where a retry is pointless, `refused` where the address
+    check refused.
+    """
 
     def __init__(self, reason: str, final: bool = False, refused: bool = False) -> None:
         super().__init__(reason)
-        self.reason, self.final, self.refused = reason, final, refused
+        self.reason = reason
+        self.final = final
+        self.refused = refused
 
 
 class SchemaViolation(ValueError):
@@ -438,7 +532,8 @@ class SchemaViolation(ValueError):
 
     def __init__(self, pointer: str, keyword: str, detail: str) -> None:
         super().__init__(f"{pointer or '/'}: {keyword}: {detail}")
-        self.pointer, self.keyword = pointer, keyword
+        self.pointer = pointer
+        self.keyword = keyword
 
 
 class UnsupportedSchema(ValueError):
@@ -536,7 +631,7 @@ def parse_http_date(value: str, now: float) -> float | None:
         return None
 
 
-def parse_retry_after(value: str | None, now: float) -> float | None:
+def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
     """Seconds that Retry-After asks for from `now` (Unix seconds), 0.0 for a date that has passed; None where it is neither form.
 
     R5, RFC 9110 10.2.3. Never raises; a wait is cut at MAX_RETRY_AFTER_SECONDS.
@@ -1130,8 +1225,8 @@ class RobotsTxt(NamedTuple):
     ('*', True, Rule(allow=False, value='/private', line=2))
     """
 
-    group: str | None                   # the selected User-agent value as the file writes it
-    crawl_delay: float | None           # seconds, the largest of the group; None where it names none. R2d, spec 9.1.5
+    group: Optional[str]                   # the selected User-agent value as the file writes it
+    crawl_delay: Optional[float]           # seconds, the largest of the group; None where it names none. R2d, spec 9.1.5
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; it binds uses of content that this bot makes none of, and is no gate
     otherwise: Verdict                  # where no rule matches
     made_ready: RobotsIndex
@@ -1139,7 +1234,7 @@ class RobotsTxt(NamedTuple):
     text: str
 
     @classmethod
-    def parse(cls, body: bytes | bytearray | str, token: str = UA_TOKEN) -> RobotsTxt:
+    def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
         """The reading of `body` (its first 500 KiB) by `token`. Never raises. Spec 9.1.1 to 9.1.3."""
         text, is_text = robots_text(body)
         token = robots_agent_name(token)
@@ -1163,7 +1258,7 @@ class RobotsTxt(NamedTuple):
         """Absolute http(s) URLs of the Sitemap lines, which belong to no group, in file order."""
         return [url for url in ROBOTS_SITEMAP_LINE.findall(self.text) if len(url) <= MAX_SITEMAP_URL_LENGTH][:MAX_SITEMAPS]
 
-    def match(self, target: str) -> Rule | None:
+    def match(self, target: str) -> Optional[Rule]:
         """The rule that decides, or None where none matches. R2b, spec 9.1.4: the longest match; of equals, Allow."""
         prefixes, parents, outcomes, patterns, affordable = self.made_ready
         path = robots_target(target) + "$"
@@ -1181,7 +1276,7 @@ class RobotsTxt(NamedTuple):
                     best_length, best = length, rule
         return best if best and not path.startswith(("/robots.txt$", "/robots.txt?")) else None     # implicitly allowed (RFC 9309 2.2.2)
 
-    def ruling(self, target: str) -> tuple[Verdict, Rule | None]:
+    def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """What the file says of `target`, an absolute URL or a `path[?query]`, and the rule that decides."""
         rule = self.match(target)
         if rule is None:
@@ -1608,6 +1703,10 @@ class BlockedDomain(NamedTuple):
     added: str
     reason: str
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
 
 def folded_host(text: str) -> str:
     """Full-width, ideographic stops, NFD and case become one form. ß stays itself: its punycode is another name than `ss`."""
@@ -1706,7 +1805,7 @@ class Blocklist:
     def __len__(self) -> int:
         return len(self._index)
 
-    def blocks(self, host: str) -> BlockedDomain | None:
+    def blocks(self, host: str) -> Optional[BlockedDomain]:
         """The entry that covers `host` (R3a: the domain itself or any subdomain), or None. Port, case and spelling aside."""
         domain = host if is_plain_host(host) else blocklist_key(host)[-MAX_BLOCKLIST_KEY:]      # no name is longer: its end decides
         while domain not in self._index:
@@ -1778,7 +1877,7 @@ def roll() -> float:
     return random.random()
 
 
-def backoff_delay(attempt: int, retry_after: float | None = None, rand: Callable[[], float] = roll) -> float:
+def backoff_delay(attempt: int, retry_after: Optional[float] = None, rand: Callable[[], float] = roll) -> float:
     """Seconds to wait before retry number `attempt` (from 0): `retry_after` where given, else full jitter.  R5, spec 9.4.
 
     >>> backoff_delay(3, rand=lambda: 1.0), backoff_delay(99, rand=lambda: 0.5), backoff_delay(0, retry_after=0.0)
@@ -2236,7 +2335,7 @@ HEAD_MARK = lazy_re(            # anything else is the body
 HTML_ATTRIBUTE = lazy_re(r"""[\s/=]*(?:>|([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)?))?)""")     # or the tag's end
 
 
-def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
+def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     """What a page says of itself in its <head>; what stands in the body is ignored. Never raises.
 
     R9: generic, no selectors. URLs are absolute (`base_url`, then <base href>); of two values the first holds.
@@ -2719,7 +2818,7 @@ def json_entries(document: bytes, head: dict[str, str], base: str) -> Iterator[d
 
 def read_feed(document: bytes, base_url: str) -> Feed:
     """What broke it is in `.warning`; where no feed began, `.kind` is ""."""
-    head = {"kind": "", "base": ""}
+    head: dict[str, Any] = {"kind": "", "base": ""}
     found = (json_entries(document, head, base_url) if document[:1] == b"{" else
              xml_entries(in_pieces(io.BytesIO(xml_without_prolog(document))), FEED_ROOTS, head, base_url))
     items, warning = gathered((feed_item(fields, head["kind"]) for fields in found), 4 * len(document) + XML_PIECE_BYTES)
@@ -2727,7 +2826,7 @@ def read_feed(document: bytes, base_url: str) -> Feed:
     return Feed(head["kind"], feed_item(head, head["kind"]).title, site, items, warning)
 
 
-def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") -> Feed:
+def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = "") -> Feed:
     """A feed of RSS 0.9x, 1.0 or 2.0, Atom 0.3 or 1.0, or JSON Feed 1.x: what it lists, in its order (R9).
 
     Titles are text, links absolute where `base_url` or the feed gives a base, dates ISO 8601 in UTC or None. A feed that breaks off
@@ -2783,7 +2882,7 @@ def sitemap_entry(fields: dict[str, str]) -> SitemapEntry:
     return SitemapEntry(url, url and one_line(fields.get("lastmod", "")[:MAX_DATE_LENGTH]) or None)
 
 
-def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
+def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     """A sitemap or a sitemap index of sitemaps.org in XML, or a list of URLs in text; gzip or not. Nothing it names is followed.
 
     One that breaks off, or passes a bound, gives the entries before, and `.warning` says where. ValueError, with the position, where it is
@@ -2794,7 +2893,7 @@ def parse_sitemap(body: bytes | str, base_url: str = "") -> Sitemap:
     """
     from codecs import iterdecode
 
-    head: dict[str, str] = {}
+    head: dict[str, Any] = {}
     pieces = sitemap_pieces(marked_utf8(body))
     first = next(pieces, b"")
     texts = iterdecode(itertools.chain((first,), pieces), body_codecs(first, "")[0], "replace")
@@ -2882,12 +2981,12 @@ class Robots2(NamedTuple):
     policy: dict[str, str]              # what holds for us: the global directives, overridden by our block's
     signals: dict[str, str]             # as written
     report_to: list[str]
-    chain: str | None                # the URL of the next file, as written
+    chain: Optional[str]                # the URL of the next file, as written
     unknown: list[Robots2Line]
     paths: tuple[RobotsTxt, ...]        # every one of them may deny
 
     @classmethod
-    def parse(cls, body: bytes | str, category: str = ROBOTS2_CATEGORY) -> Robots2:
+    def parse(cls, body: Union[bytes, str], category: str = ROBOTS2_CATEGORY) -> Robots2:
         """Read a robots2.txt; at most 500 KiB of it, in linear time. Never raises.
 
         A block is ours where it names our category or our product token. It ends at the next block or at a `User-agent` line.
@@ -2941,12 +3040,12 @@ class Robots2(NamedTuple):
         return cls(named[1].strip() if named else "", policy, signals, list(report_to), chain, unknown, paths)
 
     @property
-    def rate_interval(self) -> float | None:
+    def rate_interval(self) -> Optional[float]:
         """Seconds between requests that `rate` asks for; None where it asks for none, and for a rate of 0, which the gate denies."""
         rate = self.policy.get("rate", "polite")
         return None if rate in ("polite", "0") else 60 / int(rate)
 
-    def path_rule(self, target: str) -> Rule | None:
+    def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`, an absolute URL or `path[?query]`: the first that denies, else the first that allows."""
         return min(filter(None, (paths.match(target) for paths in self.paths)), key=operator.attrgetter("allow"), default=None)
 
@@ -3032,9 +3131,10 @@ def parse_ask_answer(status: int, headers: Sequence[tuple[str, str]]) -> AskAnsw
     decisions, scopes = ([word.strip(" \t") for name, value in headers if name.lower() == header for word in re.split(separator, value)]
                          for header, separator in (("x-robots2-decision", ","), ("x-robots2-scope", ",[ \t]+")))
     decision = ", ".join(sorted({word.lower() for word in decisions}))
-    if decision not in ("allow", "allow-once", "deny"):
+    known: dict[str, Any] = {"allow": "allow", "allow-once": "allow-once", "deny": "deny"}
+    if decision not in known:
         return AskAnswer("deny", reason=f"X-Robots2-Decision is {decision[:80]!r}, want allow, allow-once or deny")
-    return AskAnswer(decision, tuple(scopes), f"X-Robots2-Decision: {decision}", cacheable=decision != "allow-once")
+    return AskAnswer(known[decision], tuple(scopes), f"X-Robots2-Decision: {decision}", cacheable=decision != "allow-once")
 
 
 # What servers read in more than one way: a broken or doubled escape, an escaped slash, backslash or control, raw unsafe octets; and some
@@ -3137,11 +3237,6 @@ def wants_structured(status: int, headers: Headers) -> bool:
     return wants_any_success(status, headers) and bool(is_archive) or wants_body(status, headers)
 
 
-Octets = bytes                  # Result.bytes is a count
-NOTHING: list[Any] = []         # the defaults of tuples that a caller makes by hand
-NO_FIELDS: dict[str, Any] = {}
-
-
 def as_response(given: Any) -> Response:
     """What a transport handed over, whatever its class. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
@@ -3149,21 +3244,30 @@ def as_response(given: Any) -> Response:
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
-def decided_dict(value: Decision | Result) -> dict[str, Any]:
+def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
     """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
-    shown: dict[str, Any] = as_json(value)
+    shown = record_dict(value)
     shown.pop("body", None)
     for name in ("at", "retry_at"):
         if shown.get(name) is not None:
             shown[name] = iso_utc(shown[name])
-    return {**shown, **{name: getattr(value, name) for name in ("recommendation", "ok") if hasattr(value, name)}}
+    shown["recommendation"] = value.recommendation
+    if isinstance(value, Result):
+        shown["ok"] = value.ok
+    return shown
 
 
-def recommendation_of(value: Decision | Result) -> str | None:
-    """What the policy model advises: its word for the verdict, and "not_recommended" where another gate than R2 refused for good."""
+def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
+    """What the policy model advises.
+
+    It is the model's word for the verdict, and "not_recommended" where another gate than R2
+    refused for good.
+    """
     if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
         return "not_recommended"
-    return value.verdict and value.verdict.recommendation
+    if value.verdict is None:
+        return None
+    return value.verdict.recommendation
 
 
 class Decision(NamedTuple):
@@ -3174,84 +3278,122 @@ class Decision(NamedTuple):
 
     allowed: bool
     url: str
-    gate: str | None = None                     # "R3", "R2", "robots2", "address"; "R4", "R5" where it is only too early
+    gate: Optional[GateName] = None             # which refused; "R4" and "R5": it is too early
     reason: str = ""
-    verdict: Verdict | None = None
-    rule: Rule | None = None
-    crawl_delay: float | None = None
+    verdict: Optional[Verdict] = None
+    rule: Optional[Rule] = None
+    crawl_delay: Optional[float] = None         # seconds
     waited: float = 0.0                         # seconds
-    retry_at: float | None = None
-    group: str | None = None                    # the selected User-agent value
+    retry_at: Optional[float] = None            # Unix seconds
+    group: Optional[str] = None                 # the selected User-agent value
     robots_source: str = ""                     # where robots.txt came from, and how old it is
-    blocked_by: BlockedDomain | None = None
-    content_signals: dict[str, str] = NO_FIELDS
-
-    recommendation = property(recommendation_of)
-    to_dict = decided_dict
+    blocked_by: Optional[BlockedDomain] = None
+    content_signals: Mapping[str, str] = NO_FIELDS
 
     def __bool__(self) -> bool:
         return self.allowed
 
+    @property
+    def recommendation(self) -> Optional[str]:
+        """What the policy model advises, or None where no verdict was reached."""
+        return recommendation_of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, times in ISO 8601 UTC."""
+        return decided_dict(self)
+
 
 class Result(NamedTuple):
-    """What became of one target. `outcome`: "fetched", "unchanged", "denied", "deferred", "skipped" or "failed".
+    """What became of one target.
 
-    `status` is the HTTP status or None; `gate`, `reason`, `verdict`, `rule` and `robots_source` say who decided, and by which line of what;
-    `bytes` and `sha256` are of the decoded body; `links` is [Link(title, url)] of Markdown and feeds, never of a page; `metadata` a dict;
-    `waited`, `elapsed` and `crawl_delay` are seconds, `at` and `retry_at` Unix seconds; `body` (bytes) and `.text` are in memory only (R6).
+    `gate`, `reason`, `verdict`, `rule` and `robots_source` say who decided, and by which line of
+    what. `links` is [Link(title, url)] of Markdown and feeds, never of a page. `body` and `.text`
+    are in memory only (R6).
     """
 
-    outcome: str
+    outcome: Outcome
     url: str                                    # as asked
     final_url: str = ""
-    status: int | None = None
-    gate: str | None = None
+    status: Optional[int] = None                # of HTTP
+    gate: Optional[GateName] = None
     reason: str = ""
-    verdict: Verdict | None = None
-    rule: Rule | None = None
-    group: str | None = None
+    verdict: Optional[Verdict] = None
+    rule: Optional[Rule] = None
+    group: Optional[str] = None                 # the selected User-agent value
     content_type: str = ""
     bytes: int = 0                              # of the decoded body
-    sha256: str = ""
+    sha256: str = ""                            # of the decoded body
     etag: str = ""
     last_modified: str = ""
     title: str = ""
-    links: list[Link] = NOTHING
-    metadata: dict[str, Any] = NO_FIELDS
-    robots_directives: list[str] = NOTHING           # meta robots and X-Robots-Tag that bind us
-    content_signals: dict[str, str] = NO_FIELDS
-    redirects: list[str] = NOTHING
+    links: Sequence[Link] = ()
+    metadata: Mapping[str, Any] = NO_FIELDS
+    robots_directives: Sequence[str] = ()       # meta robots and X-Robots-Tag that bind us
+    content_signals: Mapping[str, str] = NO_FIELDS
+    redirects: Sequence[str] = ()
     attempts: int = 0                           # requests sent for this target
     waited: float = 0.0                         # seconds, for whatever reason
     elapsed: float = 0.0                        # seconds
     at: float = 0.0                             # Unix seconds
-    retry_at: float | None = None
-    warnings: list[str] = NOTHING
-    robots_source: str = ""
-    crawl_delay: float | None = None
+    retry_at: Optional[float] = None            # Unix seconds
+    warnings: Sequence[str] = ()
+    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    crawl_delay: Optional[float] = None         # seconds
     body: Octets = b""                          # in memory only
-
-    recommendation = property(recommendation_of)
-    to_dict = decided_dict
 
     @property
     def ok(self) -> bool:
+        """Whether there is content: "fetched", or "unchanged" since it was fetched."""
         return self.outcome in ("fetched", "unchanged")
 
     @property
+    def recommendation(self) -> Optional[str]:
+        """What the policy model advises, or None where no verdict was reached."""
+        return recommendation_of(self)
+
+    @property
     def text(self) -> str:
-        """The body as text: charset from the header, a BOM, the page's own word, then UTF-8 with replacement."""
+        """The body as text.
+
+        The charset is the header's, a byte order mark's, the page's own word, or UTF-8 with
+        replacement: the first that there is.
+        """
         return decode_body(self.body, self.content_type)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
+        return decided_dict(self)
+
+
+RESULT_LISTS = ("links", "robots_directives", "redirects", "warnings")
+RESULT_MAPPINGS = ("metadata", "content_signals")
+
+
+def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
+    """A Result whose lists and dicts are its own, whatever the fields were taken from.
+
+    So what a caller appends to `warnings` stands in no other Result.
+    """
+    for name in RESULT_LISTS:
+        fields[name] = list(fields.get(name, ()))
+    for name in RESULT_MAPPINGS:
+        fields[name] = dict(fields.get(name, ()))
+    return Result(outcome, url, **fields)
 
 
 class Source(NamedTuple):
-    """One way in which a site offers structured content.  R9"""
+    """One way in which a site offers structured content. R9"""
 
-    kind: str                   # "feed", "markdown", "llms.txt" or "sitemap"
+    kind: SourceKind
     url: str
-    items: list[Any] = NOTHING       # FeedItem, Link, LlmsLink or SitemapEntry; empty where the source is only listed
+    # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
+    items: Sequence[Any] = ()
     title: str = ""
     warning: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 def spell_seconds(seconds: float) -> str:
@@ -3272,7 +3414,8 @@ def spell_rule(rule: Rule) -> str:
 
 def robots_decision(url: str, target: str, state: RobotsState, now: float, unreachable: str) -> Decision:
     """R2: what is held of a site's robots.txt says this of a target (path and query). spec 9.1.1, 9.1.4"""
-    robots, verdict, gate, retry_at = state.robots, Verdict.ALLOWED_IMPLICIT, None, None
+    robots, verdict, retry_at = state.robots, Verdict.ALLOWED_IMPLICIT, None
+    gate: Optional[GateName] = None
     if state.unreachable_since:
         held = f"a copy held since {iso_utc(state.fetched_at)}" if robots else "none held"
         source = f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
@@ -3287,7 +3430,7 @@ def robots_decision(url: str, target: str, state: RobotsState, now: float, unrea
                   else f"no rule of the group {printable(robots.group, 60)} matches")
         gate = "R2" if verdict is Verdict.DISALLOWED_EXPLICIT else None
         return Decision(gate is None, url, gate, reason, verdict, rule, robots.crawl_delay, group=robots.group,
-                        robots_source=source, content_signals=robots.content_signals)
+                        robots_source=source, content_signals=dict(robots.content_signals))
     elif not state.unreachable_since:
         reason = f"robots.txt answered {state.status}: no rules"
     else:
@@ -3301,10 +3444,10 @@ class Reading(NamedTuple):
     """What a body says, as metadata."""
 
     title: str = ""
-    links: list[Link] = NOTHING
-    metadata: dict[str, Any] = NO_FIELDS
-    page: PageMetadata | None = None
-    warnings: list[str] = NOTHING
+    links: Sequence[Link] = ()
+    metadata: Mapping[str, Any] = NO_FIELDS
+    page: Optional[PageMetadata] = None
+    warnings: Sequence[str] = ()
 
 
 def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> Reading:
@@ -3574,10 +3717,11 @@ class ShelfLock(NamedTuple):
             if self.path:
                 remove_locked(self.path, self.fd)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> ShelfLock:
         return self
 
-    __exit__ = release
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def abandon_locks() -> None:
@@ -4166,14 +4310,14 @@ class Later(NamedTuple):
     """Not yet: go on at `at`, on the monotonic clock."""
 
     at: float
-    gate: str
+    gate: GateName
     reason: str
     host: str = ""                      # where the visit that waits is now
 
 
+Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+Transport = Any             # send(Request) -> Response, or TransportError; optionally resolve(url, timeout)
 if TYPE_CHECKING:
-    Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
-    Transport = Any             # send(Request) -> Response, or TransportError; optionally resolve(url, timeout)
     Wants = Callable[[int, Headers], bool]
     T = TypeVar("T")
     Steps = Generator[Later, None, T]     # work that says when it wants to go on, and at last returns a T
@@ -4324,17 +4468,17 @@ class Bot:
 
     requests = 0                                # that left, of any kind
     blocklist_status = 0                        # HTTP status of the last answer to a request for the list; 0 where there was none
-    last_result: Result | None = None           # of the target that `discover` read
-    _blocklist: Blocklist | None = None         # in force
+    last_result: Optional[Result] = None           # of the target that `discover` read
+    _blocklist: Optional[Blocklist] = None         # in force
     _refresh = RefreshState()                   # of its generation
     _rules_bytes = 0
     _waits_for = "", ""                         # host and reason, for whoever watches
 
-    def __init__(self, cache_dir: Any = PLATFORM_CACHE, *, origin: str = ORIGIN, timeout: float = 30.0, max_wait: float = 300.0,
-                 max_bytes: int = 10 * 2**20, unreachable: str = "allow", robots_mode: str = "respect", robots2: bool | str = False,
-                 interactive: bool = False, allow_private: bool = False, tag: str | None = None, transport: Transport = None,
-                 clock: Clock = None, rand: Callable[[], float] = roll, warn: Callable[[str], None] | None = None,
-                 trace: Callable[[str], None] | None = None) -> None:
+    def __init__(self, cache_dir: Union[str, os.PathLike[str], None] = PLATFORM_CACHE, *, origin: str = ORIGIN, timeout: float = 30.0, max_wait: float = 300.0,
+                 max_bytes: int = 10 * 2**20, unreachable: str = "allow", robots_mode: str = "respect", robots2: Union[bool, str] = False,
+                 interactive: bool = False, allow_private: bool = False, tag: Optional[str] = None, transport: Transport = None,
+                 clock: Clock = None, rand: Callable[[], float] = roll, warn: Optional[Callable[[str], None]] = None,
+                 trace: Optional[Callable[[str], None]] = None) -> None:
         require_choice("unreachable", unreachable, ("allow", "defer"))
         require_choice("robots_mode", robots_mode, ("respect", "report_only", "ignore"))
         if robots_mode != "respect" and not interactive:
@@ -4362,8 +4506,12 @@ class Bot:
         self._transport = Door(allow_private=allow_private) if transport is None else transport
         self._rand, self._trace, self._tell = rand, trace, warn or log_warning
         self._said: set[str] = set()
-        folder = default_cache_dir(os.environ, sys.platform) if cache_dir is PLATFORM_CACHE else cache_dir
-        self._shelf = Shelf(folder and os.fspath(folder), self._warn, self._time)
+        folder = None
+        if cache_dir is PLATFORM_CACHE:
+            folder = default_cache_dir(os.environ, sys.platform)
+        elif cache_dir is not None:
+            folder = os.fspath(cache_dir)
+        self._shelf = Shelf(folder, self._warn, self._time)
         self._is_shared = folder is not None        # with other processes
         if folder is None and cache_dir is not None:
             self._warn("cache: no home folder is known; nothing is remembered between runs, nor shared with other processes")
@@ -4373,7 +4521,7 @@ class Bot:
         if interactive and not (sys.stdin and sys.stdin.isatty()):
             self._warn("interactive=True without a terminal: R4 and R5 are off, which is for a person at a prompt alone (spec 1.1)")
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Bot:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -4464,7 +4612,7 @@ class Bot:
         if found is not None:
             yield found
         for feed in result.metadata.get("feeds", ()):
-            yield Source("feed", feed["url"], title=feed["title"])
+            yield Source("feed", feed["url"], [], feed["title"])
         if found is None or found.kind == "markdown":
             llms = self._fetch(resolve_url(url, "/llms.txt"), wants_body)
             if llms.ok and llms.body and media_of(llms.content_type)[1] in ("markdown", "text", "other"):
@@ -4472,13 +4620,13 @@ class Bot:
                 yield Source("llms.txt", llms.final_url, parsed.links, parsed.title)
         robots = self._rules.get(site_key(url), NO_RULES).robots
         for sitemap in robots.sitemaps if robots else ():
-            yield Source("sitemap", sitemap)
+            yield Source("sitemap", sitemap, [])
 
     def _source_of(self, result: Result) -> Source | None:
         """What the target itself is, if it is one of the structured forms."""
         url, body, kind = result.final_url, result.body, media_of(result.content_type)[1]
         if kind == "markdown":
-            return Source(kind, url, result.links, result.title)
+            return Source("markdown", url, result.links, result.title)
         if kind == "html" or not body:
             return None
         with suppress(ValueError):
@@ -5025,7 +5173,7 @@ class Bot:
                 self._errands[name] = steps, said
         return said
 
-    def _lock(self, visit: Visit, name: str, gate: str, why: str) -> ShelfLock | Later | Decision:
+    def _lock(self, visit: Visit, name: str, gate: GateName, why: str) -> ShelfLock | Later | Decision:
         """The lock of that name; or, where another process holds it, when to look again, though not for ever."""
         lock, now = self._shelf.try_lock(name), self._now()
         visit.patient_until = 0.0 if lock is not None else visit.patient_until or now + 2 * self._timeout   # nobody who lives holds one for longer
@@ -5138,23 +5286,23 @@ class Bot:
             body, warnings = b"", [*warnings, f"{media_type} is not read (R6)"]
         reading = read_metadata(body, kind, content_type, visit.at)
         directives, cautions = robots_directives(answer.headers, reading.page, self._time())
-        seen.update(robots_directives=directives, warnings=warnings + reading.warnings + cautions)
+        seen.update(robots_directives=directives, warnings=[*warnings, *reading.warnings, *cautions])
         if answer.status == 304:
             return self._result(visit, "unchanged", reason="not modified", etag=etag or visit.validators.etag,
                                 last_modified=last_modified or visit.validators.last_modified, **seen)
         return self._result(visit, "fetched", bytes=len(body), sha256=sha256_hex(body), etag=etag, last_modified=last_modified,
                             title=reading.title, links=reading.links, metadata=reading.metadata, body=body, **seen)
 
-    def _result(self, visit: Visit, outcome: str, **fields: Any) -> Result:
+    def _result(self, visit: Visit, outcome: Outcome, **fields: Any) -> Result:
         """A Result with all that is the same for every outcome."""
         common = {**visit.decision._asdict(), "url": visit.url, "final_url": visit.at, "redirects": visit.redirects, "attempts": visit.attempts,
                   "waited": visit.waited, "elapsed": self._now() - visit.started_at, "at": self._time(), "warnings": visit.warnings, **fields}
         del common["allowed"], common["blocked_by"]
-        return Result(outcome, **common)
+        return result_of(outcome, **common)
 
-    def _unasked(self, outcome: str, url: str, reason: str, retry_at: float | None = None) -> Result:
+    def _unasked(self, outcome: Outcome, url: str, reason: str, retry_at: float | None = None) -> Result:
         """A Result that no gate was asked for."""
-        return Result(outcome, mask_credentials(str(url)), reason=reason, at=self._time(), retry_at=retry_at)
+        return result_of(outcome, mask_credentials(str(url)), reason=reason, at=self._time(), retry_at=retry_at)
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
@@ -5222,14 +5370,22 @@ class Hit(NamedTuple):
     path: str
     headers: dict[str, str]             # lower-case names
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
 
 class Check(NamedTuple):
     """One line of the self-test. `outcome` is "pass", "fail" or "skip"."""
 
     clause: str
     check: str
-    outcome: str
+    outcome: Literal["pass", "fail", "skip"]
     observed: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 # --- What the sandbox publishes: {origin} and {crawl_delay} are its own -----------
@@ -5385,7 +5541,7 @@ class Sandbox:
         self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.origin = ""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Sandbox:
         import threading
         from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -5417,10 +5573,10 @@ class Sandbox:
         return Bot(**{"cache_dir": None, "origin": self.origin, "allow_private": True, "warn": lambda line: None,
                       "transport": Door(allow_private=True, proxies={}), **options})
 
-    def say(self, path: str, text: str = "", status: int = 200, headers: dict[str, str] = NO_FIELDS) -> None:
+    def say(self, path: str, text: str = "", status: int = 200, headers: Mapping[str, str] = NO_FIELDS) -> None:
         """What it answers from now on."""
         text = text.replace("{origin}", self.origin).replace("{crawl_delay}", f"{self.crawl_delay:g}")
-        self.answers[path] = status, headers, text.encode()
+        self.answers[path] = status, dict(headers), text.encode()
 
     def publish(self) -> None:
         """Everything as it is at first."""
@@ -6230,7 +6386,7 @@ class Desk:
         self.codes.add(not document["conformant"])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Optional[Sequence[str]] = None) -> int:
     """The command: its arguments (`sys.argv[1:]` by default) to its exit code. Prints, and handles signals while it runs."""
     import signal
 
