@@ -199,12 +199,15 @@ MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
 MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
 MAX_SCHEMA_BYTES = 2**20                # ours
 MAX_CHAINED_BYTES = 128 * 1024          # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
-MAX_READ_BYTES = 4 * 2**20              # ours: of a Markdown body, for its links
+MAX_READ_BYTES = 2 * 2**20              # ours: of a Markdown body, for its links
 MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the rest is on the shelf
 MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
 LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
-MAX_PACERS = 32                         # ours: clocks of simulations that are remembered
+MAX_SIMULATED_CLOCKS = 32               # ours: whose pace is remembered
+PROMPT_SECONDS = 2.0                    # ours: what exchanges without a pause may take before a small max_wait counts them
+MAX_SILENT_TARGETS = 3                  # ours: targets of a host in a row without an HTTP answer; then its others are put off
+SILENT_HOST_SECONDS = 300.0             # ours: for so long
 MAX_WARNINGS = 1000                     # ours: lines about a run
 PACE_MARGIN_SECONDS = 0.005             # ours: added to every interval, so that a server's own clock never logs less; a clock may ask for more
 SLOT_TOLERANCE_SECONDS = 0.002          # ours: how late a request may leave without being written down again; a part of the margin
@@ -216,10 +219,8 @@ POLICY_RETRY_SECONDS = 300.0            # ours: before a policy document that co
 LEAST_FAILURES_FOR_GOOD = 3             # ours: attempts in vain, besides
 MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
 STATUS_TICK_SECONDS = 0.5               # ours: between two looks of the status line at the clock
-PACE_TIMES = ("last_at", "policy_at", "departed_at", "not_before")
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 BACKOFF_STATUSES = (429, 503)           # R5
-CANONICAL_KINDS = ("blocklist", "schema")
 BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
 SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
 FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"
@@ -260,7 +261,7 @@ Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "fail
 GateName = Literal["R3", "address", "R2", "robots2", "R4", "R5"]
 FeedKind = Literal["rss", "atom", "json"]
 SitemapKind = Literal["urlset", "index", "text"]
-SourceKind = Literal["feed", "markdown", "llms.txt", "sitemap"]
+SourceKind = Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
 Octets = bytes          # Result.bytes is a count
 Record = TypeVar("Record", bound=NamedTuple)
 
@@ -1855,57 +1856,110 @@ class Blocklist:
 
 
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==========================
-# Owns when the next request may start. Is told the time; never reads it.
+# Owns when the next request may start and when a source is due. Is told the time; never reads it.
 
 class HostPace(NamedTuple):
-    """What is known of one host's pace; times are seconds on one clock, -inf where nothing is known."""
+    """What is known of one host's pace. Times are seconds on one clock, -inf for never."""
 
-    last_at: float = -math.inf          # the latest start, or the latest claim of one
-    interval: float = MIN_REQUEST_INTERVAL      # what that start asked to be left after it
-    departed_at: float = -math.inf      # when a request last really left
-    policy_at: float = -math.inf        # the latest policy document that took no slot
-    not_before: float = -math.inf       # Retry-After, back-off, or the hold after the last retry
-    why: str = ""                       # who asked for not_before, in a few words
+    last_at: float = -math.inf      # the latest start of a request that takes a slot, or its claim
+    interval: float = MIN_REQUEST_INTERVAL      # seconds that this start leaves after it
+    departed_at: float = -math.inf  # when such a request last really left
+    policy_at: float = -math.inf    # the latest policy document that took no slot
+    policy_gap: float = 0.0         # seconds between that and the first target
+    not_before: float = -math.inf   # Retry-After, back-off, or the hold after the last retry
+    why: str = ""                   # who asked for `not_before`, in a few words
 
 
 UNSEEN_HOST = HostPace()
+PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
 
 
 def roll() -> float:
     """random.random; the module is heavy, and most runs never back off."""
     import random  # slow to import
+
     return random.random()
 
 
-def backoff_delay(attempt: int, retry_after: Optional[float] = None, rand: Callable[[], float] = roll) -> float:
-    """Seconds to wait before retry number `attempt` (from 0): `retry_after` where given, else full jitter.  R5, spec 9.4.
+def backoff_delay(
+    attempt: int, retry_after: float | None = None, rand: Callable[[], float] = roll
+) -> float:
+    """Seconds before retry number `attempt` (from 0).  R5, spec 9.4.
 
-    >>> backoff_delay(3, rand=lambda: 1.0), backoff_delay(99, rand=lambda: 0.5), backoff_delay(0, retry_after=0.0)
-    (8.0, 30.0, 0.0)
+    `retry_after` (seconds) where given, else full jitter: `rand()` times the capped power of two.
+    >>> backoff_delay(3, rand=lambda: 1.0), backoff_delay(99, rand=lambda: 0.5)
+    (8.0, 30.0)
+    >>> backoff_delay(0, retry_after=0.0)
+    0.0
     """
     if retry_after is not None:
         return retry_after
-    return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** min(max(attempt, 0), 32))
+    exponent = min(max(attempt, 0), 32)
+    return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)
 
 
-def next_start(pace: HostPace, interval: float, follows_policy: bool) -> float:
-    """The earliest permitted start on a host; -inf where it may be at once.  R4
+def is_unseen(pace: HostPace) -> bool:
+    """Whether the host was never asked for anything."""
+    return pace.last_at == -math.inf and pace.policy_at == -math.inf
 
-    A host's first target follows its first policy documents at once (`follows_policy` false); all else keeps its distance from them too.
+
+def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
+    """When the host's next request may start; -inf where it may at once.  R4, spec 9.3.
+
+    The first request of a target follows a policy document that took no slot after `policy_gap`:
+    at once on an unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
+    that one pair, or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
     """
-    earliest = max(pace.last_at + max(interval, pace.interval), pace.not_before)
-    return max(earliest, pace.policy_at + interval) if follows_policy else earliest
+    spacing = max(interval, pace.interval)                          # R4b
+    policy_spacing = pace.policy_gap if is_first_target else interval
+    after_policy = pace.policy_at + policy_spacing
+    return max(pace.last_at + spacing, after_policy, pace.not_before)     # R4c: unseen, so -inf
+
+
+def takes_no_slot(pace: HostPace, interval: float, now: float) -> bool:
+    """Whether a policy document may be asked for without a slot.
+
+    It may where the host was asked for nothing within its interval: only then is it the first.
+    """
+    unheld = pace._replace(not_before=-math.inf)
+    return next_start(unheld, interval, is_first_target=False) <= now
+
+
+def believable_pace(pace: HostPace, now: float) -> HostPace:
+    """What another process wrote, without the times of a clock that jumped."""
+    pace = pace._replace(
+        interval=min(pace.interval, MAX_CLAIM_SECONDS), policy_gap=min(pace.policy_gap, 2.0)
+    )
+    is_claim_absurd = pace.last_at > now + MAX_CLAIM_SECONDS
+    is_past_ahead = max(pace.departed_at, pace.policy_at) > now + 1.0
+    if is_claim_absurd or is_past_ahead:            # "just now" is safe
+        times = {name: min(getattr(pace, name), now) for name in PACE_TIMES[:3]}
+        pace = pace._replace(**times)
+    if pace.not_before > now + MAX_HOLD_SECONDS:
+        pace = pace._replace(not_before=-math.inf, why="")
+    return pace
 
 
 def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
-    """Two records of one host as one: the later of each time, and of a clock that jumped only what can be believed."""
-    theirs = theirs._replace(interval=min(theirs.interval, MAX_CLAIM_SECONDS))
-    if theirs.last_at > now + MAX_CLAIM_SECONDS or max(theirs.departed_at, theirs.policy_at) > now + 1.0:      # "just now" is safe
-        theirs = theirs._replace(**{name: min(getattr(theirs, name), now) for name in PACE_TIMES[:3]})
+    """Two records of one host as one: the later of each time that can be believed."""
+    theirs = believable_pace(theirs, now)
     start = max(ours, theirs, key=lambda pace: pace.last_at)
-    hold = theirs if ours.not_before < theirs.not_before <= now + MAX_HOLD_SECONDS else ours
-    return HostPace(start.last_at, start.interval, max(ours.departed_at, theirs.departed_at), max(ours.policy_at, theirs.policy_at),
-                    hold.not_before, hold.why)
+    policy = max(ours, theirs, key=lambda pace: pace.policy_at)
+    hold = max(ours, theirs, key=lambda pace: pace.not_before)
+    return HostPace(
+        start.last_at,
+        start.interval,
+        max(ours.departed_at, theirs.departed_at),
+        policy.policy_at,
+        policy.policy_gap,
+        hold.not_before,
+        hold.why,
+    )
+
+
+def shifted_pace(pace: HostPace, seconds: float) -> HostPace:
+    """From the monotonic clock to the calendar's, which all processes share, or back."""
+    return pace._replace(**{name: getattr(pace, name) + seconds for name in PACE_TIMES})
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
@@ -1917,21 +1971,68 @@ def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
     return 0.0 <= now - checked_at < ttl_seconds
 
 
+class KnownSource(NamedTuple):
+    """What earlier requests for one target left. Times are Unix seconds, -inf for never."""
+
+    at: float = -math.inf           # the latest success
+    wire: str = ""                  # the validators are those of exactly this URL
+    etag: str = ""
+    last_modified: str = ""
+    requested_at: float = -math.inf     # the latest request, whatever came of it
+    failed_at: float = -math.inf    # the latest failure that was an HTTP answer, if no success followed
+    failed_status: int = 0
+    failure: str = ""               # its reason, in one line
+    retry_at: float = -math.inf     # due then, whatever the floor
+
+
+def too_soon(known: KnownSource, min_age: float, now: float) -> str:
+    """R8: why the source is not asked again yet, "" where it is due.  spec 10.3.
+
+    The floor is about requests: a failure with an HTTP answer has it as a success has.
+    """
+    if known.retry_at > max(known.at, known.failed_at):
+        return ""
+    asked_at = max(known.at, known.failed_at)
+    if not is_fresh(asked_at, min_age, now):                        # R8
+        return ""
+    event = "fetched"
+    if known.failed_at > known.at:
+        event = f"failed ({known.failure})"
+    age = spell_seconds(now - asked_at)
+    return f"{event} {age} ago; R8 asks it again after {spell_seconds(min_age)}"
+
+
+def spell_seconds(seconds: float) -> str:
+    """A span as people say it.
+
+    >>> [spell_seconds(seconds) for seconds in (2.345, 90, 7200, 200000)]
+    ['2.3 s', '90 s', '2 h', '2.3 d']
+    """
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{round(seconds / size, 1):g} {unit}"
+    return f"{round(max(0.0, seconds), 1):g} s"
+
+
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===========================
 # Owns validators, and what an answer of the network leaves of a policy document.
 
+if TYPE_CHECKING:
+    Headers = Sequence[tuple[str, str]]
+
+
 class Validators(NamedTuple):
-    """What a server gave to ask "anything new?" with, byte for byte (as latin-1)."""
+    """What a server gave to ask "anything new?" with, byte for byte (as latin-1).  R7"""
 
     etag: str = ""
     last_modified: str = ""
 
 
-NO_FILES: dict[str, bytes] = {}
+NO_VALIDATORS = Validators()
 
 
 class RobotsState(NamedTuple):
-    """What is held of one site's robots.txt, or of its robots2.txt and the files that it chains to. Times are Unix seconds."""
+    """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
 
     robots: RobotsTxt | None = None     # the rules; None: there are none to be had
     body: bytes = b""                   # as fetched, for the cache
@@ -1942,25 +2043,29 @@ class RobotsState(NamedTuple):
     unreachable_since: float = 0.0      # 0.0: it is reachable
     failures: int = 0                   # since then
     no_network: bool = False            # the last attempt got no HTTP answer at all
+    has_held_host: bool = False         # its 429 or 503 has held the host back: it may not again
     trouble: str = ""                   # why it is unreachable, in one line
-    validators: Validators = Validators()
-    files: dict[str, bytes] = NO_FILES  # of robots2.txt, the site's own first: URL -> body
-    robots2: Any = None                 # these files as one
+    validators: Validators = NO_VALIDATORS
+
+    @property
+    def held_bytes(self) -> int:
+        """An estimate of the memory that this takes."""
+        parsed_bytes = 0
+        if self.robots is not None:
+            parsed_bytes = self.robots.held_bytes
+        return len(self.body) + parsed_bytes + 1000
 
 
-class KnownSource(NamedTuple):
-    """What a target's last fetch left: when that was (Unix seconds), and the validators of exactly the URL that answered."""
-
-    at: float = -math.inf
-    wire: str = ""
-    etag: str = ""
-    last_modified: str = ""
+NO_RULES = RobotsState()
 
 
 class RefreshState(NamedTuple):
-    """When the blocklist was last asked about, and what to ask with. Times are Unix seconds, -inf for never."""
+    """When the blocklist was last asked about, and what to ask with.
 
-    serial: float = 0.0                 # of the generation on the shelf
+    Times are Unix seconds, -inf for never.
+    """
+
+    serial: float = 0.0                 # of the generation in the cache
     checked_at: float = -math.inf       # last known to be current
     failed_at: float = -math.inf        # asked in vain
     retry_at: float = -math.inf         # not to be asked again before
@@ -1968,15 +2073,18 @@ class RefreshState(NamedTuple):
     last_modified: str = ""
 
 
-def header_value(headers: Sequence[tuple[str, str]], name: str) -> str:
+def header_value(headers: Headers, name: str) -> str:
     """The first value of a header, stripped; "" where it is absent."""
-    return next((value.strip() for key, value in headers if key == name), "")
+    for key, value in headers:
+        if key == name:
+            return value.strip()
+    return ""
 
 
-def validators_of(headers: Sequence[tuple[str, str]]) -> Validators:
-    """R7: the validators of an answer; one that is longer than a header of ours may be is not kept."""
-    return Validators(*[value if len(value := header_value(headers, name)) <= MAX_VALIDATOR_LENGTH else ""
-                        for name in ("etag", "last-modified")])
+def validators_of(headers: Headers) -> Validators:
+    """R7: the validators of an answer; one longer than a header of ours may be is not kept."""
+    values = [header_value(headers, name) for name in ("etag", "last-modified")]
+    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
@@ -1985,45 +2093,76 @@ def conditional_headers(validators: Validators) -> dict[str, str]:
     >>> conditional_headers(Validators('W/"a"', ""))
     {'If-None-Match': 'W/"a"'}
     """
-    return {name: value for name, value in zip(("If-None-Match", "If-Modified-Since"), validators)
-            if re.fullmatch(r"[\t\x20-\x7e\x80-\xff]+", value) and len(value) <= MAX_VALIDATOR_LENGTH}
+    headers = {}
+    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):
+        is_header_text = re.fullmatch(r"[\t\x20-\x7e\x80-\xff]+", value) is not None
+        if is_header_text and len(value) <= MAX_VALIDATOR_LENGTH:
+            headers[name] = value
+    return headers
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """R2, R12: no need to ask the site: the copy is fresh, or it is too early to ask an unreachable site again."""
-    return state.checked_at <= now < (state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS)
+    """R2, R12: no need to ask the site: the copy is fresh, or it is too early to ask it again."""
+    stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS
+    return state.checked_at <= now < stale_at
 
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
-    """What a final answer to GET /robots.txt leaves behind.  R2, spec 9.1.1"""
-    if response.status == 304 and held.robots is not None:      # asked or not: what we hold is what there is
+    """What a final answer to GET /robots.txt leaves behind.  R2, spec 9.1.1."""
+    if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
         return RobotsState(held.robots, held.body, 200, now, now, validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
-        body = response.body[:MAX_ROBOTS_BYTES + 1]     # one octet more tells the parser that the file was cut
-        return RobotsState(RobotsTxt.parse(body), body, response.status, now, now, validators=validators_of(response.headers))
-    if meaning in ("none", "redirect"):         # a redirect that led nowhere: RFC 9309 2.3.1.2
+        body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
+        robots = RobotsTxt.parse(body)
+        validators = validators_of(response.headers)
+        return RobotsState(robots, body, response.status, now, now, validators=validators)
+    if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
         return RobotsState(status=response.status, fetched_at=now, checked_at=now)
-    return robots_after_failure(held, f"robots.txt answered {response.status}", response.status, now)
+    trouble = f"robots.txt answered {response.status}"
+    return robots_after_failure(held, trouble, response.status, now)
 
 
-def robots_after_failure(held: RobotsState, trouble: str, status: int, now: float) -> RobotsState:
-    """Unreachable: a copy that is held stays, and the site is asked again soon.  spec 9.1.1, RFC 9309 2.3.1.4"""
-    since = held.unreachable_since if 0.0 < held.unreachable_since <= now else now
-    return held._replace(status=status, checked_at=now, retry_at=now + POLICY_RETRY_SECONDS, unreachable_since=since, failures=held.failures + 1,
-                         no_network=not status, trouble=trouble)
+def robots_after_failure(
+    held: RobotsState, trouble: str, status: int, now: float
+) -> RobotsState:
+    """Unreachable: a held copy stays, and the site is asked again soon.
+
+    Spec 9.1.1, RFC 9309 2.3.1.4.
+    """
+    since = held.unreachable_since
+    if not 0.0 < since <= now:
+        since = now
+    return held._replace(
+        status=status,
+        checked_at=now,
+        retry_at=now + POLICY_RETRY_SECONDS,
+        unreachable_since=since,
+        failures=held.failures + 1,
+        no_network=status == 0,
+        trouble=trouble,
+    )
 
 
 def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
-    """RFC 9309 2.3.1.4: after thirty days out of reach a host counts as without rules; two failures a month apart are not that."""
-    return bool(state.unreachable_since) and state.failures >= LEAST_FAILURES_FOR_GOOD and now - state.unreachable_since > MAX_UNREACHABLE_SECONDS
+    """RFC 9309 2.3.1.4: after thirty days out of reach a host counts as without rules.
+
+    A held copy is given up only after several failures: two a month apart say little.
+    """
+    if not state.unreachable_since:
+        return False
+    if state.robots is not None and state.failures < LEAST_FAILURES_FOR_GOOD:
+        return False
+    return now - state.unreachable_since > MAX_UNREACHABLE_SECONDS
 
 
-# What the shelf keeps of it all, and back: every field is checked, since a cache is hostile too.
+# What the cache keeps of it all, and back: every field is checked, since a cache is hostile too.
 
 def as_number(value: Any) -> float:
     """A finite number, or -inf: a time that is long past."""
-    return float(value) if isinstance(value, (int, float)) and -1e12 < value < 1e12 else -math.inf
+    if isinstance(value, (int, float)) and -1e12 < value < 1e12:
+        return float(value)
+    return -math.inf
 
 
 def as_text(value: Any) -> str:
@@ -2031,7 +2170,10 @@ def as_text(value: Any) -> str:
 
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
-    """`defaults` with what an entry holds for them, each in its own type, and no number less than its default."""
+    """`defaults` with what an entry holds for them, each in its own type.
+
+    No number is less than its default.
+    """
     if not entry:
         return defaults
     fields = defaults._asdict()
@@ -2045,19 +2187,19 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    own = {"robots": None, "robots2": None, "validators": None, "body": state.body if state.robots else None}
-    return {**state._asdict(), **own, **state.validators._asdict()}
+    entry = {**state._asdict(), **state.validators._asdict()}
+    entry.update(robots=None, validators=None)
+    if state.robots is None:
+        entry["body"] = None
+    return entry
 
 
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
-    state = from_entry(RobotsState(validators=from_entry(Validators(), entry)), entry)
-    files = {as_text(url): body for url, body in state.files.items() if isinstance(body, bytes)}
-    return state._replace(files=files, robots=RobotsTxt.parse(state.body) if isinstance(entry.get("body"), bytes) else None)
-
-
-def shifted(pace: HostPace, seconds: float) -> HostPace:
-    """Between the monotonic clock and the calendar's, which all processes share."""
-    return pace._replace(**{name: getattr(pace, name) + seconds for name in PACE_TIMES})
+    validators = from_entry(NO_VALIDATORS, entry)
+    state = from_entry(RobotsState(validators=validators), entry)
+    if isinstance(entry.get("body"), bytes):
+        state = state._replace(robots=RobotsTxt.parse(state.body))
+    return state
 
 
 # === 10. READINGS   R9 R6 ================================================
@@ -2118,6 +2260,12 @@ LINK_DEFINITION = lazy_re(
     rf"(?!\[\s*\]){LINK_LABEL}:[ \t\n]*(?:{POINTED_DESTINATION}|(?!<)(?!\s|$){BARE_DESTINATION}){LINK_TITLE}[ \t]*(?:\n|$)")
 DEFINED_LABEL = lazy_re(rf"(?:\A|[\r\n])[ \t>*+.)0-9-]{{0,256}}(?!\[\s*\]){LINK_LABEL}:")
 ABSOLUTE_HTTP = lazy_re(r"(?i)https?://[^\s/?#]")
+
+
+def cut_for_reading(body):
+    if len(body) > MAX_READ_BYTES:
+        return body[:MAX_READ_BYTES], f"links are read from the first {MAX_READ_BYTES} bytes"
+    return body, ""
 
 
 def markdown_links(text: str) -> list[Link]:
@@ -3040,6 +3188,10 @@ class Robots2(NamedTuple):
         return cls(named[1].strip() if named else "", policy, signals, list(report_to), chain, unknown, paths)
 
     @property
+    def held_bytes(self) -> int:
+        return 1000
+
+    @property
     def rate_interval(self) -> Optional[float]:
         """Seconds between requests that `rate` asks for; None where it asks for none, and for a rate of 0, which the gate denies."""
         rate = self.policy.get("rate", "polite")
@@ -3096,6 +3248,17 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
             return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
     ask = tuple(name for name in ("crawl", "read") if robots2.policy.get(name) == "ask")
     return Robots2Ruling("ask", "robots2.txt wants to be asked: " + ", ".join(ask), ask) if ask else Robots2Ruling("allowed")
+
+
+def robots2_use(robots2, target, directive):
+    closed = robots2_gate(robots2, target)
+    if closed.decision == "denied":
+        return closed
+    stance = robots2_stance(robots2.policy, directive)
+    if stance == "ask":
+        return Robots2Ruling("ask", f"{stance}: robots2.txt on {directive}", (directive,))
+    ok = stance in ("yes", "none", "preferred")
+    return Robots2Ruling("allowed" if ok else "denied", f"{stance}: robots2.txt on {directive}")
 
 
 def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
@@ -3176,69 +3339,102 @@ def ask_permits(answer: AskAnswer | None, path: str) -> bool:
     return answer is not None and answer.decision.startswith("allow") and scope_covers(answer.scopes, path)
 
 
-# === 12. EXCHANGE   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =================
-# Owns what goes out and what comes back: the only spelling of a request, and the results that a caller sees.
+# === 12. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =================
+# Owns what goes out and what comes back: the only spelling of a request, and what a caller sees.
 
 class Kind(NamedTuple):
     """How requests of one kind behave; everything not said here is the same for all."""
 
     accept: str
+    method: str = "GET"
+    max_bytes: int = 0                  # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
     transport_retries: int = 1          # after an exchange that got no HTTP answer
+    is_target: bool = False             # behind robots.txt, and read for its meaning
 
 
+TARGET_ACCEPT = (                       # R9: markdown first
+    "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
+    "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
+)
 KINDS = {
-    "target": Kind("text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, application/feed+json;q=0.9, "
-                   "text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS, DEFAULT_MAX_RETRIES),       # R9: markdown first
-    **dict.fromkeys(("robots", "robots2"), Kind("text/plain, */*;q=0.5")),
-    "blocklist": Kind("application/json"),
-    "schema": Kind("application/schema+json, application/json;q=0.9"),
-    "ask": Kind("*/*", 0),
-    "fixture": Kind("text/markdown, text/html;q=0.8, */*;q=0.5", MAX_REDIRECTS),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, True),
+    "fixture": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, 1, True),
+    "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
+    "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
+    "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
 }
-MAX_BYTES_OF = {"robots": MAX_ROBOTS_BYTES + 1, "robots2": MAX_ROBOTS_BYTES + 1, "blocklist": MAX_BLOCKLIST_BYTES,
-                "schema": MAX_SCHEMA_BYTES, "ask": 1}
-if TYPE_CHECKING:
-    Headers = Sequence[tuple[str, str]]
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own; query and fragment are kept, an empty `sha` is left out.
+    """The URL with R13's parameters after its own.
 
+    Query and fragment are kept; an empty `sha` is left out.
     >>> tag_url("https://wal.sh/robots.txt", "walsh/research", "afd2c01")
     'https://wal.sh/robots.txt?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
     before, hash_mark, fragment = url.partition("#")
     address, _, query = before.partition("?")
-    own = (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/"))       # R13's example leaves the slash of `spec` as it is
-    tags = [f"{name}={re.sub(f'[^A-Za-z0-9._~{safe}-]', percent_encode, value)}" for name, value, safe in own if value]
-    return f"{address}?{'&'.join(filter(None, [query, *tags]))}{hash_mark}{fragment}"
+    parameters = []
+    if query:
+        parameters.append(query)
+    # R13's example leaves the slash of `spec` as it is, and no other.
+    for name, value, unescaped_too in (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/")):
+        if value:
+            quoted = re.sub(f"[^A-Za-z0-9._~{unescaped_too}-]", percent_encode, value)
+            parameters.append(f"{name}={quoted}")
+    return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
 
 
-def request_headers(kind: str, validators: Validators, announce: str = "") -> dict[str, str]:
-    """Every header of an outgoing request but Host and Connection, which belong to the socket. User-Agent last: nothing overrides it (R1)."""
-    return {"Accept": KINDS[kind].accept, "Accept-Encoding": "gzip, deflate", **conditional_headers(validators),
-            **({"X-Agent-Identity": announce} if announce else {}), "User-Agent": USER_AGENT}
+def untagged(location: str, tag: tuple[str, str]) -> str:
+    """A Location without R13's parameters: the gates never see them, also where a server repeats them."""
+    own = tag_url("", *tag)[1:]
+    for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
+        location = location.replace(f"?{tags}&", "?")
+        location = location.replace(f"?{tags}", "").replace(f"&{tags}", "")
+    return location
+
+
+def parse_tag(text: str) -> tuple[str, str]:
+    """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
+    part = "[A-Za-z0-9._-]"
+    match = re.fullmatch(f"({part}{{1,100}}/{part}{{1,100}})(?:@({part}{{1,64}}))?", text)
+    if match is None:
+        raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
+    return match[1], match[2] or ""
+
+
+def request_headers(kind: Kind, validators: Validators, extra: dict[str, str]) -> dict[str, str]:
+    """Every header of a request but Host and Connection, which belong to the socket.
+
+    User-Agent comes last, so that nothing overrides it (R1).
+    """
+    return {
+        "Accept": kind.accept,
+        "Accept-Encoding": "gzip, deflate",
+        **conditional_headers(validators),
+        **extra,
+        "User-Agent": USER_AGENT,           # R1
+    }
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """For policy documents and sitemaps, which servers send under any type."""
+    """Whether a body is read: for policy documents, which servers send under any type."""
     return 200 <= status < 300
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """R6: of what came back, only a success of a readable type is read."""
-    return wants_any_success(status, headers) and not is_unread_type(header_value(headers, "content-type"))
-
-
-def wants_structured(status: int, headers: Headers) -> bool:
-    """For `discover`: what R6 reads, and gzip as sitemaps come in it."""
-    is_archive = re.fullmatch("application/(?:x-)?gzip|(?:application|binary)/octet-stream", content_type_of(headers)[0])
-    return wants_any_success(status, headers) and bool(is_archive) or wants_body(status, headers)
+    """Whether a body is read: R6, of what came back only a success of a readable type."""
+    if not wants_any_success(status, headers):
+        return False
+    return not is_unread_type(header_value(headers, "content-type"))
 
 
 def as_response(given: Any) -> Response:
-    """What a transport handed over, whatever its class. AttributeError, TypeError, ValueError: it is no answer."""
+    """What a transport handed over, whatever its class.
+
+    AttributeError, TypeError, ValueError: it is no answer.
+    """
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
@@ -3247,13 +3443,15 @@ def as_response(given: Any) -> Response:
 def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
     """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
     shown = record_dict(value)
-    shown.pop("body", None)
+    for name in ("body", "headers"):
+        shown.pop(name, None)
     for name in ("at", "retry_at"):
         if shown.get(name) is not None:
             shown[name] = iso_utc(shown[name])
     shown["recommendation"] = value.recommendation
     if isinstance(value, Result):
         shown["ok"] = value.ok
+        shown["requests"] = [request.to_dict() for request in value.requests]
     return shown
 
 
@@ -3303,6 +3501,20 @@ class Decision(NamedTuple):
         return decided_dict(self)
 
 
+class RequestRecord(NamedTuple):
+    """One request that left."""
+
+    at: float                   # Unix seconds
+    kind: str                   # "target", "robots", "blocklist" ...
+    method: str
+    url: str
+    status: Optional[int]       # None: no HTTP answer
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, the time in ISO 8601 UTC."""
+        return {**self._asdict(), "at": iso_utc(self.at)}
+
+
 class Result(NamedTuple):
     """What became of one target.
 
@@ -3339,6 +3551,9 @@ class Result(NamedTuple):
     warnings: Sequence[str] = ()
     robots_source: str = ""                     # where robots.txt came from, and how old it is
     crawl_delay: Optional[float] = None         # seconds
+    read: bool = True                           # false where R6 left the body unread
+    requests: Sequence[RequestRecord] = ()      # with those for policy documents
+    headers: Sequence[tuple[str, str]] = ()     # of the answer, lower-case; in memory only
     body: Octets = b""                          # in memory only
 
     @property
@@ -3365,7 +3580,7 @@ class Result(NamedTuple):
         return decided_dict(self)
 
 
-RESULT_LISTS = ("links", "robots_directives", "redirects", "warnings")
+RESULT_LISTS = ("links", "robots_directives", "redirects", "warnings", "requests", "headers")
 RESULT_MAPPINGS = ("metadata", "content_signals")
 
 
@@ -3390,54 +3605,15 @@ class Source(NamedTuple):
     items: Sequence[Any] = ()
     title: str = ""
     warning: str = ""
+    target: str = ""                    # as asked, for which it was found
+    result: Optional[Result] = None     # of kind "none": what became of the target
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return record_dict(self)
-
-
-def spell_seconds(seconds: float) -> str:
-    """A span as people say it.
-
-    >>> spell_seconds(2.345), spell_seconds(90), spell_seconds(7200), spell_seconds(200000)
-    ('2.3 s', '90 s', '2 h', '2.3 d')
-    """
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{round(seconds / size, 1):g} {unit}"
-    return f"{round(max(0.0, seconds), 1):g} s"
-
-
-def spell_rule(rule: Rule) -> str:
-    return f"robots.txt line {rule.line}: {'Allow' if rule.allow else 'Disallow'}: {printable(rule.value, 120)}"
-
-
-def robots_decision(url: str, target: str, state: RobotsState, now: float, unreachable: str) -> Decision:
-    """R2: what is held of a site's robots.txt says this of a target (path and query). spec 9.1.1, 9.1.4"""
-    robots, verdict, retry_at = state.robots, Verdict.ALLOWED_IMPLICIT, None
-    gate: Optional[GateName] = None
-    if state.unreachable_since:
-        held = f"a copy held since {iso_utc(state.fetched_at)}" if robots else "none held"
-        source = f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
-    else:
-        age = now - state.checked_at
-        source = f"robots.txt ({state.status}) " + ("fetched now" if age < 1.0 else f"from the cache, {spell_seconds(age)} old")
-    if robots_undefined_for_good(state, now):
-        reason = "robots.txt out of reach for 30 days: the host counts as without rules (RFC 9309 2.3.1.4)"
-    elif robots is not None:
-        verdict, rule = robots.ruling(target)
-        reason = (spell_rule(rule) if rule else "robots.txt has no group for us" if robots.group is None
-                  else f"no rule of the group {printable(robots.group, 60)} matches")
-        gate = "R2" if verdict is Verdict.DISALLOWED_EXPLICIT else None
-        return Decision(gate is None, url, gate, reason, verdict, rule, robots.crawl_delay, group=robots.group,
-                        robots_source=source, content_signals=dict(robots.content_signals))
-    elif not state.unreachable_since:
-        reason = f"robots.txt answered {state.status}: no rules"
-    else:
-        verdict, reason = Verdict.UNKNOWN_UNREACHABLE, f"{state.trouble}; allowed (spec 9.1.1)"
-        if unreachable == "defer":
-            gate, retry_at, reason = "R2", max(state.retry_at, now), f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
-    return Decision(gate is None, url, gate, reason, verdict, retry_at=retry_at, robots_source=source)
+        shown = record_dict(self._replace(result=None))
+        if self.result is not None:
+            shown["result"] = self.result.to_dict()
+        return shown
 
 
 class Reading(NamedTuple):
@@ -3446,49 +3622,119 @@ class Reading(NamedTuple):
     title: str = ""
     links: Sequence[Link] = ()
     metadata: Mapping[str, Any] = NO_FIELDS
+    robots_directives: Sequence[str] = ()
     page: Optional[PageMetadata] = None
     warnings: Sequence[str] = ()
 
 
-def read_metadata(body: bytes, kind: str, content_type: str, base_url: str) -> Reading:
-    """R6, R9: the metadata of a body by what the server says it is (`kind`, of `media_kind`): markdown, a feed, or the head of a page."""
-    if kind == "markdown":
-        text = decode_body(body[:MAX_READ_BYTES], content_type)
-        warnings = [f"links are read from the first {MAX_READ_BYTES} bytes"] if len(body) > MAX_READ_BYTES else []
-        return Reading(parse_llms_txt(text).title, markdown_links(text), warnings=warnings)
-    if kind == "html":
-        page = page_metadata(decode_body(body[:MAX_HEAD_CHARS], content_type), base_url)
-        metadata = {name: value for name, value in page.to_dict().items() if value and name not in ("title", "robots")}
-        return Reading(page.title, [], metadata, page)
-    if not body or kind not in ("feed", "xml", "json"):
-        return Reading()
-    try:
-        feed = parse_feed(body, content_type, base_url)
-    except ValueError as error:
-        return Reading(warnings=[f"not a feed: {error}"] if kind == "feed" else [])
-    links = [Link(item.title, item.url) for item in feed.items if item.url]
-    return Reading(feed.title, links, {"feed": feed.kind, "site": feed.url, "items": len(feed.items)},
-                   warnings=[feed.warning] if feed.warning else [])
+class Ending(NamedTuple):
+    """How the walk of a URL ended: with a refusal by a gate, or with the last answer."""
+
+    answer: Response | TransportError | None = None
+    refusal: Decision | None = None
+    trouble: str = ""                   # why it could not go on, in one line
+    retry_at: float | None = None       # Unix seconds; None where coming back is no use
+    is_put_off: bool = False            # a retry is due, though not within `max_wait`
+    has_strayed: bool = False           # redirected to where it must not follow
+
+    @property
+    def status(self) -> int:
+        """Of the last answer; 0 where there was none."""
+        return getattr(self.answer, "status", 0)
+
+    @property
+    def why(self) -> str:
+        """Why a policy document did not come, in one line."""
+        if self.refusal is not None:
+            return self.refusal.reason
+        if self.trouble:
+            return self.trouble
+        if isinstance(self.answer, TransportError):
+            return self.answer.reason
+        return f"answered {self.status}"
 
 
-def no_document(visit_trouble: str, answer: Response | TransportError | Decision) -> str:
-    """Why a policy document did not come, in one line."""
-    reason = f"answered {answer.status}" if isinstance(answer, Response) else answer.reason
-    return reason if isinstance(answer, Decision) else visit_trouble or reason
+def whole_document(ending: Ending, limit: int) -> Response:
+    """A document of the origin; ValueError where it did not come, or not whole."""
+    answer = ending.answer
+    if not isinstance(answer, Response) or answer.status != 200:
+        raise ValueError(ending.why)
+    if answer.truncated:
+        raise ValueError(f"more than {limit} bytes")
+    return answer
 
 
-def parse_tag(text: str) -> tuple[str, str]:
-    """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
-    match = re.fullmatch(r"([A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100})(?:@([A-Za-z0-9._-]{1,64}))?", text)
-    if match is None:
-        raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
-    return match[1], match[2] or ""
+def spell_rule(rule: Rule) -> str:
+    field = "Allow" if rule.allow else "Disallow"
+    return f"robots.txt line {rule.line}: {field}: {printable(rule.value, 120)}"
+
+
+def robots_source(state: RobotsState, now: float) -> str:
+    """Where what is held of a robots.txt came from, and how old it is."""
+    if state.unreachable_since:
+        held = "none held"
+        if state.robots is not None:
+            held = f"a copy held since {iso_utc(state.fetched_at)}"
+        return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
+    age_seconds = now - state.checked_at
+    if age_seconds < 1.0:
+        return f"robots.txt ({state.status}) fetched now"
+    return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
+
+
+def rules_decision(url: str, target: str, robots: RobotsTxt) -> Decision:
+    """R2: what the rules of a robots.txt say of a target (path and query)."""
+    verdict, rule = robots.ruling(target)
+    if rule is not None:
+        reason = spell_rule(rule)
+    elif robots.group is None:
+        reason = "robots.txt has no group for us"
+    else:
+        reason = f"no rule of the group {printable(robots.group, 60)} matches"
+    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
+    return Decision(
+        not is_denied,
+        url,
+        "R2" if is_denied else None,
+        reason,
+        verdict,
+        rule,
+        robots.crawl_delay,
+        group=robots.group,
+        content_signals=robots.content_signals,
+    )
+
+
+def robots_decision(
+    url: str, target: str, state: RobotsState, now: float, unreachable: str
+) -> Decision:
+    """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
+    source = robots_source(state, now)
+    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
+    if robots_undefined_for_good(state, now):
+        reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
+        return allowed._replace(reason=reason)
+    if state.robots is not None:
+        return rules_decision(url, target, state.robots)._replace(robots_source=source)
+    if not state.unreachable_since:
+        return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
+    unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
+    if unreachable == "defer":
+        reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
+        retry_at = max(state.retry_at, now)
+        return unknown._replace(allowed=False, gate="R2", reason=reason, retry_at=retry_at)
+    return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
 
 
 def is_kin(host: str, wire: str) -> bool:
-    """Whether a canonical document may have moved there: by https to the same host, its parent or a subdomain."""
+    """Whether a canonical document may have moved there.
+
+    It may by https to the same host, its parent or a subdomain.
+    """
     other = split_url(wire).host
-    return wire.startswith("https://") and (f".{other}".endswith(f".{host}") or "." in other and host.endswith(f".{other}"))
+    is_below = f".{other}".endswith(f".{host}")
+    is_above = "." in other and host.endswith(f".{other}")
+    return wire.startswith("https://") and (is_below or is_above)
 
 
 def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -3805,6 +4051,9 @@ class Shelf:
         self.forget(kind, key, blob)
         return False
 
+    def pace(self):
+        return self
+
     def forget(self, kind: str, key: str, instead: bytes = b"") -> None:
         """What the disk did not take is not remembered here either. Of robots.txt bodies up to a bound is, the oldest going first."""
         grown = len(instead) - len(self._memory.pop((kind, key), b""))
@@ -3878,6 +4127,10 @@ class Shelf:
         if cause not in self._warned:
             self._warned.add(cause)
             self.warn(line)
+
+
+def open_pace_cache(environ, platform, warn, wall_time):
+    return Shelf(None, warn, wall_time)
 
 
 # === 14. DOOR   R1 R6   the only socket ====================================
@@ -4299,43 +4552,28 @@ def verifying_tls_context() -> ssl.SSLContext:
     return context
 
 
-# === 15. BOT   R3b R4 R5 R6 R8   spec 7 ==================================
-# Owns the gates in order, every piece of mutable state, and the loop that takes targets through both.
-
-NO_VALIDATORS = Validators()
-NO_RULES = RobotsState()
-
+# === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 =============================
+# Owns each host's pace, in this process and beside other processes: who may start when.
 
 class Later(NamedTuple):
     """Not yet: go on at `at`, on the monotonic clock."""
 
     at: float
-    gate: GateName
+    gate: str
     reason: str
     host: str = ""                      # where the visit that waits is now
+    frees_host: bool = False            # the host's other targets may go meanwhile
+    is_hopeless: bool = False           # waiting is no use in this run
 
 
-Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
-Transport = Any             # send(Request) -> Response, or TransportError; optionally resolve(url, timeout)
 if TYPE_CHECKING:
-    Wants = Callable[[int, Headers], bool]
-    T = TypeVar("T")
-    Steps = Generator[Later, None, T]     # work that says when it wants to go on, and at last returns a T
-    Reply = Response | TransportError       # what came of a request
-    Answer = Reply | Decision               # what came of a visit; a Decision: a gate refused
-    Said = Later | Decision | None           # by a gate: come again, refused, passed
-    Gate = Callable[["Bot", "Visit"], Said]
-
-
-def log_warning(line: str) -> None:
-    import logging  # slow to import; most runs have nothing to warn of
-    logging.getLogger("walsh_research").warning("%s", line)
+    Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
 class SystemClock:
     """The clock of a real run."""
 
-    jitter_seconds = 0.03       # ours: how much earlier a server may see the second of two requests than we count
+    jitter_seconds = 0.03       # ours: how much earlier a server may see the second of two requests
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -4343,185 +4581,1190 @@ class SystemClock:
     monotonic, time = staticmethod(time.monotonic), staticmethod(time.time)
 
 
-PARSE_ERROR_WARNING = "robots.txt is not text: what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
-SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # a host's first of these takes no slot; robots2.txt, its chain and its questions do
-
-
-class Pacer:
-    """R4: what all bots of a process share: one door, and each host's pace (on the monotonic clock)."""
+class ProcessPace:
+    """R4: what all bots of a process share: the lock around a step, and each host's pace."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
-        self.door = _thread.RLock()               # held for a step, never for a sleep
+        self.lock = _thread.RLock()                 # held for a step, never for a sleep
         self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
-        self.asked: set[str] = set()                # policy documents that took no slot: only a first one takes none
-        self.on_disk: dict[tuple[str, str], dict[str, Any]] = {}    # what this process last wrote, to know what others wrote since
+        # What this process last wrote, to know what others wrote since: (kind, host) -> entry.
+        self.written: dict[tuple[str, str], dict[str, Any]] = {}
 
 
 SYSTEM_CLOCK = SystemClock()
-SYSTEM_PACER = Pacer(SYSTEM_CLOCK)
-OTHER_PACERS: collections.OrderedDict[int, Pacer] = collections.OrderedDict()      # by id of the clock: each simulation has a time of its own
+SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
+OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()     # by clock
 
 
-def pacer_of(clock: Clock) -> Pacer:
-    """One pacer for each notion of time."""
+def process_pace(clock: Clock) -> ProcessPace:
+    """One for each notion of time: each simulation has its own."""
     if isinstance(clock, SystemClock):
-        return SYSTEM_PACER
-    pacer = OTHER_PACERS.setdefault(id(clock), Pacer(clock))
-    while len(OTHER_PACERS) > MAX_PACERS:
-        OTHER_PACERS.popitem(last=False)
-    return pacer
+        return SYSTEM_PACE
+    pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
+    while len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
+        OTHER_PACES.popitem(last=False)
+    return pace
 
 
 def forget_parent() -> None:
-    """After fork: locks that another thread of the parent held would never be released here."""
-    for pacer in (SYSTEM_PACER, *OTHER_PACERS.values()):
-        pacer.door = _thread.RLock()
+    """After fork: a lock that another thread of the parent held would never be released here."""
+    for pace in (SYSTEM_PACE, *OTHER_PACES.values()):
+        pace.lock = _thread.RLock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_parent)
 
 
-@lru_cache(maxsize=2**14)       # ours: a run goes round its hosts, and a smaller cache would forget each before its next turn
-def site_and_host(origin: str) -> tuple[str, str, str]:
-    """What the robots.txt and the pace of a wire URL that begins with `origin` are kept by, and why it must not be asked, if so."""
-    site = site_key(origin + "/")
-    return site, host_key(origin + "/"), host_refusal(split_url(site).host)
+class PatientLocks:
+    """Locks that other processes hold are waited for, though not for ever."""
+
+    def __init__(self, cache: Shelf, now: Callable[[], float], patience_seconds: float) -> None:
+        self._cache, self._now, self._patience_seconds = cache, now, patience_seconds
+        self._waiting_since: dict[str, float] = {}
+
+    def try_lock(self, name: str) -> ShelfLock | None:
+        lock = self._cache.try_lock(name)
+        if lock is not None:
+            self._waiting_since.pop(name, None)
+        return lock
+
+    def later(self, name: str, gate: str, reason: str) -> Later:
+        """When to look again at a lock that another process holds."""
+        now = self._now()
+        since = self._waiting_since.setdefault(name, now)
+        is_hopeless = now > since + self._patience_seconds
+        if is_hopeless:                         # nobody who lives holds one for so long
+            del self._waiting_since[name]
+        return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
 
-@lru_cache(maxsize=16)      # few: a server chooses what it says, and how long that is
-def media_of(content_type: str) -> tuple[str, str, bool]:
-    """(media type, which reading fits it, whether R6 leaves it unread) of a Content-Type."""
-    media_type = content_type_of([("content-type", content_type)])[0]
-    return media_type, media_kind(media_type), is_unread_type(media_type)
+class Slot:
+    """A visit's place in the queue of a host, from its claim until the request has left."""
+
+    def __init__(self) -> None:
+        self.host = ""
+        self.start = -math.inf          # the claimed start, on the monotonic clock
+        self.interval = MIN_REQUEST_INTERVAL        # seconds that it leaves after it
+        self.is_free = False            # a policy document that takes no slot
+        self.has_left = False           # its request
+        self.lock = ShelfLock("")       # the host's, until the request has left; "" is none
+
+    def release(self) -> None:
+        """Lets other processes at the host."""
+        self.lock.release()
 
 
-def serial_of(entry: dict[str, Any]) -> float:
-    return as_number(entry.get("serial"))
+class RateLimiter:
+    """R4, R5: each host's pace; shared with other processes where there is a `cache`."""
+
+    def __init__(self, clock: Clock, cache: Shelf | None, timeout: float) -> None:
+        self._now, self._time = clock.monotonic, clock.time
+        self._margin = getattr(clock, "jitter_seconds", PACE_MARGIN_SECONDS)
+        self._process = process_pace(clock)
+        self._cache = cache
+        self._locks = None
+        if cache is not None:
+            self._locks = PatientLocks(cache, self._now, 2 * timeout)
+
+    @property
+    def lock(self) -> Any:
+        """The lock around a step of any bot of this process."""
+        return self._process.lock
+
+    def claim(self, slot: Slot, host: str, interval: float, role: str, latest: float) -> Later | None:
+        """None: the request may leave now, and the host's lock is kept until it has.
+
+        Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
+        seconds; `role` is "policy" for the first request of a policy document, "target" for that
+        of a target, "other" for all else.
+        """
+        now = self._now()
+        if self._locks is not None:
+            name = f"host {host}"
+            lock = self._locks.try_lock(name)
+            if lock is None:
+                return self._locks.later(name, "R4", f"another process is at {host}")
+            slot.lock = lock
+        pace = self.pace_of(host)
+        slot.host, slot.interval = host, interval + self._margin
+        later = self._due(slot, pace, role, now)
+        if later.at <= now:
+            self._begin(slot, pace, now)
+            return None
+        if later.at <= latest and not slot.is_free:
+            slot.start = later.at
+            claimed = pace._replace(last_at=max(later.at, pace.last_at), interval=slot.interval)
+            self._write(host, claimed)
+        slot.release()
+        return later
+
+    def _due(self, slot: Slot, pace: HostPace, role: str, now: float) -> Later:
+        """When the request of this slot may start, and who says so."""
+        slot.is_free = role == "policy" and takes_no_slot(pace, slot.interval, now)
+        if slot.is_free:
+            start = pace.not_before
+        elif slot.start > -math.inf:        # a request that left late pushes all behind it
+            start = max(slot.start, pace.not_before, pace.departed_at + slot.interval)
+        else:
+            start = next_start(pace, slot.interval, role == "target")
+        return self._explained(start, pace, host=slot.host, interval=slot.interval)
+
+    def _explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
+        if start == pace.not_before:
+            return Later(start, "R5", pace.why)
+        seconds = max(interval, pace.interval) - self._margin
+        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
+
+    def _begin(self, slot: Slot, pace: HostPace, now: float) -> None:
+        """A request starts."""
+        slot.start = now
+        if slot.is_free:
+            gap = MIN_REQUEST_INTERVAL + self._margin
+            if is_unseen(pace):                 # R4c: its first target follows at once
+                gap = 0.0
+            self._write(slot.host, pace._replace(policy_at=now, policy_gap=gap))
+            return
+        last_at = max(pace.last_at, now)
+        started = pace._replace(last_at=last_at, interval=slot.interval, departed_at=now)
+        self._write(slot.host, started)
+
+    def left(self, slot: Slot) -> None:
+        """The request has left: the server counts from here, and so do we."""
+        slot.has_left = True
+        now = self._now()
+        if now - slot.start > SLOT_TOLERANCE_SECONDS:
+            pace = self.pace_of(slot.host)
+            if slot.is_free:
+                self._write(slot.host, pace._replace(policy_at=now))
+            else:
+                self._begin(slot, pace, now)
+        slot.release()
+
+    def spend(self, slot: Slot) -> None:
+        """The exchange is over: a retry claims a slot of its own."""
+        slot.release()
+        slot.start, slot.has_left = -math.inf, False
+
+    def hold_back(self, host: str, seconds: float, why: str) -> None:
+        """R5: nothing goes to the host for so long, in any run or process."""
+        now = self._now()
+        held = HostPace(not_before=now + seconds, why=why)
+        # The hold is an entry of its own, so that no claim of a slot overwrites it.
+        self._write(host, merge_paces(self.pace_of(host), held, now), "hold")
+
+    def when_next(self, host: str, interval: float) -> Later:
+        """When the host's next target could start, and who says so; nothing is claimed."""
+        pace = self.pace_of(host)
+        spaced = interval + self._margin
+        start = next_start(pace, spaced, is_first_target=True)
+        return self._explained(start, pace, host, spaced)
+
+    def planned_start(self, host: str) -> float:
+        """The same as far as this process knows, without a look at the disk: for the scheduler."""
+        pace = self._process.hosts[host]
+        return next_start(pace, MIN_REQUEST_INTERVAL + self._margin, is_first_target=True)
+
+    def known_interval(self, host: str) -> float:
+        """Seconds that the last request left after it, as far as this process knows."""
+        return self._process.hosts[host].interval
+
+    def held_by(self, host: str) -> str:
+        """Why the host is held back now, "" where it is not."""
+        pace = self._process.hosts[host]
+        return pace.why if pace.not_before > self._now() else ""
+
+    def pace_of(self, host: str) -> HostPace:
+        """What this process knows of a host, and what another has written since."""
+        now = self._now()
+        pace = self._process.hosts[host]
+        if self._cache is None:
+            return pace
+        for kind in ("host", "hold"):
+            entry = self._cache.load(kind, host)
+            own = self._process.written.get((kind, host))
+            if entry and entry != own:      # our own words: the monotonic clock knows them better
+                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self._time())
+                pace = merge_paces(pace, theirs, now)
+        return pace
+
+    def _write(self, host: str, pace: HostPace, kind: str = "host") -> None:
+        """For this process, and for those that share the cache."""
+        self._process.hosts[host] = pace
+        if self._cache is None:
+            return
+        shared = pace
+        if kind == "hold":
+            shared = HostPace(not_before=pace.not_before, why=pace.why)
+        entry = shifted_pace(shared, self._time() - self._now())._asdict()
+        self._process.written[kind, host] = entry
+        if not self._cache.store(kind, host, entry):
+            self._cache.forget(kind, host)      # what others write must stay visible
 
 
-def whole(visit: Visit, answer: Answer) -> Response:
-    """A document of the origin; ValueError where it did not come, or not whole."""
-    if not isinstance(answer, Response) or answer.status != 200:
-        raise ValueError(no_document(visit.trouble, answer))
-    if answer.truncated:
-        raise ValueError(f"more than {MAX_BYTES_OF[visit.kind]} bytes")
-    return answer
+# === 14. POLICY STORES   R2 R3b R10 R12   spec 9.1.1, 9.2, 11 ==============
+# Owns the blocklist in force and the robots.txt of each site, and how each is kept current.
+
+if TYPE_CHECKING:
+    T = TypeVar("T")
+    Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
+    # (visit that waits, kind, URL, validators, whether a single request is all): how it ended
+    GetDocument = Callable[..., Steps[tuple["Visit", Ending]]]
 
 
-def size_of(state: RobotsState) -> int:
-    return sum(map(len, (state.body, *state.files.values())))
+class Refreshes:
+    """R12: one refresh of a document serves all who wait for it, here and in other processes.
+
+    Between two requests nothing is held.
+    """
+
+    def __init__(self, locks: PatientLocks, now: Callable[[], float]) -> None:
+        self._locks, self._now = locks, now
+        self._unfinished: dict[str, tuple[Steps[Decision | None], Later]] = {}
+
+    def clear(self) -> None:
+        self._unfinished.clear()
+
+    def advance(
+        self,
+        name: str,
+        gate: str,
+        load: Callable[[], bool],
+        begin: Callable[[], Steps[Decision | None]],
+    ) -> Later | Decision | None:
+        """A step towards a document that is current again.
+
+        When to come back, a refusal where it cannot be had now, or None where it is here. `load`
+        takes what another process left and says whether that will do; `begin` starts a refresh.
+        """
+        steps, later = self._unfinished.get(name, (None, None))
+        if later is not None and later.at > self._now():
+            return later
+        lock_name = f"refresh {name}"
+        lock = self._locks.try_lock(lock_name)
+        if lock is None:
+            return self._locks.later(lock_name, gate, f"another process refreshes {name}")
+        with lock:
+            self._unfinished.pop(name, None)
+            if load():
+                return None
+            if steps is None:
+                steps = begin()
+            try:
+                later = next(steps)
+            except StopIteration as stop:
+                return stop.value       # type: ignore[no-any-return]
+            self._unfinished[name] = steps, later
+            return later
+
+
+class BlocklistStore:
+    """R3, R10: the list in force, its two generations on disk, the standalone schema."""
+
+    def __init__(
+        self,
+        cache: Shelf,
+        origin: str,
+        wall_time: Callable[[], float],
+        warn: Callable[[str], None],
+        get: GetDocument,
+    ) -> None:
+        self._cache, self._origin, self._time = cache, origin, wall_time
+        self._warn, self._get = warn, get
+        self._refreshed = RefreshState()            # of the generation in force
+        self.blocklist: Blocklist | None = None     # in force
+        self.status = 0                 # of the last answer to a request for it; 0: none
+
+    def __len__(self) -> int:
+        if self.blocklist is None:
+            return 0
+        return len(self.blocklist)
+
+    @property
+    def checked_at(self) -> float:
+        """When the list was last known to be current, Unix seconds."""
+        return self._refreshed.checked_at
+
+    def entry_for(self, host: str) -> BlockedDomain | None:
+        """R3a: the opt-out that covers the host."""
+        if self.blocklist is None:
+            return None
+        return self.blocklist.blocks(host)
+
+    def is_current(self) -> bool:
+        """R12: no need to ask: the list is fresh, or it is too early to ask again."""
+        held, now = self._refreshed, self._time()
+        if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
+            return True
+        if self.blocklist is None:
+            return False
+        return is_fresh(held.checked_at, self.blocklist.refresh_seconds, now)
+
+    def load(self) -> bool:
+        """Takes the newest generation that the cache holds whole; whether the list is current."""
+        entry = self._cache.load("refresh", self._origin) or {}
+        serial = as_number(entry.get("serial"))
+        asked = from_entry(self._refreshed, entry)
+        held = self._refreshed
+        if self.blocklist is None or serial > held.serial:
+            held = self._load_generation(held)
+        if self.blocklist is None:      # while nothing was ever held, every process tries for itself
+            return False
+        if serial == held.serial:
+            self._refreshed = asked
+        else:       # of another generation it says nothing but when to ask again
+            self._refreshed = held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
+        return self.is_current()
+
+    def _load_generation(self, held: RefreshState) -> RefreshState:
+        """The newer of the two generations; the older only where the newer does not hold."""
+        entries = []
+        for generation in (0, 1):
+            entry = self._cache.load("blocklist", f"{self._origin} {generation}") or {}
+            entries.append((as_number(entry.get("serial")), entry))
+        entries.sort(key=operator.itemgetter(0), reverse=True)
+        for serial, entry in entries:
+            if serial <= held.serial:           # what is in force is as new
+                break
+            try:
+                self.blocklist = Blocklist(entry["columns"])
+                held = RefreshState(serial)
+            except (KeyError, ValueError) as error:
+                self._warn(f"blocklist: a copy in the cache does not hold: {error}")
+        return held
+
+    def _note(self, **changes: Any) -> None:
+        """When the list was asked about, for this process and the others."""
+        self._refreshed = self._refreshed._replace(**changes)
+        if self.blocklist is not None:
+            self._cache.store("refresh", self._origin, self._refreshed._asdict())
+
+    def refresh(self, visit: Visit) -> Steps[None]:
+        """R3b, R3c, R10: asks for the document and adopts it only if it holds.
+
+        Whatever else happens, the last list stays in force.
+        """
+        held = self._refreshed
+        validators = Validators(held.etag, held.last_modified)
+        url = self._origin + BLOCKLIST_PATH
+        document_visit, ending = yield from self._get(visit, "blocklist", url, validators)
+        self.status = ending.status
+        if ending.status == 304 and any(validators):
+            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
+            return
+        try:
+            answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
+            document = parse_json(answer.body, "blocklist")
+            schema = None
+            if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
+                schema = yield from self._standalone_schema(visit)      # R10
+            adopted = Blocklist.from_document(document, schema)         # R3c
+        except ValueError as error:
+            self.failed(str(error), ending.retry_at)
+            return
+        for line in adopted.warnings:
+            self._warn(f"blocklist: {line}")
+        if document_visit.redirects:        # validators belong to the URL that gave them
+            self._adopt(adopted, NO_VALIDATORS)
+        else:
+            self._adopt(adopted, validators_of(answer.headers))
+
+    def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
+        """The list is in force, and lies on disk as the newest generation.
+
+        Two generations lie there and the older is overwritten: at every instant one is whole. The
+        next serial is of the other parity, and of this time: a process that starts from an emptied
+        folder must not give its list a serial that another has.
+        """
+        self.blocklist = blocklist
+        now, last = self._time(), self._refreshed.serial
+        serial = last + 1 + 2 * max(0.0, (now - last) // 2)
+        entry = {"serial": serial, "columns": blocklist.to_columns()}
+        key = f"{self._origin} {serial % 2:g}"
+        self._cache.store("blocklist", key, entry, durable=True)
+        self._note(
+            serial=serial,
+            checked_at=now,
+            failed_at=-math.inf,
+            retry_at=-math.inf,
+            **validators._asdict(),
+        )
+
+    def failed(self, reason: str, retry_at: float | None) -> None:
+        """R3b: the last list stays in force; the next try is soon.
+
+        Without a list the gate is open, and says so.
+        """
+        now = self._time()
+        soon = now + POLICY_RETRY_SECONDS
+        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))
+        if self.blocklist is None:
+            effect = "none was ever adopted, so nothing is blocked yet"
+            effect += " (R3b: the first failure opens)"
+        else:
+            effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
+        self._warn(f"blocklist: {reason}; {effect}")
+
+    def _standalone_schema(self, visit: Visit) -> Steps[Any]:
+        """R10: the schema for a document that carries none.
+
+        Cached for seven days, kept stale on failure; None where there is none at all.
+        """
+        held = self._cache.load("schema", self._origin) or {}
+        body, checked_at = held.get("body"), as_number(held.get("checked_at"))
+        is_held = isinstance(body, bytes)
+        if is_held and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
+            return parse_json(body, "schema in the cache")
+        url = self._origin + SCHEMA_PATH
+        _, ending = yield from self._get(visit, "schema", url, NO_VALIDATORS)
+        try:
+            news = whole_document(ending, MAX_SCHEMA_BYTES).body
+            schema = parse_json(news, "schema")
+            compile_schema(schema)      # one that does not compile must not displace one that does
+            if not isinstance(schema, dict):
+                raise UnsupportedSchema("it is no object")
+        except ValueError as error:
+            if not is_held:
+                return None
+            self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
+            return parse_json(body, "schema in the cache")
+        entry = {"body": news, "checked_at": self._time()}
+        self._cache.store("schema", self._origin, entry, durable=True)
+        return schema
+
+
+class RobotsStore:
+    """R2: what is held of each site's robots.txt, by scheme, host and port.
+
+    In memory are the most recently learned, up to a bound; the cache has the rest.
+    """
+
+    kind = "robots"
+    no_state: Any = NO_RULES
+
+    def __init__(self, cache: Shelf, wall_time: Callable[[], float], get: GetDocument) -> None:
+        self._cache, self._time, self._get = cache, wall_time, get
+        self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
+        self._held_bytes = 0
+
+    def key(self, site: str) -> str:
+        """Of the site's entry in the cache."""
+        return site
+
+    def state_of(self, site: str) -> Any:
+        return self._states.get(self.key(site), self.no_state)
+
+    def is_current(self, site: str) -> bool:
+        return robots_is_current(self.state_of(site), self._time())
+
+    def load(self, site: str) -> bool:
+        """Takes what the cache holds; whether that is current."""
+        entry = self._cache.load("robots", self.key(site))
+        if entry:
+            self._keep(site, self._from_entry(entry))
+        return self.is_current(site)
+
+    def _from_entry(self, entry: dict[str, Any]) -> Any:
+        return robots_from_entry(entry)
+
+    def _to_entry(self, state: Any) -> dict[str, Any]:
+        return robots_to_entry(state)
+
+    def _keep(self, site: str, state: Any) -> None:
+        key = self.key(site)
+        forgotten = self._states.pop(key, None)
+        if forgotten is not None:
+            self._held_bytes -= forgotten.held_bytes
+        self._states[key] = state
+        self._held_bytes += state.held_bytes
+        while self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
+            _, oldest = self._states.popitem(last=False)
+            self._held_bytes -= oldest.held_bytes
+
+    def _store(self, site: str, state: Any) -> None:
+        self._keep(site, state)
+        self._cache.store("robots", self.key(site), self._to_entry(state))
+
+    def refresh(self, visit: Visit) -> Steps[Decision | None]:
+        """R2: asks for the file of the site where the visit is.
+
+        What it says, or that it could not be had, is kept for this run and the next. A Decision:
+        the host is held back, or must not be asked.
+        """
+        site, url = visit.place.site, f"{site_of(visit.wire)}/robots.txt"
+        held = self.state_of(site)
+        validators = NO_VALIDATORS
+        if held.robots is not None:
+            validators = held.validators
+        file_visit, ending = yield from self._get(
+            visit, self.kind, url, validators, once=held.has_held_host
+        )
+        if is_refused_itself(file_visit, ending):
+            return ending.refusal
+        now, answer = self._time(), ending.answer
+        if isinstance(answer, Response) and not ending.has_strayed:
+            state = robots_after_answer(held, answer, now)
+        else:           # a gate that refuses a hop of the file is no answer either
+            state = robots_after_failure(held, f"robots.txt: {ending.why}", ending.status, now)
+        if file_visit.redirects:            # validators belong to the URL that gave them
+            state = state._replace(validators=NO_VALIDATORS)
+        self._store(site, after_hold(state, ending))
+        return None
+
+
+def is_refused_itself(file_visit: Visit, ending: Ending) -> bool:
+    """Whether a gate refused a policy file such that its target cannot go on either."""
+    refusal = ending.refusal
+    if refusal is None:
+        return False
+    if refusal.retry_at is not None:                # the host is held back
+        return True
+    return refusal.gate == "address" and not file_visit.redirects
+
+
+def after_hold(state: Any, ending: Ending) -> Any:
+    """The state of a policy file whose Retry-After or last retry binds its host for a while.
+
+    It does so once: the next attempt is a single request, and if that fails too, it binds nobody.
+    Spec 9.1.1: an unreachable robots.txt must not silently drop a host forever.
+    """
+    if ending.retry_at is None:
+        return state
+    retry_at = max(state.retry_at, ending.retry_at)
+    return state._replace(retry_at=retry_at, has_held_host=True)
+
+
+# === 15. FETCHER   R4 R5 R6 R8   spec 7 ==================================
+# Owns the gates in order, one exchange, redirects, retries, and the loop that takes targets through.
+
+if TYPE_CHECKING:
+    Transport = Any             # send(Request) -> Response, or TransportError; perhaps resolve()
+    Wants = Callable[[int, Headers], bool]
+    Answer = Union[Response, TransportError]
+    Gate = Callable[["Visit"], Union[Later, Decision, None]]    # come again, refused, passed
+
+CANONICAL_KINDS = ("blocklist", "schema")
+SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # the first of a host may go without a slot
+PARSE_ERROR_WARNING = (
+    "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
+    "(allowed_but_warn)"
+)
+
+
+class Place(NamedTuple):
+    """What a URL is asked under."""
+
+    site: str                           # scheme, host and port: the key of its robots.txt
+    host: str                           # the key of its pace
+    refusal: str                        # why it must not be asked, as far as its spelling tells
+
+
+@lru_cache(maxsize=2**14)       # ours: sites; a run goes round its hosts, and comes back to each
+def place_of(origin: str) -> Place:
+    """Of a wire URL that begins with `origin`."""
+    url = origin + "/"
+    site = site_key(url)
+    return Place(site, host_key(url), host_refusal(split_url(site).host))
 
 
 class Visit:
-    """One URL on its way: as asked, where it is now, and what it has been through."""
+    """One URL on its way: as asked, where it is now, and what every step needs to know."""
 
-    attempts = 0                        # requests that left
-    retries = 0
-    slot = -math.inf                    # when its next request may start
-    waits = 0                           # for the slot of the next request; after two the gates look at what is held, or it would never end
-    waited = patient_until = 0.0        # patient: with a lock that another process holds
-    lock = ShelfLock("")                # none; the host's, from the claim of a slot until the request has left
-    wants: Wants = staticmethod(wants_any_success)
-    interval = MIN_REQUEST_INTERVAL     # what its request asks to be left after it
-    retry_at: float | None = None       # where this ends for now (R5)
-    trouble = ""                        # why it cannot go on
-    has_strayed = False                 # redirected to where it must not follow
-    is_slotless = False                 # its request takes no slot: the first for a policy document
-    has_left = False                    # its latest request
-    is_cut_off = False                  # its robots.txt got no HTTP answer at all: one attempt
-
-    def __init__(self, kind: str, url: str, wire: str, now: float, held: Validators = NO_VALIDATORS, held_of: str = "") -> None:
-        self.kind, self.url, self.started_at = kind, url, now
-        self.held, self.held_of = held, held_of or wire     # R7: validators, and of exactly which URL
-        self.decision = Decision(True, url)         # the latest that let it pass
+    def __init__(self, kind: str, url: str, wire: str, started_at: float, deadline: float) -> None:
+        self.kind, self.url = kind, url
+        self.started_at = started_at                # of the target's first step, monotonic
+        self.deadline = deadline                    # no pause goes beyond it
+        self.held, self.held_of = NO_VALIDATORS, wire       # R7: and of exactly which URL
+        self.wants: Wants = wants_any_success       # whether a body is read
+        self.is_single = False                      # its first request is its last, and binds nobody
+        self.decision = Decision(True, url)         # the latest of R2 that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
-        self.answers: dict[str, AskAnswer] = {}     # of the site, for this one request (robots2: allow-once)
-        self.move(wire)
+        self.requests: list[RequestRecord] = []     # with those of policy documents
+        self.attempts = self.retries = 0
+        self.waited = 0.0
+        self.resume_at = -math.inf                  # its own back-off, after a transport failure
+        self.slot = Slot()
+        self.wire, self.place = wire, place_of(site_of(wire))
 
     def move(self, wire: str) -> None:
-        self.at = wire
-        self.site, self.host, self.refusal = site_and_host(site_of(wire))
-        self.validators = self.held if wire == self.held_of else NO_VALIDATORS
+        """To where a redirect leads."""
+        self.wire, self.place = wire, place_of(site_of(wire))
+
+    @property
+    def validators(self) -> Validators:
+        """R7: those that belong to the URL that is asked next."""
+        return self.held if self.wire == self.held_of else NO_VALIDATORS
+
+    @property
+    def is_first_request(self) -> bool:
+        return self.retries == 0 and not self.redirects
+
+    def warn(self, line: str) -> None:
+        if line not in self.warnings:
+            self.warnings.append(line)
 
 
-class Lane:
-    """The targets of one host that wait for their turn, each (as asked, wire form, key)."""
+class Target(NamedTuple):
+    """One declared target."""
+
+    url: str                            # as asked
+    wire: str
+    key: str                            # canonical URL (R7)
+
+
+class Order(NamedTuple):
+    """How a call wants its targets."""
+
+    min_age: float = 0.0                # R8: seconds
+    wants: Wants | None = None          # whether a body is read; given, it is asked for anew
+    kind: str = "target"
+    purpose: str = ""                   # a floor of its own, in the cache
+
+
+class HostQueue:
+    """The targets of one host that wait for their turn, or one visit that goes on by itself."""
 
     def __init__(self, host: str, steps: Steps[Result] | None = None) -> None:
-        self.host, self.steps = host, steps         # the steps of the target whose turn it is
-        self.since = math.inf                       # its first target waits for no pace, only for its turn
-        self.queue: collections.deque[tuple[str, str, str]] = collections.deque()
+        self.host = host
+        self.steps = steps                          # of the target whose turn it is
+        self.targets: collections.deque[Target] = collections.deque()
+        self.is_sorted = False
+        self.since = math.inf           # when the target before ended; the first waits for no pace
+
+    @property
+    def is_empty(self) -> bool:
+        return self.steps is None and not self.targets
 
 
-class Bot:
-    """A conformant bot: every request passes blocklist (R3), address check, robots.txt (R2) and throttle (R4), in that order.
+class Scheduler:
+    """Which host is next. Serial, and never idle while some host may be asked."""
 
-    `cache_dir=None` keeps everything in memory. `timeout` is for one whole exchange and `max_wait` how far away a permitted start may be before a
-    target is "deferred", both in seconds; `max_bytes` bounds a decoded body. `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4).
-    `robots2` is True or an agent category; `tag` "ORG/REPO[@SHA]" (R13); `interactive` is for a person at a prompt (spec 1.1) and alone permits
-    `robots_mode` "report_only" and "ignore". `transport`, `clock`, `rand`, `warn` and `trace` are for tests, simulations and commands.
-    ValueError: an argument that would break a promise.
+    def __init__(self, fetcher: Fetcher, order: Order) -> None:
+        self._fetcher, self._order = fetcher, order
+        self._queues: dict[str, HostQueue] = {}     # by host
+        self._by_themselves: set[HostQueue] = set()     # redirected to another host, or backing off
+        self._waiting: list[tuple[float, int, HostQueue]] = []      # by when they may go on
+        self._ready: list[tuple[float, int, HostQueue]] = []        # the one with most to do first
+        self._serial = itertools.count()            # of two that are alike the first goes first
+        self._silent: collections.Counter[str] = collections.Counter()
+        self.waits_for = ("", "")                   # host and reason, for whoever watches
+
+    def add(self, target: Target) -> None:
+        host = place_of(site_of(target.wire)).host
+        if host not in self._queues:
+            self._queues[host] = HostQueue(host)
+            self._wait(self._queues[host], -math.inf)
+        self._queues[host].targets.append(target)
+
+    @property
+    def hosts_left(self) -> int:
+        """Hosts with targets still to be asked for."""
+        hosts = {queue.host for queue in self._by_themselves}
+        hosts.update(host for host, queue in self._queues.items() if not queue.is_empty)
+        return len(hosts)
+
+    @property
+    def seconds_left(self) -> float:
+        """About how long the longest queue takes."""
+        left = [self._work(queue) for queue in self._queues.values()]
+        return max(left, default=0.0)
+
+    def _work(self, queue: HostQueue) -> float:
+        """Seconds that the targets of a queue take at its host's pace."""
+        return len(queue.targets) * self._fetcher.limiter.known_interval(queue.host)
+
+    def results(self) -> Iterator[Result]:
+        """A Result each as it is done."""
+        fetcher = self._fetcher
+        while self._waiting or self._ready:
+            now = fetcher.now()
+            while self._waiting and self._waiting[0][0] <= now:
+                queue = heapq.heappop(self._waiting)[2]
+                heapq.heappush(self._ready, (self._rank(queue), next(self._serial), queue))
+            if self._ready:
+                queue = heapq.heappop(self._ready)[2]
+                yield from self._turn(queue)
+                continue
+            due_at, _, queue = self._waiting[0]
+            why = fetcher.limiter.held_by(queue.host) or "its pace"
+            self.waits_for = queue.host, why
+            fetcher.nap(due_at)
+
+    def _rank(self, queue: HostQueue) -> float:
+        """The least goes first: a retry that is due, then whoever has the most to do."""
+        if queue in self._by_themselves:
+            return -math.inf
+        return -self._work(queue)
+
+    def _wait(self, queue: HostQueue, until: float) -> None:
+        heapq.heappush(self._waiting, (until, next(self._serial), queue))
+
+    def _turn(self, queue: HostQueue) -> Iterator[Result]:
+        """A step of the queue's visit, and what follows from it."""
+        if queue.is_empty:                          # its rest was deferred meanwhile
+            return
+        if queue.steps is None:
+            target = self._next_target(queue)
+            queue.steps = self._fetcher.target_steps(target, queue.since, self._order)
+        outcome = self._fetcher.step(queue.steps)
+        if isinstance(outcome, Later):
+            if outcome.host == queue.host and not outcome.frees_host:
+                self._wait(queue, outcome.at)
+                return
+            away = HostQueue(outcome.host, queue.steps)     # no target waits for another's trouble
+            self._by_themselves.add(away)
+            self._wait(away, outcome.at)
+        queue.steps, queue.since = None, self._fetcher.now()
+        self._by_themselves.discard(queue)
+        if queue.targets:
+            self._wait(queue, self._planned_start(queue))
+        if isinstance(outcome, Result):
+            yield outcome
+            yield from self._count_silence(queue.host, outcome)
+
+    def _next_target(self, queue: HostQueue) -> Target:
+        """In the order of their last request, never requested first: one bad URL starves no other."""
+        if not queue.is_sorted:
+            queue.is_sorted = True
+            if len(queue.targets) > 1:
+                last_request = self._fetcher.last_request
+                purpose = self._order.purpose
+                ordered = sorted(queue.targets, key=lambda item: last_request(purpose + item.key))
+                queue.targets = collections.deque(ordered)
+        return queue.targets.popleft()
+
+    def _planned_start(self, queue: HostQueue) -> float:
+        """When the queue's next target may start; at once, where that is too far away to wait for."""
+        fetcher = self._fetcher
+        due_at = fetcher.limiter.planned_start(queue.host)
+        if fetcher.options.interactive or due_at - queue.since > fetcher.options.max_wait:
+            return -math.inf
+        fetcher.trace_wait(queue.targets[0].wire, due_at - queue.since, "its host's pace")
+        return due_at
+
+    def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
+        """After targets in a row that no HTTP answer came for, the host's others are deferred.
+
+        A dead host must not hold up the others of a serial run.
+        """
+        if result.status is not None:
+            self._silent[host] = 0
+        elif result.attempts > 0:
+            self._silent[host] += 1
+        if self._silent[host] < MAX_SILENT_TARGETS:
+            return
+        queue = self._queues.get(host)
+        reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
+        while queue is not None and queue.targets:
+            target = queue.targets.popleft()
+            yield self._fetcher.put_off(target.url, reason, SILENT_HOST_SECONDS)
+
+
+class Options(NamedTuple):
+    """What a fetcher was told; seconds and bytes."""
+
+    timeout: float
+    max_wait: float
+    max_bytes: int
+    unreachable: str
+    robots_mode: str
+    interactive: bool
+    allow_private: bool
+    tag: tuple[str, str] | None         # R13: repository, SHA
+
+    @classmethod
+    def checked(cls, tag: str | None, **given: Any) -> Options:
+        """ValueError: an argument that would break a promise."""
+        parsed_tag = None
+        if tag:
+            parsed_tag = parse_tag(tag)
+        if given["interactive"]:                                    # spec 1.1
+            repository = TOOL_NAME
+            if parsed_tag is not None:
+                repository = parsed_tag[0]
+            parsed_tag = repository, "repl"
+        options = cls(tag=parsed_tag, **given)
+        require_choice("unreachable", options.unreachable, ("allow", "defer"))
+        require_choice("robots_mode", options.robots_mode, ("respect", "report_only", "ignore"))
+        if options.robots_mode != "respect" and not options.interactive:
+            raise ValueError(
+                f"robots_mode={options.robots_mode!r} is for a person at a prompt "
+                "(interactive=True, spec 1.1): R2 is a MUST"
+            )
+        for name in ("timeout", "max_bytes"):
+            value = getattr(options, name)
+            if not is_number(value) or not 0 < value < math.inf:
+                raise ValueError(f"{name} is {value!r}, want a positive number")
+        if not is_number(options.max_wait) or not options.max_wait >= 0:
+            raise ValueError(f"max_wait is {options.max_wait!r}, want seconds, 0 or more")
+        return options
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def log_warning(line: str) -> None:
+    import logging  # slow to import; most runs have nothing to warn of
+
+    logging.getLogger("walsh_research").warning("%s", line)
+
+
+class Warnings:
+    """What concerns a run, each line once."""
+
+    def __init__(self, write: Callable[[str], None] | None) -> None:
+        self._write = write or log_warning
+        self._written: set[str] = set()
+
+    def warn(self, line: str) -> None:
+        if line not in self._written and len(self._written) < MAX_WARNINGS:
+            self._written.add(line)
+            self._write(line)
+
+
+class Requester:
+    """One URL to its end: gates, exchange, redirects and retries.
+
+    `requests` counts those that left, of any kind.
     """
 
-    requests = 0                                # that left, of any kind
-    blocklist_status = 0                        # HTTP status of the last answer to a request for the list; 0 where there was none
-    last_result: Optional[Result] = None           # of the target that `discover` read
-    _blocklist: Optional[Blocklist] = None         # in force
-    _refresh = RefreshState()                   # of its generation
-    _rules_bytes = 0
-    _waits_for = "", ""                         # host and reason, for whoever watches
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        transport: Transport,
+        rand: Callable[[], float],
+        trace: Callable[[str], None] | None,
+        counts_tries: bool,
+    ) -> None:
+        self._fetcher, self._transport, self._rand, self._trace = fetcher, transport, rand, trace
+        self._counts_tries = counts_tries       # a foreign transport need not say when one leaves
+        self.requests = 0
 
-    def __init__(self, cache_dir: Union[str, os.PathLike[str], None] = PLATFORM_CACHE, *, origin: str = ORIGIN, timeout: float = 30.0, max_wait: float = 300.0,
-                 max_bytes: int = 10 * 2**20, unreachable: str = "allow", robots_mode: str = "respect", robots2: Union[bool, str] = False,
-                 interactive: bool = False, allow_private: bool = False, tag: Optional[str] = None, transport: Transport = None,
-                 clock: Clock = None, rand: Callable[[], float] = roll, warn: Optional[Callable[[str], None]] = None,
-                 trace: Optional[Callable[[str], None]] = None) -> None:
-        require_choice("unreachable", unreachable, ("allow", "defer"))
-        require_choice("robots_mode", robots_mode, ("respect", "report_only", "ignore"))
-        if robots_mode != "respect" and not interactive:
-            raise ValueError(f"robots_mode={robots_mode!r} is for a person at a prompt (interactive=True, spec 1.1): R2 is a MUST")
-        for name, value in (("timeout", timeout), ("max_bytes", max_bytes)):
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} is {value!r}, want a positive number")
-        if not max_wait >= 0:
-            raise ValueError(f"max_wait is {max_wait!r}, want seconds, 0 or more")
+    def walk(self, visit: Visit) -> Steps[Ending]:
+        """A URL to its end: every gate before every request, be it a retry or a redirect's hop."""
+        gates = self._fetcher.gates_of(visit.kind)
+        try:
+            while True:
+                if visit.resume_at > self._fetcher.now():
+                    reason = "back-off after a transport failure"
+                    backing_off = Later(visit.resume_at, "R5", reason, frees_host=True)
+                    yield from self._wait(visit, backing_off)
+                refusal = yield from self.pass_gates(visit, gates)
+                if refusal is not None:
+                    return Ending(refusal=refusal)
+                began = self._fetcher.now()
+                answer = self._exchange(visit)
+                ending = self._after(visit, answer, self._fetcher.now() - began)
+                if ending is not None:
+                    return ending
+        finally:
+            visit.slot.release()
+
+    def _wait(self, visit: Visit, later: Later) -> Steps[None]:
+        before = self._fetcher.now()
+        if not later.host:              # else the document that it waits for has said so
+            self._fetcher.trace_wait(visit.wire, later.at - before, later.reason)
+        yield later._replace(host=visit.place.host)
+        visit.waited += self._fetcher.now() - before
+
+    def pass_gates(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision | None]:
+        """spec 7: blocklist, (address,) robots.txt, throttle, in this order.
+
+        The first that refuses ends it; None lets it pass. After each wait every gate is asked
+        again: an opt-out may have come meanwhile.
+        """
+        while True:
+            answer = self._ask_gates(visit, gates)
+            if answer is None:
+                return None
+            if isinstance(answer, Decision):
+                return answer._replace(url=visit.url)       # not that of a policy document
+            if answer.is_hopeless or answer.at > visit.deadline:
+                return self._fetcher.not_yet(visit, answer)
+            yield from self._wait(visit, answer._replace(frees_host=False))
+
+    def _ask_gates(self, visit: Visit, gates: Sequence[Gate]) -> Later | Decision | None:
+        for gate in gates:
+            answer = gate(visit)
+            if answer is not None:
+                return answer
+        return None
+
+    def _after(self, visit: Visit, answer: Answer, seconds: float) -> Ending | None:
+        """How the walk ends, or None where another request is due: a hop, or a retry."""
+        if isinstance(answer, TransportError):
+            return self._after_no_answer(visit, answer, seconds)
+        if answer.status in REDIRECT_STATUSES:
+            return self._after_redirect(visit, answer)
+        if answer.status in BACKOFF_STATUSES:
+            return self._after_push_back(visit, answer)
+        return Ending(answer)
+
+    def _after_no_answer(
+        self, visit: Visit, error: TransportError, seconds: float
+    ) -> Ending | None:
+        """Transport trouble: the schedule of R5, which holds nobody but this target.  spec 19, C5."""
+        if error.refused:
+            refusal = visit.decision._replace(allowed=False, gate="address", reason=error.reason)
+            return Ending(refusal=refusal._replace(url=visit.url))
+        if visit.retries >= self._transport_retries(visit, error, seconds):
+            return Ending(error)
+        delay = backoff_delay(visit.retries, None, self._rand)
+        resume_at = self._fetcher.now() + delay
+        if resume_at > visit.deadline:
+            if not self._fetcher.kinds[visit.kind].is_target:
+                return Ending(error)
+            trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
+            return Ending(error, None, trouble, self._fetcher.time() + delay, is_put_off=True)
+        visit.retries += 1
+        visit.resume_at = resume_at
+        return None
+
+    def _transport_retries(self, visit: Visit, error: TransportError, seconds: float) -> int:
+        """How often a request is retried that got no HTTP answer after so many seconds."""
+        if error.final or visit.is_single or self._fetcher.options.interactive:
+            return 0
+        if visit.kind == "target" and self._fetcher.is_cut_off(visit.place.site):
+            return 0                    # no network reached its robots.txt: one attempt
+        limit = self._fetcher.kinds[visit.kind].transport_retries
+        if seconds >= self._fetcher.options.timeout:
+            return min(limit, 1)        # a time-out costs too much to be tried five times
+        return limit
+
+    def _after_push_back(self, visit: Visit, answer: Response) -> Ending | None:
+        """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
+        if self._fetcher.options.interactive or visit.is_single:
+            return Ending(answer)
+        retry_after = retry_after_of(answer, self._fetcher.time())
+        is_last = visit.retries >= DEFAULT_MAX_RETRIES
+        if is_last:                                                 # spec 7: "wait 1h"
+            delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
+        else:
+            delay = backoff_delay(visit.retries, retry_after, self._rand)
+        delay = min(delay, MAX_HOLD_SECONDS)
+        why = f"{visit.place.host} answered {answer.status}"
+        self._fetcher.limiter.hold_back(visit.place.host, delay, why)
+        if is_last:
+            trouble = f"{why}; gave up after {visit.retries} retries"
+            return Ending(answer, None, trouble, self._fetcher.time() + delay)
+        if self._fetcher.now() + delay > visit.deadline:
+            trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
+            return Ending(answer, None, trouble, self._fetcher.time() + delay, is_put_off=True)
+        visit.retries += 1
+        return None
+
+    def _after_redirect(self, visit: Visit, answer: Response) -> Ending | None:
+        """A hop is a new URL: it goes through every gate.  spec 19, C6."""
+        location, limit = header_value(answer.headers, "location"), self._fetcher.kinds[visit.kind].max_redirects
+        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
+            location = location.encode("latin-1").decode("utf-8")
+        if not location:
+            return Ending(answer, trouble=f"{answer.status} without a Location")
+        if len(visit.redirects) >= limit:
+            return Ending(answer, trouble=f"more than {limit} redirects")
+        if self._fetcher.options.tag is not None:
+            location = untagged(location, self._fetcher.options.tag)
+        try:
+            wire = wire_url(resolve_url(visit.wire, location))
+            check_kinship(visit, wire, self._fetcher.origin)
+        except ValueError as error:
+            return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
+        visit.redirects.append(wire)
+        visit.move(wire)
+        return None
+
+    def _exchange(self, visit: Visit) -> Answer:
+        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
+        request = self._request(visit)
+        if self._trace:
+            self._trace(f"{request.method} {printable(request.url)}")
+        answer: Answer
+        began_at = self._fetcher.time()
+        has_left = False
+        try:
+            answer = as_response(self._transport.send(request))
+        except TransportError as error:
+            answer = error
+        except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
+            reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
+            answer = TransportError(reason)
+        finally:
+            has_left = visit.slot.has_left or self._counts_tries
+            self._fetcher.limiter.spend(visit.slot)
+        if has_left:
+            self._fetcher.request_left(visit)
+            visit.attempts += 1
+            self.requests += 1
+            status = getattr(answer, "status", None)
+            sent = RequestRecord(began_at, visit.kind, request.method, request.url, status)
+            visit.requests.append(sent)
+        return answer
+
+    def _request(self, visit: Visit) -> Request:
+        """R1, R13: what is sent for a visit."""
+        kind, url = self._fetcher.kinds[visit.kind], visit.wire
+        if self._fetcher.options.tag is not None and visit.place.host == host_key(self._fetcher.origin):
+            url = tag_url(url, *self._fetcher.options.tag)       # R13: at transmission, after the gates
+        return Request(
+            kind.method,
+            url,
+            request_headers(kind, visit.validators, self._fetcher.extra_headers(visit)),
+            self._fetcher.options.timeout,
+            kind.max_bytes or self._fetcher.options.max_bytes,
+            visit.wants,
+            lambda: self._fetcher.limiter.left(visit.slot),
+        )
+
+
+def retry_after_of(answer: Response, now: float) -> float | None:
+    """Seconds that the server asks for; of several headers the longest.  R5."""
+    waits = []
+    for name, value in answer.headers:
+        if name == "retry-after":
+            seconds = parse_retry_after(value, now)
+            if seconds is not None:
+                waits.append(seconds)
+    return max(waits, default=None)
+
+
+def check_kinship(visit: Visit, wire: str, origin: str) -> None:
+    """ValueError: a canonical document moved to where it is not the origin's own."""
+    if visit.kind in CANONICAL_KINDS and not is_kin(split_url(origin).host, wire):
+        raise ValueError(f"{printable(wire)} is not https on the host of {origin}")
+
+
+# What came of a target.
+
+def visit_result(
+    visit: Visit, outcome: Outcome, now: float, at: float, **fields: Any
+) -> Result:
+    """A Result with all that is the same for every outcome.
+
+    `now` is of the monotonic clock, `at` of the wall clock.
+    """
+    common = visit.decision._asdict()
+    for name in ("allowed", "blocked_by", "url"):
+        del common[name]
+    common.update(
+        final_url=visit.wire,
+        redirects=visit.redirects,
+        attempts=visit.attempts,
+        requests=visit.requests,
+        waited=visit.waited,
+        elapsed=now - visit.started_at,
+        at=at,
+        warnings=visit.warnings,
+    )
+    common.update(fields)
+    return result_of(outcome, visit.url, **common)
+
+
+def unasked(
+    outcome: str, url: str, reason: str, at: float, retry_at: float | None = None
+) -> Result:
+    """A Result that no gate was asked for."""
+    shown = mask_credentials(url)
+    return result_of(outcome, shown, reason=reason, at=at, retry_at=retry_at)
+
+
+class Fetcher:
+    """The bot without its readings: every request passes R3, the address check, R2 and R4.
+
+    Its Results have no title, links, metadata or robots directives; `Bot` adds those, and says
+    what the arguments mean. A subclass may fill `kinds`, `gates_of`, `interval_of`, `extra_headers`
+    and `read_body`.
+    """
+
+    kinds = KINDS
+
+    def __init__(
+        self,
+        cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE,
+        *,
+        origin: str = ORIGIN,
+        timeout: float = 30.0,
+        max_wait: float = 300.0,
+        max_bytes: int = 10 * 2**20,
+        unreachable: str = "allow",
+        robots_mode: str = "respect",
+        interactive: bool = False,
+        allow_private: bool = False,
+        tag: str | None = None,
+        transport: Transport = None,
+        clock: Clock = None,
+        rand: Callable[[], float] = roll,
+        warn: Callable[[str], None] | None = None,
+        trace: Callable[[str], None] | None = None,
+        shares_pace: bool = False,
+    ) -> None:
+        self.options = Options.checked(
+            tag,
+            timeout=timeout,
+            max_wait=max_wait,
+            max_bytes=max_bytes,
+            unreachable=unreachable,
+            robots_mode=robots_mode,
+            interactive=interactive,
+            allow_private=allow_private,
+        )
         self.origin = site_of(wire_url(origin))
-        if not allow_private and (refusal := site_and_host(self.origin)[2]):
-            raise ValueError(f"origin {self.origin}: {refusal}, so that every opt-out would be lost; allow_private permits it")
-        self._timeout, self._max_wait, self._max_bytes = timeout, max_wait, max_bytes
-        self._unreachable, self._robots_mode, self._interactive = unreachable, robots_mode, interactive
-        self._category = "" if robots2 is False else ROBOTS2_CATEGORY if robots2 is True else robots2
-        self._identity = self._category and robots2_identity(self._category)        # one that cannot be announced is a ValueError here
-        self._tag = parse_tag(tag) if tag else None
-        if interactive:
-            self._tag = (self._tag[0] if self._tag else TOOL_NAME, "repl")      # spec 1.1
-        self._clock = clock if clock is not None else SYSTEM_CLOCK
-        self._now, self._time = self._clock.monotonic, self._clock.time
-        self._margin = getattr(self._clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._pacer = pacer_of(self._clock)
-        self._allow_private, self._counts_tries = allow_private, transport is not None     # which need not say when a request leaves
-        self._transport = Door(allow_private=allow_private) if transport is None else transport
-        self._rand, self._trace, self._tell = rand, trace, warn or log_warning
-        self._said: set[str] = set()
-        folder = None
+        refusal = place_of(self.origin).refusal
+        if refusal and not allow_private:
+            raise ValueError(
+                f"origin {self.origin}: {refusal}, so that every opt-out would be lost; "
+                "allow_private permits it"
+            )
+        self._clock = clock
+        if clock is None:
+            self._clock = SYSTEM_CLOCK
+        self.now: Callable[[], float] = self._clock.monotonic
+        self.time: Callable[[], float] = self._clock.time
+        self._trace = trace
+        self._warnings = Warnings(warn)
+        self._transport = transport
+        if transport is None:
+            self._transport = Door(allow_private=allow_private)
+        counts_tries = transport is not None
+        self._requester = Requester(self, self._transport, rand, trace, counts_tries)
+        self._cache, pace_cache = self._open_caches(cache_dir, shares_pace)
+        self.limiter = RateLimiter(self._clock, pace_cache, timeout)
+        locks = PatientLocks(self._cache, self.now, 2 * timeout)
+        self._refreshes = Refreshes(locks, self.now)
+        self._blocklist = BlocklistStore(
+            self._cache, self.origin, self.time, self._warnings.warn, self._document
+        )
+        self._robots = RobotsStore(self._cache, self.time, self._document)
+        self._scheduler = Scheduler(self, Order())
+        if interactive and not (sys.stdin and sys.stdin.isatty()):
+            self._warnings.warn(
+                "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
+                "a prompt alone (spec 1.1)"
+            )
+
+    def _open_caches(
+        self, cache_dir: str | os.PathLike[str] | None, shares_pace: bool
+    ) -> tuple[Shelf, Shelf | None]:
+        """The cache, and where the pace is shared with other processes, if it is."""
+        warn, folder = self._warnings.warn, cache_dir
         if cache_dir is PLATFORM_CACHE:
             folder = default_cache_dir(os.environ, sys.platform)
-        elif cache_dir is not None:
-            folder = os.fspath(cache_dir)
-        self._shelf = Shelf(folder, self._warn, self._time)
-        self._is_shared = folder is not None        # with other processes
-        if folder is None and cache_dir is not None:
-            self._warn("cache: no home folder is known; nothing is remembered between runs, nor shared with other processes")
-        self._rules: collections.OrderedDict[str, RobotsState] = collections.OrderedDict()     # by key on the shelf
-        self._lanes: set[Lane] = set()              # of the run that goes on
-        self._errands: dict[str, tuple[Steps[Decision | None], Later]] = {}      # by name, and until when each waits
-        if interactive and not (sys.stdin and sys.stdin.isatty()):
-            self._warn("interactive=True without a terminal: R4 and R5 are off, which is for a person at a prompt alone (spec 1.1)")
+            if folder is None:
+                warn(
+                    "cache: no home folder is known; nothing is remembered between runs, nor "
+                    "shared with other processes"
+                )
+        if folder is not None:
+            cache = Shelf(os.fspath(folder), warn, self.time)
+            return cache, cache.pace()
+        memory = Shelf(None, warn, self.time)
+        if shares_pace:
+            return memory, open_pace_cache(os.environ, sys.platform, warn, self.time)
+        return memory, None
 
-    def __enter__(self) -> Bot:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -4529,53 +5772,67 @@ class Bot:
 
     def close(self) -> None:
         """Nothing is left open between two requests; what is old goes from the cache."""
-        self._errands.clear()
-        self._shelf.sweep(self._time())
+        self._refreshes.clear()
+        self._cache.sweep(self.time())
 
     # --- What callers ask -------------------------------------------------
 
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
         """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
 
-        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one request. `wait=False` asks without taking
-        or waiting for a slot of the target. Policy documents that are stale are waited for either way (R12). A bad URL is a refusal with its reason.
+        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one
+        request. `wait=False` takes none and waits for none: a host that is held back, or whose next
+        slot is beyond `max_wait`, is not allowed, with gate and `retry_at`. Policy documents that
+        are stale are waited for either way (R12). A bad URL is a refusal with its reason.
         """
-        return self._decide(url, TARGET_GATES if wait else TARGET_GATES[:-1])
+        gates = self.gates_of("target")
+        if wait:
+            return self._decide(url, gates)
+        return self._decide(url, [*gates[:-1], self._free_slot_gate])
 
     def _decide(self, url: str, gates: Sequence[Gate]) -> Decision:
+        url = str(url)
         try:
-            visit = Visit("target", str(url), wire_url(str(url)), self._now())
+            visit = self._visit("target", url, wire_url(url))
         except ValueError as error:
-            return Decision(False, mask_credentials(str(url)), reason=str(error))
+            return Decision(False, mask_credentials(url), reason=str(error))
         try:
-            return self._drive(self._pass(visit, gates))._replace(waited=visit.waited)
+            refusal = self._drive(self._requester.pass_gates(visit, gates))
         finally:
-            visit.lock.release()
+            visit.slot.release()
+        decision = visit.decision
+        if refusal is not None:
+            decision = refusal
+        return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
-        """One target through every gate, to its end. Policy, network and server trouble never raise: they are outcomes.
+        """One target through every gate, to its end.
 
-        A page that has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it anew.
+        Policy, network and server trouble never raise: they are outcomes. A page that has not
+        changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it
+        anew.
         """
-        return self._fetch(url, wants_body if fresh else None)
+        order = Order()
+        if fresh:
+            order = Order(wants=wants_body)
+        return self._fetch(url, order)
 
-    def probe(self, url: str) -> Result:
-        """As fetch, with one retry instead of five where there is no HTTP answer: for the fixtures of the self-test."""
-        return self._fetch(url, kind="fixture")
-
-    def _fetch(self, url: str, wants: Wants | None = None, kind: str = "target") -> Result:
-        return next(self._results([url], 0.0, wants, kind))
+    def _fetch(self, url: str, order: Order) -> Result:
+        return next(self._results([url], order))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-        """Many targets, strictly serial, each host at its own pace and no host waiting for another; a Result each as it is done.
+        """Many targets, strictly serial, each host at its own pace and no host waiting for another.
 
-        De-duplicated by canonical URL (R7); a source that was fetched less than `min_age` seconds ago is skipped (R8).
+        Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
+        asked for less than `min_age` seconds ago is skipped (R8).
         """
-        return self._results([urls] if isinstance(urls, str) else urls, min_age)
+        if isinstance(urls, str):
+            urls = [urls]
+        return self._results(urls, Order(min_age))
 
-    def _results(self, urls: Iterable[str], min_age: float, wants: Wants | None = None, kind: str = "target") -> Iterator[Result]:
+    def _results(self, urls: Iterable[str], order: Order) -> Iterator[Result]:
+        scheduler = self._scheduler = Scheduler(self, order)
         first_spelling: dict[str, str] = {}
-        lanes: dict[str, Lane] = {}
         for url in map(str, urls):
             try:
                 wire = wire_url(url)
@@ -4583,127 +5840,48 @@ class Bot:
             except ValueError as error:
                 yield self._unasked("failed", url, str(error))
                 continue
-            if key in first_spelling:
-                yield self._unasked("skipped", url, f"the same source as {first_spelling[key]} (R7)")
+            if key in first_spelling:                               # R7
+                reason = f"the same source as {first_spelling[key]} (R7)"
+                yield self._unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
-            host = site_and_host(site_of(wire))[1]
-            if host not in lanes:
-                lanes[host] = Lane(host)
-            lanes[host].queue.append((url, wire, key))
-        yield from self._schedule(lanes.values(), min_age, wants, kind)
-
-    def discover(self, url: str) -> Iterator[Source]:
-        """The structured forms of a source, in R9's order: a feed, markdown, llms.txt; then sitemaps, listed and never followed.
-
-        The target is read; feeds that its head advertises are listed. Every request passes every gate. A target that was denied or failed
-        yields nothing; `last_result` is its Result.
-        """
-        result = self._fetch(url, wants_structured)     # read afresh: a 304 would have no items
-        self.last_result = result._replace(body=b"")       # R6: nothing is kept that nobody needs
-        named: set[Any] = set()
-        for source in self._sources(result) if result.ok else ():
-            if source[:2] not in named:
-                named.add(source[:2])
-                yield source
-
-    def _sources(self, result: Result) -> Iterator[Source]:
-        found, url = self._source_of(result), result.final_url
-        if found is not None:
-            yield found
-        for feed in result.metadata.get("feeds", ()):
-            yield Source("feed", feed["url"], [], feed["title"])
-        if found is None or found.kind == "markdown":
-            llms = self._fetch(resolve_url(url, "/llms.txt"), wants_body)
-            if llms.ok and llms.body and media_of(llms.content_type)[1] in ("markdown", "text", "other"):
-                parsed = parse_llms_txt(llms.text, llms.final_url)
-                yield Source("llms.txt", llms.final_url, parsed.links, parsed.title)
-        robots = self._rules.get(site_key(url), NO_RULES).robots
-        for sitemap in robots.sitemaps if robots else ():
-            yield Source("sitemap", sitemap, [])
-
-    def _source_of(self, result: Result) -> Source | None:
-        """What the target itself is, if it is one of the structured forms."""
-        url, body, kind = result.final_url, result.body, media_of(result.content_type)[1]
-        if kind == "markdown":
-            return Source("markdown", url, result.links, result.title)
-        if kind == "html" or not body:
-            return None
-        with suppress(ValueError):
-            feed = parse_feed(body, result.content_type, url)
-            return Source("feed", url, feed.items, feed.title, feed.warning)
-        with suppress(ValueError):
-            sitemap = parse_sitemap(body, url)
-            return Source("sitemap", url, sitemap.entries, "", sitemap.warning)
-        return None
-
-    def attest(self) -> dict[str, Any]:
-        """The attestation document of spec 14, measured: a requirement is true because its checks just passed in the sandbox."""
-        return attest()     # the one look downwards of this file: the proof needs the bot
+            scheduler.add(Target(url, wire, key))
+        yield from scheduler.results()
 
     @property
     def blocklist_size(self) -> int:
         """Entries of the list that is in force; 0 also where none was ever adopted."""
-        return len(self._blocklist or ())
+        return len(self._blocklist)
+
+    @property
+    def has_blocklist(self) -> bool:
+        """Whether any list was ever adopted: without one, R3b opens the gate."""
+        return self._blocklist.blocklist is not None
+
+    @property
+    def blocklist_status(self) -> int:
+        """HTTP status of the last answer to a request for the list; 0 where there was none."""
+        return self._blocklist.status
+
+    @property
+    def requests(self) -> int:
+        """How many left, of any kind."""
+        return self._requester.requests
 
     @property
     def hosts_left(self) -> int:
         """Of the run that goes on: hosts with targets still to be asked for."""
-        return len(self._lanes)
+        return self._scheduler.hosts_left
 
     def outlook(self) -> tuple[str, str, float]:
-        """For whoever watches a run: the host that it waits for, why, and about how many seconds are left."""
-        left = [len(lane.queue) * self._pacer.hosts[lane.host].interval for lane in self._lanes]
-        return (*self._waits_for, max(left, default=0.0))
+        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
+        return (*self._scheduler.waits_for, self._scheduler.seconds_left)
 
     # --- The loop ---------------------------------------------------------
 
-    def _schedule(self, lanes: Iterable[Lane], *how: Any) -> Iterator[Result]:
-        """Serial, and never idle while some host may be asked: of those that may, the one with the most time still before it."""
-        self._lanes, order = set(lanes), itertools.count()
-        waiting = [(-math.inf, next(order), lane) for lane in lanes]
-        ready: list[tuple[float, int, Lane]] = []
-        while waiting or ready:
-            now = self._now()
-            while waiting and waiting[0][0] <= now:
-                lane = heapq.heappop(waiting)[2]
-                heapq.heappush(ready, (-len(lane.queue) * self._pacer.hosts[lane.host].interval, next(order), lane))
-            if not ready:
-                due_at, _, lane = waiting[0]
-                pace = self._pacer.hosts[lane.host]
-                self._waits_for = lane.host, pace.why if pace.not_before > now else "its pace"
-                self._nap(due_at)
-                continue
-            lane = heapq.heappop(ready)[2]
-            if lane.steps is None:
-                lane.steps = self._target(*lane.queue.popleft(), lane.since, *how)
-            said = self._step(lane.steps)
-            if isinstance(said, Later):
-                if said.host == lane.host:
-                    heapq.heappush(waiting, (said.at, next(order), lane))
-                    continue
-                away = Lane(said.host, lane.steps)      # redirected: no host waits for another
-                self._lanes.add(away)
-                heapq.heappush(waiting, (said.at, next(order), away))
-            lane.steps, lane.since = None, self._now()
-            if lane.queue:
-                due_at = next_start(self._pacer.hosts[lane.host], MIN_REQUEST_INTERVAL + self._margin, follows_policy=False)
-                if self._interactive or due_at - lane.since > self._max_wait:       # at once, to be told that this is too far away
-                    due_at = -math.inf
-                self._say_wait(lane.queue[0][1], due_at - lane.since, "its host's pace")
-                heapq.heappush(waiting, (due_at, next(order), lane))
-            else:
-                self._lanes.discard(lane)
-            if isinstance(said, Result):
-                yield said
-
-    def _nap(self, until: float) -> None:
-        """Asleep until then, or for so long as a clock can be asked for; whoever wakes looks again."""
-        self._clock.sleep(min(max(LEAST_SLEEP_SECONDS, until - self._now()), MAX_SLEEP_SECONDS))
-
-    def _step(self, steps: Steps[T]) -> Later | T:
-        """A step further, alone at the door: when to go on, or what came of it."""
-        with self._pacer.door:
+    def step(self, steps: Steps[T]) -> Later | T:
+        """A step further, alone in this process: when to go on, or what came of it."""
+        with self.limiter.lock:
             try:
                 return next(steps)
             except StopIteration as stop:
@@ -4711,651 +5889,1014 @@ class Bot:
 
     def _drive(self, steps: Steps[T]) -> T:
         """Steps to their end, sleeping between them with nothing held."""
-        while isinstance(said := self._step(steps), Later):
-            self._waits_for = "", said.reason
-            self._nap(said.at)
-        return said
+        while True:
+            outcome = self.step(steps)
+            if not isinstance(outcome, Later):
+                return outcome
+            self.nap(outcome.at)
+
+    def nap(self, until: float) -> None:
+        """Asleep until then, or as long as a clock can be asked for; whoever wakes looks again."""
+        seconds = max(LEAST_SLEEP_SECONDS, until - self.now())
+        self._clock.sleep(min(seconds, MAX_SLEEP_SECONDS))
 
     # --- One target -------------------------------------------------------
 
-    def _target(self, url: str, wire: str, key: str, since: float, min_age: float, wants: Wants | None, kind: str) -> Steps[Result]:
-        """A declared target, from its line in the list to its Result. No exception of one target reaches another."""
+    def _visit(self, kind: str, url: str, wire: str) -> Visit:
+        now = self.now()
+        return Visit(kind, url, wire, now, now + self.options.max_wait)
+
+    def target_steps(self, target: Target, since: float, order: Order) -> Steps[Result]:
+        """A declared target, to its Result. No exception of one target reaches another."""
         try:
-            known = from_entry(KnownSource(), None if wants else self._shelf.load("source", key))       # who wants a body sends no validators
-            age, now = self._time() - known.at, self._now()
-            if 0.0 <= age < min_age:
-                return self._unasked("skipped", url, f"fetched {spell_seconds(age)} ago; R8 asks it again after {spell_seconds(min_age)}",
-                                     known.at + min_age)
-            visit = Visit(kind, url, wire, now, Validators(known.etag, known.last_modified), known.wire)
-            visit.wants, visit.waited = wants or wants_body, max(0.0, now - since)
-            result = self._conclude(visit, (yield from self._carry(visit)))
-            if result.ok:       # R7, R8
-                self._shelf.store("source", key, KnownSource(result.at, visit.at, result.etag, result.last_modified)._asdict())
+            key = order.purpose + target.key
+            known = self._known(key)
+            reason = too_soon(known, order.min_age, self.time())    # R8
+            if reason:
+                return self._skipped(target, known, reason, order.min_age)
+            visit = self._visit(order.kind, target.url, target.wire)
+            visit.waited = max(0.0, visit.started_at - since)
+            visit.wants = order.wants or wants_body
+            if order.wants is None:     # who wants a body sends no validators
+                visit.held = Validators(known.etag, known.last_modified)
+                visit.held_of = known.wire
+            ending = yield from self._requester.walk(visit)
+            result = self._conclude(visit, ending)
+            if visit.attempts:
+                self._remember(key, known, visit, result)
             return result
-        except Exception as error:  # noqa: BLE001 - ours: a bug, or memory that ran out, costs one target
-            self._warn(f"unexpected {type(error).__name__} at {mask_credentials(url)}: {error}")
-            return self._unasked("failed", url, f"unexpected {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
+            what = f"unexpected {type(error).__name__}"
+            shown = mask_credentials(target.url)
+            self._warnings.warn(f"{what} at {printable(shown)}: {printable(str(error))}")
+            return self._unasked("failed", target.url, f"{what}: {printable(str(error))}")
 
-    def _carry(self, visit: Visit) -> Steps[Answer]:
-        """A URL to its end: every gate before every request, whether that is the first, a retry or a hop of a redirect."""
-        try:
-            while True:
-                decision = yield from self._pass(visit, GATES_OF[visit.kind])
-                if not decision:
-                    return decision
-                answer = self._exchange(visit)
-                if isinstance(answer, TransportError) and answer.refused:
-                    return visit.decision._replace(allowed=False, gate="address", reason=answer.reason)
-                if not self._goes_on(visit, answer):
-                    return answer
-        finally:
-            visit.lock.release()
+    def _known(self, key: str) -> KnownSource:
+        return from_entry(KnownSource(), self._cache.load("source", key))
 
-    def _pass(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision]:
-        """spec 7: blocklist, (address,) robots.txt, throttle, in this order; the first that refuses ends it.
+    def _skipped(self, target: Target, known: KnownSource, reason: str, min_age: float) -> Result:
+        """R8: not due yet. The status is that of a failure that is not asked for again."""
+        asked_at = max(known.at, known.failed_at)
+        result = self._unasked("skipped", target.url, reason, asked_at + min_age)
+        if known.failed_at > known.at:
+            result = result._replace(status=known.failed_status)
+        return result
 
-        After each wait every gate is asked again: an opt-out may have come meanwhile.
+    def _remember(self, key: str, known: KnownSource, visit: Visit, result: Result) -> None:
+        """R7, R8: what this target's requests leave for the next run."""
+        known = known._replace(requested_at=result.at, retry_at=-math.inf)
+        if result.ok:
+            known = KnownSource(
+                result.at, visit.wire, result.etag, result.last_modified, result.at
+            )
+        elif result.retry_at is not None:
+            known = known._replace(retry_at=result.retry_at)
+        if result.outcome == "failed" and result.status is not None:
+            failure = {"failed_status": result.status, "failure": printable(result.reason)}
+            known = known._replace(failed_at=result.at, **failure)
+        self._cache.store("source", key, known._asdict())
+
+    def last_request(self, key: str) -> float:
+        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
+        known = self._known(key)
+        return max(known.requested_at, known.at)
+
+    def _document(
+        self,
+        waiting: Visit,
+        kind: str,
+        url: str,
+        validators: Validators,
+        once: bool = False,
+    ) -> Steps[tuple[Visit, Ending]]:
+        """A policy document that a visit waits for, behind the gates of its kind.
+
+        It is under the same deadline. `once`: one request, which binds nobody whatever it brings.
         """
-        while True:
-            for gate in gates:
-                said = gate(self, visit)
-                if said is not None:
-                    break
-            else:
-                return visit.decision
-            if isinstance(said, Decision):
-                return said._replace(url=visit.url)     # not that of a policy document
-            before = self._now()
-            if not said.host:       # else the document that it waits for has said so
-                self._say_wait(visit.at, said.at - before, said.reason)
-            yield said._replace(host=visit.host)
-            visit.waited += self._now() - before
+        visit = Visit(kind, url, url, waiting.started_at, waiting.deadline)
+        visit.held, visit.is_single = validators, once
+        visit.requests = waiting.requests
+        ending = yield from self._requester.walk(visit)
+        return visit, ending
 
-    def _goes_on(self, visit: Visit, answer: Reply) -> bool:
-        """Whether there is another request to be made for this visit: a hop, or a retry."""
-        if isinstance(answer, TransportError):
-            limit = 0 if visit.is_cut_off or answer.final else KINDS[visit.kind].transport_retries
-            return self._retries(visit, limit, None, answer.reason)
-        if answer.status in REDIRECT_STATUSES:
-            return self._is_redirected(visit, answer)
-        if answer.status in BACKOFF_STATUSES:       # R5
-            retry_after = max((seconds for name, value in answer.headers if name == "retry-after"
-                               and (seconds := parse_retry_after(value, self._time())) is not None), default=None)
-            return self._retries(visit, DEFAULT_MAX_RETRIES, retry_after, f"{visit.host} answered {answer.status}")
-        return False
+    # --- The gates --------------------------------------------------------
 
-    def _retries(self, visit: Visit, limit: int, retry_after: float | None, why: str) -> bool:
-        """R5: holds the host back, and says whether this visit tries again in this run."""
-        is_last = visit.retries >= limit
-        if self._interactive or is_last and limit < DEFAULT_MAX_RETRIES:     # a policy document that no network reached holds nobody back
-            return False
-        delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0) if is_last else backoff_delay(visit.retries, retry_after, self._rand)
-        delay, now = min(delay, MAX_HOLD_SECONDS), self._now()
-        held = merge_paces(self._pace(visit.host, now), HostPace(not_before=now + delay, why=why), now)
-        self._keep_pace(visit.host, held, now, "hold")      # for every run and process. An entry of its own: no claim of a slot overwrites it
-        if not is_last and delay <= self._max_wait:
-            visit.retries += 1
-            return True
-        visit.retry_at = self._time() + delay
-        visit.trouble = f"{why}; " + (f"gave up after {visit.retries} retries" if is_last else f"the next try would be in {spell_seconds(delay)}")
-        return False
+    def gates_of(self, kind: str) -> list[Gate]:
+        """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
+        gates: list[Gate] = [self._blocklist_gate, self._address_gate]
+        if self.kinds[kind].is_target:
+            gates.append(self._robots_gate)
+        gates.append(self._throttle_gate)
+        return gates
 
-    def _is_redirected(self, visit: Visit, answer: Response) -> bool:
-        """A hop is a new URL: it goes through every gate. (spec 19, C6)"""
-        location, limit = header_value(answer.headers, "location"), KINDS[visit.kind].max_redirects
-        with suppress(UnicodeError):        # headers come as latin-1; what servers mean beyond ASCII is UTF-8
-            location = location.encode("latin-1").decode("utf-8")
-        if not location or len(visit.redirects) >= limit:
-            visit.trouble = f"more than {limit} redirects" if location else f"{answer.status} without a Location"
-            return False
-        if self._tag:       # the gates never see R13's parameters, also where a server repeats them
-            own = tag_url("", *self._tag)[1:]
-            for tags in own, own.replace("%2F", "/"), own.replace("/", "%2F"):
-                location = location.replace(f"?{tags}&", "?").replace(f"?{tags}", "").replace(f"&{tags}", "")
-        try:
-            target = wire_url(resolve_url(visit.at, location))
-            if visit.kind in CANONICAL_KINDS and not is_kin(split_url(self.origin).host, target):
-                raise ValueError(f"{printable(target)} is not https on the host of {self.origin}")
-        except ValueError as error:
-            visit.trouble, visit.has_strayed = f"redirect refused: {error}", True
-            return False
-        visit.redirects.append(target)
-        visit.move(target)
-        return True
-
-    def _obtain(self, kind: str, url: str, validators: Validators = NO_VALIDATORS) -> Steps[tuple[Visit, Answer]]:
-        """A policy document, behind the gates of its kind."""
-        visit = Visit(kind, url, url, self._now(), validators)
-        return visit, (yield from self._carry(visit))
-
-    # --- R1: the one door -------------------------------------------------
-
-    def _exchange(self, visit: Visit) -> Reply:
-        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
-        visit.has_left, url = self._counts_tries, visit.at
-        if self._tag and visit.host == host_key(self.origin):       # R13: at transmission, after the gates
-            url = tag_url(url, *self._tag)
-        robots2 = self._robots2_of(visit.site)
-        is_announced = visit.kind == "ask" or robots2 is not None and robots2.policy.get("announce") == "yes"
-        headers = request_headers(visit.kind, visit.validators, self._identity if is_announced else "")
-        request = Request("HEAD" if visit.kind == "ask" else "GET", url, headers,
-                          self._timeout, MAX_BYTES_OF.get(visit.kind, self._max_bytes), visit.wants, lambda: self._departed(visit))
-        if self._trace:
-            self._trace(f"{request.method} {printable(url)}")
-        answer: Reply
-        try:
-            answer = as_response(self._transport.send(request))
-        except TransportError as error:
-            answer = error
-        except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
-            answer = TransportError(f"unexpected {type(error).__name__}: {printable(str(error))}")
-        finally:
-            visit.lock.release()
-            visit.slot = -math.inf      # spent: a retry claims its own (R4), and asks again (robots2)
-            visit.answers, visit.waits = {}, 0
-            visit.attempts += visit.has_left
-            self.requests += visit.has_left
-        return answer
-
-    def _departed(self, visit: Visit) -> None:
-        """The request has left: the server counts from here, and so do we."""
-        visit.has_left, now = True, self._now()
-        if now - visit.slot > SLOT_TOLERANCE_SECONDS:
-            self._start(visit, self._pace(visit.host, now), now)
-        visit.lock.release()
-
-    # --- R3: the blocklist ------------------------------------------------
-
-    def _blocklist_gate(self, visit: Visit) -> Said:
-        """R3, first of all. The canonical documents themselves stay reachable, or no list could ever be mended."""
+    def _blocklist_gate(self, visit: Visit) -> Later | Decision | None:
+        """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
-        if (visit.waits or self._blocklist is None) and self._is_shared:        # another process may have adopted one meanwhile
-            self._load_blocklist()
-        if not self._is_list_current() and not (visit.waits > 1 and self._blocklist is not None):
-            said = self._errand(visit, "blocklist", self._load_blocklist, self._refresh_blocklist)
-            if isinstance(said, Later):
-                return said
-            if said is not None:        # whoever refreshes it has stopped, and holds the lock
-                self._blocklist_failed(said.reason, None)
-        entry = self._blocklist.blocks(visit.host) if self._blocklist is not None else None
+        store = self._blocklist
+        if store.blocklist is None or visit.slot.start > -math.inf:
+            store.load()                # another process may have adopted one meanwhile
+        if not store.is_current():
+            if self._is_late(visit):
+                return self._too_late(visit)
+            answer = self._refreshes.advance(
+                "blocklist", "R3", store.load, lambda: store.refresh(visit)
+            )
+            if isinstance(answer, Later):
+                if not answer.is_hopeless:
+                    return answer
+                store.failed(answer.reason, None)       # whoever refreshes it has stopped
+        entry = store.entry_for(visit.place.host)
         if entry is None:
             return None
-        said_why = (entry.added and f", {entry.added}") + (entry.reason and f" ({entry.reason})")
-        return Decision(False, visit.url, "R3", f"{visit.host}: operator blocklist entry {entry.domain}{said_why}", blocked_by=entry)
-
-    def _is_list_current(self) -> bool:
-        held, now = self._refresh, self._time()
-        return is_fresh(held.failed_at, held.retry_at - held.failed_at, now) or (
-            self._blocklist is not None and is_fresh(held.checked_at, self._blocklist.refresh_seconds, now))
-
-    def _load_blocklist(self) -> bool:
-        """The newest generation that the shelf holds whole, and when it was last asked about; whether that is current."""
-        held, latest = self._refresh, self._shelf.load("refresh", self.origin) or {}
-        asked = from_entry(held, latest)
-        if self._blocklist is None or serial_of(latest) > held.serial:
-            entries = [self._shelf.load("blocklist", f"{self.origin} {generation}") or {} for generation in (0, 1)]
-            for entry in sorted(entries, key=serial_of, reverse=True):
-                if serial_of(entry) > held.serial:      # the older only where the newer does not hold
-                    try:
-                        self._blocklist, held = Blocklist(entry["columns"]), RefreshState(serial_of(entry))
-                    except (KeyError, ValueError) as error:
-                        self._warn(f"blocklist: a copy in the cache does not hold: {error}")
-        if self._blocklist is not None:     # while nothing was ever held, every process tries for itself
-            is_of_this = serial_of(latest) == held.serial       # of another generation it says nothing but when to ask again
-            self._refresh = asked if is_of_this else held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
-        return self._is_list_current()
-
-    def _note_blocklist(self, **changes: Any) -> None:
-        """When the list was asked about, for this process and the others."""
-        self._refresh = self._refresh._replace(**changes)
-        if self._blocklist is not None:
-            self._shelf.store("refresh", self.origin, self._refresh._asdict())
-
-    def _refresh_blocklist(self) -> Steps[None]:
-        """R3b, R3c, R10: asks for the document, and adopts it only if it holds. Whatever else happens, the last list stays."""
-        held = self._refresh
-        visit, answer = yield from self._obtain("blocklist", self.origin + BLOCKLIST_PATH, Validators(held.etag, held.last_modified))
-        news: dict[str, Any] = {"checked_at": self._time(), "failed_at": -math.inf, "retry_at": -math.inf}
-        self.blocklist_status = getattr(answer, "status", 0)
-        if self.blocklist_status != 304 or not any(visit.validators):
-            try:
-                answer, schema = whole(visit, answer), None
-                document = parse_json(answer.body, "blocklist")
-                if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
-                    schema = yield from self._standalone_schema()
-                adopted = self._blocklist = Blocklist.from_document(document, schema)
-            except ValueError as error:
-                self._blocklist_failed(str(error), visit.retry_at)
-                return
-            for line in adopted.warnings:
-                self._warn(f"blocklist: {line}")
-            # Two generations lie on disk, and the older is overwritten: at every instant one is whole. The next serial is of the other
-            # parity, and of this time: a process that starts from an emptied folder must not give its list a serial that another has.
-            news["serial"] = serial = held.serial + 1 + 2 * max(0.0, (self._time() - held.serial) // 2)
-            self._shelf.store("blocklist", f"{self.origin} {serial % 2:g}", {"serial": serial, "columns": adopted.to_columns()}, durable=True)
-            news.update((NO_VALIDATORS if visit.redirects else validators_of(answer.headers))._asdict())
-        self._note_blocklist(**news)
-
-    def _blocklist_failed(self, reason: str, retry_at: float | None) -> None:
-        """R3b: the last list stays in force; the next try is soon. Without a list the gate is open, and says so."""
-        now = self._time()
-        self._note_blocklist(failed_at=now, retry_at=max(retry_at or 0.0, now + POLICY_RETRY_SECONDS))
-        self._warn(f"blocklist: {reason}; " + (
-            "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)" if self._blocklist is None else
-            f"the list of {self.blocklist_size} entries that is held stays in force (R3b)"))
-
-    def _standalone_schema(self) -> Steps[Any]:
-        """R10: the schema of a document that carries none: cached seven days, kept stale on failure, None where there is none at all."""
-        held = self._shelf.load("schema", self.origin) or {}
-        body, checked_at = held.get("body"), as_number(held.get("checked_at"))
-        if not (isinstance(body, bytes) and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time())):
-            visit, answer = yield from self._obtain("schema", self.origin + SCHEMA_PATH)
-            try:
-                news = whole(visit, answer).body
-                document = parse_json(news, "schema")
-                compile_schema(document)        # one that does not compile must not displace one that does
-                if not isinstance(document, dict):
-                    raise UnsupportedSchema("it is no object")
-                self._shelf.store("schema", self.origin, {"body": news, "checked_at": self._time()}, durable=True)
-                body = news
-            except ValueError as error:
-                if not isinstance(body, bytes):
-                    return None
-                self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
-        return parse_json(body, "schema in the cache")
-
-    # --- The address check, between R3 and R2 -----------------------------
+        reason = f"{visit.place.host}: operator blocklist entry {printable(entry.domain)}"
+        if entry.added:
+            reason += f", {printable(entry.added)}"
+        if entry.reason:
+            reason += f" ({printable(entry.reason)})"
+        return Decision(False, visit.url, "R3", reason, blocked_by=entry)
 
     def _address_gate(self, visit: Visit) -> Decision | None:
         """Nothing is sent to an address that is not public."""
-        if self._allow_private:
+        if self.options.allow_private:
             return None
-        reason = visit.refusal
+        reason = visit.place.refusal
         if not reason and hasattr(self._transport, "resolve"):
-            try:
-                self._transport.resolve(visit.at, self._timeout)
-            except TransportError as error:
-                reason = error.reason if error.refused else ""      # a name that does not exist fails later, by itself
-            except Exception as error:  # noqa: BLE001 - a transport's bug: what cannot be checked is not asked
-                reason = f"the address cannot be checked: unexpected {type(error).__name__}"
-        return Decision(False, visit.url, "address", reason) if reason else None
-
-    # --- R2: robots.txt; and robots2.txt, which is kept in the same way ---
-
-    def _robots_gate(self, visit: Visit) -> Said:
-        """R2: robots.txt before any target of its site."""
-        if self._robots_mode == "ignore":
-            visit.decision = Decision(True, visit.url, verdict=Verdict.SKIPPED_BY_USER_POLICY, reason="robots_mode='ignore'")
+            reason = self._resolved_refusal(visit.wire)
+        if not reason:
             return None
-        if (said := self._ensure_rules(visit, "robots")) is not None:
-            return said
-        state = self._rules.get(visit.site, NO_RULES)
-        decision = robots_decision(visit.url, path_and_query(visit.at), state, self._time(), self._unreachable)
-        visit.is_cut_off = state.no_network
-        if self._robots_mode == "report_only":
+        return Decision(False, visit.url, "address", reason)
+
+    def _resolved_refusal(self, wire: str) -> str:
+        """Why what the name resolves to must not be asked, "" where it may."""
+        try:
+            self._transport.resolve(wire, self.options.timeout)
+        except TransportError as error:
+            if error.refused:
+                return error.reason     # a name that does not exist fails later, by itself
+        except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
+            return f"the address cannot be checked: unexpected {type(error).__name__}"
+        return ""
+
+    def _robots_gate(self, visit: Visit) -> Later | Decision | None:
+        """R2: robots.txt before any target of its site."""
+        if self.options.robots_mode == "ignore":
+            visit.decision = Decision(
+                True,
+                visit.url,
+                verdict=Verdict.SKIPPED_BY_USER_POLICY,
+                reason="robots_mode='ignore'",
+            )
+            return None
+        refusal = self._ensure_current(visit, self._robots)         # R12
+        if refusal is not None:
+            return refusal
+        site, target = visit.place.site, path_and_query(visit.wire)
+        state = self._robots.state_of(site)
+        decision = robots_decision(
+            visit.url, target, state, self.time(), self.options.unreachable
+        )
+        if self.options.robots_mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
         if not decision.allowed:
             return decision
-        if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR and PARSE_ERROR_WARNING not in visit.warnings:
-            visit.warnings.append(PARSE_ERROR_WARNING)
+        if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
+            visit.warn(PARSE_ERROR_WARNING)
+        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
+            visit.warn(f"robots.txt is out of reach, so this was not its word: {decision.reason}")
         visit.decision = decision
         return None
 
-    def _robots2_of(self, site: str) -> Robots2 | None:
-        return self._rules.get(f"{site} {self._category}", NO_RULES).robots2 if self._category else None
-
-    def _ensure_rules(self, visit: Visit, kind: str) -> Said:
-        """R12: what is held of the site's robots.txt or robots2.txt is current, or asked for first."""
-        key = visit.site if kind == "robots" else f"{visit.site} {self._category}"
-        state = self._rules.get(key)
-        if state is not None and (visit.waits > 1 or robots_is_current(state, self._time())):
+    def _ensure_current(self, visit: Visit, store: RobotsStore) -> Later | Decision | None:
+        """R12: what is held of the site's policy file is current, or asked for first."""
+        site = visit.place.site
+        if store.is_current(site):
             return None
-        return self._errand(visit, f"robots {key}", lambda: self._load_rules(key),
-                            lambda: self._refresh_rules(key, kind, f"{site_of(visit.at)}/{kind}.txt"))
+        if self._is_late(visit):
+            return self._too_late(visit)
+        return self._refreshes.advance(
+            f"robots {store.key(site)}",
+            "R2",
+            lambda: store.load(site),
+            lambda: store.refresh(visit),
+        )
 
-    def _load_rules(self, key: str) -> bool:
-        if entry := self._shelf.load("robots", key):
-            self._keep_rules(key, robots_from_entry(entry))
-        return robots_is_current(self._rules.get(key, NO_RULES), self._time())
+    def _throttle_gate(self, visit: Visit) -> Later | Decision | None:
+        """R4: claims the host's next slot; passes when it is due.
 
-    def _keep_rules(self, key: str, state: RobotsState) -> None:
-        """In memory the most recently learned, up to a bound; the shelf has the rest."""
-        self._rules_bytes += size_of(state) - size_of(self._rules.pop(key, NO_RULES))
-        self._rules[key] = state._replace(robots2=self._merged(state.files)[0]) if state.files else state
-        while self._rules_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._rules) > 1:
-            self._rules_bytes -= size_of(self._rules.popitem(last=False)[1])
+        The host's lock is kept from here until the request has left, so that no other process
+        starts meanwhile.
+        """
+        if self.options.interactive:                                # spec 1.1
+            return None
+        role = "other"
+        if visit.is_first_request and self.kinds[visit.kind].is_target:
+            role = "target"
+        elif visit.is_first_request and visit.kind in SLOTLESS_KINDS:
+            role = "policy"
+        if role != "target" and self._is_late(visit):
+            return self._too_late(visit)
+        place = visit.place
+        interval = self.interval_of(place.site)
+        return self.limiter.claim(visit.slot, place.host, interval, role, visit.deadline)
 
-    def _refresh_rules(self, key: str, kind: str, url: str) -> Steps[Decision | None]:
-        """R2: asks for the file. What it says, or that it could not be had, is kept for this run and the next."""
-        held = self._rules.get(key, NO_RULES)
-        visit, answer = yield from self._obtain(kind, url, held.validators if held.robots else NO_VALIDATORS)
-        now, files = self._time(), held.files
-        if isinstance(answer, Decision) and (answer.retry_at is not None or kind == "robots" and answer.gate == "address" and not visit.redirects):
-            return answer       # the host is held back, or must not be asked
-        if isinstance(answer, Response) and not visit.has_strayed and (kind == "robots" or answer.status != 304):
-            state = robots_after_answer(held, answer, now)
-        else:       # a gate that refuses the file, or a hop of it, is no answer either
-            state = robots_after_failure(held, f"{kind}.txt: {no_document(visit.trouble, answer)}", getattr(answer, "status", 0), now)
-        if visit.redirects:         # validators belong to the URL that gave them
-            state = state._replace(validators=NO_VALIDATORS)
-        retry_at = max(state.retry_at, visit.retry_at or 0.0)       # Retry-After or the last retry binds the host, and so its robots.txt
-        if kind == "robots2":
-            if robots_undefined_for_good(state, now):
-                files = {}
-            if not state.unreachable_since:
-                files = {url: state.body} if state.robots else {}
-                if files and not (yield from self._chain_of(files, held.files)):
-                    retry_at = now + POLICY_RETRY_SECONDS
-            state = state._replace(robots=None, body=b"")       # the files have it
-        state = state._replace(files=files, robots2=None, retry_at=retry_at)
-        self._keep_rules(key, state)
-        self._shelf.store("robots", key, robots_to_entry(state))
+    def _free_slot_gate(self, visit: Visit) -> Decision | None:
+        """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
+        if self.options.interactive:
+            return None
+        later = self.limiter.when_next(visit.place.host, self.interval_of(visit.place.site))
+        is_held = later.gate == "R5" and later.at > self.now()
+        if is_held or later.at > visit.deadline:
+            return self.not_yet(visit, later)
         return None
+
+    def interval_of(self, site: str) -> float:
+        """Hook: seconds between two requests.  R4, R2d."""
+        robots = self._robots.state_of(site).robots
+        if robots is None:
+            return MIN_REQUEST_INTERVAL
+        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d, R4b
+
+    def not_yet(self, visit: Visit, later: Later) -> Decision:
+        """Put off: `max_wait` does not reach so far."""
+        seconds = max(0.0, later.at - self.now())
+        reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
+        return visit.decision._replace(
+            allowed=False, gate=later.gate, reason=reason, retry_at=self.time() + seconds
+        )
+
+    def _is_late(self, visit: Visit) -> bool:
+        """Whether nothing new may start for this visit but the target's own first request.
+
+        What needs no pause is not cut short by a small `max_wait`.
+        """
+        latest = max(visit.deadline, visit.started_at + PROMPT_SECONDS)
+        return self.now() > latest
+
+    def _too_late(self, visit: Visit) -> Decision:
+        reason = f"{spell_seconds(self.options.max_wait)} (max_wait) have passed"
+        return self.not_yet(visit, Later(self.now(), "R4", reason))
+
+    def is_cut_off(self, site: str) -> bool:
+        """Whether no network reached the robots.txt of the site."""
+        return bool(self._robots.state_of(site).no_network)
+
+    # --- What came of it --------------------------------------------------
+
+    def _conclude(self, visit: Visit, ending: Ending) -> Result:
+        """The outcome of a target, and why."""
+        answer = ending.answer
+        if ending.refusal is not None:
+            visit.decision = ending.refusal
+            outcome = "denied"
+            if ending.refusal.retry_at is not None:
+                outcome = "deferred"
+            return self._result(visit, outcome)
+        if isinstance(answer, Response):
+            return self._conclude_answer(visit, ending, answer)
+        return self._conclude_failure(visit, ending, ending.why)
+
+    def _conclude_answer(self, visit: Visit, ending: Ending, answer: Response) -> Result:
+        status = answer.status
+        seen = {
+            "status": status,
+            "content_type": header_value(answer.headers, "content-type"),
+            "headers": answer.headers,
+        }
+        if answer.truncated:
+            trouble = f"more than {self.options.max_bytes} bytes"
+        elif status == 206:
+            trouble = "the server sent a part (206) that nobody asked for"
+        elif 200 <= status < 300:
+            return self._conclude_body(visit, answer, seen)
+        elif status == 304 and any(visit.validators):
+            return self._conclude_unchanged(visit, answer, seen)
+        else:
+            trouble = f"the server answered {status}"
+        return self._conclude_failure(visit, ending, ending.trouble or trouble, **seen)
+
+    def _conclude_failure(self, visit: Visit, ending: Ending, reason: str, **seen: Any) -> Result:
+        outcome, gate = "failed", None
+        if ending.is_put_off:
+            outcome = "deferred"
+        if ending.retry_at is not None:
+            gate = "R5"
+        return self._result(
+            visit, outcome, gate=gate, reason=reason, retry_at=ending.retry_at, **seen
+        )
+
+    def _conclude_unchanged(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
+        """R7: no new data; the validators stay."""
+        etag, last_modified = validators_of(answer.headers)
+        reading = self.read_body(visit, answer)
+        return self._result(
+            visit,
+            "unchanged",
+            reason="not modified",
+            etag=etag or visit.validators.etag,
+            last_modified=last_modified or visit.validators.last_modified,
+            robots_directives=reading.robots_directives,
+            warnings=visit.warnings + reading.warnings,
+            **seen,
+        )
+
+    def _conclude_body(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
+        """A success, as metadata (R6)."""
+        body, sha256 = answer.body, ""
+        media_type = media_type_of(seen["content_type"])
+        is_read = visit.wants(answer.status, answer.headers)
+        if is_read:
+            sha256 = sha256_hex(body)
+        else:
+            body = b""
+            visit.warn(f"{media_type} is not read (R6)")
+        etag, last_modified = validators_of(answer.headers)
+        reading = self.read_body(visit, answer._replace(body=body))
+        return self._result(
+            visit,
+            "fetched",
+            bytes=len(body),
+            sha256=sha256,
+            etag=etag,
+            last_modified=last_modified,
+            title=reading.title,
+            links=reading.links,
+            metadata=reading.metadata,
+            robots_directives=reading.robots_directives,
+            read=is_read,
+            body=body,
+            warnings=visit.warnings + reading.warnings,
+            **seen,
+        )
+
+    def _result(self, visit: Visit, outcome: str, **fields: Any) -> Result:
+        return visit_result(visit, outcome, self.now(), self.time(), **fields)
+
+    def _unasked(
+        self, outcome: str, url: str, reason: str, retry_at: float | None = None
+    ) -> Result:
+        return unasked(outcome, url, reason, self.time(), retry_at)
+
+    def read_body(self, visit: Visit, answer: Response) -> Reading:
+        """Hook: what a body says, as metadata."""
+        return Reading()
+
+    def request_left(self, visit: Visit) -> None:
+        """Hook: a request of the visit has left."""
+
+    def extra_headers(self, visit: Visit) -> dict[str, str]:
+        """Hook: headers of a request besides those of every request."""
+        return {}
+
+    def put_off(self, url: str, reason: str, seconds: float) -> Result:
+        """A target that is not asked for in this run (R5)."""
+        result = self._unasked("deferred", url, reason, self.time() + seconds)
+        return result._replace(gate="R5")
+
+    def trace_wait(self, url: str, seconds: float, why: str) -> None:
+        if self._trace and seconds > LOCK_POLL_SECONDS:
+            self._trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
+
+
+# === 18. BOT   R9, robots2 ===============================================
+# Owns the public face: what an answer says, discover, and the gate of robots2.
+
+NO_FILES: dict[str, bytes] = {}
+
+
+class Robots2State(NamedTuple):
+    """What is held of a site's robots2.txt and the files that it chains to.
+
+    Times are Unix seconds, as of RobotsState.
+    """
+
+    robots2: Optional[Robots2] = None   # the files as one; None: there are none
+    files: dict[str, bytes] = NO_FILES  # the site's own first: URL -> body
+    status: int = 0
+    fetched_at: float = 0.0
+    checked_at: float = 0.0
+    retry_at: float = 0.0
+    unreachable_since: float = 0.0
+    failures: int = 0
+    no_network: bool = False
+    has_held_host: bool = False
+    trouble: str = ""
+
+    @property
+    def held_bytes(self) -> int:
+        """An estimate of the memory that this takes."""
+        files_bytes = sum(map(len, self.files.values()))
+        parsed_bytes = 0
+        if self.robots2 is not None:
+            parsed_bytes = self.robots2.held_bytes
+        return files_bytes + parsed_bytes + 1000
+
+
+NO_ROBOTS2 = Robots2State()
+
+
+class Robots2Store(RobotsStore):
+    """What is held of each site's robots2.txt; kept, and kept current, like robots.txt."""
+
+    kind = "robots2"
+    no_state = NO_ROBOTS2
+
+    def __init__(
+        self, cache: Shelf, wall_time: Callable[[], float], get: GetDocument, category: str
+    ) -> None:
+        super().__init__(cache, wall_time, get)
+        self.category = category
+
+    def key(self, site: str) -> str:
+        return f"{site} {self.category}"
+
+    def rules_of(self, site: str) -> Robots2 | None:
+        robots2: Robots2 | None = self.state_of(site).robots2
+        return robots2
+
+    def _to_entry(self, state: Robots2State) -> dict[str, Any]:
+        return {**state._asdict(), "robots2": None}
+
+    def _from_entry(self, entry: dict[str, Any]) -> Robots2State:
+        state = from_entry(NO_ROBOTS2, entry)
+        files = {}
+        for url, body in state.files.items():
+            if isinstance(url, str) and isinstance(body, bytes):
+                files[url] = body
+        return state._replace(files=files, robots2=self._merged(files))
+
+    def _parsed(self, url: str, body: bytes, is_first: bool) -> tuple[str, Robots2]:
+        limit_bytes = MAX_CHAINED_BYTES
+        if is_first:
+            limit_bytes = MAX_ROBOTS_BYTES
+        return url, Robots2.parse(body, self.category, limit_bytes)
+
+    def _merged(self, files: dict[str, bytes]) -> Robots2 | None:
+        """The files of a chain, the site's own first, as one."""
+        parsed = []
+        for url, body in files.items():
+            parsed.append(self._parsed(url, body, is_first=not parsed))
+        if not parsed:
+            return None
+        return robots2_chain(parsed)[0]
+
+    def refresh(self, visit: Visit) -> Steps[Decision | None]:
+        """Asks for the file of the site where the visit is, and for those that it chains to."""
+        site, url = visit.place.site, f"{site_of(visit.wire)}/robots2.txt"
+        held: Robots2State = self.state_of(site)
+        file_visit, ending = yield from self._get(
+            visit, self.kind, url, NO_VALIDATORS, once=held.has_held_host
+        )
+        if is_refused_itself_by_pace(ending):
+            return ending.refusal
+        now, answer = self._time(), ending.answer
+        meaning = "unreachable"
+        if isinstance(answer, Response) and not ending.has_strayed and answer.status != 304:
+            meaning = robots_meaning(answer.status)
+        if meaning == "rules":
+            assert isinstance(answer, Response)
+            body = answer.body[:MAX_ROBOTS_BYTES + 1]
+            state = yield from self._chained(visit, url, body, held)
+        elif meaning in ("none", "redirect"):
+            state = Robots2State(status=ending.status, fetched_at=now, checked_at=now)
+        else:
+            state = robots2_after_failure(held, ending, now)
+        self._store(site, after_hold(state, ending))
+        return None
+
+    def _chained(
+        self, visit: Visit, url: str, body: bytes, held: Robots2State
+    ) -> Steps[Robots2State]:
+        """The site's own file with at most three further ones, each behind every gate.
+
+        Of one that is out of reach the copy that is held stays, and it is asked for again soon.
+        """
+        files, retry_at = {url: body}, 0.0
+        parsed = [self._parsed(url, body, is_first=True)]
+        while True:
+            merged, chain = robots2_chain(parsed)
+            wire = next_in_chain(chain, files)
+            if chain is None or not wire:
+                break
+            _, ending = yield from self._get(visit, self.kind, wire, NO_VALIDATORS)
+            answer = ending.answer
+            if isinstance(answer, Response) and answer.status == 200:
+                files[chain] = answer.body[:MAX_CHAINED_BYTES + 1]
+            elif isinstance(answer, Response) and is_gone(answer.status):
+                break
+            else:
+                retry_at = self._time() + POLICY_RETRY_SECONDS
+                if chain not in held.files:
+                    break
+                files[chain] = held.files[chain]
+            parsed.append(self._parsed(chain, files[chain], is_first=False))
+        now = self._time()
+        return Robots2State(merged, files, 200, now, now, retry_at)
+
+
+def is_refused_itself_by_pace(ending: Ending) -> bool:
+    """Whether the host is held back, so that its target cannot go on either."""
+    return ending.refusal is not None and ending.refusal.retry_at is not None
+
+
+def is_gone(status: int) -> bool:
+    """Whether a chained file is not there, rather than out of reach."""
+    return status != 304 and robots_meaning(status) in ("rules", "none")
+
+
+def next_in_chain(chain: str | None, files: dict[str, bytes]) -> str:
+    """The wire form of the file to read next; "" at the end, or where it was read already."""
+    try:
+        wire = wire_url(chain or "")
+        read = {canonical_url(url) for url in files}
+        if canonical_url(wire) in read:             # a loop in another spelling
+            return ""
+        return wire
+    except ValueError:
+        return ""
+
+
+def robots2_after_failure(held: Robots2State, ending: Ending, now: float) -> Robots2State:
+    """Unreachable: the copy that is held stays, though not for ever."""
+    trouble = f"robots2.txt: {ending.why}"
+    state: Robots2State = robots_after_failure(held, trouble, ending.status, now)
+    is_long_ago = now - state.unreachable_since > MAX_UNREACHABLE_SECONDS
+    if is_long_ago and state.failures >= LEAST_FAILURES_FOR_GOOD:
+        state = state._replace(robots2=None, files={})
+    return state
+
+
+class HeldAnswer(NamedTuple):
+    """An answer to robots2's question that this process holds. Times are Unix seconds."""
+
+    answer: AskAnswer
+    expires_at: float
+    retry_at: Optional[float] = None    # where it is "later"
+
+
+class AskedAnswers:
+    """The answers to robots2's questions.
+
+    An allow or a deny holds for a day, an allow-once for one request, anything else for minutes.
+    """
+
+    def __init__(self, cache: Shelf, wall_time: Callable[[], float]) -> None:
+        self._cache, self._time = cache, wall_time
+        self._held: dict[str, HeldAnswer] = {}      # by key: site, directive, category
+
+    def keep(self, key: str, held: HeldAnswer) -> None:
+        self._held[key] = held
+        if held.answer.cacheable:
+            answer = held.answer
+            entry = {"decision": answer.decision, "scopes": list(answer.scopes)}
+            self._cache.store("ask", key, {**entry, "at": self._time()})
+
+    def get(self, key: str) -> HeldAnswer | None:
+        """What the site said of this, if that still holds."""
+        now = self._time()
+        held = self._held.get(key)
+        if held is not None and now < held.expires_at:
+            return held
+        entry = self._cache.load("ask", key) or {}
+        decision, scopes = entry.get("decision"), entry.get("scopes")
+        at = as_number(entry.get("at"))
+        if decision not in ("allow", "deny") or not isinstance(scopes, list):
+            return None
+        if not is_fresh(at, ROBOTS2_ASK_TTL_SECONDS, now):
+            return None
+        reason = f"answered {decision} {spell_seconds(now - at)} ago"
+        answer = AskAnswer(decision, tuple(map(as_text, scopes)), reason)
+        return HeldAnswer(answer, at + ROBOTS2_ASK_TTL_SECONDS)
+
+    def use_up(self, site: str) -> None:
+        """What was said for one request of the site holds for no other."""
+        for key, held in list(self._held.items()):
+            if key.startswith(f"{site} ") and not held.answer.cacheable:
+                del self._held[key]
+
+
+BOT_KINDS = {
+    **KINDS,
+    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
+    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
+}
+
+
+def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
+    """R6, R9: the metadata of a body by what the server says it is.
+
+    That is markdown, an llms.txt, a feed, or the head of a page.
+    """
+    kind = media_kind(content_type)
+    readable, warning = cut_for_reading(body)
+    warnings = [warning] if warning else []
+    if kind == "html":
+        page = page_metadata(decode_body(readable, content_type), base_url)
+        metadata = {}
+        for name, value in page.to_dict().items():
+            if value and name not in ("title", "robots"):
+                metadata[name] = value
+        return Reading(page.title, [], metadata, page=page, warnings=warnings)
+    if is_llms_txt(base_url) and kind in ("markdown", "text", "other"):
+        parsed = parse_llms_txt(decode_body(readable, content_type), base_url)
+        links = [Link(link.title, link.url) for link in parsed.links]
+        return Reading(parsed.title, links, warnings=warnings)
+    if kind == "markdown":
+        text = decode_body(readable, content_type)
+        return Reading(parse_llms_txt(text).title, markdown_links(text), warnings=warnings)
+    if kind in ("feed", "xml", "json"):
+        return read_feed_metadata(readable, kind, content_type, base_url, warnings)
+    return Reading(warnings=[])
+
+
+def read_feed_metadata(
+    body: bytes, kind: str, content_type: str, base_url: str, warnings: list[str]
+) -> Reading:
+    """R9: of a feed; nothing of another document in XML or JSON."""
+    try:
+        feed = parse_feed(body, content_type, base_url)
+    except ValueError as error:
+        if kind == "feed":
+            return Reading(warnings=[*warnings, f"not a feed: {error}"])
+        return Reading()
+    links = [Link(item.title, item.url) for item in feed.items if item.url]
+    metadata = {"feed": feed.kind, "site": feed.url, "items": len(feed.items)}
+    if feed.warning:
+        warnings = [*warnings, feed.warning]
+    return Reading(feed.title, links, metadata, warnings=warnings)
+
+
+def wants_structured(status: int, headers: Headers) -> bool:
+    """Whether a body is read for `discover`: what R6 reads, and gzip as sitemaps come in it."""
+    if wants_body(status, headers):
+        return True
+    media_type = content_type_of(headers)[0]
+    archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
+    return wants_any_success(status, headers) and re.fullmatch(archive, media_type) is not None
+
+
+class Bot(Fetcher):
+    """A conformant bot: every request passes R3, the address check, R2 and R4, in that order.
+
+    `cache_dir=None` keeps everything in memory. `timeout` is for one whole exchange and `max_wait`
+    bounds all pauses of one target, both in seconds; `max_bytes` bounds a decoded body.
+    `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4). `robots2` is True or an
+    agent category; `tag` "ORG/REPO[@SHA]" (R13); `interactive` is for a person at a prompt
+    (spec 1.1) and alone permits `robots_mode` "report_only" and "ignore". `shares_pace` shares the
+    pace with this user's other processes where `cache_dir` is None. `transport`, `clock`, `rand`,
+    `warn` and `trace` are for tests, simulations and commands.
+    ValueError: an argument that would break a promise.
+    """
+
+    kinds = BOT_KINDS
+
+    def __init__(
+        self,
+        cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE,
+        *,
+        robots2: bool | str = False,
+        **options: Any,
+    ) -> None:
+        category = robots2
+        if robots2 is True:
+            category = ROBOTS2_CATEGORY
+        self._identity = ""
+        if robots2 is not False:
+            self._identity = robots2_identity(category)     # ValueError: it cannot be announced
+        self._category = category or ""
+        super().__init__(cache_dir, **options)
+        self._robots2 = Robots2Store(self._cache, self.time, self._document, self._category)
+        self._answers = AskedAnswers(self._cache, self.time)
+
+    # --- Readings ---------------------------------------------------------
+
+    def read_body(self, visit: Visit, answer: Response) -> Reading:
+        """R6, R9: what it is called, what it links to in structured forms, what it asks of us."""
+        content_type = header_value(answer.headers, "content-type")
+        reading = Reading()
+        if answer.body:
+            reading = read_metadata(answer.body, content_type, visit.wire)
+        directives, cautions = robots_directives(answer.headers, reading.page, self.time())
+        warnings = [*reading.warnings, *cautions]
+        return reading._replace(robots_directives=directives, warnings=warnings)
+
+    def probe(self, url: str) -> Result:
+        """As fetch, with one retry where there is no HTTP answer: for the self-test's fixtures."""
+        return self._fetch(url, Order(kind="fixture"))
+
+    def discover(self, url: str, min_age: float = 0.0) -> Iterator[Source]:
+        """The structured forms of a source, in R9's order: a feed, markdown, llms.txt.
+
+        Sitemaps follow, listed and never followed. The target is read; feeds that its head
+        advertises are listed. Every request passes every gate. Where the target gave nothing, one
+        Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
+        """
+        order = Order(min_age, wants_structured, purpose="discover ")
+        result = self._fetch(url, order)            # read afresh: a 304 would have no items
+        named = set()
+        for source in self._sources(result):
+            name = source.kind, source.url
+            if name not in named:
+                named.add(name)
+                yield source._replace(target=result.url)
+        if not named:
+            bare = result._replace(body=b"")        # R6: nothing is kept that nobody needs
+            yield Source("none", result.final_url or result.url, target=result.url, result=bare)
+
+    def _sources(self, result: Result) -> Iterator[Source]:
+        if not result.ok:
+            return
+        own, url = source_of(result), result.final_url
+        if own is not None:
+            yield own
+        for feed in result.metadata.get("feeds", ()):
+            yield Source("feed", feed["url"], title=feed["title"])
+        if own is None or own.kind == "markdown":
+            yield from self._llms_source(resolve_url(url, "/llms.txt"))
+        robots = self._robots.state_of(site_key(url)).robots
+        if robots is not None:
+            for sitemap in robots.sitemaps:
+                yield Source("sitemap", sitemap)
+
+    def _llms_source(self, url: str) -> Iterator[Source]:
+        result = self._fetch(url, Order(wants=wants_body, purpose="discover "))
+        if not result.ok or not result.body:
+            return
+        if media_kind(result.content_type) in ("markdown", "text", "other"):
+            text = decode_body(cut_for_reading(result.body)[0], result.content_type)
+            parsed = parse_llms_txt(text, result.final_url)
+            yield Source("llms.txt", result.final_url, list(parsed.links), parsed.title)
+
+    def attest(self) -> dict[str, Any]:
+        """The attestation document of spec 14, measured in the sandbox."""
+        return attest()     # the one look downwards of this file: the proof needs the bot
 
     # --- robots2.txt, opt-in ----------------------------------------------
 
-    def may(self, url: str, directive: str) -> Decision:
-        """What the site's robots2.txt answers to a use of `url`: "summarise", "quote", "derivative", "train", "store" …
+    def gates_of(self, kind: str) -> list[Gate]:
+        """spec 7; robots2 can only narrow what the other gates allow."""
+        gates = super().gates_of(kind)
+        if self._category and self.kinds[kind].is_target:
+            gates.insert(-1, self._robots2_gate)
+        if kind in ("robots2", "ask"):
+            gates.insert(-1, self._robots_gate)
+        return gates
 
-        True only where it says yes, or was asked and allows it. `.reason` begins with the stance in the text's words: "yes", "no", "ask",
-        "short-only", "session-only" …, or "unstated" where the site says nothing. ValueError: not a directive of robots2, or robots2 is off.
+    def interval_of(self, site: str) -> float:
+        """R4, R2d, and the `rate` of robots2: the largest."""
+        interval, robots2 = super().interval_of(site), self._robots2.rules_of(site)
+        if robots2 is None:
+            return interval
+        return max(interval, robots2.rate_interval or 0.0)
+
+    def extra_headers(self, visit: Visit) -> dict[str, str]:
+        """X-Agent-Identity, where robots2 wants it."""
+        robots2 = self._robots2.rules_of(visit.place.site)
+        is_announced = robots2 is not None and robots2.policy.get("announce") == "yes"
+        if is_announced or visit.kind == "ask":
+            return {"X-Agent-Identity": self._identity}
+        return {}
+
+    def may(self, url: str, directive: str) -> Decision:
+        """What the site's robots2.txt answers to a use of `url`: "summarise", "quote", "train" …
+
+        True only where it says yes, or was asked and allows it, and never for a URL that the file
+        itself closes. `.reason` begins with the stance in the text's words: "yes", "no", "ask",
+        "short-only", "session-only" …, or "unstated" where the site says nothing. ValueError: not a
+        directive of robots2, or robots2 is off.
         """
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
         robots2_stance({}, directive)
 
-        def use_gate(bot: Bot, visit: Visit) -> Later | Decision:
-            if (said := self._ensure_rules(visit, "robots2")) is not None:
-                return said
-            robots2 = self._robots2_of(visit.site)
-            stance = robots2_stance(robots2.policy, directive) if robots2 is not None else "unstated"
-            if stance == "ask":
-                return self._ask(visit, directive, "ask")
-            permitted = stance in ("yes", "none", "preferred")
-            return visit.decision._replace(allowed=permitted, gate=None if permitted else "robots2",
-                                           reason=f"{stance}: robots2.txt on {directive}")
+        def use_gate(visit: Visit) -> Later | Decision | None:
+            return self._use_gate(visit, directive)
 
-        return self._decide(url, (*TARGET_GATES[:3], use_gate))       # what robots2.txt can only narrow
+        gates: list[Gate] = [self._blocklist_gate, self._address_gate, self._robots_gate, use_gate]
+        return self._decide(url, gates)
 
-    def _robots2_gate(self, visit: Visit) -> Said:
-        """robots2.txt can only narrow what the other gates allow; without the option nothing of it is asked for."""
-        if not self._category:
+    def _use_gate(self, visit: Visit, directive: str) -> Later | Decision | None:
+        refusal = self._ensure_current(visit, self._robots2)
+        if refusal is not None:
+            return refusal
+        robots2 = self._robots2.rules_of(visit.place.site)
+        ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
+        if robots2 is not None:
+            ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
+        denial = self._ruled(visit, ruling)
+        if denial is not None:
+            return denial
+        visit.decision = visit.decision._replace(reason=ruling.reason)
+        for name in ruling.ask:
+            answer = self._ask(visit, name, "ask")
+            if isinstance(answer, Later) or not answer:
+                return answer
+            visit.decision = answer
+        self._answers.use_up(visit.place.site)
+        return None
+
+    def _ruled(self, visit: Visit, ruling: Robots2Ruling) -> Decision | None:
+        """The refusal of a ruling, or None."""
+        if ruling.decision != "denied":
             return None
-        said = self._ensure_rules(visit, "robots2")
-        robots2 = self._robots2_of(visit.site)
-        if said is not None or robots2 is None:
-            return said
-        ruling = robots2_gate(robots2, path_and_query(visit.at))
-        if ruling.decision == "denied":
-            return visit.decision._replace(allowed=False, gate="robots2", reason=ruling.reason, rule=ruling.rule or visit.decision.rule)
-        answers = (self._ask(visit, directive, f"asked for {directive}") for directive in ruling.ask)
-        return next((answer for answer in answers if isinstance(answer, Later) or not answer), None)
+        rule = ruling.rule or visit.decision.rule
+        return visit.decision._replace(
+            allowed=False, gate="robots2", reason=ruling.reason, rule=rule
+        )
 
-    def _merged(self, files: dict[str, bytes]) -> tuple[Robots2, str | None]:
-        """The files of a chain, the site's own first, as one; and the URL to read next."""
-        return robots2_chain([(url, Robots2.parse(body, self._category)) for url, body in files.items()])
+    def _robots2_gate(self, visit: Visit) -> Later | Decision | None:
+        """What robots2.txt closes, or wants to be asked for first."""
+        refusal = self._ensure_current(visit, self._robots2)
+        robots2 = self._robots2.rules_of(visit.place.site)
+        if refusal is not None or robots2 is None:
+            return refusal
+        ruling = robots2_gate(robots2, path_and_query(visit.wire))
+        denial = self._ruled(visit, ruling)
+        if denial is not None:
+            return denial
+        if ruling.ask and self._is_too_late_to_ask(visit, ruling.ask):
+            return self._not_asked(visit)
+        for directive in ruling.ask:
+            answer = self._ask(visit, directive, f"asked for {directive}")
+            if isinstance(answer, Later) or not answer:
+                return answer
+        return None
 
-    def _chain_of(self, files: dict[str, bytes], held: dict[str, bytes]) -> Steps[bool]:
-        """Adds at most three further files, each behind every gate. Whether none was out of reach: of such a one the `held` copy stays."""
-        is_whole = True
-        while True:
-            chain = self._merged(files)[1] or ""
-            try:
-                wire = wire_url(chain)
-                if canonical_url(wire) in map(canonical_url, files):       # a loop in another spelling
-                    return is_whole
-            except ValueError:      # the end, or no URL
-                return is_whole
-            _, answer = yield from self._obtain("robots2", wire)
-            if isinstance(answer, Response) and answer.status == 200:
-                files[chain] = answer.body[:MAX_CHAINED_BYTES]
-                continue
-            is_gone = isinstance(answer, Response) and answer.status != 304 and robots_meaning(answer.status) in ("rules", "none")
-            is_whole &= is_gone
-            if is_gone or chain not in held:
-                return is_whole
-            files[chain] = held[chain]
+    def _ask_key(self, visit: Visit, directive: str) -> str:
+        return f"{visit.place.site} {directive} {self._category}"
 
     def _ask(self, visit: Visit, directive: str, words: str) -> Later | Decision:
-        """The ask protocol: an answer on file that still holds, else HEAD, itself behind blocklist, robots.txt and pace."""
-        key = f"{visit.site} {directive} {self._category}"
+        """The ask protocol: an answer on file that still holds, else a question, behind the gates."""
+        key = self._ask_key(visit, directive)
+        held = self._answers.get(key)
+        if held is None:
+            outcome = self._refreshes.advance(
+                f"ask {key}",
+                "robots2",
+                lambda: self._answers.get(key) is not None,
+                lambda: self._question(visit, directive, key),
+            )
+            if outcome is not None:
+                return outcome
+            held = self._answers.get(key)
+        if held is None:
+            held = HeldAnswer(AskAnswer("deny", reason="the answer was gone at once"), 0.0)
+        return self._answered(visit, held, words)
 
-        def load() -> bool:
-            entry, now = self._shelf.load("ask", key) or {}, self._time()
-            decision, scopes, at = entry.get("decision"), entry.get("scopes"), as_number(entry.get("at"))
-            if is_fresh(at, ROBOTS2_ASK_TTL_SECONDS, now) and decision in ("allow", "deny") and isinstance(scopes, list):
-                said_so = f"answered {decision} {spell_seconds(now - at)} ago"
-                visit.answers[directive] = AskAnswer(decision, tuple(map(as_text, scopes)), said_so)
-            return directive in visit.answers
+    def _follows_at(self, visit: Visit, asks: Sequence[str]) -> float:
+        """When the target could follow the questions that are still to be asked."""
+        interval = self.interval_of(visit.place.site)
+        next_slot = self.limiter.when_next(visit.place.host, interval)
+        open_asks = [name for name in asks if self._answers.get(self._ask_key(visit, name)) is None]
+        if not open_asks:
+            return self.now()
+        return max(next_slot.at, self.now()) + interval * len(open_asks)
 
-        def ask() -> Steps[None]:
-            asking, answer = yield from self._obtain("ask", wire_url(robots2_ask_url(visit.at, directive)))
-            visit.retry_at = getattr(answer, "retry_at", asking.retry_at)       # read only where it is "later"
-            if isinstance(answer, Response):
-                said = parse_ask_answer(answer.status, answer.headers)
-            else:
-                said = AskAnswer("deny" if visit.retry_at is None else "later", reason=f"cannot be asked: {answer.reason}")
-            if said.cacheable:
-                self._shelf.store("ask", key, {"decision": said.decision, "scopes": list(said.scopes), "at": self._time()})
-            visit.answers[directive] = said
+    def _is_too_late_to_ask(self, visit: Visit, asks: Sequence[str]) -> bool:
+        """Whether the target could not follow within `max_wait`: an allow-once would be wasted."""
+        if self.options.interactive or visit.slot.start > -math.inf:
+            return False
+        return self._follows_at(visit, asks) > visit.deadline
 
-        if directive not in visit.answers and (waits := self._errand(visit, f"ask {key}", load, ask)) is not None:
-            return waits
-        answer = visit.answers[directive]
-        permitted = ask_permits(answer, path_and_query(visit.at))
-        beside = "" if permitted or answer.decision in ("deny", "later") else ", not for this path"
+    def _not_asked(self, visit: Visit) -> Decision:
+        interval = self.interval_of(visit.place.site)
+        reason = "the site wants to be asked first, and the target could only follow after "
+        reason += f"{spell_seconds(interval)}, which is more than max_wait leaves"
+        next_slot = self.limiter.when_next(visit.place.host, interval)
+        return self.not_yet(visit, Later(max(next_slot.at, self.now() + 1.0), "R4", reason))
+
+    def _question(self, visit: Visit, directive: str, key: str) -> Steps[None]:
+        """HEAD, itself behind blocklist, robots.txt and pace."""
+        url = wire_url(robots2_ask_url(visit.wire, directive))
+        _, ending = yield from self._document(visit, "ask", url, NO_VALIDATORS)
+        if isinstance(ending.answer, Response):
+            answer = parse_ask_answer(ending.answer.status, ending.answer.headers)
+        else:
+            answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
+        retry_at = ending.retry_at
+        if ending.refusal is not None:
+            retry_at = ending.refusal.retry_at
+        now = self.time()
+        expires_at = now + POLICY_RETRY_SECONDS
+        if retry_at is not None:
+            answer = answer._replace(decision="later", cacheable=False)
+            expires_at = retry_at
+        elif answer.cacheable:
+            expires_at = now + ROBOTS2_ASK_TTL_SECONDS
+        elif answer.decision == "allow-once":       # for the visit that waits for it
+            expires_at = now + max(PROMPT_SECONDS, visit.deadline - self.now())
+        self._answers.keep(key, HeldAnswer(answer, expires_at, retry_at))
+
+    def _answered(self, visit: Visit, held: HeldAnswer, words: str) -> Decision:
+        """The decision that an answer makes for the URL where the visit is."""
+        answer, gate, retry_at = held.answer, None, None
+        permitted = ask_permits(answer, path_and_query(visit.wire))
+        reason = f"{words}: {answer.reason}"
+        if not permitted:
+            gate = "robots2"
+            if answer.decision.startswith("allow"):
+                reason += ", not for this path"
+        if answer.decision == "later":
+            retry_at = held.retry_at or self.time() + POLICY_RETRY_SECONDS
         return visit.decision._replace(
-            allowed=permitted, gate=None if permitted else "robots2", reason=f"{words}: {answer.reason}{beside}",
-            retry_at=(visit.retry_at or self._time() + POLICY_RETRY_SECONDS) if answer.decision == "later" else None)
+            allowed=permitted, gate=gate, reason=reason, retry_at=retry_at
+        )
 
-    # --- Errands: documents that several visits, or processes, wait for ---
+    def request_left(self, visit: Visit) -> None:
+        """An allow-once is used up by the request that went."""
+        if self._category and self.kinds[visit.kind].is_target:
+            self._answers.use_up(visit.place.site)
 
-    def _errand(self, visit: Visit, name: str, load: Callable[[], bool], make: Callable[[], Steps[Decision | None]]) -> Said:
-        """R12: a step towards a document that is current again: when to come back, why it cannot be had now, or None where it is here.
-
-        One refresh serves all who wait; between two requests nothing is held. `load` takes what another process left, and says
-        whether that will do.
-        """
-        steps, later = self._errands.get(name, (None, None))
-        if later and later.at > self._now():
-            return later
-        lock = self._lock(visit, f"refresh {name}", "R3" if name == "blocklist" else "R2", f"another process refreshes {name}")
-        if not isinstance(lock, ShelfLock):
-            return lock
-        with lock:
-            self._errands.pop(name, None)
-            if load():
-                return None
-            steps = steps or make()
-            said = self._step(steps)
-            if isinstance(said, Later):
-                self._errands[name] = steps, said
-        return said
-
-    def _lock(self, visit: Visit, name: str, gate: GateName, why: str) -> ShelfLock | Later | Decision:
-        """The lock of that name; or, where another process holds it, when to look again, though not for ever."""
-        lock, now = self._shelf.try_lock(name), self._now()
-        visit.patient_until = 0.0 if lock is not None else visit.patient_until or now + 2 * self._timeout   # nobody who lives holds one for longer
-        later = Later(now + LOCK_POLL_SECONDS, gate, why)
-        return lock or (later if now <= visit.patient_until else self._not_yet(visit, later))
-
-    # --- R4, R5: the pace -------------------------------------------------
-
-    def _throttle_gate(self, visit: Visit) -> Said:
-        """R4: claims the host's next slot; passes when it is due.
-
-        The host's lock is kept from here until the request has left (`_departed`), so that no other process starts meanwhile.
-        """
-        if self._interactive:       # spec 1.1
-            return None
-        now, host = self._now(), visit.host
-        if self._is_shared:         # within this process the door is lock enough
-            lock = self._lock(visit, f"host {host}", "R4", f"another process is at {host}")
-            if not isinstance(lock, ShelfLock):
-                return lock
-            visit.lock = lock
-        pace, interval = self._pace(host, now), self._interval(visit.site) + self._margin
-        visit.interval = interval
-        is_first = not visit.retries and not visit.redirects
-        is_first_of_policy = is_first and visit.kind in SLOTLESS_KINDS and visit.at not in self._pacer.asked
-        visit.is_slotless = is_first_of_policy and pace.last_at == -math.inf
-        if visit.is_slotless:       # of the blocklist: what came before was another's
-            start = max(pace.not_before, pace.policy_at + interval) if visit.kind == "blocklist" else pace.not_before
-        elif visit.slot > -math.inf:        # our place in the queue; a request that left late pushes all behind it
-            start = max(visit.slot, pace.not_before, pace.departed_at + interval)
-        else:
-            start = next_start(pace, interval, follows_policy=visit.kind != "target" or not is_first)
-        if start <= now:
-            visit.slot = now
-            if is_first_of_policy:
-                self._pacer.asked.add(visit.at)
-            self._start(visit, pace, now)
-            return None
-        later = Later(start, "R5", pace.why) if start == pace.not_before else Later(
-            start, "R4", f"{spell_seconds(interval - self._margin)} between requests to {host}")
-        if start - now > self._max_wait:
-            return self._not_yet(visit, later)
-        visit.slot = start
-        visit.waits += 1
-        self._keep_pace(host, pace._replace(last_at=max(start, pace.last_at), interval=interval), now)
-        visit.lock.release()
-        return later
-
-    def _start(self, visit: Visit, pace: HostPace, now: float) -> None:
-        """A request starts."""
-        self._keep_pace(visit.host, pace._replace(policy_at=now) if visit.is_slotless else pace._replace(
-            last_at=max(pace.last_at, now), interval=visit.interval, departed_at=now), now)
-
-    def _not_yet(self, visit: Visit, later: Later) -> Decision:
-        seconds = max(0.0, later.at - self._now())
-        return visit.decision._replace(allowed=False, gate=later.gate, reason=f"not before {spell_seconds(seconds)} from now: {later.reason}",
-                                       retry_at=self._time() + seconds)
-
-    def _interval(self, site: str) -> float:
-        """Seconds between two requests. R4, R2d, and the `rate` of robots2: the largest."""
-        robots, robots2 = self._rules.get(site, NO_RULES).robots, self._robots2_of(site)
-        return max(MIN_REQUEST_INTERVAL, robots and robots.crawl_delay or 0.0, robots2 and robots2.rate_interval or 0.0)
-
-    def _pace(self, host: str, now: float) -> HostPace:
-        """What this process knows of a host, and what another has written since."""
-        pace = self._pacer.hosts[host]
-        for kind in ("host", "hold") if self._is_shared else ():
-            entry = self._shelf.load(kind, host)
-            if entry and entry != self._pacer.on_disk.get((kind, host)):        # our own words: the monotonic clock knows them better
-                pace = merge_paces(pace, shifted(from_entry(UNSEEN_HOST, entry), now - self._time()), now)
-        return pace
-
-    def _keep_pace(self, host: str, pace: HostPace, now: float, kind: str = "host") -> None:
-        """For this process, and for those that share the cache."""
-        self._pacer.hosts[host] = pace
-        if self._is_shared:
-            told = pace if kind == "host" else HostPace(not_before=pace.not_before, why=pace.why)
-            entry = self._pacer.on_disk[kind, host] = shifted(told, self._time() - now)._asdict()
-            if not self._shelf.store(kind, host, entry):
-                self._shelf.forget(kind, host)          # the pacer knows it; what others write must stay visible
-
-    # --- What came of it --------------------------------------------------
-
-    def _conclude(self, visit: Visit, answer: Answer) -> Result:
-        """The outcome of a target, and why."""
-        if isinstance(answer, Decision):
-            visit.decision = answer
-            return self._result(visit, "denied" if answer.retry_at is None else "deferred")
-        if isinstance(answer, TransportError):
-            seen, trouble = {}, answer.reason
-        else:
-            seen = {"status": answer.status, "content_type": header_value(answer.headers, "content-type")}
-            trouble = f"the server answered {answer.status}"
-            if 200 <= answer.status < 300 or answer.status == 304 and any(visit.validators):
-                if not answer.truncated:
-                    return self._read(visit, answer, seen)
-                trouble = f"more than {self._max_bytes} bytes"
-        # Put off: Retry-After or the back-off goes beyond max_wait.
-        is_put_off = visit.retry_at is not None and visit.retries < DEFAULT_MAX_RETRIES
-        gate = "R5" if is_put_off or seen and visit.retry_at is not None else None
-        return self._result(visit, "deferred" if is_put_off else "failed", gate=gate, reason=visit.trouble or trouble,
-                            retry_at=visit.retry_at, **seen)
-
-    def _read(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
-        """A success, as metadata (R6): what it is called, what it links to in its structured forms (R9), what it asks of us."""
-        content_type = seen["content_type"]
-        media_type, kind, is_unread = media_of(content_type)
-        body, warnings, etag, last_modified = answer.body, visit.warnings, *validators_of(answer.headers)
-        if is_unread and not visit.wants(answer.status, answer.headers):
-            body, warnings = b"", [*warnings, f"{media_type} is not read (R6)"]
-        reading = read_metadata(body, kind, content_type, visit.at)
-        directives, cautions = robots_directives(answer.headers, reading.page, self._time())
-        seen.update(robots_directives=directives, warnings=[*warnings, *reading.warnings, *cautions])
-        if answer.status == 304:
-            return self._result(visit, "unchanged", reason="not modified", etag=etag or visit.validators.etag,
-                                last_modified=last_modified or visit.validators.last_modified, **seen)
-        return self._result(visit, "fetched", bytes=len(body), sha256=sha256_hex(body), etag=etag, last_modified=last_modified,
-                            title=reading.title, links=reading.links, metadata=reading.metadata, body=body, **seen)
-
-    def _result(self, visit: Visit, outcome: Outcome, **fields: Any) -> Result:
-        """A Result with all that is the same for every outcome."""
-        common = {**visit.decision._asdict(), "url": visit.url, "final_url": visit.at, "redirects": visit.redirects, "attempts": visit.attempts,
-                  "waited": visit.waited, "elapsed": self._now() - visit.started_at, "at": self._time(), "warnings": visit.warnings, **fields}
-        del common["allowed"], common["blocked_by"]
-        return result_of(outcome, **common)
-
-    def _unasked(self, outcome: Outcome, url: str, reason: str, retry_at: float | None = None) -> Result:
-        """A Result that no gate was asked for."""
-        return result_of(outcome, mask_credentials(str(url)), reason=reason, at=self._time(), retry_at=retry_at)
+    # --- For --check ------------------------------------------------------
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
-        gate, reason, now = decision.gate, decision.reason, self._now()
-        listed = "no list was ever adopted" if self._blocklist is None else (
-            f"among {self.blocklist_size}, checked {spell_seconds(self._time() - self._refresh.checked_at)} ago")
-        yield "blocklist", reason if gate == "R3" else f"not listed ({listed})"
-        if gate != "R3":
-            yield "address", reason if gate == "address" else "permitted" if self._allow_private else "public, as far as known"
-        if gate in ("R3", "address"):
+        gate, reason = decision.gate, decision.reason
+        yield "blocklist", reason if gate == "R3" else self._explained_list()
+        if gate == "R3":
             return
-        group = f", group {decision.group}" if decision.group else ""
-        yield "robots.txt", f"{decision.verdict or 'unknown'}{group}" + ("" if gate in ("robots2", "R4", "R5") else f": {reason}")
+        address = "public, as far as known"
+        if gate == "address":
+            address = reason
+        elif self.options.allow_private:
+            address = "permitted"
+        yield "address", address
+        if gate == "address":
+            return
+        yield "robots.txt", explained_robots(decision)
         if decision.robots_source:
             yield "source", decision.robots_source
         wire = wire_url(decision.url)
-        if gate == "robots2":
-            yield "robots2", reason
-        robots2 = self._robots2_of(site_key(wire)) if decision.verdict else None
-        if robots2 is not None:
-            policy = {**robots2.policy, **robots2.signals, "report-to": ", ".join(robots2.report_to) or "nobody"}
-            yield "robots2", ", ".join(f"{name}: {value}" for name, value in policy.items())
-            for line in robots2.unknown[:10]:
-                yield "robots2", f"line {line.line} is not understood and grants nothing: {line.name}: {line.value}"
+        yield from self._explained_robots2(decision, site_key(wire))
         if decision:
-            interval, pace = self._interval(site_key(wire)), self._pace(host_key(wire), now)
-            start = next_start(pace, interval + self._margin, False)
-            held = f" ({pace.why})" if start == pace.not_before else ""
-            slot = f"next slot in {spell_seconds(start - now)}{held}" if start > now else "a slot is free now"
-            yield "pace", f"{interval:g} s between requests; {slot}"
+            yield "pace", self._explained_pace(wire)
         if decision.content_signals:
-            signals = ", ".join(f"{name}={value}" for name, value in decision.content_signals.items())
-            yield "signals", f"{signals} (binds no use that this bot makes)"
+            pairs = [f"{name}={value}" for name, value in decision.content_signals.items()]
+            yield "signals", f"{', '.join(pairs)} (binds no use that this bot makes)"
 
-    # --- Voices -----------------------------------------------------------
+    def _explained_list(self) -> str:
+        if not self.has_blocklist:
+            return "not listed (no list was ever adopted)"
+        age = spell_seconds(self.time() - self._blocklist.checked_at)
+        return f"not listed (among {self.blocklist_size}, checked {age} ago)"
 
-    def _warn(self, line: str) -> None:
-        """What concerns the run, once."""
-        if line not in self._said and len(self._said) < MAX_WARNINGS:
-            self._said.add(line)
-            self._tell(line)
+    def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
+        if decision.gate == "robots2":
+            yield "robots2", decision.reason
+        robots2 = self._robots2.rules_of(site)
+        if robots2 is None or not decision.verdict:
+            return
+        policy = {**robots2.policy, **robots2.signals}
+        policy["report-to"] = ", ".join(robots2.report_to) or "nobody"
+        yield "robots2", ", ".join(f"{name}: {value}" for name, value in policy.items())
+        for line in robots2.unknown[:10]:
+            words = f"line {line.line} is not understood and grants nothing"
+            yield "robots2", f"{words}: {line.name}: {line.value}"
 
-    def _say_wait(self, url: str, seconds: float, why: str) -> None:
-        if self._trace and seconds > LOCK_POLL_SECONDS:
-            self._trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
+    def _explained_pace(self, wire: str) -> str:
+        interval = self.interval_of(site_key(wire))
+        later = self.limiter.when_next(host_key(wire), interval)
+        slot, seconds = "a slot is free now", later.at - self.now()
+        if seconds > 0.0:
+            slot = f"next slot in {spell_seconds(seconds)}"
+            if later.gate == "R5":
+                slot += f" ({later.reason})"
+        return f"{interval:g} s between requests; {slot}"
 
 
-# spec 7, normative: R3, R2, R4 in this order. The address check is ours; robots2 can only narrow.
-TARGET_GATES: tuple[Gate, ...] = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._robots2_gate, Bot._throttle_gate)
-ROBOTS2_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._robots_gate, Bot._throttle_gate)
-POLICY_GATES = (Bot._blocklist_gate, Bot._address_gate, Bot._throttle_gate)
-GATES_OF: dict[str, tuple[Gate, ...]] = {
-    **dict.fromkeys(SLOTLESS_KINDS, POLICY_GATES), "target": TARGET_GATES, "fixture": TARGET_GATES, "robots2": ROBOTS2_GATES, "ask": ROBOTS2_GATES}
+def explained_robots(decision: Decision) -> str:
+    """What robots.txt said, for --check."""
+    said = str(decision.verdict or "unknown")
+    if decision.group:
+        said += f", group {decision.group}"
+    if decision.gate in ("robots2", "R4", "R5"):
+        return said
+    return f"{said}: {decision.reason}"
+
+
+def is_llms_txt(url: str) -> bool:
+    """Whether a wire URL is that of a site's llms.txt."""
+    return path_and_query(url).partition("?")[0] == "/llms.txt"
+
+
+def source_of(result: Result) -> Source | None:
+    """What a target itself is, if it is one of the structured forms.  R9"""
+    url, body, kind = result.final_url, result.body, media_kind(result.content_type)
+    if not body or kind == "html":
+        return None
+    readable, warning = cut_for_reading(body)
+    if is_llms_txt(url) and kind in ("markdown", "text", "other"):
+        parsed = parse_llms_txt(decode_body(readable, result.content_type), url)
+        return Source("llms.txt", url, list(parsed.links), parsed.title, warning)
+    if kind == "markdown":
+        return Source(kind, url, list(result.links), result.title, warning)
+    with suppress(ValueError):
+        feed = parse_feed(readable, result.content_type, url)
+        return Source("feed", url, list(feed.items), feed.title, feed.warning or warning)
+    with suppress(ValueError):
+        sitemap = parse_sitemap(body, url)
+        return Source("sitemap", url, list(sitemap.entries), "", sitemap.warning)
+    return None
 
 
 # === 16. PROOF   spec 12 to 16, 22.1 =====================================
