@@ -1234,6 +1234,10 @@ class RobotsTxt(NamedTuple):
     token: str
     text: str
 
+    @property
+    def held_bytes(self) -> int:
+        return len(self.text) * 4
+
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
         """The reading of `body` (its first 500 KiB) by `token`. Never raises. Spec 9.1.1 to 9.1.3."""
@@ -2120,12 +2124,11 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
         return RobotsState(status=response.status, fetched_at=now, checked_at=now)
     trouble = f"robots.txt answered {response.status}"
-    return robots_after_failure(held, trouble, response.status, now)
+    unreachable: RobotsState = robots_after_failure(held, trouble, response.status, now)
+    return unreachable
 
 
-def robots_after_failure(
-    held: RobotsState, trouble: str, status: int, now: float
-) -> RobotsState:
+def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
     """Unreachable: a held copy stays, and the site is asked again soon.
 
     Spec 9.1.1, RFC 9309 2.3.1.4.
@@ -3134,7 +3137,7 @@ class Robots2(NamedTuple):
     paths: tuple[RobotsTxt, ...]        # every one of them may deny
 
     @classmethod
-    def parse(cls, body: Union[bytes, str], category: str = ROBOTS2_CATEGORY) -> Robots2:
+    def parse(cls, body: Union[bytes, str], category: str = ROBOTS2_CATEGORY, limit_bytes=0) -> Robots2:
         """Read a robots2.txt; at most 500 KiB of it, in linear time. Never raises.
 
         A block is ours where it names our category or our product token. It ends at the next block or at a `User-agent` line.
@@ -3346,7 +3349,7 @@ class Kind(NamedTuple):
     """How requests of one kind behave; everything not said here is the same for all."""
 
     accept: str
-    method: str = "GET"
+    method: Literal["GET", "HEAD"] = "GET"
     max_bytes: int = 0                  # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
     transport_retries: int = 1          # after an exchange that got no HTTP answer
@@ -4559,7 +4562,7 @@ class Later(NamedTuple):
     """Not yet: go on at `at`, on the monotonic clock."""
 
     at: float
-    gate: str
+    gate: GateName
     reason: str
     host: str = ""                      # where the visit that waits is now
     frees_host: bool = False            # the host's other targets may go meanwhile
@@ -4630,7 +4633,7 @@ class PatientLocks:
             self._waiting_since.pop(name, None)
         return lock
 
-    def later(self, name: str, gate: str, reason: str) -> Later:
+    def later(self, name: str, gate: GateName, reason: str) -> Later:
         """When to look again at a lock that another process holds."""
         now = self._now()
         since = self._waiting_since.setdefault(name, now)
@@ -4829,7 +4832,7 @@ class Refreshes:
     def advance(
         self,
         name: str,
-        gate: str,
+        gate: GateName,
         load: Callable[[], bool],
         begin: Callable[[], Steps[Decision | None]],
     ) -> Later | Decision | None:
@@ -5013,8 +5016,9 @@ class BlocklistStore:
         """
         held = self._cache.load("schema", self._origin) or {}
         body, checked_at = held.get("body"), as_number(held.get("checked_at"))
-        is_held = isinstance(body, bytes)
-        if is_held and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
+        if not isinstance(body, bytes):
+            body = b""
+        if body and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
             return parse_json(body, "schema in the cache")
         url = self._origin + SCHEMA_PATH
         _, ending = yield from self._get(visit, "schema", url, NO_VALIDATORS)
@@ -5025,7 +5029,7 @@ class BlocklistStore:
             if not isinstance(schema, dict):
                 raise UnsupportedSchema("it is no object")
         except ValueError as error:
-            if not is_held:
+            if not body:
                 return None
             self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return parse_json(body, "schema in the cache")
@@ -5144,6 +5148,7 @@ if TYPE_CHECKING:
     Answer = Union[Response, TransportError]
     Gate = Callable[["Visit"], Union[Later, Decision, None]]    # come again, refused, passed
 
+Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
 SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # the first of a host may go without a slot
 PARSE_ERROR_WARNING = (
@@ -5663,7 +5668,7 @@ def visit_result(
 
 
 def unasked(
-    outcome: str, url: str, reason: str, at: float, retry_at: float | None = None
+    outcome: Outcome, url: str, reason: str, at: float, retry_at: float | None = None
 ) -> Result:
     """A Result that no gate was asked for."""
     shown = mask_credentials(url)
@@ -5764,7 +5769,7 @@ class Fetcher:
             return memory, open_pace_cache(os.environ, sys.platform, warn, self.time)
         return memory, None
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Caller) -> Caller:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -5952,8 +5957,10 @@ class Fetcher:
         elif result.retry_at is not None:
             known = known._replace(retry_at=result.retry_at)
         if result.outcome == "failed" and result.status is not None:
-            failure = {"failed_status": result.status, "failure": printable(result.reason)}
-            known = known._replace(failed_at=result.at, **failure)
+            failure = printable(result.reason)
+            known = known._replace(
+                failed_at=result.at, failed_status=result.status, failure=failure
+            )
         self._cache.store("source", key, known._asdict())
 
     def last_request(self, key: str) -> float:
@@ -6148,7 +6155,7 @@ class Fetcher:
         answer = ending.answer
         if ending.refusal is not None:
             visit.decision = ending.refusal
-            outcome = "denied"
+            outcome: Outcome = "denied"
             if ending.refusal.retry_at is not None:
                 outcome = "deferred"
             return self._result(visit, outcome)
@@ -6176,7 +6183,8 @@ class Fetcher:
         return self._conclude_failure(visit, ending, ending.trouble or trouble, **seen)
 
     def _conclude_failure(self, visit: Visit, ending: Ending, reason: str, **seen: Any) -> Result:
-        outcome, gate = "failed", None
+        outcome: Outcome = "failed"
+        gate: Optional[GateName] = None
         if ending.is_put_off:
             outcome = "deferred"
         if ending.retry_at is not None:
@@ -6196,7 +6204,7 @@ class Fetcher:
             etag=etag or visit.validators.etag,
             last_modified=last_modified or visit.validators.last_modified,
             robots_directives=reading.robots_directives,
-            warnings=visit.warnings + reading.warnings,
+            warnings=[*visit.warnings, *reading.warnings],
             **seen,
         )
 
@@ -6225,15 +6233,15 @@ class Fetcher:
             robots_directives=reading.robots_directives,
             read=is_read,
             body=body,
-            warnings=visit.warnings + reading.warnings,
+            warnings=[*visit.warnings, *reading.warnings],
             **seen,
         )
 
-    def _result(self, visit: Visit, outcome: str, **fields: Any) -> Result:
+    def _result(self, visit: Visit, outcome: Outcome, **fields: Any) -> Result:
         return visit_result(visit, outcome, self.now(), self.time(), **fields)
 
     def _unasked(
-        self, outcome: str, url: str, reason: str, retry_at: float | None = None
+        self, outcome: Outcome, url: str, reason: str, retry_at: float | None = None
     ) -> Result:
         return unasked(outcome, url, reason, self.time(), retry_at)
 
@@ -6333,7 +6341,7 @@ class Robots2Store(RobotsStore):
 
     def _merged(self, files: dict[str, bytes]) -> Robots2 | None:
         """The files of a chain, the site's own first, as one."""
-        parsed = []
+        parsed: list[tuple[str, Robots2]] = []
         for url, body in files.items():
             parsed.append(self._parsed(url, body, is_first=not parsed))
         if not parsed:
@@ -6557,13 +6565,12 @@ class Bot(Fetcher):
         robots2: bool | str = False,
         **options: Any,
     ) -> None:
-        category = robots2
-        if robots2 is True:
-            category = ROBOTS2_CATEGORY
-        self._identity = ""
+        self._category = self._identity = ""
         if robots2 is not False:
-            self._identity = robots2_identity(category)     # ValueError: it cannot be announced
-        self._category = category or ""
+            self._category = ROBOTS2_CATEGORY
+            if isinstance(robots2, str):
+                self._category = robots2
+            self._identity = robots2_identity(self._category)   # ValueError: it cannot be announced
         super().__init__(cache_dir, **options)
         self._robots2 = Robots2Store(self._cache, self.time, self._document, self._category)
         self._answers = AskedAnswers(self._cache, self.time)
@@ -6789,7 +6796,8 @@ class Bot(Fetcher):
 
     def _answered(self, visit: Visit, held: HeldAnswer, words: str) -> Decision:
         """The decision that an answer makes for the URL where the visit is."""
-        answer, gate, retry_at = held.answer, None, None
+        answer, retry_at = held.answer, None
+        gate: Optional[GateName] = None
         permitted = ask_permits(answer, path_and_query(visit.wire))
         reason = f"{words}: {answer.reason}"
         if not permitted:
@@ -6889,7 +6897,7 @@ def source_of(result: Result) -> Source | None:
         parsed = parse_llms_txt(decode_body(readable, result.content_type), url)
         return Source("llms.txt", url, list(parsed.links), parsed.title, warning)
     if kind == "markdown":
-        return Source(kind, url, list(result.links), result.title, warning)
+        return Source("markdown", url, list(result.links), result.title, warning)
     with suppress(ValueError):
         feed = parse_feed(readable, result.content_type, url)
         return Source("feed", url, list(feed.items), feed.title, feed.warning or warning)
