@@ -3150,6 +3150,13 @@ def run_of(bot, *urls, **options):
     return {result.url: result for result in bot.run(urls, **options)}
 
 
+def nothing_of(sources):
+    """The Result of a target that offered nothing: the one Source of kind "none" has it."""
+    (source,) = sources
+    assert source.kind == "none" and list(source.items) == [] and source.result.body == b""
+    return source.result
+
+
 def listed(web, *domains, **changes):
     web.pages[BLOCKLIST_URL] = 200, {}, blocklist(*domains, **changes)
 
@@ -3236,6 +3243,43 @@ def test_R2_unreachable_defer_is_later_and_never_lasting(make_bot, web, clock, a
     web.pages[A_ROBOTS] = 404
     clock.sleep(result.retry_at - clock.time())
     assert bot.fetch(X).ok
+
+
+@pytest.mark.parametrize("answer", [503, 429, (503, {"Retry-After": "7200"}), (429, {"Retry-After": "7200"})])
+@pytest.mark.parametrize("late", [0.0, 3 * HOUR, 40 * DAY], ids=["at retry_at", "hours later", "weeks later"])
+def test_R2_a_robots_txt_that_pushes_back_for_good_starves_no_target(answer, late, make_bot, web, clock, tmp_path):
+    """spec 9.1.1: never a blanket disallow that silently drops a host forever."""
+    site(web, "busy.test", "", x=b"page")
+    web.pages["https://busy.test/robots.txt"] = answer
+    first = make_bot(cache_dir=tmp_path).fetch("https://busy.test/x")
+    assert first.outcome == "deferred" and first.retry_at > clock.time()
+    asked = web.asked("busy.test/robots.txt")
+    assert asked <= 6 and web.asked("busy.test/x") == 0
+    before = make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch("https://busy.test/x")
+    assert before.outcome == "deferred" and web.asked("busy.test/robots.txt") == asked
+    clock.sleep(first.retry_at - clock.time() + late)
+    second = make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch("https://busy.test/x")
+    assert second.outcome == "fetched" and web.asked("busy.test/robots.txt") == asked + 1
+    clock.sleep(DAY)
+    third = make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch("https://busy.test/x")
+    assert third.outcome in ("fetched", "unchanged") and web.asked("busy.test/robots.txt") == asked + 2
+
+
+def test_R2_defer_lasts_at_most_thirty_days(make_bot, web, clock, tmp_path):
+    web.pages[A_ROBOTS] = 503
+    outcomes = []
+    for day in range(34):
+        bot = make_bot(cache_dir=tmp_path, clock=Restarted(clock), unreachable="defer", rand=lambda: 0.0)
+        outcomes.append(bot.fetch(X).outcome)
+        clock.sleep(DAY)
+    assert set(outcomes[:30]) == {"deferred"} and outcomes[32] in ("fetched", "unchanged")
+
+
+def test_R2_a_page_fetched_without_the_word_of_robots_txt_says_so(bot, web):
+    web.pages[A_ROBOTS] = 500
+    result = bot.fetch(X)
+    assert result.ok and result.recommendation == "unknown_do_not_fetch_by_default"
+    assert any("robots.txt" in line and "500" in line for line in result.warnings)
 
 
 def test_R2_unreachable_is_asked_again_after_five_minutes(bot, web, clock):
@@ -3655,6 +3699,23 @@ def test_R3c_a_minor_version_of_major_1_is_adopted(bot, web):
     assert bot.fetch(A).gate == "R3"
 
 
+def test_R3b_a_newer_generation_that_loads_but_does_not_hold_falls_back_to_the_older(make_bot, web, clock, tmp_path):
+    """The newer entry is a sound pickle whose columns are none: the opt-outs of the older one stand."""
+    listed(web, "x.test")
+    make_bot(cache_dir=tmp_path).may_fetch(A)
+    clock.sleep(7 * HOUR)
+    listed(web, "x.test", "y.test")
+    make_bot(cache_dir=tmp_path).may_fetch(A)
+    shelf = wr.Shelf(str(tmp_path), lambda line: None, clock.time)
+    entries = {key: shelf.load("blocklist", key) for key in ("https://wal.sh 0", "https://wal.sh 1")}
+    newest = max(entries, key=lambda key: entries[key]["serial"])
+    shelf.store("blocklist", newest, {**entries[newest], "columns": {"keys": "a"}})
+    web.pages[BLOCKLIST_URL] = 500
+    bot = make_bot(cache_dir=tmp_path)
+    assert bot.may_fetch("https://x.test/").gate == "R3"
+    assert any("does not hold" in line for line in bot.warnings)
+
+
 # --- R4: the pace ---
 
 def test_R4_an_unseen_host_is_never_delayed(bot, web, clock):
@@ -3793,11 +3854,32 @@ def test_R4_the_runs_own_queue_is_not_what_max_wait_is_about(make_bot, web):
     assert {result.outcome for result in make_bot(max_wait=5).run([url + page for page in pages])} == {"fetched"}
 
 
-def test_R4_policy_documents_of_an_unseen_host_take_no_slot(bot, web, clock):
-    """The origin gives the list, its robots.txt and the first target at once; only then does the pace begin."""
+def test_R4_only_the_very_first_policy_document_of_a_host_takes_no_slot(bot, web, clock):
+    """The origin gives the list at once; its own robots.txt and the first target wait their turn."""
     url = site(web, "wal.sh", "User-agent: *", _=b"", x=b"")
-    assert bot.fetch(url).waited == 0 and clock.slept == [] and web.asked("wal.sh") == 3
-    assert bot.fetch(url + "x").waited >= 1.0
+    assert bot.fetch(url).ok and web.asked("wal.sh") == 3
+    starts = [at for at, _, _, _ in web.log]
+    assert starts[0] == 1000.0 and all(1.0 <= gap < 1.1 for gap in gaps(starts))
+
+
+def test_R4_two_schemes_of_one_host_do_not_ask_both_robots_txt_at_once(bot, web):
+    web.pages["http://a.test/robots.txt"] = 404
+    for url in ("http://a.test/", A):
+        assert bot.may_fetch(url, wait=False)
+    asked = web.times("http://a.test/robots.txt") + web.times(A_ROBOTS)
+    assert len(asked) == 2 and asked[1] - asked[0] >= 1.0
+
+
+def test_R4_on_a_host_seen_before_the_target_follows_robots_txt_after_a_second(make_bot, web, clock, tmp_path):
+    """Nothing starves: a Crawl-delay beyond max_wait, one target a day, each day a process of its own."""
+    url = site(web, "slow.test", "User-agent: *\nCrawl-delay: 1000", one=b"") + "one"
+    for day in range(6):
+        with make_bot(cache_dir=tmp_path, clock=Restarted(clock)) as bot:
+            assert bot.fetch(url).outcome == "fetched", day
+        starts = [at for at, _, asked, _ in web.log if "slow.test" in asked]
+        assert day == 0 or starts[-1] - starts[-2] >= 1.0
+        clock.sleep(DAY)
+    assert web.asked("slow.test", "robots.txt") == 6
 
 
 def test_R4_what_the_last_request_asked_for_is_kept(bot, web):
@@ -4127,7 +4209,8 @@ def test_R5_retries_are_counted_per_target_not_per_hop(bot, web):
     assert (result.outcome, result.attempts, web.asked(X)) == ("failed", 7, 3)
 
 
-def test_R5_a_retry_goes_through_the_gates_again(bot, web):
+def test_R5_a_retry_goes_through_the_gates_again(make_bot, web):
+    bot = make_bot(max_wait=1000)
     listed(web, refresh="PT5M")
 
     def opts_out(request):
@@ -4145,7 +4228,128 @@ def test_R5_other_hosts_go_on_while_one_is_held(bot, web):
     assert [result.url for result in results] == ["https://b.test/", X] and web.times("https://b.test/") == [1000.0]
 
 
+class Hanging:
+    """A transport on which some URLs never answer: they take the whole time-out."""
+
+    def __init__(self, web, *urls):
+        self.web, self.urls = web, urls
+
+    def send(self, request):
+        if not request.url.startswith(self.urls):
+            return self.web.send(request)
+        self.web.log.append((self.web.clock.monotonic(), request.method, request.url, {}))
+        self.web.clock.now += request.timeout
+        raise wr.TransportError(f"no complete answer within {request.timeout:g} s")
+
+
+@pytest.mark.parametrize("place", [A, X, A_ROBOTS, BLOCKLIST_URL, "https://"])
+@pytest.mark.parametrize("timeout, max_wait", [(30.0, 20.0), (3.0, 300.0), (30.0, 300.0)])
+def test_R5_a_call_ends_within_max_wait_and_two_time_outs(place, timeout, max_wait, make_bot, web, clock):
+    bot = make_bot(transport=Hanging(web, place), timeout=timeout, max_wait=max_wait)
+    before = clock.monotonic()
+    bot.fetch(X)
+    assert clock.monotonic() - before <= max_wait + 2 * timeout + 1
+
+
+def test_R5_a_time_out_is_retried_once(make_bot, web, clock):
+    bot = make_bot(transport=Hanging(web, X), timeout=3.0)
+    result = bot.fetch(X)
+    assert (result.outcome, result.attempts) == ("failed", 2) and clock.monotonic() - 1000 < 12
+
+
+def test_R5_transport_trouble_holds_back_nobody_else(make_bot, web, clock, tmp_path):
+    """One bad URL, named first, day after day: its neighbours are fetched, and it is tried last."""
+    url = site(web, "n.test", None, bad=wr.TransportError("reset"), one=b"1", two=b"2")
+    targets = [url + name for name in ("bad", "one", "two")]
+    for day in range(3):
+        with make_bot(cache_dir=tmp_path, clock=Restarted(clock)) as bot:
+            results = run_of(bot, *targets)
+        outcomes = [results[target].outcome for target in targets]
+        assert outcomes[0] == "failed" and {"deferred", "failed"}.isdisjoint(outcomes[1:])
+        assert results[targets[0]].retry_at is None and results[targets[0]].attempts == 6
+        clock.sleep(DAY)
+
+
+def test_R5_during_a_back_off_the_others_go_and_the_retry_takes_the_first_slot(make_bot, web):
+    url = site(web, "n.test", None, bad=[wr.TransportError("reset"), b""], **{f"p{n}": b"" for n in range(9)})
+    results = run_of(make_bot(rand=lambda: 1.0), url + "bad", *[f"{url}p{n}" for n in range(9)])
+    assert {result.outcome for result in results.values()} == {"fetched"}
+    starts = [(at, asked) for at, _, asked, _ in web.log if "n.test" in asked and "robots" not in asked]
+    assert min(gaps([at for at, _ in starts])) >= 1.0
+    assert [asked[-3:] for _, asked in starts].index("bad") == 0
+    assert [asked[-3:] for _, asked in starts[1:]].index("bad") <= 2
+
+
+def test_R5_a_dead_host_does_not_hold_up_a_run(make_bot, web, clock):
+    dead = [f"https://dead.test/{number}" for number in range(50)]
+    bot = make_bot(transport=Hanging(web, "https://dead.test/"), timeout=30.0)
+    results = run_of(bot, *dead, A)
+    assert results[A].ok
+    outcomes = Counter(results[url].outcome for url in dead)
+    assert outcomes["deferred"] >= 40 and clock.monotonic() - 1000 <= 10 * 30
+    deferred = [results[url] for url in dead if results[url].attempts == 0]
+    assert {result.gate for result in deferred} == {"R5"}
+    assert all(result.retry_at >= NOW + 300 for result in deferred)
+
+
+def test_R4_the_targets_of_a_host_go_in_the_order_of_their_last_request(make_bot, web, clock, tmp_path):
+    url = site(web, "n.test", None, a=b"", b=b"", c=b"")
+    make_bot(cache_dir=tmp_path).fetch(url + "b")
+    clock.sleep(HOUR)
+    make_bot(cache_dir=tmp_path).fetch(url + "a")
+    clock.sleep(2 * DAY)
+    web.log.clear()
+    run_of(make_bot(cache_dir=tmp_path), url + "a", url + "b", url + "c")
+    assert [asked[-1] for asked in web.urls() if asked[-2] == "/"] == ["c", "b", "a"]
+
+
+def test_R5_max_wait_zero_still_fetches_what_needs_no_waiting(make_bot, web):
+    web.latency = 0.3
+    bot = make_bot(max_wait=0)
+    assert bot.fetch(A).ok and bot.fetch(X).outcome == "deferred"
+
+
+@pytest.mark.parametrize("answer", [(429, {"Retry-After": "3000"}), (503, {"Retry-After": "30"})])
+def test_R5_asking_without_waiting_says_what_fetch_would_do(answer, make_bot, web, clock):
+    web.pages[X] = [answer, b""]
+    bot = make_bot(max_wait=20)
+    assert bot.fetch(X).outcome == "deferred"
+    decision = bot.may_fetch(A, wait=False)
+    assert not decision and decision.gate == "R5" and decision.retry_at > clock.time()
+    clock.sleep(decision.retry_at - clock.time() + 0.1)
+    assert bot.may_fetch(A, wait=False)
+
+
+def test_R4_asking_without_waiting_knows_a_slot_beyond_max_wait(make_bot, web):
+    url = site(web, "slow.test", "User-agent: *\nCrawl-delay: 1000", _=b"")
+    bot = make_bot()
+    assert bot.may_fetch(url, wait=False) and bot.fetch(url).ok
+    decision = bot.may_fetch(url, wait=False)
+    assert (decision.allowed, decision.gate) == (False, "R4") and decision.retry_at >= NOW + 999
+
+
 # --- R6: scope ---
+
+def test_R6_a_part_that_nobody_asked_for_is_a_failure(bot, web):
+    web.pages[X] = 206, {**HTML, "Content-Range": "bytes 0-3/99"}, b"<tit"
+    result = bot.fetch(X)
+    assert (result.outcome, result.status) == ("failed", 206) and result.body == b""
+
+
+def test_R6_a_result_knows_each_request_that_it_caused(bot, web):
+    result = bot.fetch(X)
+    assert [(item.kind, item.method, item.url, item.status) for item in result.requests] == [
+        ("blocklist", "GET", BLOCKLIST_URL, 200), ("robots", "GET", A_ROBOTS, 200), ("target", "GET", X, 200)]
+    assert result.to_dict()["requests"][0]["at"] == "2026-05-23T00:00:00Z"
+    assert [item.kind for item in bot.fetch(A).requests] == ["target"]
+
+
+def test_R6_a_body_that_was_not_read_says_so(bot, web):
+    web.pages[X] = 200, {"Content-Type": "image/png"}, b"PNG"
+    result = bot.fetch(X)
+    assert (result.outcome, result.read, result.sha256, result.body) == ("fetched", False, "", b"")
+    assert bot.fetch(A).read is True
+
 
 CLAUSE_PAGE = b"""<html><head><title>T</title><link rel=stylesheet href=/s.css><script src=/s.js></script><link rel=icon href=/i.ico></head>
 <body><a href=/never>n</a><img src=/n.png><iframe src=/f></iframe></body></html>"""
@@ -4290,12 +4494,61 @@ def test_R8_unchanged_counts_as_fetched_and_min_age_is_the_callers(bot, web, clo
     assert run_of(bot, A, min_age=600)[A].outcome == "skipped" and run_of(bot, A, min_age=100)[A].outcome == "unchanged"
 
 
-def test_R8_fetch_does_not_apply_it_and_a_failure_does_not_count(bot, web):
+def test_R8_fetch_does_not_apply_it(bot, web):
     assert bot.fetch(X).ok and bot.fetch(X).ok
-    web.pages["https://a.test/y"] = 500
-    assert run_of(bot, "https://a.test/y")["https://a.test/y"].outcome == "failed"
-    web.pages["https://a.test/y"] = b""
-    assert run_of(bot, "https://a.test/y")["https://a.test/y"].outcome == "fetched"
+
+
+@pytest.mark.parametrize("status", [404, 500, 403])
+def test_R8_a_failure_with_an_answer_is_under_the_same_floor(bot, web, clock, status):
+    """R8 is about requests: a missing page is not asked for in every run."""
+    web.pages[X] = status
+    assert run_of(bot, X)[X].outcome == "failed"
+    clock.sleep(HOUR / 2)
+    skip = run_of(bot, X)[X]
+    assert (skip.outcome, skip.status) == ("skipped", status) and web.asked(X) == 1
+    assert f"failed (the server answered {status})" in skip.reason and "R8" in skip.reason
+    assert skip.retry_at == pytest.approx(NOW + HOUR, abs=1)
+    clock.sleep(HOUR / 2)
+    web.pages[X] = b""
+    assert run_of(bot, X)[X].outcome == "fetched"
+
+
+def test_R8_a_failure_without_an_answer_has_no_floor(make_bot, web, clock):
+    web.pages[X] = [wr.TransportError("reset")]
+    bot = make_bot(rand=lambda: 0.0)
+    assert run_of(bot, X)[X].outcome == "failed"
+    web.pages[X] = b""
+    assert run_of(bot, X)[X].outcome == "fetched"
+
+
+def test_R8_what_named_a_time_is_due_then_whatever_the_floor(make_bot, web, clock):
+    web.pages[X] = 503
+    bot = make_bot(rand=lambda: 0.0)
+    failed = run_of(bot, X, min_age=DAY)[X]
+    assert failed.outcome == "failed" and failed.retry_at == pytest.approx(clock.time() + HOUR, abs=1)
+    web.pages[X] = b""
+    clock.sleep(failed.retry_at - clock.time())
+    assert run_of(bot, X, min_age=DAY)[X].outcome == "fetched"
+
+
+def test_R8_a_deferral_sets_no_floor(make_bot, web, clock):
+    url = site(web, "slow.test", "User-agent: *\nCrawl-delay: 1000", one=b"", two=b"")
+    bot = make_bot()
+    assert run_of(bot, url + "one")[url + "one"].ok
+    assert run_of(bot, url + "two")[url + "two"].outcome == "deferred"
+    clock.sleep(1001)
+    assert run_of(bot, url + "two")[url + "two"].ok
+
+
+def test_R8_discover_has_a_floor_of_its_own(make_bot, web, clock, tmp_path):
+    bot = make_bot(cache_dir=tmp_path)
+    assert run_of(bot, X)[X].ok
+    web.pages["https://a.test/llms.txt"] = 200, {"Content-Type": "text/plain"}, b"# A\n"
+    assert [source.kind for source in bot.discover(X, min_age=HOUR)] == ["llms.txt"]
+    assert nothing_of(bot.discover(X, min_age=HOUR)).outcome == "skipped"
+    assert [source.kind for source in bot.discover(X)] == ["llms.txt"]
+    clock.sleep(HOUR + 1)
+    assert [source.kind for source in bot.discover(X, min_age=HOUR)] == ["llms.txt"]
 
 
 def test_R8_a_time_from_the_future_is_stale(bot, clock):
@@ -4348,11 +4601,11 @@ def test_R9_discover_prefers_feed_then_markdown_then_llms_txt(bot, web):
 
 def test_R9_llms_txt_grants_nothing(bot, web):
     web.pages[A_ROBOTS] = robots("User-agent: *\nDisallow: /llms.txt")
-    assert list(bot.discover(X)) == [] and web.asked("llms.txt") == 0
+    assert nothing_of(bot.discover(X)).ok and web.asked("llms.txt") == 0
 
 
 def test_R9_nothing_is_discovered_of_a_denied_target(bot, web):
-    assert list(bot.discover(SECRET)) == [] and web.urls() == [BLOCKLIST_URL, A_ROBOTS]
+    assert nothing_of(bot.discover(SECRET)).gate == "R2" and web.urls() == [BLOCKLIST_URL, A_ROBOTS]
 
 
 # --- R10: the schema ---
@@ -4442,6 +4695,22 @@ def test_R12_an_entry_from_the_future_is_stale(bot, web, clock, jump):
     clock.wall_jump = jump
     bot.fetch(X)
     assert web.asked(A_ROBOTS) == 2 and web.asked(BLOCKLIST_URL) == 2
+
+
+def test_R12_a_wait_for_a_slot_excuses_no_stale_list(make_bot, web, clock):
+    """However often the target has waited, an opt-out that is due to be known is asked for first."""
+    listed(web, refresh="PT5M")
+    url = site(web, "slow.test", "User-agent: *\nCrawl-delay: 200", _=b"", x=b"", y=b"")
+    bot = make_bot(max_wait=5000)
+    assert bot.fetch(url).ok
+
+    def opts_out(request):
+        listed(web, "slow.test", refresh="PT5M")
+        return 503, {"Retry-After": "290"}
+
+    web.pages[url + "x"] = opts_out
+    assert bot.fetch(url + "x").gate == "R3"
+    assert web.asked("slow.test/x") == 1
 
 
 # --- R13: signed requests ---
@@ -4809,7 +5078,7 @@ def test_ours_robots2_asks_first_where_the_site_wants_that(make_bot, web, answer
 def test_ours_module_functions_share_one_bot(monkeypatch, tmp_path):
     monkeypatch.setenv("WALSH_RESEARCH_CACHE", str(tmp_path))
     assert wr.fetch("nonsense").outcome == "failed" and not wr.may_fetch("nonsense")
-    assert [result.outcome for result in wr.run(["nonsense"])] == ["failed"] and list(wr.discover("nonsense")) == []
+    assert [result.outcome for result in wr.run(["nonsense"])] == ["failed"] and nothing_of(wr.discover("nonsense")).outcome == "failed"
 
 
 # === 5. MANIFESTS ========================================================
@@ -5185,7 +5454,7 @@ def test_R9_discover_markdown_by_negotiation_comes_before_llms_txt(bot, web):
 def test_R9_discover_html_is_never_scraped_and_a_soft_404_is_no_llms_txt(answer, bot, web):
     web.pages["https://a.test/x"] = 200, HTML, b"<title>X</title><body><a href=/feed.xml>feed</a><a href=/1>1</a>"
     web.pages["https://a.test/llms.txt"] = answer
-    assert list(bot.discover("https://a.test/x")) == []
+    assert nothing_of(bot.discover("https://a.test/x")).ok
     assert set(web.urls()[1:]) == {"https://a.test/robots.txt", "https://a.test/x", "https://a.test/llms.txt"}
 
 
@@ -5193,10 +5462,11 @@ def test_R9_discover_every_request_passes_every_gate(make_bot, web):
     web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nDisallow: /llms.txt\nDisallow: /private\nCrawl-delay: 7\nSitemap: https://a.test/s.xml\n")
     bot = make_bot()
     assert [source.kind for source in bot.discover("https://a.test/")] == ["sitemap"] and not web.asked("llms.txt")
-    assert list(bot.discover("https://a.test/private/x")) == [] and bot.last_result.gate == "R2" and not web.asked("private")
+    assert nothing_of(bot.discover("https://a.test/private/x")).gate == "R2"
+    assert not web.asked("private")
     web.pages["https://a.test/robots.txt"] = 404
     web.pages[BLOCKLIST_URL] = blocklist("b.test")
-    assert list(make_bot().discover("https://b.test/")) == [] and not web.asked("b.test")
+    assert nothing_of(make_bot().discover("https://b.test/")).gate == "R3" and not web.asked("b.test")
 
 
 def test_R9_discover_keeps_the_pace(bot, web):
@@ -5236,8 +5506,7 @@ def test_R9_discover_names_each_source_once(bot, web):
 
 def test_R9_discover_of_what_R6_does_not_read_is_no_download(bot, web):
     web.pages["https://a.test/logo.png"] = 200, {"Content-Type": "image/png"}, b"\x89PNG" + bytes(100)
-    assert list(bot.discover("https://a.test/logo.png")) == [] and bot.last_result.body == b""
-    assert "R6" in " ".join(bot.last_result.warnings)
+    assert "R6" in " ".join(nothing_of(bot.discover("https://a.test/logo.png")).warnings)
 
 
 def test_R9_discover_again_finds_the_same_though_nothing_is_new(bot, web, clock):
@@ -7213,7 +7482,7 @@ def test_ours_bad_weather_on_the_wire(name, document, weather_server, monkeypatc
         asked_before = clock.now
         if document == "llms.txt":
             sources = list(bot.discover(server.origin + "/x"))
-            result = bot.last_result
+            result = sources[-1].result or wr.Result("fetched", server.origin + "/x")
             assert outcome == "fetched" or name.startswith("redirect to a disallowed") or "llms.txt" not in [source.kind for source in sources]
         else:
             result = bot.fetch(server.origin + "/x")
@@ -7339,8 +7608,8 @@ def test_ours_bad_weather_at_the_transport(name, document, is_held, clock, web, 
         web.log.clear()
     odd.url, odd.ending = url, make_ending()
     if document == "llms.txt":
-        list(bot.discover("https://a.test/x"))
-        result = bot.last_result
+        sources = list(bot.discover("https://a.test/x"))
+        result = sources[-1].result or wr.Result("fetched", "https://a.test/x")
     else:
         result = bot.fetch("https://a.test/x")
     assert is_one_line(result.reason), result
@@ -7401,8 +7670,9 @@ def test_R3_R2_no_redirect_leads_where_a_gate_refuses(place, document, clock, we
     web.log.clear()
     web.pages[url] = 302, {"Location": location}
     if document == "llms.txt":
-        assert "llms.txt" not in [source.kind for source in bot.discover("https://a.test/x")]
-        result = bot.last_result
+        sources = list(bot.discover("https://a.test/x"))
+        assert "llms.txt" not in [source.kind for source in sources]
+        result = sources[-1].result
     else:
         result = bot.fetch("https://a.test/x")
     fair = set(DOCUMENT_URLS.values())
@@ -7923,12 +8193,12 @@ def test_R4_R5_what_one_run_met_binds_the_next(cause, clock, web, make_bot, tmp_
     assert result.outcome == {"Retry-After": "deferred", "exhausted": "failed"}.get(cause, "fetched")
     held_for = {"Retry-After": 900.0, "exhausted": 3600.0, "Crawl-delay": 40.0, "start": 1.0}[cause]
     last = web.times("https://a.test/")[-1]
-    wr.OTHER_PACERS.pop(id(clock), None)          # another process: what this one knew in memory is gone
+    wr.OTHER_PACES.pop(id(clock), None)          # another process: what this one knew in memory is gone
     with make_bot(cache_dir=folder, max_wait=0.0) as second:
         result = second.fetch("https://a.test/x")
         assert (result.outcome, result.gate) == ("deferred", "R5" if cause in answers else "R4") and abs(result.retry_at - clock.time() - held_for) < 0.2
         assert web.asked("a.test/x") == 0
-    wr.OTHER_PACERS.pop(id(clock), None)
+    wr.OTHER_PACES.pop(id(clock), None)
     with make_bot(cache_dir=folder, max_wait=4000.0) as third:
         assert third.fetch("https://a.test/x").outcome == "fetched"
     assert held_for <= web.times("https://a.test/x")[0] - last < held_for + 1.1
@@ -7942,7 +8212,7 @@ def test_R12_one_refresh_of_a_stale_document_serves_all_bots(clock, web, make_bo
     web.log.clear()
     bots = [make_bot(cache_dir=folder) for _ in range(4)]
     for bot in bots:
-        wr.OTHER_PACERS.pop(id(clock), None)
+        wr.OTHER_PACES.pop(id(clock), None)
         assert bot.fetch("https://a.test/x").ok
     assert web.asked("robots.txt") == 1 and web.asked("blocklist.json") == 1
 

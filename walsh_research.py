@@ -6836,7 +6836,7 @@ class Bot(Fetcher):
             yield "source", decision.robots_source
         wire = wire_url(decision.url)
         yield from self._explained_robots2(decision, site_key(wire))
-        if decision:
+        if decision or gate in ("R4", "R5"):
             yield "pace", self._explained_pace(wire)
         if decision.content_signals:
             pairs = [f"{name}={value}" for name, value in decision.content_signals.items()]
