@@ -8535,7 +8535,7 @@ def test_R11_what_is_written_refers_to_nothing(shelf_folder, shelf_lines):
     assert pickle.loads(blob)["data"] == data
 
 
-@pytest.mark.parametrize("value", [{1}, object(), 1j, 2**4000, range(3)], ids=repr)
+@pytest.mark.parametrize("value", [{1}, object(), 1j, 2**4000, range(3)], ids=range(5))
 def test_ours_shelf_refuses_to_write_what_is_not_plain(value, shelf_folder, shelf_lines):
     shelf = wr.Shelf(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", {"n": 1})
@@ -8745,6 +8745,17 @@ def test_R11_an_interrupted_store_leaves_nothing_half_written(shelf_folder, shel
     assert len(os.listdir(shelf_folder)) == 1 and shelf.load("host", "a") == {"n": 0}
 
 
+def test_R11_an_entry_that_memory_does_not_hold_is_a_miss(shelf_folder, shelf_lines, monkeypatch):
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf.store("host", "a", {})
+
+    def exhausted(*_):
+        raise MemoryError
+    monkeypatch.setattr(wr.os, "read", exhausted)
+    assert shelf.load("host", "a") is None
+    assert len(shelf_lines) == 1 and "MemoryError" in shelf_lines[0]
+
+
 def test_R11_a_sick_disk_is_one_line_not_one_an_entry(shelf_folder, shelf_lines, monkeypatch):
     shelf = wr.Shelf(shelf_folder, shelf_lines.append)
     for n in range(9):
@@ -8889,13 +8900,25 @@ def test_ours_shelf_a_forked_child_keeps_no_lock(shelf_folder, shelf_lines):
 
 
 def test_ours_shelf_an_interrupt_within_a_lock_leaves_nothing_held(shelf_folder, shelf_lines, monkeypatch):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
-    with monkeypatch.context() as patch:
-        patch.setattr(wr, "lock_file", lambda fd: (_ for _ in ()).throw(KeyboardInterrupt()))
-        with pytest.raises(KeyboardInterrupt):
-            shelf.try_lock("x")
-    assert not wr.HELD_NAMES
+    """Also while the traceback, and all that it refers to, is kept, as at a prompt."""
+    shelf, kept = wr.Shelf(shelf_folder, shelf_lines.append), []
     shelf.try_lock("x").release()
+    free = lowest_free_descriptor()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def lock_and_release():
+        lock = shelf.try_lock("x")
+        lock.release()
+    for owner, call in ((wr, "lock_file"), (wr.os, "open"), (wr.os, "stat"), (wr.os, "unlink")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, call, interrupted)
+            with pytest.raises(KeyboardInterrupt) as shown:
+                lock_and_release()
+        kept.append(shown)
+        assert not wr.HELD_NAMES and lowest_free_descriptor() == free, call
+        shelf.try_lock("x").release()
 
 
 @shelf_posix_only
@@ -8938,8 +8961,15 @@ def lowest_free_descriptor():
 
 @pytest.fixture
 def unraisable(monkeypatch):
-    """An interrupt within a finaliser is shown by Python, and goes no further."""
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    """An interrupt within a finaliser is shown by Python, and goes no further; no other trouble."""
+    troubles = []
+
+    def note(unraisable):
+        if unraisable.exc_type is not KeyboardInterrupt:
+            troubles.append(repr(unraisable.exc_value))
+    monkeypatch.setattr(sys, "unraisablehook", note)
+    yield
+    assert troubles == []
 
 
 @pytest.mark.parametrize("place", ["disk", "memory", "taken", "no locks"])
@@ -8973,17 +9003,15 @@ def test_R4_an_interrupt_at_any_bytecode_leaves_no_lock_behind(
 
 
 def test_R11_an_interrupt_at_any_bytecode_leaves_no_file_open_or_torn(
-        shelf_folder, shelf_lines, unraisable):
+        shelf_folder, shelf_lines, unraisable, monkeypatch):
+    monkeypatch.setattr(wr.os, "fsync", lambda fd: None)        # which takes its time
     clock = Clock()
     shelf = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
     shelf.store("host", "a", {"n": 0}, durable=True)
-    path, number = shelf._path("host", "a"), [0]
-    one = {"n": 1}
+    path, one = entry_path(shelf_folder, "host"), {"n": 1}
     blob = wr.pickle_plain(wr.shelf_entry("host", "a", one))
 
     def action():
-        number[0] += 1
-        wr.read_private_file(path, 1000)
         wr.write_private_file(path, blob, clock.time(), True)
         wr.read_private_file(path, 1000)
     free, count = lowest_free_descriptor(), 0

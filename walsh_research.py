@@ -3363,8 +3363,12 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 # ==========================================================================
 
 # === 13. SHELF   R11   spec 11.2 =========================================
-# Owns what outlives a process: pickle entries in private folders, and the locks between processes.
+# Owns what outlives a process: pickle entries in private folders, and locks between processes.
 # Whatever a disk does or holds costs an entry and one line of warning; it is never an error.
+
+if TYPE_CHECKING:
+    Environ = Mapping[str, str]
+    Data = dict[str, Any]
 
 # 13a. Where the folders are.
 
@@ -3374,7 +3378,7 @@ CACHE_ROOTS = {
     "darwin": [("HOME", "/Library/Caches/")],
     "": [("XDG_CACHE_HOME", "/"), ("HOME", "/.cache/")],
 }
-TEMPORARY_ROOTS = ("TMPDIR", "TEMP", "TMP")         # the variables, as Python's own tempfile asks them
+TEMPORARY_ROOTS = ("TMPDIR", "TEMP", "TMP")         # the variables that Python's tempfile asks
 
 
 class PacePlace(NamedTuple):
@@ -3384,7 +3388,7 @@ class PacePlace(NamedTuple):
     cache_folder: str = ""      # none around a folder in the system's temporary one
 
 
-def absolute_root(environ: Mapping[str, str], variable: str, platform: str) -> str:
+def absolute_root(environ: Environ, variable: str, platform: str) -> str:
     """The folder that `variable` names, or "": the XDG specification ignores relative paths."""
     root = environ.get(variable, "")
     if root.startswith("/") or platform == "win32":
@@ -3397,7 +3401,7 @@ def joined(root: str, name: str, platform: str) -> str:
     return root.rstrip("/" + separator) + separator + name
 
 
-def default_cache_dir(environ: Mapping[str, str], platform: str) -> str | None:
+def default_cache_dir(environ: Environ, platform: str) -> str | None:
     """The cache folder by $WALSH_RESEARCH_CACHE or the custom of `platform` (a `sys.platform`).
 
     None where the environment names no place.
@@ -3415,7 +3419,7 @@ def default_cache_dir(environ: Mapping[str, str], platform: str) -> str | None:
     return None
 
 
-def pace_folder(environ: Mapping[str, str], platform: str) -> str | None:
+def pace_folder(environ: Environ, platform: str) -> str | None:
     """Where commands with and without a cache share the pace; None where no cache folder is known.
 
     >>> pace_folder({"HOME": "/home/ada"}, "linux")
@@ -3427,7 +3431,7 @@ def pace_folder(environ: Mapping[str, str], platform: str) -> str | None:
     return joined(cache_folder, "pace", platform)
 
 
-def temporary_folder(environ: Mapping[str, str], platform: str) -> str | None:
+def temporary_folder(environ: Environ, platform: str) -> str | None:
     """The system's folder for temporary files; None where Windows names none."""
     for variable in TEMPORARY_ROOTS:
         root = absolute_root(environ, variable, platform)
@@ -3436,7 +3440,7 @@ def temporary_folder(environ: Mapping[str, str], platform: str) -> str | None:
     return None if platform == "win32" else "/tmp"
 
 
-def pace_places(environ: Mapping[str, str], platform: str, user_id: int) -> list[PacePlace]:
+def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
     """The folders that may hold the pace of a command without a cache, the best first.
 
     >>> [place.folder for place in pace_places({"HOME": "/home/ada"}, "linux", 1000)]
@@ -3445,10 +3449,12 @@ def pace_places(environ: Mapping[str, str], platform: str, user_id: int) -> list
     places = []
     cache_folder = default_cache_dir(environ, platform)
     if cache_folder is not None:
-        places.append(PacePlace(joined(cache_folder, "pace", platform), cache_folder))
+        folder = joined(cache_folder, "pace", platform)
+        places.append(PacePlace(folder, cache_folder))
     root = temporary_folder(environ, platform)
     if root is not None:
-        places.append(PacePlace(joined(root, f"walsh-research-{user_id}", platform)))
+        folder = joined(root, f"walsh-research-{user_id}", platform)
+        places.append(PacePlace(folder))
     return places
 
 
@@ -3466,9 +3472,13 @@ PICKLE_GETS = (0x68, 0x6A)          # BINGET LONG_BINGET
 # PUT is out: nine bytes of it take all memory (gh-115952).
 PICKLE_FIXED = {        # opcode -> bytes of its argument
     **dict.fromkeys(b"N\x88\x89", 0),           # NONE NEWTRUE NEWFALSE
-    **dict.fromkeys(b"(]ae}su", 0),             # MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM(S)
-    PICKLE_STOP: 0, PICKLE_MEMOIZE: 0,
-    0x80: 1, 0x4B: 1, 0x4D: 2, 0x4A: 4, 0x47: 8,    # PROTO BININT1 BININT2 BININT BINFLOAT
+    **dict.fromkeys(b"(]ae", 0),                # MARK EMPTY_LIST APPEND APPENDS
+    **dict.fromkeys(b"}su", 0),                 # EMPTY_DICT SETITEM SETITEMS
+    PICKLE_STOP: 0,
+    PICKLE_MEMOIZE: 0,
+    0x80: 1,                                    # PROTO
+    0x4B: 1, 0x4D: 2, 0x4A: 4,                  # BININT1 BININT2 BININT
+    0x47: 8,                                    # BINFLOAT
     0x68: 1, 0x6A: 4,                           # BINGET LONG_BINGET
 }
 PICKLE_STRINGS = {      # opcode -> bytes of the count of the bytes that follow
@@ -3507,10 +3517,7 @@ def write_pickled(out: io.BytesIO, value: Any) -> None:
     elif isinstance(value, bool):
         out.write(PICKLE_TRUE if value else PICKLE_FALSE)
     elif isinstance(value, int):
-        octets = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-        if len(octets) > 255:
-            raise ValueError(f"an integer of {len(octets)} bytes, at most 255 are kept")
-        out.write(PICKLE_INT + bytes([len(octets)]) + octets)
+        write_int(out, value)
     elif isinstance(value, float):
         import struct  # a command that stores nothing need not load it
 
@@ -3521,6 +3528,14 @@ def write_pickled(out: io.BytesIO, value: Any) -> None:
         write_counted(out, PICKLE_BYTES, value)
     else:
         write_container(out, value)
+
+
+def write_int(out: io.BytesIO, value: int) -> None:
+    width = value.bit_length() // 8 + 1         # with a bit for the sign
+    if width > 255:
+        raise ValueError(f"an integer of {width} bytes, at most 255 are kept")
+    out.write(PICKLE_INT + bytes([width]))
+    out.write(value.to_bytes(width, "little", signed=True))
 
 
 def write_counted(out: io.BytesIO, opcode: bytes, octets: bytes) -> None:
@@ -3572,7 +3587,7 @@ def pickle_opcodes(blob: bytes) -> Iterator[tuple[int, int]]:
 def check_pickle(blob: bytes) -> None:
     """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
     memo: list[float] = []          # the bytes of each thing that MEMOIZE numbered
-    pushed_bytes = math.inf         # of what the opcode before has pushed; a container counts as endless
+    pushed_bytes = math.inf         # of what the opcode before has pushed; for a list it is endless
     repeated_bytes = 0.0
     if not blob.startswith(PICKLE_HEADER):
         raise ValueError("is no pickle of protocol 4")
@@ -3619,19 +3634,24 @@ def plain_unpickler() -> Callable[[bytes], Any]:
     return loads
 
 
-def shelf_entry(kind: str, key: str, data: dict[str, Any]) -> dict[str, Any]:
+def shelf_entry(kind: str, key: str, data: Data) -> Data:
     """What a file holds: with `data`, of which format, kind and key it is."""
-    return {"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}
+    return {
+        "format": SHELF_FORMAT,
+        "kind": kind,
+        "key": key,
+        "data": data,
+    }
 
 
-def entry_data(blob: bytes, kind: str, key: str) -> dict[str, Any]:
+def entry_data(blob: bytes, kind: str, key: str) -> Data:
     """The data of the entry that `blob` pickles; `ValueError` where it is no entry of that name."""
     try:
         entry = plain_unpickler()(blob)
-        data = entry["data"]
+        data: Data = entry["data"]
         is_ours = isinstance(data, dict) and entry == shelf_entry(kind, key, data)
     except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
-        raise ValueError(type(error).__name__) from None        # what its decoder quotes is not shown
+        raise ValueError(type(error).__name__) from None        # what a decoder quotes stays unsaid
     if not is_ours:
         raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
     return data
@@ -3639,9 +3659,9 @@ def entry_data(blob: bytes, kind: str, key: str) -> dict[str, Any]:
 
 # 13c. Private files.
 
-OPEN_PRIVATELY = 0
-for open_flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):      # without O_NONBLOCK a FIFO hangs us
-    OPEN_PRIVATELY |= getattr(os, open_flag, 0)
+OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
+OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
+CREATE_PRIVATELY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY
 
 
 def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
@@ -3651,7 +3671,8 @@ def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
     finds an item on the list or done with, and nothing is done again that another now relies on.
     """
     while items:
-        list(map(action, map(items.pop, (-1,))))
+        taken = map(items.pop, (-1,))
+        list(map(action, taken))
 
 
 class Descriptor:
@@ -3661,12 +3682,15 @@ class Descriptor:
     that comes after the file is opened and before its number is assigned.
     """
 
+    _numbers: list[int] = []        # for `__del__`, where an interrupt comes before `__init__`
+
     def __init__(self) -> None:
         self._numbers: list[int] = []
 
     def open(self, path: str, flags: int) -> int:
         """The number of the descriptor; a new file is 0600."""
-        self._numbers.extend(map(os.open, (path,), (flags,), (0o600,)))     # within one bytecode
+        opened = map(os.open, (path,), (flags,), (0o600,))
+        self._numbers.extend(opened)        # opens, and notes the number, within one bytecode
         return self.fd
 
     @property
@@ -3733,7 +3757,12 @@ def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
         return b"".join(pieces), status.st_mtime
 
 
-def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
+def write_private_file(
+    path: str,
+    blob: bytes,
+    modified_at: float,
+    durable: bool,
+) -> None:
     """`blob` becomes the whole file at `path`, dated `modified_at` in Unix seconds.
 
     With an `OSError`, or on Ctrl-C, nothing changes there and no scratch file stays.
@@ -3753,7 +3782,7 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
 
 def write_scratch_file(path: str, blob: bytes, durable: bool) -> None:
     with Descriptor() as file:          # NFS and quotas speak up only when it is closed
-        fd = file.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY)
+        fd = file.open(path, CREATE_PRIVATELY)
         with suppress(OSError):
             lock_file(fd)               # else a sweep takes it for a dead writer's
         rest = memoryview(blob)
@@ -3819,6 +3848,10 @@ def lock_file(fd: int) -> bool:
     return True
 
 
+def is_file_at(path: str, fd: int) -> bool:
+    return os.path.samestat(os.fstat(fd), os.stat(path))
+
+
 def lock_path(path: str, file: Descriptor) -> bool:
     """Opens and locks the file at `path`; False where another has it.
 
@@ -3827,7 +3860,7 @@ def lock_path(path: str, file: Descriptor) -> bool:
     fd = file.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
     try:
         # The file that was opened may be gone from its path before it is locked.
-        if lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path)):
+        if lock_file(fd) and is_file_at(path, fd):
             return True
     except OSError as error:
         if error.errno not in FILE_IS_GONE:
@@ -3865,6 +3898,9 @@ class ShelfLock:
 
     A forked child does not hold it. `ShelfLock(name)` alone holds nothing.
     """
+
+    name = ""                       # both for `__del__`, as above
+    _file = Descriptor()            # which is never opened
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -3942,7 +3978,10 @@ def remove_abandoned(path: str) -> None:
 
 
 def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
-    """Removes what is outlived among the first `most_files` files, or all; the next sweep tries again."""
+    """Removes what is outlived among the first `most_files` files, or among all.
+
+    What cannot be removed is left to the next sweep.
+    """
     with suppress(OSError), os.scandir(folder) as files:
         for file in islice(files, most_files):
             with suppress(OSError):
@@ -3980,11 +4019,12 @@ class Shelf:
         if self.folder is None:
             return self
         if self._pace is None:
-            place = PacePlace(os.path.join(self.folder, "pace"), self.folder)
-            self._pace = PaceShelf([place], self.warn, self.wall_time, self._warned)
+            folder = os.path.join(self.folder, "pace")
+            places = [PacePlace(folder, self.folder)]
+            self._pace = PaceShelf(places, self.warn, self.wall_time, self._warned)
         return self._pace
 
-    def load(self, kind: str, key: str) -> dict[str, Any] | None:
+    def load(self, kind: str, key: str) -> Data | None:
         """The data last stored under `kind` and `key`, or None.
 
         Whatever is wrong with the file is a warning and None.
@@ -4001,8 +4041,9 @@ class Shelf:
             return None
         except OSError as error:        # one sick disk is one line, not one an entry
             self._say("read", f"cache: {name}: {disk_trouble(error)}; taken as absent")
-        except ValueError as error:
-            self._say(name, f"cache: {name}: {error}; taken as absent")
+        except (ValueError, MemoryError) as error:
+            trouble = str(error) or type(error).__name__
+            self._say(name, f"cache: {name}: {trouble}; taken as absent")
         return None
 
     def _read(self, kind: str, key: str) -> bytes | None:
@@ -4023,19 +4064,29 @@ class Shelf:
             with suppress(OSError, OverflowError, ValueError):      # as of a disk that is read-only
                 os.utime(path, (now, now))
 
-    def store(self, kind: str, key: str, data: dict[str, Any], *, durable: bool = False) -> bool:
+    def store(
+        self,
+        kind: str,
+        key: str,
+        data: Data,
+        *,
+        durable: bool = False,
+    ) -> bool:
         """True where `data` now lies whole on the disk; else this process remembers it.
 
         `durable` data is there also after a power cut. `TypeError` where it is not plain.
         """
         blob = pickle_plain(shelf_entry(kind, key, data))
-        if self._is_folder_usable(create=True) and self._write(kind, key, blob, durable):
+        is_written = False
+        if self._is_folder_usable(create=True):
+            is_written = self._write(self._path(kind, key), blob, durable)
+        if is_written:
             self.forget(kind, key)
-            return True
-        self.forget(kind, key, blob)
-        return False
+        else:
+            self.forget(kind, key, blob)
+        return is_written
 
-    def _write(self, kind: str, key: str, blob: bytes, durable: bool) -> bool:
+    def _write(self, path: str, blob: bytes, durable: bool) -> bool:
         """Whether the entry could be written, in one of a few tries.
 
         A sweep may have taken what was being written; on Windows another process may have the old
@@ -4044,9 +4095,9 @@ class Shelf:
         pauses = WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""])
         for pause_seconds in pauses:
             try:
-                write_private_file(self._path(kind, key), blob, self.wall_time(), durable)
+                write_private_file(path, blob, self.wall_time(), durable)
                 return True
-            except (OSError, OverflowError, ValueError) as error:   # a time no file system can write
+            except (OSError, OverflowError, ValueError) as error:   # a time that no disk can note
                 trouble = disk_trouble(error)
             time.sleep(pause_seconds)
         self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
@@ -4066,10 +4117,12 @@ class Shelf:
 
     def _bound_robots(self) -> None:
         while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            oldest = next((name for name in self._memory if name[0] == "robots"), None)
+            bodies = (name for name in self._memory if name[0] == "robots")
+            oldest = next(bodies, None)
             if oldest is None:
                 return
-            self._robots_bytes -= len(self._memory.pop(oldest))
+            forgotten = self._memory.pop(oldest)
+            self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> ShelfLock | None:
         """The lock of that name; None where another process or a thread of this one holds it.
@@ -4108,7 +4161,8 @@ class Shelf:
         if not self._is_folder_usable():
             return
         marker = self.load("sweep", "marker") or {}
-        is_due = not is_fresh(as_number(marker.get("at")), SWEEP_INTERVAL_SECONDS, now)
+        swept_at = as_number(marker.get("at"))
+        is_due = not is_fresh(swept_at, SWEEP_INTERVAL_SECONDS, now)
         for cache in (self, self.pace()):
             if not cache._is_folder_usable():
                 continue
@@ -4240,7 +4294,7 @@ def takes_locked_files(place: PacePlace) -> bool:
 def open_pace_shelf(
     warn: Callable[[str], None],
     wall_time: Callable[[], float] = time.time,
-    environ: Mapping[str, str] = os.environ,
+    environ: Environ = os.environ,
     platform: str = sys.platform,
 ) -> PaceShelf:
     """The pace that a command without a cache shares with this user's other processes.
