@@ -3585,7 +3585,12 @@ def pickle_opcodes(blob: bytes) -> Iterator[tuple[int, int]]:
 
 
 def check_pickle(blob: bytes) -> None:
-    """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
+    """`ValueError` where `blob` builds anything but plain data of the order of its own size.
+
+    >>> check_pickle(b"\\x80\\x04cos\\nsystem\\n.")
+    Traceback (most recent call last):
+    ValueError: opcode 0x63 is not plain data
+    """
     memo: list[float] = []          # the bytes of each thing that MEMOIZE numbered
     pushed_bytes = math.inf         # of what the opcode before has pushed; for a list it is endless
     repeated_bytes = 0.0
@@ -3606,22 +3611,9 @@ def check_pickle(blob: bytes) -> None:
             pushed_bytes = math.inf
 
 
-def pickle_refusal(blob: bytes) -> str:
-    """Why `blob` must not be unpickled, in a few words; "" where it may be.
-
-    >>> pickle_refusal(b"\\x80\\x04cos\\nsystem\\n.")
-    'opcode 0x63 is not plain data'
-    """
-    try:
-        check_pickle(blob)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
 @cache
 def plain_unpickler() -> Callable[[bytes], Any]:
-    """A `loads` that refuses every global: the second wall behind `pickle_refusal`."""
+    """A `loads` that refuses every global: the second wall behind `check_pickle`."""
     import pickle  # costs a millisecond that a run without a cache need not pay
 
     class PlainUnpickler(pickle.Unpickler):
@@ -4095,7 +4087,7 @@ class Shelf:
         pauses = WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""])
         for pause_seconds in pauses:
             try:
-                write_private_file(path, blob, self.wall_time(), durable)
+                write_private_file(path, blob, self.wall_time(), durable)       # R11
                 return True
             except (OSError, OverflowError, ValueError) as error:   # a time that no disk can note
                 trouble = disk_trouble(error)
@@ -4127,7 +4119,7 @@ class Shelf:
     def try_lock(self, name: str) -> ShelfLock | None:
         """The lock of that name; None where another process or a thread of this one holds it.
 
-        R4: processes that share the folder are excluded. Never blocks. The kernel releases it on
+        Processes that share the folder are excluded. Never blocks. The kernel releases it on
         death. Where there is no such thing as a lock, this process alone is in order.
         """
         lock = ShelfLock(name)
@@ -4145,8 +4137,9 @@ class Shelf:
         """False where another process holds the lock."""
         if not self._is_folder_usable(create=True):
             return True
+        path = self._path("lock", lock.name) + ".tmp"
         try:
-            return lock.lock_at(self._path("lock", lock.name) + ".tmp")
+            return lock.lock_at(path)       # R4a
         except OSError as error:
             self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
                               " other processes are not waited for")
@@ -4208,7 +4201,7 @@ class Shelf:
 
 
 class PaceShelf(Shelf):
-    """The pace of hosts, which all processes of a user share. R4, R5.
+    """The pace of hosts, which all processes of a user share. R4a, R5.
 
     It lies in the first of `places` that takes a file and its lock; the last is not tried. `warned`
     has what was said already of a cache folder around it.
@@ -4299,8 +4292,8 @@ def open_pace_shelf(
 ) -> PaceShelf:
     """The pace that a command without a cache shares with this user's other processes.
 
-    The folder is chosen at the first use. R4; where no folder will do, it is in memory, with one
-    warning.
+    The folder is chosen at the first use. Where none will do, the pace is in memory, with one
+    warning. R4a.
     """
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceShelf(pace_places(environ, platform, user_id), warn, wall_time)
