@@ -8612,6 +8612,15 @@ def entry_blob(kind, key, data, **other):
     return pickle.dumps(dict({"format": "walsh-research-cache/1", "kind": kind, "key": key, "data": data}, **other), 4)
 
 
+def pickle_refusal(blob):
+    """Why the reader of the cache does not unpickle `blob`, or ""."""
+    try:
+        wr.check_pickle(blob)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def child_python(code, *arguments):
     return subprocess.Popen([sys.executable, "-c", code] + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                             env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(wr.__file__))), universal_newlines=True)
@@ -8734,7 +8743,7 @@ def test_R11_every_opcode_outside_the_table_is_refused():
     assert names == set("PROTO FRAME MARK EMPTY_DICT EMPTY_LIST SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8 BININT BININT1"
                         " BININT2 LONG1 BINFLOAT NONE NEWTRUE NEWFALSE SETITEM SETITEMS APPEND APPENDS MEMOIZE BINGET LONG_BINGET STOP".split())
     for code in range(256):
-        refusal = wr.pickle_refusal(b"\x80\x04" + bytes([code]) + b"\0" * 9 + b".")
+        refusal = pickle_refusal(b"\x80\x04" + bytes([code]) + b"\0" * 9 + b".")
         assert code in allowed or refusal == f"opcode 0x{code:02x} is not plain data"
 
 
@@ -8747,11 +8756,74 @@ def test_R11_the_second_wall_refuses_globals_by_itself():
 
 
 @pytest.mark.parametrize("value", [None, True, 0, 255, 65535, -1, 2**31, -2**63, 2**600, 1.5, float("inf"), "", "é\ud800", "x" * 300, b"", b"x" * 70000, [], [1] * 3000, {},
-                                   {str(n): [n] for n in range(1500)}, [[[[]]]], "y" * 70000], ids=lambda value: repr(value)[:20])
+                                   {str(n): [n] for n in range(900)}, [[[[]]]], "y" * 70000], ids=lambda value: repr(value)[:20])
 def test_ours_shelf_keeps_what_is_plain(value, shelf_folder, shelf_lines):
     shelf = wr.Shelf(shelf_folder, shelf_lines.append)
     assert shelf.store("robots", "k", {"v": value, "again": value}) and shelf_lines == []
     assert shelf.load("robots", "k") == {"v": value, "again": value}
+
+
+def entry_by_reference(files, body):
+    """What pickle's own memo makes of an entry in which `files` URLs share one body."""
+    data = {"files": {f"https://a.test/{number}": body for number in range(files)}}
+    return entry_blob("robots", "k", data)
+
+
+@pytest.mark.parametrize("body", [
+    b"Disallow: /\n" * 16000, "Disallow: /\n" * 16000, ["x"] * 100, {"x": "y"}, [[[]]],
+], ids=["bytes", "text", "list", "dict", "nested"])
+def test_R11_an_entry_is_no_larger_than_what_its_file_holds(body, shelf_folder, shelf_lines):
+    """200 KB that became 40 MB once, and half a minute of parsing."""
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf.store("robots", "k", {})
+    for files in (3, 200):
+        with open(entry_path(shelf_folder, "robots"), "wb") as file:
+            file.write(entry_by_reference(files, body))
+        assert shelf.load("robots", "k") is None
+    assert len(shelf_lines) == 1 and "by reference" in shelf_lines[0]
+
+
+@pytest.mark.parametrize("filler", [b"", b"\x95" + bytes(8), b"N0", b"K\x01"])
+def test_R11_no_filler_hides_what_a_reference_repeats(filler):
+    """A list or a long string is repeated, whatever stands between it and its MEMOIZE."""
+    for pushed in (b"](K\x01K\x02e", b"]", b"}", b"\x8c\xff" + b"x" * 255):
+        blob = b"\x80\x04](" + pushed + filler + b"\x94" + b"h\x00" * 900 + b"e."
+        assert pickle_refusal(blob), (filler, pushed)
+
+
+def test_R11_entries_of_an_earlier_version_are_read(shelf_folder, shelf_lines):
+    """They hold short strings by reference, and one long body twice at most."""
+    empty, body = "", b"User-agent: *\n" * 9000
+    data = {"etag": empty, "last_modified": empty, "kind": "robots", "format": empty,
+            "body": body, "again": body, "n": [1, -1, 2**40, 1.5, None, True]}
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf.store("robots", "k", {})
+    blob = entry_blob("robots", "k", data)
+    with open(entry_path(shelf_folder, "robots"), "wb") as file:
+        file.write(blob)
+    assert b"h" in blob and shelf.load("robots", "k") == data and shelf_lines == []
+
+
+def test_R11_what_is_written_refers_to_nothing(shelf_folder, shelf_lines):
+    import pickletools
+    shared = ["x" * 300]
+    data = {"a": shared, "b": shared, "c": [shared] * 300, "again": {"a": "a", "b": b""}}
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    assert shelf.store("robots", "k", data) and shelf.load("robots", "k") == data
+    with open(entry_path(shelf_folder, "robots"), "rb") as file:
+        blob = file.read()
+    names = {opcode.name for opcode, _, _ in pickletools.genops(blob)}
+    assert not [name for name in names if "GET" in name or "PUT" in name or name == "MEMOIZE"]
+    assert pickle.loads(blob)["data"] == data
+
+
+@pytest.mark.parametrize("value", [{1}, object(), 1j, 2**4000, range(3)], ids=range(5))
+def test_ours_shelf_refuses_to_write_what_is_not_plain(value, shelf_folder, shelf_lines):
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf.store("robots", "k", {"n": 1})
+    with pytest.raises((TypeError, ValueError)):
+        shelf.store("robots", "k", {"v": value})
+    assert shelf.load("robots", "k") == {"n": 1}
 
 
 def test_R11_random_bytes_are_a_miss(shelf_folder, shelf_lines):
@@ -8778,9 +8850,10 @@ def test_R11_random_bytes_are_a_miss(shelf_folder, shelf_lines):
 
 
 def test_ours_shelf_work_of_a_hostile_file_is_bounded():
-    assert "more than" in wr.pickle_refusal(b"\x80\x04" + b"N" * 10**6 + b".")
-    assert wr.pickle_refusal(b"\x80\x04" + HOSTILE_PICKLES["FRAME 2^62"]) == "is torn"     # before anything is asked of the unpickler
-    assert wr.pickle_refusal(b"\x80\x04" + b"N" * (wr.MAX_PICKLE_OPCODES - 2) + b".") == ""
+    assert "more than" in pickle_refusal(b"\x80\x04" + b"N" * 10**6 + b".")
+    # Before anything is asked of the unpickler.
+    assert pickle_refusal(b"\x80\x04" + HOSTILE_PICKLES["FRAME 2^62"]) == "is torn"
+    assert pickle_refusal(b"\x80\x04" + b"N" * (wr.MAX_PICKLE_OPCODES - 2) + b".") == ""
 
 
 @shelf_posix_only
@@ -8859,7 +8932,7 @@ def test_R11_without_a_folder_everything_is_in_memory(shelf_lines):
     data = {"list": [1], "pair": (1, 2)}
     assert not shelf.store("robots", "k", data)
     data["list"].append(2)
-    assert shelf.load("robots", "k") == {"list": [1], "pair": (1, 2)}
+    assert shelf.load("robots", "k") == {"list": [1], "pair": [1, 2]}
     shelf.load("robots", "k")["list"].append(3)
     assert shelf.load("robots", "k")["list"] == [1]         # nobody holds what is stored
     shelf.sweep(0.0)
@@ -8953,6 +9026,17 @@ def test_R11_an_interrupted_store_leaves_nothing_half_written(shelf_folder, shel
             shelf.store("host", "a", {"n": 1}, durable=True)
         monkeypatch.undo()
     assert len(os.listdir(shelf_folder)) == 1 and shelf.load("host", "a") == {"n": 0}
+
+
+def test_R11_an_entry_that_memory_does_not_hold_is_a_miss(shelf_folder, shelf_lines, monkeypatch):
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf.store("host", "a", {})
+
+    def exhausted(*_):
+        raise MemoryError
+    monkeypatch.setattr(wr.os, "read", exhausted)
+    assert shelf.load("host", "a") is None
+    assert len(shelf_lines) == 1 and "MemoryError" in shelf_lines[0]
 
 
 def test_R11_a_sick_disk_is_one_line_not_one_an_entry(shelf_folder, shelf_lines, monkeypatch):
@@ -9099,24 +9183,177 @@ def test_ours_shelf_a_forked_child_keeps_no_lock(shelf_folder, shelf_lines):
 
 
 def test_ours_shelf_an_interrupt_within_a_lock_leaves_nothing_held(shelf_folder, shelf_lines, monkeypatch):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
-    with monkeypatch.context() as patch:
-        patch.setattr(wr, "lock_file", lambda fd: (_ for _ in ()).throw(KeyboardInterrupt()))
-        with pytest.raises(KeyboardInterrupt):
-            shelf.try_lock("x")
-    assert not wr.HELD_NAMES
+    """Also while the traceback, and all that it refers to, is kept, as at a prompt."""
+    shelf, kept = wr.Shelf(shelf_folder, shelf_lines.append), []
     shelf.try_lock("x").release()
+    free = lowest_free_descriptor()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def lock_and_release():
+        lock = shelf.try_lock("x")
+        lock.release()
+    for owner, call in ((wr, "lock_file"), (wr.os, "open"), (wr.os, "stat"), (wr.os, "unlink")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, call, interrupted)
+            with pytest.raises(KeyboardInterrupt) as shown:
+                lock_and_release()
+        kept.append(shown)
+        assert not wr.HELD_NAMES and lowest_free_descriptor() == free, call
+        shelf.try_lock("x").release()
 
 
 @shelf_posix_only
+def interrupted_at_every_bytecode(action):
+    """Runs `action` with a Ctrl-C before its first bytecode, its second ...; yields after each."""
+    import itertools
+    left = [0]
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename not in (wr.__file__, contextlib.__file__):
+            return None
+        frame.f_trace_opcodes = True
+        if event in ("opcode", "line", "call"):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    for number in itertools.count(1):
+        left[0] = number
+        try:
+            sys.settrace(trace)
+            try:
+                action()
+            finally:
+                sys.settrace(before)
+        except KeyboardInterrupt:
+            pass
+        if left[0] > 0:
+            return
+        yield number
+
+
+def lowest_free_descriptor():
+    fd = os.open(os.devnull, os.O_RDONLY)
+    os.close(fd)
+    return fd
+
+
+@pytest.fixture
+def unraisable(monkeypatch):
+    """An interrupt within a finaliser is shown by Python, and goes no further; no other trouble."""
+    troubles = []
+
+    def note(unraisable):
+        if unraisable.exc_type is not KeyboardInterrupt:
+            troubles.append(repr(unraisable.exc_value))
+    monkeypatch.setattr(sys, "unraisablehook", note)
+    yield
+    assert troubles == []
+
+
+@pytest.mark.parametrize("place", ["disk", "memory", "taken", "no locks"])
+def test_R4_an_interrupt_at_any_bytecode_leaves_no_lock_behind(
+        place, shelf_folder, shelf_lines, monkeypatch, unraisable):
+    shelf = wr.Shelf(shelf_folder if place != "memory" else None, shelf_lines.append)
+    shelf.try_lock("warm").release()
+    if place == "no locks":
+        def refuse(fd):
+            raise OSError(errno.ENOLCK, "No locks available")
+        monkeypatch.setattr(wr, "lock_file", refuse)
+    other = None
+    if place == "taken":
+        other = wr.open_locked(shelf._path("lock", "x") + ".tmp")
+
+    def action():
+        lock = shelf.try_lock("x")
+        if lock is not None:
+            lock.release()
+    free, count = lowest_free_descriptor(), 0
+    for count in interrupted_at_every_bytecode(action):
+        assert not wr.HELD_NAMES and lowest_free_descriptor() == free, count
+        assert (shelf.try_lock("x") is None) == (place == "taken"), count
+        assert not wr.HELD_NAMES and lowest_free_descriptor() == free, count
+    assert count > 20
+    if other:
+        other.close()
+    if place != "memory":
+        shelf.sweep(0.0)
+        assert not [name for name in os.listdir(shelf_folder) if name.endswith(".tmp")]
+
+
+def test_R11_an_interrupt_at_any_bytecode_leaves_no_file_open_or_torn(
+        shelf_folder, shelf_lines, unraisable, monkeypatch):
+    monkeypatch.setattr(wr.os, "fsync", lambda fd: None)        # which takes its time
+    clock = Clock()
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+    shelf.store("host", "a", {"n": 0}, durable=True)
+    path, one = entry_path(shelf_folder, "host"), {"n": 1}
+    blob = wr.pickle_plain(wr.shelf_entry("host", "a", one))
+
+    def action():
+        wr.write_private_file(path, blob, clock.time(), True)
+        wr.read_private_file(path, 1000)
+    free, count = lowest_free_descriptor(), 0
+    for count in interrupted_at_every_bytecode(action):
+        assert lowest_free_descriptor() == free, count
+        assert shelf.load("host", "a") in ({"n": 0}, one), count
+    shelf.sweep(0.0)
+    left = sorted(name.split("-")[0] for name in os.listdir(shelf_folder))
+    assert count > 100 and left == ["host", "sweep"] and shelf_lines == []
+
+
+def test_R4_an_interrupt_does_not_end_the_lock_of_another(shelf_folder, shelf_lines, unraisable):
+    """A file that was removed once is not removed again: another process may hold the next one."""
+    shelf, removed = wr.Shelf(shelf_folder, shelf_lines.append), []
+
+    def action():
+        del removed[:]
+        lock = shelf.try_lock("x")
+        if lock is not None:
+            with lock:
+                pass
+            lock.release()
+    real = os.unlink
+
+    def unlink(path):
+        removed.append(path)
+        real(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wr.os, "unlink", unlink)
+        for _ in interrupted_at_every_bytecode(action):
+            assert len(removed) <= 1
+            shelf.try_lock("x").release()
+
+
+def test_ours_shelf_a_lock_that_nobody_keeps_is_free_again(shelf_folder, shelf_lines):
+    for folder in (shelf_folder, None):
+        shelf = wr.Shelf(folder, shelf_lines.append)
+        free = lowest_free_descriptor()
+        assert shelf.try_lock("x")
+        assert not wr.HELD_NAMES and lowest_free_descriptor() == free
+        with shelf.try_lock("x") as lock:
+            assert lock
+
+
+def test_ours_shelf_a_lock_that_is_held_at_the_end_says_nothing(shelf_folder):
+    code = "import sys, walsh_research as wr; LOCK = wr.Shelf(sys.argv[1], print).try_lock('x')"
+    child = subprocess.run([sys.executable, "-c", code, shelf_folder], capture_output=True,
+                           env=dict(os.environ, PYTHONPATH=HERE), timeout=30)
+    assert (child.returncode, child.stdout, child.stderr) == (0, b"", b"")
+
+
 def test_ours_shelf_a_clock_that_jumps_takes_no_live_writers_file(shelf_folder, shelf_lines):
     shelf = wr.Shelf(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {})
     scratch = entry_path(shelf_folder, "host") + ".89abcdef.tmp"
-    fd = wr.open_locked(scratch)
+    file = wr.open_locked(scratch)
     shelf.sweep(time.time() + 1e9)
     assert os.path.exists(scratch)
-    os.close(fd)
+    file.close()
 
 
 @shelf_posix_only
@@ -9124,10 +9361,11 @@ def test_ours_shelf_a_copy_of_the_folder_ends_no_lock(shelf_folder, shelf_lines,
     """As it would with POSIX record locks, which any close of the file ends."""
     shelf = wr.Shelf(shelf_folder, shelf_lines.append)
     with shelf.try_lock("x") as lock:
-        with open(lock.path, "rb"):
+        (name,) = os.listdir(shelf_folder)
+        path = os.path.join(shelf_folder, name)
+        with open(path, "rb"):
             """Somebody looks at it, or makes a backup."""
-        fd = wr.open_locked(lock.path)
-        assert fd is None
+        assert lock and wr.open_locked(path) is None
 
 
 def test_ours_shelf_a_folder_a_thousand_levels_deep_is_a_warning(shelf_lines, tmp_path):
@@ -9204,6 +9442,48 @@ def test_R11_a_year_of_cron_runs_does_not_grow_without_bound(shelf_folder, shelf
     assert shelf.load("blocklist", "list") and not shelf.load("source", "yearly") and shelf_lines == []
 
 
+def test_R10_what_is_used_is_not_swept(shelf_folder, shelf_lines):
+    """A schema in daily use whose origin is out of reach was swept after sixty days."""
+    clock = Clock()
+    first = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+    for kind, key in (("schema", "used"), ("robots", "used"), ("robots", "unused")):
+        first.store(kind, key, {"of": key})
+    for _ in range(100):
+        clock.now += 86400.0 + 60.0
+        shelf = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+        assert shelf.load("schema", "used") and shelf.load("robots", "used")
+        shelf.sweep(clock.time())
+    assert shelf.load("schema", "used") == {"of": "used"}
+    assert shelf.load("robots", "unused") is None and shelf_lines == []
+
+
+def test_R11_a_use_is_noted_once_a_day_and_never_an_error(shelf_folder, shelf_lines, monkeypatch):
+    clock, noted = Clock(), []
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+    shelf.store("robots", "k", {"n": 1})
+
+    def utime(path, times, real=os.utime):
+        noted.append(times)
+        real(path, times)
+    monkeypatch.setattr(wr.os, "utime", utime)
+    for _ in range(72):
+        clock.now += 3600.0
+        assert shelf.load("robots", "k") == {"n": 1}
+    assert len(noted) == 2
+
+    def read_only(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(wr.os, "utime", read_only)
+    for seconds in (5 * 86400.0, math.inf, math.nan, -math.inf):
+        clock.now += seconds
+        assert shelf.load("robots", "k") == {"n": 1}
+    monkeypatch.undo()
+    for seconds in (math.inf, math.nan):
+        clock.now = seconds
+        assert shelf.load("robots", "k") == {"n": 1}
+    assert shelf_lines == []
+
+
 def test_ours_shelf_sweep_touches_only_what_is_dead_and_ours(shelf_folder, shelf_lines, tmp_path):
     shelf = wr.Shelf(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", {})
@@ -9225,8 +9505,8 @@ def test_ours_shelf_sweep_touches_only_what_is_dead_and_ours(shelf_folder, shelf
         shelf.sweep(1e9)
         left = set(os.listdir(shelf_folder)) - {os.path.basename(entry_path(shelf_folder, "sweep"))}
         assert left == {name, alive, held} | set(foreign)
-    for fd in writers:
-        os.close(fd)
+    for file in writers:
+        file.close()
     shelf.sweep(1e9)
     assert not {alive, held} & set(os.listdir(shelf_folder)) and shelf_lines == []
 
@@ -9256,6 +9536,231 @@ def test_R11_a_sweep_in_the_midst_of_a_write_costs_at_most_a_second_try(shelf_fo
         assert shelf.store("host", "a", {"n": number}) and len(tries) == expected
         assert shelf.load("host", "a") == {"n": number} and not [file for file in os.listdir(shelf_folder) if file.endswith(".tmp")]
     assert shelf_lines == []
+
+
+# The pace of hosts, in a folder of its own that commands without a cache share.
+
+@pytest.mark.parametrize("environ, platform, expected", [
+    ({"HOME": "/h", "XDG_CACHE_HOME": "/x"}, "linux",
+     [("/x/walsh-research/pace", "/x/walsh-research"), ("/tmp/walsh-research-7", "")]),
+    ({"HOME": "/h", "TMPDIR": "/t/"}, "darwin",
+     [("/h/Library/Caches/walsh-research/pace", "/h/Library/Caches/walsh-research"),
+      ("/t/walsh-research-7", "")]),
+    ({"WALSH_RESEARCH_CACHE": "/c", "TMPDIR": "t"}, "linux",
+     [("/c/pace", "/c"), ("/tmp/walsh-research-7", "")]),
+    ({"LOCALAPPDATA": "C:\\L", "TEMP": "C:\\T"}, "win32",
+     [("C:\\L\\walsh-research\\pace", "C:\\L\\walsh-research"),
+      ("C:\\T\\walsh-research-7", "")]),
+    ({}, "linux", [("/tmp/walsh-research-7", "")]),
+    ({}, "win32", []),
+])
+def test_R4_the_pace_has_its_folder_by_the_platforms_custom(environ, platform, expected):
+    assert [tuple(place) for place in wr.pace_places(environ, platform, 7)] == expected
+    first = expected[0][0] if expected and expected[0][1] else None
+    assert wr.pace_folder(environ, platform) == first
+
+
+@pytest.fixture
+def pace_environ(tmp_path):
+    (tmp_path / "tmp").mkdir(mode=0o777)
+    return {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp")}
+
+
+def open_pace(environ, lines):
+    return wr.open_pace_shelf(lines.append, environ=environ, platform="linux")
+
+
+def temporary_pace(environ):
+    return os.path.join(environ["TMPDIR"], f"walsh-research-{os.geteuid()}")
+
+
+def all_files(folder):
+    files = []
+    for where, _, names in os.walk(folder):
+        files += [os.path.join(where, name) for name in names]
+    return sorted(files)
+
+
+@shelf_posix_only
+def test_R4_without_a_cache_the_pace_is_shared_with_a_cached_run(
+        pace_environ, shelf_lines, tmp_path):
+    alone = open_pace(pace_environ, shelf_lines)
+    assert not os.path.exists(pace_environ["HOME"])             # untouched before first use
+    cached = wr.Shelf(wr.default_cache_dir(pace_environ, "linux"), shelf_lines.append).pace()
+    for one, other in ((alone, cached), (cached, alone)):
+        assert one.store("host", "a.test", {"n": 1}) and one.store("hold", "a.test", {"n": 2})
+        assert other.load("host", "a.test") == {"n": 1} and other.load("hold", "a.test") == {"n": 2}
+        other.store("host", "a.test", {})
+    with alone.try_lock("host a.test"):
+        folder = str(tmp_path / "home/.cache/walsh-research/pace")
+        names = sorted(name.split("-")[0] for name in os.listdir(folder))
+        assert names == ["hold", "host", "lock"]
+        code = ("import sys, walsh_research as wr;"
+                "print(wr.Shelf(sys.argv[1], print).pace().try_lock('host a.test'))")
+        child = child_python(code, os.path.dirname(folder))
+        assert child.communicate(timeout=30)[0] == "None\n"
+    alone.sweep(NOW)
+    assert len(all_files(pace_environ["HOME"])) == 2 and shelf_lines == []
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700 and not os.listdir(pace_environ["TMPDIR"])
+
+
+@shelf_posix_only
+@pytest.mark.parametrize("spoil", ["file", "no locks", "full", "foreign", "open to others", "link"])
+def test_R4_where_the_cache_folder_cannot_be_written_the_pace_goes_to_the_temporary_one(
+        spoil, pace_environ, shelf_lines, monkeypatch, tmp_path):
+    home = pace_environ["HOME"]
+    cache = os.path.join(home, ".cache", "walsh-research")
+    if spoil == "file":
+        open(home, "wb").close()
+    else:
+        os.makedirs(cache, 0o700)
+
+    def within_home(call, trouble, path_of=str):
+        def failing(target, *arguments, real=getattr(os, call), **named):
+            if path_of(target).startswith(home):
+                raise trouble
+            return real(target, *arguments, **named)
+        monkeypatch.setattr(wr.os, call, failing)
+    if spoil == "no locks":
+        within_home("open", OSError(errno.ENOLCK, "No locks available"))
+    if spoil == "full":
+        os.mkdir(os.path.join(cache, "pace"))
+        real_open, ours = os.open, set()
+
+        def watched(path, *arguments, **named):
+            fd = real_open(path, *arguments, **named)
+            (ours.add if str(path).startswith(home) else ours.discard)(fd)
+            return fd
+        real_write = os.write
+
+        def full(fd, data):
+            if fd in ours:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real_write(fd, data)
+        monkeypatch.setattr(wr.os, "open", watched)
+        monkeypatch.setattr(wr.os, "write", full)
+    if spoil == "foreign":
+        def foreign(path, *arguments, real=os.stat, **named):
+            status = list(real(path, *arguments, **named))
+            status[4] += path == cache
+            return os.stat_result(status)
+        monkeypatch.setattr(wr.os, "stat", foreign)
+    if spoil == "open to others":
+        os.mkdir(os.path.join(cache, "pace"))
+        os.chmod(os.path.join(cache, "pace"), 0o777)
+    if spoil == "link":
+        os.symlink(str(tmp_path), os.path.join(cache, "pace"))
+    one, other = open_pace(pace_environ, shelf_lines), open_pace(pace_environ, shelf_lines)
+    assert one.store("host", "a.test", {"n": 1}) and other.load("host", "a.test") == {"n": 1}
+    with one.try_lock("host a.test"):
+        assert len(os.listdir(temporary_pace(pace_environ))) == 2
+    assert stat.S_IMODE(os.stat(temporary_pace(pace_environ)).st_mode) == 0o700
+    monkeypatch.undo()
+    assert all_files(home) == [] and shelf_lines == []
+
+
+@shelf_posix_only
+@pytest.mark.parametrize("planted", ["foreign", "link to ours", "link to nothing", "file", "0770"])
+def test_R4_a_planted_temporary_folder_is_refused_with_one_warning(
+        planted, pace_environ, shelf_lines, monkeypatch, tmp_path):
+    open(pace_environ["HOME"], "wb").close()
+    folder, ours = temporary_pace(pace_environ), tmp_path / "ours"
+    ours.mkdir(mode=0o700)
+    if planted.startswith("link"):
+        os.symlink(str(ours) if planted == "link to ours" else str(tmp_path / "gone"), folder)
+    elif planted == "file":
+        open(folder, "wb").close()
+    else:
+        os.mkdir(folder, 0o700)
+    if planted == "0770":
+        os.chmod(folder, 0o770)
+
+    def foreign(path, *arguments, real=os.stat, **named):
+        status = list(real(path, *arguments, **named))
+        status[4] += path == folder
+        return os.stat_result(status)
+    if planted == "foreign":
+        monkeypatch.setattr(wr.os, "stat", foreign)
+    shelf = open_pace(pace_environ, shelf_lines)
+    for number in range(3):
+        with shelf.try_lock("host a.test") as lock:
+            assert lock and shelf.try_lock("host a.test") is None
+        assert not shelf.store("host", "a.test", {"n": number})
+        assert shelf.load("host", "a.test") == {"n": number}
+    shelf.sweep(NOW)
+    monkeypatch.undo()
+    assert all_files(ours) == [] and not (tmp_path / "gone").exists()
+    assert len(shelf_lines) == 1 and folder in shelf_lines[0]
+
+
+@shelf_posix_only
+@pytest.mark.parametrize("call", ["mkdir", "open", "write", "replace", "utime"])
+def test_R4_where_no_folder_can_be_written_the_pace_is_in_memory_with_one_warning(
+        call, pace_environ, shelf_lines, monkeypatch):
+    def failing(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(wr.os, call, failing)
+    shelf = open_pace(pace_environ, shelf_lines)
+    for number in range(3):
+        with shelf.try_lock("host a.test") as lock:
+            assert lock and shelf.try_lock("host a.test") is None
+            assert not shelf.store("host", "a.test", {"n": number})
+        assert shelf.load("host", "a.test") == {"n": number}
+    assert len(shelf_lines) == 1 and "Read-only file system" in shelf_lines[0]
+
+
+def test_R4_where_no_folder_is_known_the_pace_is_in_memory_with_one_warning(shelf_lines):
+    shelf = wr.open_pace_shelf(shelf_lines.append, environ={}, platform="win32")
+    assert shelf_lines == []
+    assert not shelf.store("host", "a.test", {"n": 1}) and shelf.load("host", "a.test") == {"n": 1}
+    with shelf.try_lock("host a.test"):
+        assert shelf.try_lock("host a.test") is None
+    assert len(shelf_lines) == 1
+
+
+def test_R4_a_pace_that_was_never_used_touches_no_disk(pace_environ, shelf_lines):
+    shelf = open_pace(pace_environ, shelf_lines)
+    shelf.sweep(NOW)
+    assert not os.path.exists(pace_environ["HOME"]) and not os.listdir(pace_environ["TMPDIR"])
+
+
+def test_R11_a_sick_cache_folder_is_no_more_lines_for_its_pace(tmp_path, shelf_lines):
+    (tmp_path / "file").write_bytes(b"")
+    for folder in (str(tmp_path / "file"), str(tmp_path / "file" / "below")):
+        del shelf_lines[:]
+        shelf = wr.Shelf(folder, shelf_lines.append)
+        for one in (shelf, shelf.pace(), shelf):
+            assert not one.store("host", "a", {"n": 1}) and one.load("host", "a") == {"n": 1}
+        assert shelf.pace() is shelf.pace() and len(shelf_lines) == 1
+    assert wr.Shelf(None, shelf_lines.append).pace().store("host", "a", {}) is False
+
+
+def test_R11_a_sweep_of_the_cache_covers_its_pace(shelf_folder, shelf_lines):
+    clock = Clock()
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+    pace = shelf.pace()
+    pace.store("host", "old", {})
+    clock.now += 61 * 86400.0
+    pace.store("host", "new", {})
+    dead = os.path.join(shelf_folder, "pace", "lock-" + "0" * 32 + ".pickle.tmp")
+    for _ in range(2):          # the whole pass of the day, and one between two of them
+        open(dead, "wb").close()
+        shelf.sweep(clock.time())
+        assert not os.path.exists(dead)
+    assert len(os.listdir(os.path.join(shelf_folder, "pace"))) == 1
+    assert pace.load("host", "new") == {} and shelf_lines == []
+
+
+def test_R4_a_year_of_runs_without_a_cache_keeps_a_small_pace_folder(pace_environ, shelf_lines):
+    clock = Clock()
+    for day in range(365):
+        clock.now += 86400.0
+        shelf = wr.open_pace_shelf(shelf_lines.append, clock.time, pace_environ, "linux")
+        shelf.store("host", f"{day}.test", {})
+        shelf.sweep(clock.time())
+    files = all_files(pace_environ["HOME"])
+    assert len(files) <= 62 and shelf_lines == []
+    assert {os.path.basename(file).split("-")[0] for file in files} == {"host"}
 
 
 def test_ours_shelf_sweep_is_once_a_day_for_all_processes(shelf_folder, shelf_lines):

@@ -175,15 +175,20 @@ ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"   # robots2, the ask protocol
 ROBOTS2_ASK_TTL_SECONDS = 86400                 # robots2: an "allow" is cached for no more than 24 hours
 ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
 ROBOTS2_MAX_UNKNOWN = 1000                      # ours: lines kept to be shown; a file of nothing else would cost 40 MB
-# The shelf.
+# The cache.
 SHELF_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
-MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20    # ours: without a disk; a hostile domain has any number of hosts
-MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}     # ours: by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next
-MAX_PICKLE_OPCODES = 10_000             # ours: an entry is a small dict around a body; more could cost seconds (ints that collide) or memory
-# ours: unused entries go away, by kind; the blocklist never does (R3b), a source outlives a yearly run
+# ours: bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
+MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20
+# ours: bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
+MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}
+# ours: an entry is a small dict around a body; more could cost seconds (integers that collide).
+MAX_PICKLE_OPCODES = 10_000
+# ours: unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
 ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, "": 60 * 86400.0}
 SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
-MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two passes; a few milliseconds
+MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two; some milliseconds
+# ours: after each try to write an entry, by `os.name`; Windows renames onto no file that is open.
+WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
 # The door.
 MAX_HEAD_BYTES = 256 * 1024             # ours: status line and headers of one exchange, 1xx answers included; also what chunking may add for nothing
 MAX_HEADER_LINES = 500                  # ours: 1xx answers included; real answers have some 30; a line costs more than its bytes
@@ -3750,29 +3755,129 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 # ==========================================================================
 
 # === 13. SHELF   R11   spec 11.2 =========================================
-# Owns what outlives a process: pickle entries in one private folder, and the locks between processes.
-# Whatever the disk does or holds, the outcome is a miss or an unwritten entry and one line of warning, never an error.
+# Owns what outlives a process: pickle entries in private folders, and locks between processes.
+# Whatever a disk does or holds costs an entry and one line of warning; it is never an error.
 
-OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-# An entry; with ".tmp" a file that lives while its lock is held: what an entry is written to, or a lock itself.
-SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
+if TYPE_CHECKING:
+    Environ = Mapping[str, str]
+    Data = dict[str, Any]
 
-PICKLE_STOP, PICKLE_FRAME = 0x2E, 0x95
-# All that protocol 4 says for None, bool, int, float, str, bytes, list and dict: opcode -> bytes with its argument.
-# No tuple: as a dict key its hash recurses in C (a crash at depth 10^5) and doubles with each shared level (a hang).
-# No PUT: nine bytes of it take all memory (gh-115952).
-PICKLE_FIXED = {
-    **dict.fromkeys(b"N\x88\x89", 1),           # NONE NEWTRUE NEWFALSE
-    **dict.fromkeys(b"(]ae}su\x94", 1),         # MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE
-    0x80: 2, 0x4B: 2, 0x4D: 3, 0x4A: 5, 0x47: 9,    # PROTO BININT1 BININT2 BININT BINFLOAT
-    0x68: 2, 0x6A: 5,                           # BINGET LONG_BINGET
+# 13a. Where the folders are.
+
+# By platform: the variables that may name the root of all caches, and what follows it.
+CACHE_ROOTS = {
+    "win32": [("LOCALAPPDATA", "\\")],
+    "darwin": [("HOME", "/Library/Caches/")],
+    "": [("XDG_CACHE_HOME", "/"), ("HOME", "/.cache/")],
 }
-# opcode -> width of the little-endian count of the bytes that follow
-PICKLE_COUNTED = {
+TEMPORARY_ROOTS = ("TMPDIR", "TEMP", "TMP")         # the variables that Python's tempfile asks
+
+
+class PacePlace(NamedTuple):
+    """A folder that may hold the pace, and the cache folder around it, which must be ours too."""
+
+    folder: str
+    cache_folder: str = ""      # none around a folder in the system's temporary one
+
+
+def absolute_root(environ: Environ, variable: str, platform: str) -> str:
+    """The folder that `variable` names, or "": the XDG specification ignores relative paths."""
+    root = environ.get(variable, "")
+    if root.startswith("/") or platform == "win32":
+        return root
+    return ""
+
+
+def joined(root: str, name: str, platform: str) -> str:
+    separator = "\\" if platform == "win32" else "/"
+    return root.rstrip("/" + separator) + separator + name
+
+
+def default_cache_dir(environ: Environ, platform: str) -> str | None:
+    """The cache folder by $WALSH_RESEARCH_CACHE or the custom of `platform` (a `sys.platform`).
+
+    None where the environment names no place.
+
+    >>> default_cache_dir({"HOME": "/home/ada", "XDG_CACHE_HOME": "not/absolute"}, "linux")
+    '/home/ada/.cache/walsh-research'
+    """
+    chosen = environ.get("WALSH_RESEARCH_CACHE")
+    if chosen:
+        return chosen
+    for variable, below in CACHE_ROOTS.get(platform, CACHE_ROOTS[""]):
+        root = absolute_root(environ, variable, platform)
+        if root:
+            return root.rstrip("/") + below + "walsh-research"
+    return None
+
+
+def pace_folder(environ: Environ, platform: str) -> str | None:
+    """Where commands with and without a cache share the pace; None where no cache folder is known.
+
+    >>> pace_folder({"HOME": "/home/ada"}, "linux")
+    '/home/ada/.cache/walsh-research/pace'
+    """
+    cache_folder = default_cache_dir(environ, platform)
+    if cache_folder is None:
+        return None
+    return joined(cache_folder, "pace", platform)
+
+
+def temporary_folder(environ: Environ, platform: str) -> str | None:
+    """The system's folder for temporary files; None where Windows names none."""
+    for variable in TEMPORARY_ROOTS:
+        root = absolute_root(environ, variable, platform)
+        if root:
+            return root
+    return None if platform == "win32" else "/tmp"
+
+
+def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
+    """The folders that may hold the pace of a command without a cache, the best first.
+
+    >>> [place.folder for place in pace_places({"HOME": "/home/ada"}, "linux", 1000)]
+    ['/home/ada/.cache/walsh-research/pace', '/tmp/walsh-research-1000']
+    """
+    places = []
+    cache_folder = default_cache_dir(environ, platform)
+    if cache_folder is not None:
+        folder = joined(cache_folder, "pace", platform)
+        places.append(PacePlace(folder, cache_folder))
+    root = temporary_folder(environ, platform)
+    if root is not None:
+        folder = joined(root, f"walsh-research-{user_id}", platform)
+        places.append(PacePlace(folder))
+    return places
+
+
+# 13b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
+
+PICKLE_HEADER = b"\x80\x04"         # protocol 4
+PICKLE_NONE, PICKLE_TRUE, PICKLE_FALSE = b"N", b"\x88", b"\x89"
+PICKLE_FLOAT, PICKLE_INT, PICKLE_TEXT, PICKLE_BYTES = b"G", b"\x8a", b"\x8d", b"\x8e"
+PICKLE_LIST, PICKLE_ITEMS, PICKLE_DICT, PICKLE_PAIRS = b"](", b"e", b"}(", b"u"
+PICKLE_STOP, PICKLE_FRAME, PICKLE_MEMOIZE = 0x2E, 0x95, 0x94
+PICKLE_GETS = (0x68, 0x6A)          # BINGET LONG_BINGET
+# These tables say all that protocol 4 does for None, bool, int, float, str, bytes, list and dict.
+# Tuples are out: as a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5),
+# and takes twice as long with each level that is shared (a hang).
+# PUT is out: nine bytes of it take all memory (gh-115952).
+PICKLE_FIXED = {        # opcode -> bytes of its argument
+    **dict.fromkeys(b"N\x88\x89", 0),           # NONE NEWTRUE NEWFALSE
+    **dict.fromkeys(b"(]ae", 0),                # MARK EMPTY_LIST APPEND APPENDS
+    **dict.fromkeys(b"}su", 0),                 # EMPTY_DICT SETITEM SETITEMS
+    PICKLE_STOP: 0,
+    PICKLE_MEMOIZE: 0,
+    0x80: 1,                                    # PROTO
+    0x4B: 1, 0x4D: 2, 0x4A: 4,                  # BININT1 BININT2 BININT
+    0x47: 8,                                    # BINFLOAT
+    0x68: 1, 0x6A: 4,                           # BINGET LONG_BINGET
+}
+PICKLE_STRINGS = {      # opcode -> bytes of the count of the bytes that follow
     0x8C: 1, 0x58: 4, 0x8D: 8,                  # SHORT_BINUNICODE BINUNICODE BINUNICODE8
     0x43: 1, 0x42: 4, 0x8E: 8,                  # SHORT_BINBYTES BINBYTES BINBYTES8
-    0x8A: 1, PICKLE_FRAME: 8,                   # LONG1
 }
+PICKLE_COUNTED = {**PICKLE_STRINGS, 0x8A: 1, PICKLE_FRAME: 8}       # with LONG1
 
 
 def sha256_hex(data: bytes) -> str:
@@ -3781,66 +3886,213 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-CACHE_ROOTS = {
-    "win32": [("LOCALAPPDATA", "\\")], "darwin": [("HOME", "/Library/Caches/")], "": [("XDG_CACHE_HOME", "/"), ("HOME", "/.cache/")]}
+def pickle_plain(value: Any) -> bytes:
+    """`value` as a pickle that refers to nothing twice, so that its reader can refuse references.
 
+    `TypeError` where it is not None, bool, int, float, str, bytes, list, tuple or dict;
+    `ValueError` for an integer of more than 255 bytes. A tuple becomes a list.
 
-def default_cache_dir(environ: Mapping[str, str], platform: str) -> str | None:
-    """The cache folder by $WALSH_RESEARCH_CACHE or the custom of `platform` (a `sys.platform`); None where the environment names no place.
-
-    >>> default_cache_dir({"HOME": "/home/ada", "XDG_CACHE_HOME": "not/absolute"}, "linux")
-    '/home/ada/.cache/walsh-research'
+    >>> pickle_plain([None, True])
+    b'\\x80\\x04](N\\x88e.'
     """
-    if chosen := environ.get("WALSH_RESEARCH_CACHE"):
-        return chosen
-    for variable, below in CACHE_ROOTS.get(platform, CACHE_ROOTS[""]):
-        root = environ.get(variable, "")
-        if root.startswith("/") or root and platform == "win32":        # the XDG specification: a relative path is to be ignored
-            return f"{root.rstrip('/')}{below}walsh-research"
-    return None
+    out = io.BytesIO()
+    out.write(PICKLE_HEADER)
+    write_pickled(out, value)
+    out.write(bytes([PICKLE_STOP]))
+    return out.getvalue()
 
 
-def pickle_refusal(blob: bytes) -> str:
-    """Why `blob` must not be unpickled, in a few words; empty where its opcodes build plain data no larger than itself.
+def write_pickled(out: io.BytesIO, value: Any) -> None:
+    """Writes the opcodes that build `value`."""
+    if value is None:
+        out.write(PICKLE_NONE)
+    elif isinstance(value, bool):
+        out.write(PICKLE_TRUE if value else PICKLE_FALSE)
+    elif isinstance(value, int):
+        write_int(out, value)
+    elif isinstance(value, float):
+        import struct  # a command that stores nothing need not load it
 
-    >>> pickle_refusal(b"\\x80\\x04cos\\nsystem\\n.")
-    'opcode 0x63 is not plain data'
+        out.write(PICKLE_FLOAT + struct.pack(">d", value))
+    elif isinstance(value, str):
+        write_counted(out, PICKLE_TEXT, value.encode("utf-8", "surrogatepass"))
+    elif isinstance(value, bytes):
+        write_counted(out, PICKLE_BYTES, value)
+    else:
+        write_container(out, value)
+
+
+def write_int(out: io.BytesIO, value: int) -> None:
+    width = value.bit_length() // 8 + 1         # with a bit for the sign
+    if width > 255:
+        raise ValueError(f"an integer of {width} bytes, at most 255 are kept")
+    out.write(PICKLE_INT + bytes([width]))
+    out.write(value.to_bytes(width, "little", signed=True))
+
+
+def write_counted(out: io.BytesIO, opcode: bytes, octets: bytes) -> None:
+    out.write(opcode + len(octets).to_bytes(8, "little"))
+    out.write(octets)
+
+
+def write_container(out: io.BytesIO, value: Any) -> None:
+    if isinstance(value, dict):
+        out.write(PICKLE_DICT)
+        for pair in value.items():
+            for item in pair:
+                write_pickled(out, item)
+        out.write(PICKLE_PAIRS)
+    elif isinstance(value, (list, tuple)):
+        out.write(PICKLE_LIST)
+        for item in value:
+            write_pickled(out, item)
+        out.write(PICKLE_ITEMS)
+    else:
+        raise TypeError(f"a {type(value).__name__}, want plain data")
+
+
+def pickle_opcodes(blob: bytes) -> Iterator[tuple[int, int]]:
+    """Each opcode of `blob` with its argument, which for a string is the length in bytes.
+
+    `ValueError` where an opcode is not in the tables, or the pickle does not end where `blob` does.
     """
-    if blob[:2] != b"\x80\x04":
-        return "is no pickle of protocol 4"
     at, end = 0, len(blob)
-    for _ in range(MAX_PICKLE_OPCODES):
-        if at >= end:
-            return "is torn"
+    while at < end:
         code = blob[at]
+        width = PICKLE_FIXED.get(code, PICKLE_COUNTED.get(code))
+        if width is None:
+            raise ValueError(f"opcode 0x{code:02x} is not plain data")
+        at += 1 + width
+        argument = int.from_bytes(blob[at - width:at], "little")
+        if code in PICKLE_COUNTED and argument > end - at:
+            break
+        if code in PICKLE_COUNTED and code != PICKLE_FRAME:     # a frame holds opcodes again
+            at += argument
+        yield code, argument
+        if code == PICKLE_STOP and at < end:
+            raise ValueError(f"has {end - at} bytes after its end")
         if code == PICKLE_STOP:
-            return "" if at + 1 == end else f"has {end - at - 1} bytes after its end"
-        at += PICKLE_FIXED.get(code, 1)
-        if code in PICKLE_COUNTED:
-            count = int.from_bytes(blob[at:at + PICKLE_COUNTED[code]], "little")
-            at += PICKLE_COUNTED[code]
-            if count > end - at:
-                return "is torn"
-            at += 0 if code == PICKLE_FRAME else count      # what a frame holds is opcodes again
-        elif code not in PICKLE_FIXED:
-            return f"opcode 0x{code:02x} is not plain data"
-    return f"has more than {MAX_PICKLE_OPCODES} opcodes"
+            return
+    raise ValueError("is torn")
+
+
+def check_pickle(blob: bytes) -> None:
+    """`ValueError` where `blob` builds anything but plain data of the order of its own size.
+
+    >>> check_pickle(b"\\x80\\x04cos\\nsystem\\n.")
+    Traceback (most recent call last):
+    ValueError: opcode 0x63 is not plain data
+    """
+    memo: list[float] = []          # the bytes of each thing that MEMOIZE numbered
+    pushed_bytes = math.inf         # of what the opcode before has pushed; for a list it is endless
+    repeated_bytes = 0.0
+    if not blob.startswith(PICKLE_HEADER):
+        raise ValueError("is no pickle of protocol 4")
+    for number, (code, argument) in enumerate(pickle_opcodes(blob), 1):
+        if number > MAX_PICKLE_OPCODES:
+            raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
+        if code == PICKLE_MEMOIZE:
+            memo.append(pushed_bytes)
+        if code in PICKLE_GETS:
+            repeated_bytes += memo[argument] if argument < len(memo) else math.inf
+        if repeated_bytes > len(blob):          # earlier versions repeated short strings
+            raise ValueError("repeats by reference more than it holds")
+        if code in PICKLE_STRINGS:
+            pushed_bytes = argument
+        elif code != PICKLE_FRAME:              # which pushes nothing
+            pushed_bytes = math.inf
 
 
 @cache
 def plain_unpickler() -> Callable[[bytes], Any]:
-    """A `loads` that refuses every global: the second wall behind `pickle_refusal`."""
+    """A `loads` that refuses every global: the second wall behind `check_pickle`."""
     import pickle  # costs a millisecond that a run without a cache need not pay
 
     class PlainUnpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError("globals are refused")
 
-    return lambda blob: PlainUnpickler(io.BytesIO(blob)).load()
+    def loads(blob: bytes) -> Any:
+        return PlainUnpickler(io.BytesIO(blob)).load()
+
+    return loads
 
 
-def shelf_entry(kind: str, key: str, data: dict[str, Any]) -> dict[str, Any]:
-    return {"format": SHELF_FORMAT, "kind": kind, "key": key, "data": data}
+def shelf_entry(kind: str, key: str, data: Data) -> Data:
+    """What a file holds: with `data`, of which format, kind and key it is."""
+    return {
+        "format": SHELF_FORMAT,
+        "kind": kind,
+        "key": key,
+        "data": data,
+    }
+
+
+def entry_data(blob: bytes, kind: str, key: str) -> Data:
+    """The data of the entry that `blob` pickles; `ValueError` where it is no entry of that name."""
+    try:
+        entry = plain_unpickler()(blob)
+        data: Data = entry["data"]
+        is_ours = isinstance(data, dict) and entry == shelf_entry(kind, key, data)
+    except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
+        raise ValueError(type(error).__name__) from None        # what a decoder quotes stays unsaid
+    if not is_ours:
+        raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
+    return data
+
+
+# 13c. Private files.
+
+OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
+OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
+CREATE_PRIVATELY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY
+
+
+def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
+    """Takes the items off the list and does `action` with each.
+
+    Ctrl-C comes between two bytecodes, and `list` drives both maps within one. So an interrupt
+    finds an item on the list or done with, and nothing is done again that another now relies on.
+    """
+    while items:
+        taken = map(items.pop, (-1,))
+        list(map(action, taken))
+
+
+class Descriptor:
+    """At most one open file. No Ctrl-C loses it: it is closed with the last reference to this.
+
+    The end of a `with` closes it. The number of a descriptor alone could be lost by an interrupt
+    that comes after the file is opened and before its number is assigned.
+    """
+
+    _numbers: list[int] = []        # for `__del__`, where an interrupt comes before `__init__`
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+
+    def open(self, path: str, flags: int) -> int:
+        """The number of the descriptor; a new file is 0600."""
+        opened = map(os.open, (path,), (flags,), (0o600,))
+        self._numbers.extend(opened)        # opens, and notes the number, within one bytecode
+        return self.fd
+
+    @property
+    def fd(self) -> int:
+        return self._numbers[0]
+
+    def close(self) -> None:
+        do_once(os.close, self._numbers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            self.close()
 
 
 def disk_trouble(error: Exception) -> str:
@@ -3848,136 +4100,229 @@ def disk_trouble(error: Exception) -> str:
 
 
 def ownership_doubt(status: os.stat_result) -> str:
-    """Why a file or folder must not be believed, or nothing; Windows keeps owners and modes elsewhere."""
-    if sys.platform == "win32":
+    """Why a file or folder must not be believed, or ""."""
+    if sys.platform == "win32":         # which keeps owners and modes elsewhere
         return ""
     if status.st_uid != os.geteuid():
         return "belongs to another user"
-    return "can be written by others" if status.st_mode & 0o022 else ""
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "can be written by others"
+    return ""
 
 
-def read_private_file(path: str, limit: int) -> bytes:
-    """The bytes of a file of our own; `OSError` where it cannot be read, `ValueError` where it must not be."""
-    fd = os.open(path, os.O_RDONLY | OPEN_PRIVATELY)        # non-blocking: a FIFO must not hang us
-    try:
+def file_doubt(status: os.stat_result, limit_bytes: int) -> str:
+    """Why an open file must not be read, or ""."""
+    if not stat.S_ISREG(status.st_mode):
+        return "is no regular file"
+    doubt = ownership_doubt(status)
+    if doubt:
+        return doubt
+    if status.st_size > limit_bytes:
+        return f"has {status.st_size} bytes, at most {limit_bytes} are read"
+    return ""
+
+
+def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
+    """The bytes of a file of our own, and when it was modified in Unix seconds.
+
+    `OSError` where it cannot be read, `ValueError` where it must not be.
+    """
+    with Descriptor() as file:
+        fd = file.open(path, os.O_RDONLY | OPEN_PRIVATELY)
         status = os.fstat(fd)
-        doubt = ownership_doubt(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
-        if not doubt and status.st_size > limit:
-            doubt = f"has {status.st_size} bytes, at most {limit} are read"
+        doubt = file_doubt(status, limit_bytes)
         if doubt:
             raise ValueError(doubt)
-        return b"".join(iter(lambda: os.read(fd, status.st_size + 1), b""))     # one piece as a rule, which is not copied
-    finally:
-        os.close(fd)
+        pieces = []
+        piece = os.read(fd, status.st_size + 1)         # all of it as a rule
+        while piece:
+            pieces.append(piece)
+            piece = os.read(fd, status.st_size + 1)
+        return b"".join(pieces), status.st_mtime
 
 
-def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
-    """`blob` becomes the whole file at `path` or, with an `OSError`, nothing changes there and no scratch file stays."""
+def write_private_file(
+    path: str,
+    blob: bytes,
+    modified_at: float,
+    durable: bool,
+) -> None:
+    """`blob` becomes the whole file at `path`, dated `modified_at` in Unix seconds.
+
+    With an `OSError`, or on Ctrl-C, nothing changes there and no scratch file stays.
+    """
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY, 0o600)
     try:
-        try:
-            with suppress(OSError):
-                lock_file(fd)       # else a sweep takes it for a dead writer's
-            rest = memoryview(blob)
-            while rest:
-                rest = rest[os.write(fd, rest):]
-            if durable:
-                os.fsync(fd)
-        finally:
-            os.close(fd)            # NFS and quotas speak up only here
-        os.utime(scratch, (modified_at, modified_at))       # the bot's clock, which `sweep` is asked by
+        write_scratch_file(scratch, blob, durable)
+        os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
         os.replace(scratch, path)
-        if durable and os.name != "nt":     # Windows syncs no folder
-            folder = os.open(os.path.dirname(path), os.O_RDONLY)        # the operator may have named a symbolic link
-            with suppress(OSError):         # nor do some network file systems
-                os.fsync(folder)
-            os.close(folder)
-    finally:            # Ctrl-C, too, leaves nothing half-written
+    except BaseException:
         with suppress(OSError):
             os.unlink(scratch)
+        raise
+    if durable:
+        sync_folder(os.path.dirname(path))
+
+
+def write_scratch_file(path: str, blob: bytes, durable: bool) -> None:
+    with Descriptor() as file:          # NFS and quotas speak up only when it is closed
+        fd = file.open(path, CREATE_PRIVATELY)
+        with suppress(OSError):
+            lock_file(fd)               # else a sweep takes it for a dead writer's
+        rest = memoryview(blob)
+        while rest:
+            rest = rest[os.write(fd, rest):]
+        if durable:
+            os.fsync(fd)
+
+
+def sync_folder(folder: str) -> None:
+    """What was renamed in `folder` outlives a power cut; some network file systems sync none."""
+    if os.name == "nt":         # which syncs no folder
+        return
+    with Descriptor() as file:
+        fd = file.open(folder, os.O_RDONLY)         # the operator may have named a symbolic link
+        with suppress(OSError):
+            os.fsync(fd)
 
 
 def make_private_folders(folder: str) -> None:
-    """`folder` and its missing parents, each 0700 (`os.makedirs` gives the parents the umask's mode)."""
+    """`folder` and its missing parents, each 0700: `os.makedirs` gives parents the umask's mode."""
     parent = os.path.dirname(folder.rstrip("/" + os.sep))
-    if parent not in ("", folder) and not os.path.isdir(parent):     # a missing drive is its own parent
+    is_root = parent in ("", folder)            # as a drive is that is missing
+    if not is_root and not os.path.isdir(parent):
         make_private_folders(parent)
-    with suppress(FileExistsError):         # another process was faster
+    with suppress(FileExistsError):             # another process was faster
         os.mkdir(folder, 0o700)
 
 
-# What is locked is a file that exists only meanwhile, and the kernel lets go of it when its holder dies.
+def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
+    """Why nothing in `folder` must be believed, or ""; `OSError` where it is not there."""
+    if create and not os.path.isdir(folder):
+        make_private_folders(folder)
+    status = os.stat(folder, follow_symlinks=follow_links)
+    if not stat.S_ISDIR(status.st_mode):
+        return "is no folder"
+    return ownership_doubt(status)
+
+
+# 13d. Locks. What is locked is a file that exists only meanwhile.
+# The kernel lets go of it when its holder dies.
 
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-HELD_NAMES: dict[str, ShelfLock] = {}         # what this process holds; bots without a cache exclude each other here alone
+FILE_IS_GONE = (errno.ENOENT, errno.ESTALE)
+# What this process holds, and the file that is locked for it. All bots exclude each other here;
+# those without a cache, and those on a disk without locks, do so here alone.
+HELD_NAMES: dict[str, Descriptor] = {}
 
 
 def lock_file(fd: int) -> bool:
-    """Until it is closed. Never blocks; False where another has it."""
+    """Locks an open file until it is closed. Never blocks; False where another has it."""
     try:
         if sys.platform == "win32":
-            import msvcrt
+            import msvcrt  # Windows only
+
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl  # POSIX only
+
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except LOCK_IS_TAKEN:
         return False
     return True
 
 
-def open_locked(path: str) -> int | None:
-    """A descriptor that holds the lock of the file at `path`; None where another has it, `OSError` where there are no locks."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY, 0o600)
-    is_locked = False
+def is_file_at(path: str, fd: int) -> bool:
+    return os.path.samestat(os.fstat(fd), os.stat(path))
+
+
+def lock_path(path: str, file: Descriptor) -> bool:
+    """Opens and locks the file at `path`; False where another has it.
+
+    `OSError` where there are no locks.
+    """
+    fd = file.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
     try:
-        is_locked = lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path))     # not one that is gone since it was opened
+        # The file that was opened may be gone from its path before it is locked.
+        if lock_file(fd) and is_file_at(path, fd):
+            return True
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ESTALE):
-            with suppress(OSError):
-                os.unlink(path)
+        if error.errno not in FILE_IS_GONE:
+            remove_locked([path], file)
             raise
-    finally:
-        if not is_locked:
-            with suppress(OSError):
-                os.close(fd)
-    return fd if is_locked else None
+    with suppress(OSError):
+        file.close()
+    return False
 
 
-def remove_locked(path: str, fd: int) -> None:
-    """Ends a lock: its file goes first, so that a copy of the descriptor in some child holds nothing. Windows removes no open file."""
-    steps: list[Callable[[], None]] = [lambda: os.unlink(path), lambda: os.close(fd)]
-    for step in steps[::-1] if os.name == "nt" else steps:
+def open_locked(path: str) -> Descriptor | None:
+    """What holds the lock of the file at `path`; None where another has it, `OSError` as above."""
+    file = Descriptor()
+    return file if lock_path(path, file) else None
+
+
+def remove_locked(paths: list[str], file: Descriptor) -> None:
+    """Ends a lock: the paths of its file are taken off the list and removed, and it is closed.
+
+    The file goes first: a copy of the descriptor in some child then holds nothing.
+    """
+    try:
         with suppress(OSError):
-            step()
+            if os.name == "nt":         # which removes no open file
+                file.close()
+        with suppress(OSError):
+            do_once(os.unlink, paths)
+    finally:
+        with suppress(OSError):
+            file.close()
 
 
-class ShelfLock(NamedTuple):
-    """A name that this process holds until `release`, its end, or the end of a `with`. A forked child does not hold it."""
+class ShelfLock:
+    """A name that this process holds until `release`, the end of a `with`, or its own end.
 
-    name: str
-    path: str = ""
-    fd: int = -1        # where this process is all that is excluded
+    A forked child does not hold it. `ShelfLock(name)` alone holds nothing.
+    """
+
+    name = ""                       # both for `__del__`, as above
+    _file = Descriptor()            # which is never opened
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._file = Descriptor()
+        self._paths: list[str] = []         # of the locked file, until it is removed
+
+    def claim(self) -> bool:
+        """Holds the name in this process; False where it is held."""
+        return HELD_NAMES.setdefault(self.name, self._file) is self._file
+
+    def lock_at(self, path: str) -> bool:
+        """Holds the name among all processes that come to `path`; False where one of them does."""
+        if not lock_path(path, self._file):
+            return False
+        self._paths.append(path)
+        return True
 
     def release(self, *_: object) -> None:
-        if HELD_NAMES.get(self.name) is self:       # neither released before, nor a forked child's copy
-            del HELD_NAMES[self.name]
-            if self.path:
-                remove_locked(self.path, self.fd)
+        """Ends it. Once is enough; in a forked child it ends nothing of the parent's."""
+        if HELD_NAMES.get(self.name) is not self._file:
+            return
+        try:
+            remove_locked(self._paths, self._file)
+        finally:
+            HELD_NAMES.pop(self.name, None)
 
     def __enter__(self) -> ShelfLock:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    __exit__ = release
+    __del__ = release           # an interrupt can lose a lock on its way to who asked for it
 
 
 def abandon_locks() -> None:
-    """In a forked child: the descriptors are closed and no more, since the locks are the parent's."""
-    for lock in HELD_NAMES.values():
+    """In a forked child: the files are closed and not removed, since the locks are the parent's."""
+    for file in HELD_NAMES.values():
         with suppress(OSError):
-            os.close(lock.fd)
+            file.close()
     HELD_NAMES.clear()
 
 
@@ -3985,140 +4330,255 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=abandon_locks)
 
 
+# 13e. Sweeping.
+
+# An entry has a kind and a digest for its name. With ".tmp" it is a file that lives while its lock
+# is held: what an entry is written to, or a lock itself.
+SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
+
+
 def remove_outlived(file: os.DirEntry[str], now: float) -> None:
-    """Removes an entry past its lifetime, or what a dead process was about to write; never a file of another name."""
+    """Removes an entry that is past its lifetime, or what a dead process left unfinished.
+
+    A file of another name is nobody's business.
+    """
     found = SHELF_FILE.match(file.name)
     if not found or not file.is_file(follow_symlinks=False):
         return
-    if not found[2]:
-        if now - file.stat(follow_symlinks=False).st_mtime > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
-            os.unlink(file.path)
-    else:           # judged by its lock alone: clocks jump
-        fd = open_locked(file.path)
-        if fd is not None:
-            remove_locked(file.path, fd)
+    kind, is_scratch = found[1], found[2] is not None
+    if is_scratch:
+        remove_abandoned(file.path)
+        return
+    lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""])
+    if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
+        os.unlink(file.path)
 
+
+def remove_abandoned(path: str) -> None:
+    """Removes a file whose holder is dead. Its lock alone says so: clocks jump."""
+    file = open_locked(path)
+    if file is not None:
+        remove_locked([path], file)
+
+
+def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
+    """Removes what is outlived among the first `most_files` files, or among all.
+
+    What cannot be removed is left to the next sweep.
+    """
+    with suppress(OSError), os.scandir(folder) as files:
+        for file in islice(files, most_files):
+            with suppress(OSError):
+                remove_outlived(file, now)
+
+
+# 13f. The cache.
 
 class Shelf:
-    """Entries of plain data (what JSON can say, and bytes) by kind and key, one pickle file each in `folder`; None keeps them in memory.
+    """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
 
-    `warn` gets one line per cause. `wall_time` (Unix seconds) dates the entries. Thread-safe; touches no disk before its first use.
+    They lie in `folder`; None keeps them in memory. `warn` gets one line per cause. `wall_time`
+    gives Unix seconds and dates the entries. Thread-safe; touches no disk before its first use.
     """
 
-    def __init__(self, folder: str | None, warn: Callable[[str], None], wall_time: Callable[[], float] = time.time) -> None:
-        self.folder, self.warn, self.wall_time = folder, warn, wall_time
-        self._memory: dict[tuple[str, str], bytes] = {}         # what the disk did not take; it beats what the disk says
-        self._robots_bytes = 0                                  # of robots.txt bodies among it, which servers choose
+    def __init__(
+        self,
+        folder: str | None,
+        warn: Callable[[str], None],
+        wall_time: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self.warn = warn
+        self.wall_time = wall_time
+        self._memory: dict[tuple[str, str], bytes] = {}     # what the disk did not take
+        self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
+        self._pace: Shelf | None = None
 
-    def load(self, kind: str, key: str) -> dict[str, Any] | None:
-        """The data last stored under `kind` and `key`, or None; whatever is wrong with the file is a warning and None."""
-        blob = self._memory.get((kind, key))
-        if blob is None and not self._is_folder_usable():
-            return None
-        path = self._path(kind, key)
-        name = os.path.basename(path)
+    def pace(self) -> Shelf:
+        """What holds the hosts' pace: last starts, holds (R5) and their locks.
+
+        It lies in the sub-folder `pace`, which commands without a cache share.
+        """
+        if self.folder is None:
+            return self
+        if self._pace is None:
+            folder = os.path.join(self.folder, "pace")
+            places = [PacePlace(folder, self.folder)]
+            self._pace = PaceShelf(places, self.warn, self.wall_time, self._warned)
+        return self._pace
+
+    def load(self, kind: str, key: str) -> Data | None:
+        """The data last stored under `kind` and `key`, or None.
+
+        Whatever is wrong with the file is a warning and None.
+        """
+        name = self._file_name(kind, key)
         try:
+            blob = self._memory.get((kind, key))        # which beats what the disk says
             if blob is None:
-                blob = read_private_file(path, MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""]))
-                if refusal := pickle_refusal(blob):
-                    raise ValueError(refusal)
-            entry = plain_unpickler()(blob)
-            data = entry["data"]
-            if not isinstance(data, dict) or entry != shelf_entry(kind, key, data):
-                raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
-            return data
+                blob = self._read(kind, key)
+            if blob is None:
+                return None
+            return entry_data(blob, kind, key)
         except FileNotFoundError:
             return None
         except OSError as error:        # one sick disk is one line, not one an entry
             self._say("read", f"cache: {name}: {disk_trouble(error)}; taken as absent")
-        except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything; what its decoder quotes is not shown
-            self._say(name, f"cache: {name}: {error if type(error) is ValueError else type(error).__name__}; taken as absent")
+        except (ValueError, MemoryError) as error:
+            trouble = str(error) or type(error).__name__
+            self._say(name, f"cache: {name}: {trouble}; taken as absent")
         return None
 
-    def store(self, kind: str, key: str, data: dict[str, Any], *, durable: bool = False) -> bool:
-        """True where `data` now lies whole on the disk (`durable`: also after a power cut); else this process remembers it."""
-        import pickle  # not at the top: see plain_unpickler
+    def _read(self, kind: str, key: str) -> bytes | None:
+        """The pickle of an entry, from the disk; its use is noted."""
+        if not self._is_folder_usable():
+            return None
+        path = self._path(kind, key)
+        limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
+        blob, modified_at = read_private_file(path, limit_bytes)
+        check_pickle(blob)
+        self._note_use(path, modified_at)
+        return blob
 
-        blob = pickle.dumps(shelf_entry(kind, key, data), protocol=4)
+    def _note_use(self, path: str, modified_at: float) -> None:
+        """What is used is not swept: an entry that is a day old is dated anew."""
+        now = self.wall_time()
+        if now - modified_at > SWEEP_INTERVAL_SECONDS:
+            with suppress(OSError, OverflowError, ValueError):      # as of a disk that is read-only
+                os.utime(path, (now, now))
+
+    def store(
+        self,
+        kind: str,
+        key: str,
+        data: Data,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """True where `data` now lies whole on the disk; else this process remembers it.
+
+        `durable` data is there also after a power cut. `TypeError` where it is not plain.
+        """
+        blob = pickle_plain(shelf_entry(kind, key, data))
+        is_written = False
         if self._is_folder_usable(create=True):
-            for patience in [0.01] * 5 if os.name == "nt" else [0.0] * 2:
-                try:
-                    write_private_file(self._path(kind, key), blob, self.wall_time(), durable)
-                    self.forget(kind, key)
-                    return True
-                except (OSError, ValueError, OverflowError) as error:       # the last two: a clock whose time no file system can write
-                    trouble = disk_trouble(error)
-                    time.sleep(patience)    # Windows: another process has the old file open, for microseconds; or a sweep took the new one
-            self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
-        self.forget(kind, key, blob)
+            is_written = self._write(self._path(kind, key), blob, durable)
+        if is_written:
+            self.forget(kind, key)
+        else:
+            self.forget(kind, key, blob)
+        return is_written
+
+    def _write(self, path: str, blob: bytes, durable: bool) -> bool:
+        """Whether the entry could be written, in one of a few tries.
+
+        A sweep may have taken what was being written; on Windows another process may have the old
+        file open, for microseconds.
+        """
+        pauses = WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""])
+        for pause_seconds in pauses:
+            try:
+                write_private_file(path, blob, self.wall_time(), durable)       # R11
+                return True
+            except (OSError, OverflowError, ValueError) as error:   # a time that no disk can note
+                trouble = disk_trouble(error)
+            time.sleep(pause_seconds)
+        self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         return False
 
-    def pace(self):
-        return self
-
     def forget(self, kind: str, key: str, instead: bytes = b"") -> None:
-        """What the disk did not take is not remembered here either. Of robots.txt bodies up to a bound is, the oldest going first."""
-        grown = len(instead) - len(self._memory.pop((kind, key), b""))
+        """What the disk did not take is not remembered in this process either, or `instead` is.
+
+        Of robots.txt bodies only so many are, the oldest going first.
+        """
+        forgotten = self._memory.pop((kind, key), b"")
         if instead:
             self._memory[kind, key] = instead
-        if kind.startswith("robots"):
-            self._robots_bytes += grown
-            while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-                oldest = next(entry for entry in self._memory if entry[0].startswith("robots"))
-                self._robots_bytes -= len(self._memory.pop(oldest))
+        if kind == "robots":
+            self._robots_bytes += len(instead) - len(forgotten)
+            self._bound_robots()
+
+    def _bound_robots(self) -> None:
+        while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
+            bodies = (name for name in self._memory if name[0] == "robots")
+            oldest = next(bodies, None)
+            if oldest is None:
+                return
+            forgotten = self._memory.pop(oldest)
+            self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> ShelfLock | None:
-        """The lock of that name, or None where a process that shares the folder, or any thread of this one, holds it. Never blocks.
+        """The lock of that name; None where another process or a thread of this one holds it.
 
-        The kernel releases it on death. Where there is no such thing as a lock, this process alone is in order.
+        Processes that share the folder are excluded. Never blocks. The kernel releases it on
+        death. Where there is no such thing as a lock, this process alone is in order.
         """
         lock = ShelfLock(name)
-        if name not in HELD_NAMES and self._is_folder_usable(create=True):
-            path = self._path("lock", name) + ".tmp"
-            try:
-                fd = open_locked(path)
-                if fd is None:
-                    return None
-                lock = ShelfLock(name, path, fd)
-            except OSError as error:
-                self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)}); other processes are not waited for")
-        if HELD_NAMES.setdefault(name, lock) is lock:
+        try:
+            is_held = lock.claim() and self._lock_folder(lock)
+        except BaseException:           # as Ctrl-C is
+            lock.release()
+            raise
+        if is_held:
             return lock
-        if lock.path:
-            remove_locked(lock.path, lock.fd)       # another thread was faster
+        lock.release()
         return None
 
-    def sweep(self, now: float) -> None:
-        """Entries long unused and scratch files of dead processes go away.
+    def _lock_folder(self, lock: ShelfLock) -> bool:
+        """False where another process holds the lock."""
+        if not self._is_folder_usable(create=True):
+            return True
+        path = self._path("lock", lock.name) + ".tmp"
+        try:
+            return lock.lock_at(path)       # R4a
+        except OSError as error:
+            self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
+                              " other processes are not waited for")
+        return True
 
-        A whole pass a day for all processes; between two of them, only what was being written goes, if it is among the first MAX_SWEEP_FILES.
+    def sweep(self, now: float) -> None:
+        """Entries long unused and scratch files of dead processes go away. `now`: Unix seconds.
+
+        A whole pass is made once a day for all processes. Between two of them only what was being
+        written goes, where it is among the first files.
         """
         if not self._is_folder_usable():
             return
-        swept_at = as_number((self.load("sweep", "marker") or {}).get("at"))
+        marker = self.load("sweep", "marker") or {}
+        swept_at = as_number(marker.get("at"))
         is_due = not is_fresh(swept_at, SWEEP_INTERVAL_SECONDS, now)
-        with suppress(OSError), os.scandir(self.folder) as files:       # the next pass finds what this one lost
-            for file in files if is_due else islice(files, MAX_SWEEP_FILES):
-                with suppress(OSError):
-                    remove_outlived(file, now if is_due else -math.inf)
+        for cache in (self, self.pace()):
+            if not cache._is_folder_usable():
+                continue
+            if is_due:
+                sweep_folder(str(cache.folder), now, None)
+            else:
+                sweep_folder(str(cache.folder), -math.inf, MAX_SWEEP_FILES)
         if is_due:
             self.store("sweep", "marker", {"at": now})
 
+    def _file_name(self, kind: str, key: str) -> str:
+        """Of an entry: no byte of it was chosen by a server."""
+        digest = sha256_hex(key.encode("utf-8", "surrogatepass"))
+        return f"{kind}-{digest[:32]}.pickle"
+
     def _path(self, kind: str, key: str) -> str:
-        """Of the entry: no byte of its name was chosen by a server."""
-        return os.path.join(self.folder or "", f"{kind}-{sha256_hex(key.encode('utf-8', 'surrogatepass'))[:32]}.pickle")
+        return os.path.join(self.folder or "", self._file_name(kind, key))
+
+    def _folder_doubt(self, create: bool) -> str:
+        return folder_doubt(self.folder or "", create)
 
     def _is_folder_usable(self, create: bool = False) -> bool:
-        """Whether the folder is there and ours alone. Asked before each use: folders change under a long run."""
+        """Whether the folder is there and ours alone.
+
+        It is asked before each use: folders change under a long run.
+        """
         if self.folder is None:
             return False
         try:
-            if create and not os.path.isdir(self.folder):
-                make_private_folders(self.folder)
-            status = os.stat(self.folder)
-            doubt = ownership_doubt(status) if stat.S_ISDIR(status.st_mode) else "is no folder"
-        except (OSError, ValueError, RecursionError) as error:      # the last two: a NUL in the name, a thousand parents
+            doubt = self._folder_doubt(create)
+        except (OSError, ValueError, RecursionError) as error:      # a NUL; a thousand parents
             if isinstance(error, FileNotFoundError) and not create:
                 return False            # nothing was ever stored
             doubt = disk_trouble(error)
@@ -4132,8 +4592,103 @@ class Shelf:
             self.warn(line)
 
 
-def open_pace_cache(environ, platform, warn, wall_time):
-    return Shelf(None, warn, wall_time)
+class PaceShelf(Shelf):
+    """The pace of hosts, which all processes of a user share. R4a, R5.
+
+    It lies in the first of `places` that takes a file and its lock; the last is not tried. `warned`
+    has what was said already of a cache folder around it.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[PacePlace],
+        warn: Callable[[str], None],
+        wall_time: Callable[[], float],
+        warned: set[str] | None = None,
+    ) -> None:
+        super().__init__(None, warn, wall_time)
+        self._places = places
+        self._place: PacePlace | None = None        # none before the first use
+        if warned is not None:
+            self._warned = warned
+
+    def pace(self) -> Shelf:
+        return self
+
+    def sweep(self, now: float) -> None:
+        """Here lies no marker of the last pass, so that each pass is over the first files alone."""
+        if self._place is not None and self._is_folder_usable():
+            sweep_folder(self._place.folder, now, MAX_SWEEP_FILES)
+
+    def _choose(self) -> None:
+        if not self._places:
+            self._say("folder", "cache: no folder for the pace is known, so it is kept in memory;"
+                                " other processes are not waited for")
+            return
+        chosen = self._places[-1]
+        for place in self._places[:-1]:
+            if takes_locked_files(place):
+                chosen = place
+                break
+        self.folder = chosen.folder
+        self._place = chosen
+
+    def _is_folder_usable(self, create: bool = False) -> bool:
+        if self._place is None:
+            self._choose()
+        return super()._is_folder_usable(create)
+
+    def _folder_doubt(self, create: bool) -> str:
+        return pace_doubt(self._place, create) if self._place else ""
+
+    def _say(self, cause: str, line: str) -> None:
+        """Whatever keeps the pace from the disk is one cause."""
+        super()._say("folder" if cause == "folder" else "pace", line)
+
+
+def pace_doubt(place: PacePlace, create: bool) -> str:
+    """Why nothing at `place` must be believed, or "".
+
+    Others may plant a symbolic link in the system's temporary folder, so that none is followed.
+    """
+    if place.cache_folder:
+        doubt = folder_doubt(place.cache_folder, create)
+        if doubt:
+            return doubt
+    return folder_doubt(place.folder, create, follow_links=False)
+
+
+def takes_locked_files(place: PacePlace) -> bool:
+    """Whether a file can be made there, locked, written and removed."""
+    path = os.path.join(place.folder, f"lock-{os.urandom(16).hex()}.pickle.tmp")
+    try:
+        if pace_doubt(place, create=True):
+            return False
+        file = open_locked(path)
+        if file is None:
+            return False
+        try:
+            os.write(file.fd, b"\0")
+        finally:
+            remove_locked([path], file)
+    except (OSError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def open_pace_shelf(
+    warn: Callable[[str], None],
+    wall_time: Callable[[], float] = time.time,
+    environ: Environ = os.environ,
+    platform: str = sys.platform,
+) -> PaceShelf:
+    """The pace that a command without a cache shares with this user's other processes.
+
+    The folder is chosen at the first use. Where none will do, the pace is in memory, with one
+    warning. R4a.
+    """
+    user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
+    return PaceShelf(pace_places(environ, platform, user_id), warn, wall_time)
 
 
 # === 14. DOOR   R1 R6   the only socket ====================================
@@ -5766,7 +6321,7 @@ class Fetcher:
             return cache, cache.pace()
         memory = Shelf(None, warn, self.time)
         if shares_pace:
-            return memory, open_pace_cache(os.environ, sys.platform, warn, self.time)
+            return memory, open_pace_shelf(warn, self.time)
         return memory, None
 
     def __enter__(self: Caller) -> Caller:
