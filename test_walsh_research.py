@@ -6212,6 +6212,72 @@ def door_trouble(script, **more):
     return caught.value
 
 
+class Loop(socket.socket):
+    """A client's socket without a network; what is sent and received is in attributes of the class.
+
+    `feed` gives the bytes of one answer in pieces, `calls` names what was done, in order.
+    """
+
+    feed, dead, calls, sent, piece_size = staticmethod(lambda: iter([b""])), (), [], [], 2**20
+
+    def connect(self, address):
+        self.calls.append(("connect", address[:2]))
+        if address[0] in self.dead:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        self.answer, self.held = self.feed(), b""
+
+    def settimeout(self, seconds):
+        self.calls.append(("settimeout", seconds))
+
+    def send(self, data):
+        self.calls.append(("send", len(data)))
+        self.sent.append(bytes(data))
+        return len(data)
+
+    def recv(self, size):
+        self.calls.append(("recv", size))
+        self.held = self.held or next(self.answer, b"")
+        size = min(size, self.piece_size)
+        piece, self.held = self.held[:size], self.held[size:]
+        return piece
+
+    def do_handshake(self):
+        self.calls.append(("do_handshake", None))
+        self.answer, self.held = self.feed(), b""
+
+
+class LoopTls:
+    """ssl.create_default_context() for Loop: as there, the descriptor goes over to a new object."""
+
+    options = 0
+
+    def load_verify_locations(self, cafile):
+        pass
+
+    def wrap_socket(self, sock, server_hostname, do_handshake_on_connect, suppress_ragged_eofs):
+        assert not (do_handshake_on_connect or suppress_ragged_eofs)
+        secured = type(sock)(sock.family, sock.type, 0, sock.fileno())
+        sock.detach()
+        return secured
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    """Every name leads to Loop, by http and https. The answers of `feed` are the test's own."""
+    monkeypatch.setattr(socket, "socket", type("LoopHere", (Loop,), {"calls": [], "sent": []}))
+    monkeypatch.setattr(ssl, "create_default_context", LoopTls)
+    family = socket.AF_INET
+    answer = [(family, socket.SOCK_STREAM, 6, "", (f"192.0.2.{n}", 1)) for n in (1, 2)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: answer)
+    return socket.socket
+
+
+def fed(answer, size=2**16):
+    """A `feed` of the bytes of one answer, without a second copy of them."""
+    view = memoryview(answer)
+    return staticmethod(lambda: (bytes(view[at:at + size]) for at in range(0, len(view), size)))
+
+
 # --- what is sent -----------------------------------------------------------
 
 
@@ -6240,10 +6306,11 @@ def test_R1_headers_leave_exactly_as_handed_in_and_in_order():
         ("https://[2001:db8::1]/;p=1", "[2001:db8::1]", "/;p=1"),
     ],
 )
-def test_ours_door_host_and_target_of_a_url(url, host, target):
-    door = wr.Door(allow_private=True, proxies={})
-    head = door.request_head(door_request(url, method="HEAD", headers={}), *door.route(url))
-    assert head == f"HEAD {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+def test_ours_door_host_and_target_of_a_url(url, host, target, loop):
+    loop.feed = fed(HELLO)
+    assert door_send(url, method="HEAD", headers={}).status == 200
+    head = f"HEAD {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    assert loop.sent == [head.encode()]
 
 
 @pytest.mark.parametrize(
@@ -6284,17 +6351,15 @@ def test_ours_door_opens_http_urls_only(url):
     assert caught.value.final
 
 
-def test_R1_departed_is_called_once_when_the_request_has_left(monkeypatch):
-    calls, write = [], wr.Wire.write
-    monkeypatch.setattr(wr.Wire, "write", lambda wire, data: calls.append("writing") or write(wire, data))
-
-    def script(connection, request, stop):
-        while "left" not in calls and not stop.wait(0.005):  # answers only once the door has said that all has left
-            pass
-        connection.sendall(HELLO)
-
-    assert door_answer(script, departed=lambda: calls.append("left")).body == b"hello"
-    assert calls == ["writing", "left"]
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_R1_departed_is_called_once_when_the_request_has_left(scheme, loop):
+    """Before any of the answer is waited for: R4 counts from there."""
+    loop.feed = fed(HELLO)
+    response = door_send(f"{scheme}://x.test/", departed=lambda: loop.calls.append(("left", None)))
+    made = [name for name, _ in loop.calls]
+    assert response.body == b"hello" and made.count("left") == made.count("send") == 1
+    assert made.index("send") < made.index("left") < made.index("recv")
+    assert made[:made.index("left")].count("settimeout") == made.count("do_handshake") + 2
 
 
 def test_ours_door_departed_is_not_called_where_nothing_left():
@@ -6570,21 +6635,22 @@ def test_ours_door_reset_silence_and_drip_at_every_stage(stage, ending):
             if ending == "drip":
                 connection.sendall(b"0")
 
-    class Reading(wr.Wire):
+    class Reading(socket.socket):
         got = 0
 
-        def receive(self):
+        def recv(self, *arguments):
             if self.got == len(sent):  # about to wait for what will never come
                 read.set()
-            held = len(self.unread)
-            more = super().receive()
-            self.got += len(self.unread) - held
-            return more
+            piece = super().recv(*arguments)
+            self.got += len(piece)
+            return piece
 
-    with pytest.MonkeyPatch.context() as patch:
+    with DoorServer(script) as server, pytest.MonkeyPatch.context() as patch:
         if ending == "reset":
-            patch.setattr(wr, "Wire", Reading)
-        trouble = door_trouble(script, timeout=10 if ending == "reset" else 0.15)
+            patch.setattr(socket, "socket", Reading)
+        with pytest.raises(wr.TransportError) as caught:
+            door_send(server.url, timeout=10 if ending == "reset" else 0.15)
+    trouble = caught.value
     if ending == "reset":
         assert trouble.reason.startswith(prefix) and "reset" in trouble.reason.lower()
     elif ending == "silence" or stage not in ("in gzip", "in a chunk"):  # there the drip breaks the format first
@@ -6595,6 +6661,7 @@ def test_ours_door_reset_silence_and_drip_at_every_stage(stage, ending):
 @pytest.mark.parametrize("length, limit, is_read", [(10**6, 10**6 - 1, False), (10**15, 10**6, False), (10**6, 1000, True)])
 def test_R6_a_body_that_is_announced_as_too_large_is_not_read(length, limit, is_read):
     """But for the beginning of a robots.txt."""
+
     def script(connection, request, stop):
         connection.sendall(OK_HEAD + b"Content-Length: %d\r\n\r\n" % length)
         if is_read:
@@ -6632,44 +6699,35 @@ def test_ours_door_a_request_that_nobody_reads_ends_at_the_deadline():
             door_send(f"http://127.0.0.1:{listener.getsockname()[1]}/", headers={"A": "b" * 2**24}, timeout=0.5)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda wire: wire.write(b"x" * 100),
-        lambda wire: wire.read_line(),
-        lambda wire: [wire.read(1) for _ in range(100)],
-        lambda wire: [wr.Door.secure(wire.connection, wire, wr.split_url("https://x.test"), None) for _ in range(100)],
-    ],
-    ids=["write", "line", "read", "handshake"],
-)
-def test_ours_door_every_wait_gets_what_is_left_and_no_more(use):
-    wire, given = wr.Wire(10.0), []
+@pytest.mark.parametrize("slow", ["connect", "do_handshake", "send", "recv"])
+def test_ours_door_every_wait_gets_what_is_left_and_no_more(slow, loop, monkeypatch):
+    """One deadline for all of an exchange; here each call of one kind takes two of ten seconds."""
+    now = [1000.0]
+    monkeypatch.setattr(wr, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    loop.feed, loop.piece_size = fed(HELLO), 1
+    real = getattr(loop, slow)
 
-    class Slow:  # each call takes two of the ten seconds
-        def settimeout(self, seconds):
-            given.append(round(seconds))
+    def two_seconds(connection, *arguments):
+        now[0] += 2.0
+        real(connection, *arguments[:1])
+        if slow == "connect":
+            raise ConnectionRefusedError
+        return 1 if slow == "send" else b"x"
 
-        def send(self, data):
-            wire.ends_at -= 2.0
-            return 1
-
-        def recv(self, size):
-            wire.ends_at -= 2.0
-            return b"x"
-
-        def wrap_socket(self, connection, server_hostname, do_handshake_on_connect):
-            assert do_handshake_on_connect is False
-            return connection
-
-        def do_handshake(self):
-            wire.ends_at -= 2.0
-
-    with pytest.raises(wr.TransportError, match="within 10 s"):
-        wire.connection = Slow()
-        wire.connection.tls_context = wire.connection      # it plays the door, too
-        with wire.during("waiting"):
-            use(wire)
-    assert given == [10, 8, 6, 4, 2]
+    setattr(loop, slow, two_seconds)
+    url = "https://x.test/"
+    if slow == "do_handshake":
+        assert door_send(url, timeout=10.0).body == b"hello"
+    else:
+        with pytest.raises(wr.TransportError, match="connect: " if slow == "connect" else "within 10 s"):
+            door_send(url, timeout=10.0)
+    given = [value for name, value in loop.calls if name == "settimeout"]
+    if slow == "connect":
+        assert given == [5.0, 8.0]          # of two addresses, the first gets half
+    elif slow == "do_handshake":
+        assert given[:2] == [5.0, 10.0] and set(given[2:]) == {8.0}
+    else:
+        assert given[-5:] == [10.0, 8.0, 6.0, 4.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -6827,10 +6885,19 @@ class FakeDns:
             return answer()
         if isinstance(answer, Exception):
             raise answer
-        return [
-            (socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port, 0, 0) if ":" in ip else (ip, port))
-            for ip in answer
-        ]
+        return fake_answer(*answer, port=port)
+
+    @staticmethod
+    def threads():
+        """Those that wait for an answer."""
+        return [thread for thread in threading.enumerate() if thread.name == "walsh-research resolver"]
+
+
+def fake_answer(*ips, port=1):
+    """What getaddrinfo gives."""
+    v6 = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", (ip, port, 0, 0)) for ip in ips]
+    v4 = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in ips]
+    return [v6[at] if ":" in ip else v4[at] for at, ip in enumerate(ips)]
 
 
 @pytest.mark.parametrize(
@@ -6850,7 +6917,7 @@ class FakeDns:
 )
 def test_ours_door_refuses_a_name_if_any_of_its_addresses_is_not_public(ips, monkeypatch):
     FakeDns(monkeypatch, {"inner.test": [ips]})
-    monkeypatch.setattr(wr.Wire, "connect", lambda *anything: pytest.fail("connected"))
+    monkeypatch.setattr(socket.socket, "connect", lambda *anything: pytest.fail("connected"))
     door = wr.Door(proxies={})
     for ask in (lambda: door.resolve("http://inner.test/", 10.0), lambda: door_send("http://inner.test/", door)):
         with pytest.raises(wr.TransportError, match="^inner.test: ") as caught:
@@ -6861,7 +6928,7 @@ def test_ours_door_refuses_a_name_if_any_of_its_addresses_is_not_public(ips, mon
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "a.localhost", "10.1.2.3", "192.168.0.1:8080"])
 @pytest.mark.parametrize("proxies", [{}, {"http": "http://proxy.test:3128"}], ids=["direct", "proxied"])
 def test_ours_door_refuses_private_literals_and_localhost_names(host, proxies, monkeypatch):
-    monkeypatch.setattr(wr.Wire, "connect", lambda *anything: pytest.fail("connected"))
+    monkeypatch.setattr(socket.socket, "connect", lambda *anything: pytest.fail("connected"))
     door = wr.Door(proxies=proxies)
     for ask in (lambda: door.resolve(f"http://{host}/", 10.0), lambda: door_send(f"http://{host}/", door)):
         with pytest.raises(wr.TransportError) as caught:
@@ -6888,11 +6955,12 @@ def test_ours_door_connects_to_the_address_that_was_checked(monkeypatch):
 
 
 def test_ours_door_pins_are_bounded(monkeypatch):
-    FakeDns(monkeypatch, {f"h{number}.test": [["93.184.215.14"]] for number in range(1000)})
+    names = [f"h{number}.test" for number in range(wr.MAX_PINS + 2)]
+    dns = FakeDns(monkeypatch, {name: [["93.184.215.14"]] for name in names})
     door = wr.Door(proxies={})
-    for number in range(1000):
-        door.resolve(f"http://h{number}.test/", 10.0)
-    assert len(door.pins) == wr.MAX_PINS and ("h999.test", 80) in door.pins
+    for name in [*names, *names[2:], *names[:2]]:       # the first two are held no more
+        door.resolve(f"http://{name}/", 10.0)
+    assert dns.asked == [*names, *names[:2]]
 
 
 @pytest.mark.parametrize(
@@ -6935,15 +7003,79 @@ def test_ours_door_a_missing_name_is_remembered_as_long_as_a_pin_and_trouble_is_
         assert door_send(url, door).body == b"hello" and len(dns.asked) == 3
 
 
-def test_ours_door_a_resolver_that_hangs_is_left_at_the_deadline(monkeypatch):
+@pytest.fixture
+def stuck_dns(monkeypatch):
+    """A resolver that answers when `release` is set, and no earlier."""
     release = threading.Event()
-    FakeDns(monkeypatch, {"slow.test": [lambda: release.wait(20) and []]})
-    try:
-        with pytest.raises(wr.TransportError, match=r"no complete answer within 0\.2 s \(name\)") as caught:
-            door_send("http://slow.test/", timeout=0.2)
+    dns = FakeDns(monkeypatch, {"slow.test": [lambda: release.wait(20) and fake_answer("127.0.0.1")]})
+    dns.release = release
+    yield dns
+    release.set()
+    for thread in dns.threads():
+        thread.join(10)
+
+
+def test_ours_door_a_resolver_that_hangs_is_left_at_the_deadline(stuck_dns):
+    with pytest.raises(wr.TransportError, match=r"no complete answer within 0\.2 s \(name\)") as caught:
+        door_send("http://slow.test/", timeout=0.2)
+    assert not caught.value.final and not caught.value.refused
+
+
+def test_ours_door_a_resolver_that_never_answers_costs_one_deadline_and_one_thread(stuck_dns):
+    """A look-up that was given up is held as long as one that was answered."""
+    door = wr.Door(allow_private=True, proxies={})
+    with pytest.raises(wr.TransportError):
+        door.resolve("http://slow.test/", 0.2)
+    for url in ["http://slow.test/", "https://slow.test/", "http://slow.test:81/"] * 5:
+        with pytest.raises(wr.TransportError, match="no complete answer within 0.2 s") as caught:
+            door_send(url, door, timeout=300.0)     # were it asked again, this would take an hour
         assert not caught.value.final
-    finally:
-        release.set()
+    assert stuck_dns.asked == ["slow.test"] and len(stuck_dns.threads()) == 1
+
+
+def test_ours_door_a_late_answer_of_the_resolver_is_an_answer(stuck_dns):
+    door = wr.Door(allow_private=True, proxies={})
+    with pytest.raises(wr.TransportError, match="within 0.1 s"):
+        door.resolve("http://slow.test/", 0.1)
+    stuck_dns.release.set()
+    for thread in stuck_dns.threads():
+        thread.join(10)
+    with pytest.raises(wr.TransportError, match="^connect: "):
+        door_send("http://slow.test:1/", door)
+    assert stuck_dns.asked == ["slow.test"] * 2     # for another port, by itself
+
+
+def test_ours_door_no_name_is_looked_up_twice_at_a_time(stuck_dns, monkeypatch):
+    """Who comes second waits for the same answer, each within a deadline of its own."""
+    door, outcomes = wr.Door(allow_private=True, proxies={}), []
+
+    def patient():
+        door.resolve("http://slow.test/", 20.0)
+        outcomes.append("answered")
+
+    monkeypatch.setattr(wr, "PIN_SECONDS", 0.0)     # what was given up is not held
+    waiting = [threading.Thread(target=patient, daemon=True) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    for _ in range(3):
+        with pytest.raises(wr.TransportError, match=r"within 0\.1 s \(name\)"):
+            door.resolve("http://slow.test/", 0.1)
+    assert stuck_dns.asked == ["slow.test"] and outcomes == []
+    stuck_dns.release.set()
+    for thread in waiting:
+        thread.join(10)
+    assert outcomes == ["answered"] * 3
+
+
+def test_ours_door_one_fetch_with_a_resolver_that_never_answers(stuck_dns):
+    """All its look-ups, those for robots.txt and for each retry included, cost one `timeout`."""
+    door, started = wr.Door(allow_private=True, proxies={}), time.monotonic()
+    with wr.Bot(None, origin="http://127.0.0.1:1", allow_private=True, transport=door,
+                clock=Clock(), timeout=1.0, warn=lambda line: None) as bot:
+        result = bot.fetch("http://slow.test/")
+    assert result.outcome == "failed" and "no complete answer within 1 s" in result.reason
+    assert stuck_dns.asked == ["slow.test"] and len(stuck_dns.threads()) == 1
+    assert time.monotonic() - started < 3.0     # one for each look-up would be seven
 
 
 def test_ours_door_a_dead_address_does_not_eat_the_time_of_the_next(monkeypatch):
@@ -7078,6 +7210,45 @@ def test_ours_door_a_handshake_that_hangs_ends_at_the_deadline():
         door_send(f"https://127.0.0.1:{listener.getsockname()[1]}/", timeout=0.3)
 
 
+GZIPPED = door_gzip(b"User-agent: *\nDisallow: /private\n")
+TLS_ENDS = {  # id: (answer, the body that is whole where the connection ends after it without close_notify)
+    "until the end": (OK_HEAD + b"\r\nUser-agent: *\n", None),
+    "nothing until the end": (OK_HEAD + b"\r\n", None),
+    "gzip until the end": (OK_HEAD + b"Content-Encoding: gzip\r\n\r\n" + GZIPPED, None),
+    "half of a length": (OK_HEAD + b"Content-Length: 9\r\n\r\nhello", None),
+    "half of the chunks": (door_chunked(b"5\r\nhello\r\n"), None),
+    "half of a header": (OK_HEAD + b"A: b\r\n", None),
+    "a length": (HELLO, b"hello"),
+    "chunks": (door_chunked(b"5\r\nhello\r\n0\r\n\r\n"), b"hello"),
+    "a length of nothing": (OK_HEAD + b"Content-Length: 0\r\n\r\n", b""),
+    "no body": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+}
+
+
+@pytest.mark.parametrize("name", TLS_ENDS)
+def test_R2_over_tls_a_body_that_ends_with_a_bare_fin_is_not_whole(name, tmp_path, door_ca):
+    """A robots.txt that somebody cuts before its Disallow must not open what it closes."""
+    answer, whole = TLS_ENDS[name]
+    with door_tls_server(tmp_path, "good", answer) as server:
+        if whole is not None:
+            assert door_send(server.url).body == whole
+            return
+        with pytest.raises(wr.TransportError, match="without TLS's close_notify") as caught:
+            door_send(server.url)
+    assert not caught.value.final and caught.value.reason.isprintable()
+
+
+@pytest.mark.parametrize("body, encoding", [(b"to the end", b""), (b"", b""), (GZIPPED, b"gzip")])
+def test_R2_over_tls_a_body_that_ends_with_close_notify_is_whole(body, encoding, tmp_path, door_ca):
+    def script(connection, request, stop):
+        connection.sendall(OK_HEAD + b"Content-Encoding: " + encoding + b"\r\n\r\n" + body)
+        connection.unwrap()
+
+    with door_tls_server(tmp_path, "good", script) as server:
+        response = door_send(server.url)
+    assert response.body == (gzip.decompress(body) if encoding else body)
+
+
 # --- proxies ----------------------------------------------------------------
 
 PROXY_CREDENTIALS = "us%20er:p%40ss%2Fword"
@@ -7198,6 +7369,22 @@ def test_ours_door_a_malformed_proxy_is_an_error_and_never_a_direct_connection(v
     assert server.requests == []
 
 
+@pytest.mark.parametrize("kind", ["socks", "socks4", "socks4a", "socks5", "SOCKS5h", "https"])
+@pytest.mark.parametrize("name", ["http_proxy", "all_proxy", "ALL_PROXY"])
+def test_ours_door_a_proxy_of_another_kind_is_named_and_never_a_direct_connection(
+        name, kind, monkeypatch, no_proxy_environment):
+    monkeypatch.setenv(name, f"{kind}://user:secret@127.0.0.1:1080")
+    with DoorServer(HELLO) as server:
+        door = wr.Door(allow_private=True)
+        for ask in (lambda: door.resolve(server.url, 10.0), lambda: door_send(server.url, door)):
+            with pytest.raises(wr.TransportError) as caught:
+                ask()
+            wanted = f"{name.lower()} is a proxy of the kind {kind.lower()}, want http://"
+            assert wanted in caught.value.reason and caught.value.final
+            assert "secret" not in caught.value.reason
+    assert server.requests == []
+
+
 @pytest.mark.parametrize(
     "environment, proxied",
     [
@@ -7215,6 +7402,14 @@ def test_ours_door_a_malformed_proxy_is_an_error_and_never_a_direct_connection(v
         ({"http_proxy": "P", "no_proxy": "www.door.test:PORT"}, False),
         ({"http_proxy": "P", "no_proxy": "www.door.test:1"}, True),
         ({"http_proxy": "bare"}, True),
+        ({"all_proxy": "P"}, True),
+        ({"ALL_PROXY": "bare"}, True),
+        ({"http_proxy": "P", "ALL_PROXY": "http://127.0.0.1:1"}, True),
+        ({"http_proxy": "", "all_proxy": "P"}, True),
+        ({"https_proxy": "http://127.0.0.1:1", "all_proxy": "P"}, True),
+        ({"all_proxy": "P", "no_proxy": "door.test"}, False),
+        ({"all_proxy": "socks5://127.0.0.1:1", "no_proxy": "door.test"}, False),
+        ({"all_proxy": ""}, False),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
 )

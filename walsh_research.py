@@ -34,7 +34,7 @@ Where each requirement is met, and how the names of its tests begin:
     R3  blocklist, a b c          7 BLOCKLIST, Bot._blocklist_gate        test_R3_ test_R3a_ to c_
     R4  serial, spacing           8 PACING, Bot._throttle_gate            test_R4_
     R5  back-off, Retry-After     3 TIME, 8 PACING, Bot._retries          test_R5_
-    R6  scope                     10 READINGS, 12 EXCHANGE, 14 DOOR       test_R6_
+    R6  scope                     10 READINGS, 12 EXCHANGE, 14 TRANSPORT  test_R6_
     R7  conditional, canonical    4 ADDRESSES, 9 FRESHNESS, Bot.run       test_R7_
     R8  frequency                 Bot._target                             test_R8_
     R9  structured formats        10 READINGS, Bot.discover               test_R9_
@@ -189,15 +189,19 @@ SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes o
 MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two; some milliseconds
 # ours: after each try to write an entry, by `os.name`; Windows renames onto no file that is open.
 WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
-# The door.
-MAX_HEAD_BYTES = 256 * 1024             # ours: status line and headers of one exchange, 1xx answers included; also what chunking may add for nothing
-MAX_HEADER_LINES = 500                  # ours: 1xx answers included; real answers have some 30; a line costs more than its bytes
-MAX_CONTENT_CODINGS = 3                 # ours: stacked encodings; each multiplies what a bomb can do
-MAX_ADDRESSES_TRIED = 8                 # ours: all are checked, so many are tried
-PIECE_BYTES = 16 * 1024                 # ours: what is read, or decoded, at a time
-PIN_SECONDS = 60.0                      # ours: how long a checked address is held for the request that follows
-MAX_PINS = 256                          # ours: hosts held that way; the oldest goes first
-LONGEST_DEADLINE_SECONDS = 86400.0      # ours: a longer or endless timeout overflows select() on some platforms
+# The transport.
+# ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
+# take beyond what the data pays for.
+MAX_HEAD_BYTES = 256 * 1024
+MAX_HEADER_LINES = 500          # ours: real answers have 30; 87,000 lines of "a:" fit the bytes above
+DATA_BYTES_PER_FRAMING_BYTE = 16    # ours: of chunked data; a chunk of 100 pays for itself
+MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate takes 5 to flush one
+MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
+MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
+PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
+PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
+MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
+LONGEST_DEADLINE_SECONDS = 86400.0  # ours: a longer or endless one overflows select() on some systems
 # The bot and the desk.
 MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
 MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
@@ -4691,84 +4695,135 @@ def open_pace_shelf(
     return PaceShelf(pace_places(environ, platform, user_id), warn, wall_time)
 
 
-# === 14. DOOR   R1 R6   the only socket ====================================
 # Owns one HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer. Never follows a redirect, retries or sleeps.
 # The wire format is read here, by three patterns: http.client lets bare CR, colon-less lines and contradictory lengths pass.
 # Inside, trouble is a ValueError where no retry mends it and an OSError where one may; `Wire.during` makes a TransportError of both.
+=======
+# === 14. TRANSPORT   R1 R6   the only socket ===============================
+# One HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer.
+# Nothing here follows a redirect, retries or sleeps.
+#
+# The wire format is read here and not by http.client, which takes "X: a\rContent-Length: 0" for two
+# headers and "0x2" for a chunk size, and costs 22 ms and 6.6 MiB to load.
+#
+# Inside, trouble that no retry mends is a ValueError, and trouble that a retry may mend an OSError.
+# `Deadline.during` makes a TransportError of both.
 
 STATUS_LINE = lazy_re(r"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-HEADER_LINE = lazy_re(      # RFC 9110 5.5: no control characters. Without a name it goes on with the line before (RFC 9112 5.2: obsolete)
+# RFC 9110 5.5: a value holds no control characters.
+# RFC 9112 5.2: a line without a name goes on with the value before it.
+HEADER_LINE = lazy_re(
     r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
 CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-SENT_LINE = lazy_re(r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-CONTENT_CODINGS = {"gzip", "x-gzip", "deflate"}
+SENT_LINE = lazy_re(
+    r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1"
+    r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
+CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
 
 
-class Wire:
-    """The time and the connection of one exchange: each call waits for what is left of the time, never longer."""
+def cause_of(error: BaseException) -> str:
+    """One line of what went wrong, without error numbers and lines of C."""
+    text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
+    return printable(text or type(error).__name__, 200)
+
+
+# 14a. The time and the connection of an exchange.
+
+class Deadline:
+    """The time of one exchange: name, proxy, connect, TLS, header and body together."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_DEADLINE_SECONDS)
         self.ends_at = time.monotonic() + self.seconds
-        self.connection: Any = None
-        self.unread = bytearray()       # what has come, and nobody has asked for yet
-        self.spare = MAX_HEAD_BYTES     # what lines may still take
 
-    @contextmanager
-    def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a one-line TransportError; a certificate that does not hold is a ValueError, so final."""
-        try:
-            self.remaining()
-            yield
-        except (OSError, ValueError, ArithmeticError, RuntimeError) as error:       # ssl's are OSErrors; a port of 99999 overflows
-            reason = f"{stage}: {cause_of(error)}"
-            if time.monotonic() >= self.ends_at:
-                reason = f"no complete answer within {self.seconds:g} s ({stage})"
-            raise TransportError(reason, final or isinstance(error, ValueError)) from None
-
-    def remaining(self) -> float:
+    def remaining_seconds(self) -> float:
+        """What is left, above 0. TimeoutError: nothing is."""
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
             raise TimeoutError("timed out")
         return seconds
 
-    def connect(self, addresses: Addresses) -> None:
-        """To the first address that answers; each gets its share of the time that is left, so that a dead one does not eat it all."""
-        import socket
+    @contextmanager
+    def during(self, stage: str, final: bool = False) -> Iterator[None]:
+        """Trouble inside becomes a TransportError of one line, which names the stage."""
+        try:
+            self.remaining_seconds()
+            yield
+        # What `ssl` raises is an OSError, and a ValueError besides where a certificate does not
+        # hold. An address that the system cannot express is an OverflowError, and a thread that
+        # cannot be started a RuntimeError.
+        except (OSError, ValueError, ArithmeticError, RuntimeError) as error:
+            reason = f"{stage}: {cause_of(error)}"
+            if time.monotonic() >= self.ends_at:
+                reason = f"no complete answer within {self.seconds:g} s ({stage})"
+            raise TransportError(reason, final or isinstance(error, ValueError)) from None
 
-        rest = addresses[:MAX_ADDRESSES_TRIED]
-        while rest:
-            (family, address), *rest = rest
+
+class Wire:
+    """A connection, and what has come through it; no call waits beyond the deadline."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.deadline = deadline
+        self.connection: Any = None
+        self.unread = bytearray()           # what has come, and nobody has asked for yet
+        self.line_budget_bytes = MAX_HEAD_BYTES
+        self.cut_errors: tuple[type[OSError], ...] = ()     # what a TLS connection that is cut raises
+
+    def connect(self, addresses: Addresses) -> None:
+        """To the first address that answers. OSError: none does."""
+        import socket  # a decision from the cache needs none
+
+        tried = addresses[:MAX_ADDRESSES_TRIED]
+        for number, (family, address) in enumerate(tried, 1):
+            # Each address gets its share of the time, so that a dead one does not use it all.
+            shares = 1 + len(tried) - number
             try:
                 self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(self.remaining() / (1 + len(rest)))
+                self.connection.settimeout(self.deadline.remaining_seconds() / shares)
                 self.connection.connect(address)
                 return
             except OSError:
                 self.close()
-                if not rest:
+                if number == len(tried):
                     raise
 
+    def secure(self, context: ssl.SSLContext, host: str) -> None:
+        """TLS from here on, with certificate and host name verified."""
+        import ssl
+
+        # A body that ends with the connection is whole only where close_notify came, so that a
+        # bare FIN must not look like an end. The handshake is a step of its own, so that an
+        # interrupt inside it finds a socket to close.
+        self.cut_errors = (ssl.SSLEOFError,)
+        self.connection = context.wrap_socket(
+            self.connection, server_hostname=host, suppress_ragged_eofs=False,
+            do_handshake_on_connect=False)
+        self.timed().do_handshake()
+
     def close(self) -> None:
-        if self.connection:
+        if self.connection is not None:
             self.connection.close()
 
     def timed(self) -> Any:
-        """The connection, with what is left as its timeout."""
-        self.connection.settimeout(self.remaining())
+        """The connection, with the time that is left as its timeout."""
+        self.connection.settimeout(self.deadline.remaining_seconds())
         return self.connection
 
     def write(self, data: bytes) -> None:
         while data:
-            data = data[self.timed().send(data):]
+            sent_bytes = self.timed().send(data)
+            data = data[sent_bytes:]
 
     def receive(self) -> bool:
-        """Adds to `unread`; False where the peer has closed."""
-        piece = self.timed().recv(PIECE_BYTES)
+        """Add to `unread`; False where the peer has closed. OSError: it was cut."""
+        try:
+            piece = self.timed().recv(PIECE_BYTES)
+        except self.cut_errors:
+            raise ConnectionError("connection cut: it closed without TLS's close_notify") from None
         self.unread += piece
-        return bool(piece)
+        return len(piece) > 0
 
     def read(self, size: int) -> bytes:
         """One to `size` bytes, or b"" where the peer has closed."""
@@ -4779,66 +4834,112 @@ class Wire:
         return piece
 
     def read_line(self) -> str:
-        """Through the next LF."""
-        while b"\n" not in self.unread and len(self.unread) <= self.spare and self.receive():
-            pass
-        line = self.read(self.unread.find(b"\n") + 1 or len(self.unread))
-        self.spare -= len(line)
-        if self.spare < 0:
+        """Through the next LF, at the expense of the budget."""
+        searched = 0
+        while (found := self.unread.find(b"\n", searched)) < 0:
+            searched = len(self.unread)
+            if searched > self.line_budget_bytes:
+                break
+            if not self.receive():
+                raise ConnectionError("connection closed before its end")
+        length = found + 1
+        if found < 0 or length > self.line_budget_bytes:
             raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
-        if not line.endswith(b"\n"):
-            raise ConnectionError("connection closed before its end")
-        return line.decode("latin-1")
+        self.line_budget_bytes -= length
+        return self.read(length).decode("latin-1")
+
+    def earn_lines(self, data_bytes: int) -> None:
+        """Chunk framing costs a server nothing, so that the data must pay for it."""
+        budget = self.line_budget_bytes + data_bytes // DATA_BYTES_PER_FRAMING_BYTE
+        self.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
 
 
-def cause_of(error: BaseException) -> str:
-    """One line of what went wrong, without error numbers and lines of C."""
-    return printable(re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error)) or type(error).__name__, 200)
-
+# 14b. An answer: its header, where its body ends, what the body holds.
 
 def read_head(wire: Wire) -> tuple[int, list[tuple[str, str]]]:
     """Status and headers of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
-    status = 0
-    headers: list[tuple[str, str]] = []
+    lines = head_lines(wire)
+    while True:
+        line = next(lines)
+        match = STATUS_LINE.fullmatch(line)
+        if match is None:
+            raise ConnectionError(f"no HTTP/1 status line: {printable(line, 60)}")
+        headers = read_headers(lines)
+        status = int(match[1])
+        if status >= 200:
+            return status, headers
+
+
+def head_lines(wire: Wire) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
-        line = wire.read_line()
-        match = (HEADER_LINE if status else STATUS_LINE).fullmatch(line)
-        if status and line in ("\r\n", "\n"):
-            if status >= 200:
-                return status, headers
-            status, headers = 0, []
-        elif match is None or status and not (match[1] or headers):
-            raise ConnectionError(f"{'broken header line' if status else 'no HTTP/1 status line'}: {printable(line, 60)}")
-        elif status:
-            name, *begun = [match[1].lower()] if match[1] else headers.pop()
-            headers.append((name, " ".join([*begun, match[2].strip(" \t")])))
-        else:
-            status = int(match[1])
+        yield wire.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
+
+
+def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
+    """(lower-case name, value) pairs up to the empty line."""
+    headers: list[tuple[str, str]] = []
+    while (line := next(lines)) not in ("\r\n", "\n"):
+        match = HEADER_LINE.fullmatch(line)
+        if match is None or not (match[1] or headers):
+            raise ConnectionError(f"broken header line: {printable(line, 60)}")
+        value = match[2].strip(" \t")
+        if match[1]:
+            headers.append((match[1].lower(), value))
+        else:
+            name, begun = headers.pop()
+            headers.append((name, f"{begun} {value}"))
+    return headers
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
     """The comma-separated items of a header in lower case, over all the lines that repeat it."""
-    return [item.strip(" \t").lower() for name, value in headers if name == wanted for item in value.split(",")]
+    items: list[str] = []
+    for name, value in headers:
+        if name == wanted:
+            items += value.lower().split(",")
+    return [item.strip(" \t") for item in items]
+
+
+def content_length(headers: Headers) -> int | None:
+    """What Content-Length says, or None. OSError: it is no number, or says two of them."""
+    items = header_items(headers, "content-length")
+    if not items:
+        return None
+    numbers = {item[:-1].lstrip("0") + item[-1:] for item in items}
+    number = min(numbers)
+    if len(numbers) > 1 or not re.fullmatch("[0-9]{1,18}", number):     # 18 digits: an exabyte
+        said = printable(", ".join(items), 60)
+        raise ConnectionError(f"Content-Length {said!r}, want one number")
+    return int(number)
 
 
 def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
-    """The body as it travels, in pieces, none of them empty. Framing is judged at once, not at the first piece (RFC 9112 6.3)."""
-    lengths, codings = header_items(headers, "content-length"), header_items(headers, "transfer-encoding")
+    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3).
+
+    Who takes all pieces has read the body to its exact end. Framing that contradicts itself is
+    an OSError at once, not only at the first piece.
+    """
+    length = content_length(headers)
+    codings = header_items(headers, "transfer-encoding")
     if codings:
-        if lengths or codings != ["chunked"]:       # RFC 9112 6.1: both may be request smuggling
-            raise ConnectionError(f"Transfer-Encoding {printable(', '.join(codings), 60)!r}, want chunked, and no Content-Length beside it")
+        if length is not None or codings != ["chunked"]:    # RFC 9112 6.1: both may be smuggling
+            said = printable(", ".join(codings), 60)
+            raise ConnectionError(
+                f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
         return chunked_pieces(wire)
-    if not lengths:
-        return iter(lambda: wire.read(PIECE_BYTES), b"")        # ends where the connection does
-    said = ", ".join(lengths)
-    match = re.fullmatch(r"0*([0-9]{1,18})(?:, 0*\1)*", said)       # one number, however often it is said
-    if match is None:
-        raise ConnectionError(f"Content-Length {printable(said, 60)!r}, want one number")
-    return counted_pieces(wire, int(match[1]), is_whole=True)
+    if length is None:
+        return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
+    return whole_pieces(wire, length)
 
 
-def counted_pieces(wire: Wire, length: int, is_whole: bool) -> Iterator[bytes]:
+def whole_pieces(wire: Wire, length: int) -> Iterator[bytes]:
+    yield from counted_pieces(wire, length)
+    if wire.unread:
+        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
+
+
+def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
     left = length
     while left:
         piece = wire.read(min(left, PIECE_BYTES))
@@ -4846,8 +4947,6 @@ def counted_pieces(wire: Wire, length: int, is_whole: bool) -> Iterator[bytes]:
             raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
         left -= len(piece)
         yield piece
-    if is_whole and wire.unread:
-        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
 
 
 def chunked_pieces(wire: Wire) -> Iterator[bytes]:
@@ -4855,102 +4954,224 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
         match = CHUNK_LINE.fullmatch(wire.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
-        if not (length := int(match[1], 16)):
+        length = int(match[1], 16)
+        if length == 0:
             break
-        wire.spare += min(16 * length, 1024)    # extensions and trailers may not outgrow the data: they cost the server nothing
-        yield from counted_pieces(wire, length, is_whole=False)
+        yield from counted_pieces(wire, length)
+        wire.earn_lines(length)
         if wire.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
-    while wire.read_line() != "\r\n":           # trailers: nothing in them is for us
-        pass
+    while wire.read_line() != "\r\n":
+        pass        # nothing in the trailers is for us
 
 
-def inflated_pieces(pieces: Iterator[bytes], coding: str, limit: int) -> Iterator[bytes]:
-    """One Content-Encoding taken off, in pieces; gzip may have several members, what follows the last one is ignored as gzip does."""
+def content_codings(headers: Headers) -> list[str]:
+    """The Content-Encodings to take off. ValueError: one that we did not ask for, or too many."""
+    items = header_items(headers, "content-encoding")
+    codings = [item for item in items if item not in ("", "identity")]
+    if len(codings) > MAX_CONTENT_CODINGS or not set(codings).issubset(CONTENT_CODINGS):
+        said = printable(", ".join(codings), 60)
+        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
+    return codings
+
+
+def new_decoder(coding: str, beginning: bytes) -> Any:
     import zlib  # a decision from the cache needs none
 
-    decoder, taken = None, 0
+    if coding != "deflate":
+        return zlib.decompressobj(zlib.MAX_WBITS + 16)      # 16: gzip's wrapper
+    if beginning[0] & 15 == zlib.DEFLATED:
+        return zlib.decompressobj(zlib.MAX_WBITS)
+    return zlib.decompressobj(-zlib.MAX_WBITS)      # RFC 9110 8.4.1.2: some leave the wrapper off
+
+
+def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
+    """One Content-Encoding taken off, in pieces. gzip may have several members (RFC 1952 2.2)."""
+    from zlib import error as zlib_error
+
+    decoder = None
+    taken_bytes = given_bytes = 0
     for piece in pieces:
-        taken += len(piece)
-        if taken > limit + MAX_HEAD_BYTES:      # so much for so little is stuffing, such as empty members
-            raise ConnectionError(f"{coding} data outgrows what it holds")
-        if decoder is None:     # RFC 9110 8.4.1.2: some servers leave zlib's wrapper off
-            decoder = zlib.decompressobj(31 if coding != "deflate" else 15 if piece[0] & 15 == 8 else -15)
+        if decoder is None:
+            decoder = new_decoder(coding, piece)
+        taken_bytes += len(piece)
         is_full = False
         while piece or is_full:
             if decoder.eof:
-                if coding == "deflate" or piece[:1] != b"\x1f":
-                    return
-                decoder = zlib.decompressobj(31)
+                if coding == "deflate" or not piece.startswith(b"\x1f"):
+                    return      # what follows the last member is padding, which gzip ignores too
+                decoder = new_decoder(coding, piece)
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
-            except zlib.error:
+            except zlib_error:
                 raise ConnectionError(f"broken {coding} data") from None
             if data:
+                given_bytes += len(data)
                 yield data
-            is_full = len(data) == PIECE_BYTES and not decoder.eof      # then there may be more inside the decoder
+            is_full = len(data) == PIECE_BYTES and not decoder.eof      # there may be more inside
             piece = decoder.unconsumed_tail or decoder.unused_data
+        # So much for so little is stuffing, such as empty members without end.
+        if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
+            raise ConnectionError(f"{coding} data outgrows what it holds")
     if decoder is not None and not decoder.eof:
         raise ConnectionError(f"{coding} data ends early")
 
 
 def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[bytes, bool]:
-    """The content-decoded body, and whether it was cut at `limit` bytes; b"" where it was, and is larger than a robots.txt may be.
+    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there.
 
-    Held is the body as it travels, which is small where it is a bomb; once it is known to fit, it is decoded again, to be kept.
-    A body that is announced as too large is not even read.
+    A body that is announced as larger is not read: in part, nothing but a robots.txt is of use.
     """
-    codings = [coding for coding in header_items(headers, "content-encoding") if coding not in ("", "identity")]
-    if len(codings) > MAX_CONTENT_CODINGS or not CONTENT_CODINGS.issuperset(codings):
-        raise ValueError(f"Content-Encoding {printable(', '.join(codings), 60)!r} is not one that we asked for")
-
-    def decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:
-        for coding in reversed(codings):
-            pieces = inflated_pieces(pieces, coding, limit)
-        return pieces
-
-    if not codings and int(*header_items(headers, "content-length")[:1]) > limit > MAX_ROBOTS_BYTES + 1:
-        return b"", True        # in part, nothing but a robots.txt is of use
-    travelled, size = io.BytesIO(), 0
-    for piece in decoded(piece for piece in pieces if travelled.write(piece)):
-        size += len(piece)
-        if size > limit:
-            break
-    if size > limit > MAX_ROBOTS_BYTES + 1:
+    codings = content_codings(headers)
+    length = content_length(headers)
+    if length is not None and not codings and length > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
-    body = travelled
-    if codings:
-        travelled.seek(0)
-        body = io.BytesIO()
-        for piece in decoded(iter(lambda: travelled.read(PIECE_BYTES), b"")):
-            body.write(piece)
-            if body.tell() >= limit:
-                break
-    return body.getvalue()[:limit], size > limit
+    for coding in reversed(codings):
+        pieces = inflated_pieces(pieces, coding)
+    body = io.BytesIO()     # whose `getvalue` is no second copy
+    for piece in pieces:
+        room = limit - body.tell()
+        body.write(piece[:room])
+        if len(piece) > room:
+            return body.getvalue(), True
+    return body.getvalue(), False
 
 
-def look_up(host: str, port: int | None, wire: Wire) -> Addresses:
-    """What the system answers; [] where there is no such name. getaddrinfo knows no deadline: it gets a thread that may be left."""
-    import socket
-    import threading
+# 14c. Names and proxies.
 
-    answers: list[Any] = [TimeoutError("timed out")]
+class LookUp:
+    """One question to the system's resolver, which knows no deadline: its thread may be left."""
 
-    def ask() -> None:
-        try:        # as bytes, the name needs no codec: it is ASCII already
-            answers.append(socket.getaddrinfo(host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
+    def __init__(self, host: str, port: int) -> None:
+        import threading  # a decision from the cache needs none
+
+        self.host, self.port = host, port
+        self.addresses: Addresses = []      # none: there is no such name
+        self.trouble: Exception | None = None
+        self.answered_at = -math.inf        # on the monotonic clock, as is the next
+        self.given_up_at = -math.inf
+        self.given_up_after_seconds = 0.0
+        self.is_done = threading.Event()
+
+    def ask(self) -> None:
+        import socket
+
+        no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+        name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
+        try:
+            found = socket.getaddrinfo(name, self.port, type=socket.SOCK_STREAM)
+            self.addresses = [(family, address) for family, _, _, _, address in found]
         except Exception as error:  # noqa: BLE001 - is raised where somebody waits for it
-            answers.append(error)
+            if getattr(error, "errno", None) not in no_such_name:
+                self.trouble = error
+        self.answered_at = time.monotonic()
 
-    resolver = threading.Thread(target=ask, name="walsh-research resolver", daemon=True)
-    resolver.start()
-    resolver.join(wire.remaining())
-    answer = answers[-1]
-    if getattr(answer, "errno", None) in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-        return []
-    if isinstance(answer, Exception):
-        raise answer
-    return [(family, address) for family, _, _, _, address in answer]
+    def is_fresh(self) -> bool:
+        return time.monotonic() < self.answered_at + PIN_SECONDS
+
+    def wait(self, deadline: Deadline) -> None:
+        """OSError or RuntimeError: there is no answer, or none in time."""
+        if time.monotonic() < self.given_up_at + PIN_SECONDS:
+            waited = f"{self.given_up_after_seconds:g} s"
+            raise TimeoutError(f"no complete answer within {waited}, and none since")
+        if not self.is_done.wait(deadline.remaining_seconds()):
+            self.given_up_at = time.monotonic()
+            self.given_up_after_seconds = deadline.seconds
+            raise TimeoutError("timed out")
+        if self.trouble is not None:
+            raise self.trouble
+
+
+class Resolver:
+    """Holds what names resolved to, so that the address which was checked is the one asked.
+
+    A look-up that was given up holds that long as well. No name has two look-ups under way.
+    """
+
+    def __init__(self) -> None:
+        self.pins: dict[tuple[str, int], LookUp] = {}       # replaced, never changed: threads read it
+        self.under_way: dict[str, LookUp] = {}              # by host
+
+    def addresses(self, host: str, port: int, deadline: Deadline) -> Addresses:
+        """All addresses of the name; [] where there is no such name. Errors as `LookUp.wait`."""
+        pin = self.pins.get((host, port))
+        if pin is not None and pin.is_fresh():
+            return pin.addresses
+        while True:
+            look_up = self.begin(host, port)
+            look_up.wait(deadline)
+            if look_up.port == port:
+                return look_up.addresses
+
+    def begin(self, host: str, port: int) -> LookUp:
+        """The look-up of the host that is under way, or a new one."""
+        import threading
+
+        new = LookUp(host, port)
+        try:
+            current = self.under_way.setdefault(host, new)
+            if current is new:
+                threading.Thread(
+                    target=self.look_up, args=(new,), name="walsh-research resolver",
+                    daemon=True).start()
+            return current
+        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
+            self.end(new)
+            raise
+
+    def look_up(self, look_up: LookUp) -> None:
+        """In a thread of its own. An answer that comes late is an answer; trouble is not kept."""
+        look_up.ask()
+        if look_up.trouble is None:
+            kept = [*self.pins.items(), ((look_up.host, look_up.port), look_up)]
+            self.pins = dict(kept[-MAX_PINS:])
+        self.end(look_up)
+        look_up.is_done.set()
+
+    def end(self, look_up: LookUp) -> None:
+        if self.under_way.get(look_up.host) is look_up:
+            self.under_way.pop(look_up.host, None)
+
+
+def port_of(parts: UrlParts) -> int:
+    return parts.port or DEFAULT_PORTS[parts.scheme]
+
+
+def environment_proxies() -> dict[str, str]:
+    """By scheme, "all" and "no" besides."""
+    if not any(re.fullmatch("(?i)(?:https?|all)_proxy", name) for name in os.environ):
+        return {}
+    # It brings http.client and email along, which are slow to load.
+    from urllib.request import getproxies_environment
+
+    return getproxies_environment()
+
+
+def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
+    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting.
+
+    No reason shows the setting: with a stray sign, any part of it may be a password.
+    """
+    names = [name for name in (parts.scheme, "all") if proxies.get(name)]
+    if not names:
+        return None
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+    if proxy_bypass_environment(f"{parts.host.strip('[]')}:{port_of(parts)}", proxies):
+        return None
+    setting = proxies[names[0]].strip()
+    wanted = "want http://[user:password@]host[:port]"
+    other = re.match(r"(?i)(socks[45]?[ah]?|https)://", setting)
+    if other:
+        raise ValueError(f"{names[0]}_proxy is a proxy of the kind {other[1].lower()}, {wanted}")
+    bare = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
+    try:
+        if bare is None:
+            raise ValueError
+        return split_url(f"http://{bare[1]}")
+    except ValueError:
+        reason = f"{names[0]}_proxy is no proxy that can be used, {wanted}"
+        raise ValueError(reason) from None
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -4959,154 +5180,186 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
     import binascii
     from urllib.parse import unquote_to_bytes  # rarely needed
 
-    credentials = unquote_to_bytes(proxy.userinfo if ":" in proxy.userinfo else f"{proxy.userinfo}:")
-    return {"Proxy-Authorization": f"Basic {binascii.b2a_base64(credentials, newline=False).decode()}"}
+    user, _, password = proxy.userinfo.partition(":")
+    credentials = binascii.b2a_base64(unquote_to_bytes(f"{user}:{password}"), newline=False)
+    return {"Proxy-Authorization": f"Basic {credentials.decode()}"}
 
 
-def with_port(parts: UrlParts) -> UrlParts:
-    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
-
+# 14d. The exchange.
 
 class Door:
     """The default transport: one connection an exchange, to the address that was checked.
 
-    `send(request)` gives a Response or raises TransportError; `resolve(url, timeout)` asks where a request would go, and pins it.
-    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "no": "internal.test"}`; {} is none, None reads the environment.
+    `send(request)` gives a Response or raises TransportError; `resolve(url, timeout)` asks where
+    a request would go, and pins it. `proxies` is a dict as `{"http": "http://proxy:3128",
+    "https": ..., "all": ..., "no": "internal.test"}`; {} is none, None reads the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private, self.proxies = allow_private, proxies
-        self.pins: dict[tuple[str, int | None], tuple[float, Addresses]] = {}       # no addresses: there is no such name
-        self.tls_context: ssl.SSLContext | None = None
+        self.resolver = Resolver()
+        self.tls_context: ssl.SSLContext | None = None      # made for the first https target
 
     def resolve(self, url: str, timeout: float) -> None:
-        """None where a request for `url` may go; TransportError: `refused` where an address is not public, `final` where there is none."""
-        wire = Wire(timeout)
-        with wire.during("name"):
-            self.addresses(wire, *self.route(url))
+        """None where a request for `url` may go.
+
+        TransportError: `refused` where an address is not public, `final` where there is none.
+        """
+        deadline = Deadline(timeout)
+        with deadline.during("name"):
+            parts, proxy = self.route(url)
+            self.checked_addresses(parts, proxy, deadline)
 
     def send(self, request: Request) -> Response:
-        """One exchange within `request.timeout` seconds. An answer of any status is a Response; anything else is a TransportError."""
-        wire = Wire(request.timeout)
-        with wire.during("request"):
+        """One exchange within `request.timeout` seconds: an answer of any status.
+
+        TransportError: there is none.
+        """
+        deadline = Deadline(request.timeout)
+        with deadline.during("request"):
             parts, proxy = self.route(request.url)
-            head = self.request_head(request, parts, proxy)
-        # That our own proxy is out of reach is final: it is no fault of the target's host, and holds nobody back.
-        place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
-        with wire.during(f"{place}name", bool(proxy)):
-            addresses = self.addresses(wire, parts, proxy)
+            head = request_head(request, parts, proxy)
+        # That our own proxy is out of reach is final: it is no fault of the target's host, and
+        # holds nobody back.
+        place = ""
+        if proxy is not None:
+            place = f"proxy {proxy.host}:{port_of(proxy)}: "
+        with deadline.during(f"{place}name", final=proxy is not None):
+            addresses = self.checked_addresses(parts, proxy, deadline)
+        wire = Wire(deadline)
         try:
-            with wire.during(f"{place}connect", bool(proxy)):
-                wire.connect(addresses)
-            if parts.scheme == "https":
-                self.secure(wire, parts, proxy)
-            with wire.during("request"):
-                wire.write(head)
-            if request.departed is not None:
-                request.departed()
-            with wire.during("answer"):
-                status, headers = read_head(wire)
-                pieces = framed_pieces(wire, headers)
-            if proxy and status == 407:
-                raise TransportError("proxy: wants other credentials (407)", final=True)
-            if request.method == "HEAD" or status in (204, 304) or request.wants is not None and not request.wants(status, headers):
-                return Response(status, headers, b"")
-            with wire.during("body"):
-                return Response(status, headers, *read_body(pieces, headers, request.max_bytes))
+            try:
+                with deadline.during(f"{place}connect", final=proxy is not None):
+                    wire.connect(addresses)
+                if parts.scheme == "https":
+                    self.secure(wire, parts, proxy)
+                return exchange(wire, request, head, proxy)
+            finally:
+                wire.close()
         finally:
-            wire.close()
+            wire.close()        # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> tuple[UrlParts, UrlParts | None]:
-        """Where a wire URL leads, and by which proxy; refused here where the host's spelling already tells, proxy or not."""
-        parts = with_port(split_url(url))
-        if not self.allow_private and (refusal := host_refusal(parts.host)):
+        """The parts of a URL, and its proxy. Errors as `proxy_for`, and TransportError.
+
+        Proxy or not, a host whose spelling already tells that it is private is refused here.
+        """
+        parts = split_url(url)
+        refusal = host_refusal(parts.host)
+        if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
-        return parts, self.proxy_for(parts)
-
-    def proxy_for(self, parts: UrlParts) -> UrlParts | None:
-        """By its setting, `http://[user:password@]host[:port]`. No reason shows that: a stray sign makes any part of it a password."""
         proxies = self.proxies
-        if proxies == {} or proxies is None and not any(re.fullmatch("(?i)https?_proxy", name) for name in os.environ):
-            return None
-        # slow to load: it brings http.client and email along
-        from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
-
         if proxies is None:
-            proxies = getproxies_environment()
-        value = proxies.get(parts.scheme)
-        if not value or proxy_bypass_environment(f"{parts.host.strip('[]')}:{parts.port}", proxies):
-            return None
-        bare = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", value.strip())
-        try:
-            return with_port(split_url(f"http://{bare[1] if bare else ''}"))
-        except ValueError:
-            raise ValueError(f"{parts.scheme}_proxy is no proxy that can be used, want http://[user:password@]host[:port]") from None
+            proxies = environment_proxies()
+        return parts, proxy_for(parts, proxies)
 
-    def addresses(self, wire: Wire, parts: UrlParts, proxy: UrlParts | None) -> Addresses:
-        """Where to connect to: all addresses of the name, refused if any is not public. A pin keeps a second answer from mattering.
+    def checked_addresses(
+            self, parts: UrlParts, proxy: UrlParts | None, deadline: Deadline) -> Addresses:
+        """Where to connect to: all addresses of the name, refused if any is not public.
 
-        Behind a proxy they are those of the proxy, which may well be private: the names of targets are its business.
+        Behind a proxy they are those of the proxy, which may well be private: the names of
+        targets are its business.
         """
         place = proxy or parts
-        key = place.host, place.port
-        asked_at, addresses = self.pins.get(key, (-math.inf, []))
-        if time.monotonic() >= asked_at + PIN_SECONDS:
-            addresses = look_up(*key, wire)
-            self.pins = dict([*self.pins.items(), (key, (time.monotonic(), addresses))][-MAX_PINS:])
+        addresses = self.resolver.addresses(place.host, port_of(place), deadline)
         if not addresses:
             raise ValueError(f"{place.host} does not exist")
-        for _, address in addresses if not (self.allow_private or proxy) else ():
-            if refusal := address_refusal(address[0]):
-                raise TransportError(f"{place.host}: {refusal}", final=True, refused=True)
+        if self.allow_private or proxy is not None:
+            return addresses
+        for _, address in addresses:
+            refusal = address_refusal(address[0])
+            if refusal:
+                reason = f"{place.host}: {refusal}"
+                raise TransportError(reason, final=True, refused=True)
         return addresses
 
-    def request_head(self, request: Request, parts: UrlParts, proxy: UrlParts | None) -> bytes:
-        authority, origin = host_key(request.url), ""
-        credentials = {}
-        if proxy and parts.scheme == "http":
-            origin, credentials = f"http://{authority}", proxy_headers(proxy)
-        return head_bytes(f"{request.method} {origin}{parts.path or '/'}{parts.query} HTTP/1.1", {
-            "Host": authority, "Connection": "close", **credentials, **request.headers})
-
     def secure(self, wire: Wire, parts: UrlParts, proxy: UrlParts | None) -> None:
-        """TLS with the certificate and the host name verified, behind CONNECT where there is a proxy."""
-        if proxy:
-            with wire.during("proxy"):
-                authority = f"{parts.host}:{parts.port}"
-                wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", {
-                    "Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}))
-                if (status := read_head(wire)[0]) != 200:
-                    raise (ValueError if status < 500 else ConnectionError)(f"answers {status} to CONNECT, want 200")
-                if wire.unread:
-                    raise ConnectionError("sends bytes before the TLS handshake")
-        with wire.during("TLS"):
-            self.tls_context = self.tls_context or verifying_tls_context()
-            # The handshake is apart, so that an interrupt inside it finds a socket to close.
-            wire.connection = self.tls_context.wrap_socket(
-                wire.connection, server_hostname=parts.host.strip("[]"), do_handshake_on_connect=False)
-            wire.timed().do_handshake()
+        """TLS to the target, through a tunnel where there is a proxy."""
+        if proxy is not None:
+            with wire.deadline.during("proxy"):
+                open_tunnel(wire, parts, proxy)
+        with wire.deadline.during("TLS"):
+            if self.tls_context is None:
+                self.tls_context = verifying_tls_context()
+            wire.secure(self.tls_context, parts.host.strip("[]"))
+
+
+def exchange(wire: Wire, request: Request, head: bytes, proxy: UrlParts | None) -> Response:
+    """The request and its answer, over a connection that is open."""
+    with wire.deadline.during("request"):
+        wire.write(head)
+    if request.departed is not None:
+        request.departed()
+    with wire.deadline.during("answer"):
+        status, headers = read_head(wire)
+        pieces = framed_pieces(wire, headers)
+    if proxy is not None and status == 407:
+        raise TransportError("proxy: wants other credentials (407)", final=True)
+    if request.method == "HEAD" or status in (204, 304):
+        return Response(status, headers, b"")
+    # R6: what nobody reads is not asked for.
+    if request.wants is not None and not request.wants(status, headers):
+        return Response(status, headers, b"")
+    with wire.deadline.during("body"):
+        body, is_cut = read_body(pieces, headers, request.max_bytes)
+    return Response(status, headers, body, is_cut)
+
+
+def open_tunnel(wire: Wire, parts: UrlParts, proxy: UrlParts) -> None:
+    """OSError where a proxy does not connect now, ValueError where it will not."""
+    authority = f"{parts.host}:{port_of(parts)}"
+    wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", {
+        "Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}))
+    status, _ = read_head(wire)
+    if status >= 500:
+        raise ConnectionError(f"answers {status} to CONNECT, want 200")
+    if status != 200:
+        raise ValueError(f"answers {status} to CONNECT, want 200")
+    if wire.unread:
+        raise ConnectionError("sends bytes before the TLS handshake")
+
+
+def request_head(request: Request, parts: UrlParts, proxy: UrlParts | None) -> bytes:
+    """The request line and headers as they leave: ours first, User-Agent (R1) as handed in."""
+    authority = host_key(request.url)
+    target = f"{parts.path or '/'}{parts.query}"
+    headers = {"Host": authority, "Connection": "close"}
+    if proxy is not None and parts.scheme == "http":        # RFC 9112 3.2.2: the absolute form
+        target = f"http://{authority}{target}"
+        headers.update(proxy_headers(proxy))
+    headers.update(request.headers)
+    return head_bytes(f"{request.method} {target} HTTP/1.1", headers)
 
 
 def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
-    """The bytes of a request head; what could begin another line, or another request, does not leave (header injection)."""
-    lines = [request_line, *(f"{name}: {value}" for name, value in headers.items())]
+    """The bytes of a request's head. ValueError: a line could begin another line, or a request."""
+    lines = [request_line]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
     for line in lines:
         if not SENT_LINE.fullmatch(line):
-            raise ValueError(f"{printable(line.partition(':')[0], 60)!r} cannot be sent as it is")
+            name = line.partition(":")[0]
+            raise ValueError(f"{printable(name, 60)!r} cannot be sent as it is")
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified: there is no switch. OpenSSL itself honours SSL_CERT_FILE and SSL_CERT_DIR."""
+    """Certificates and host names are always verified: there is no switch.
+
+    OpenSSL itself honours SSL_CERT_FILE and SSL_CERT_DIR. ValueError: SSL_CERT_FILE is unusable.
+    """
     import ssl  # slow to load, and http needs none
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if bundle := os.environ.get("SSL_CERT_FILE"):       # OpenSSL passes over an unreadable one: every site would then look self-signed
+    # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
+    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+    bundle = os.environ.get("SSL_CERT_FILE")
+    if bundle:      # OpenSSL passes over an unreadable one: every site would look self-signed
         try:
             context.load_verify_locations(cafile=bundle)
         except OSError as error:
-            raise ValueError(f"SSL_CERT_FILE {printable(bundle, 100)}: {cause_of(error)}") from None
+            reason = f"SSL_CERT_FILE {printable(bundle, 100)}: {cause_of(error)}"
+            raise ValueError(reason) from None
     return context
 
 
