@@ -148,13 +148,13 @@ MAX_BLOCKLIST_WARNINGS = 20             # ours: lines told about one document
 MAX_SUBSCHEMAS = 2_000                  # ours: each is compiled to functions; a published schema has a few hundred
 MAX_PATTERN_LENGTH = 500                # ours: characters of a schema's pattern
 # Readings.
-MAX_MARKDOWN_NESTING = 32               # ours: open quotes and list items; a deeper mark is text
-MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three
-MAX_LINK_TEXT_TOKENS = 4096             # ours: marks that one link's text may span; bounds what an unclosed bracket keeps
-MAX_TAG_CHARS = 2048                    # ours: one tag in Markdown; longer is text
+MAX_READ_BYTES = 2 * 2**20      # ours: of a body that is read for its meaning; the one bound on work
+MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs a step for each
+MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three; a bracket's scan passes as many
+MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a reference
+MAX_LINK_TEXT_TOKENS = 4096     # ours: marks in a link's text; an open bracket keeps 100 bytes each
 MAX_HEAD_CHARS = 512 * 1024             # ours: of a page, where its <head> must have ended
-MAX_HEAD_VALUE_CHARS = 4096             # ours: one title, description or URL of a page's head
-MAX_HEAD_LISTED = 100                   # ours: feeds, or robots directives, of one page
+MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is a line of output
 MAX_XML_DEPTH = 256             # ours: open elements; a feed has six, and expat keeps some 100 bytes for each
 MAX_XML_NAMES = 4096            # ours: different element and attribute names of one document; a feed has dozens
 MAX_XML_TOKEN_BYTES = 256 * 1024        # ours: one tag or comment; expat holds it whole, its attributes many times over
@@ -208,7 +208,6 @@ MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
 MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
 MAX_SCHEMA_BYTES = 2**20                # ours
 MAX_CHAINED_BYTES = 128 * 1024          # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
-MAX_READ_BYTES = 2 * 2**20              # ours: of a Markdown body, for its links
 MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the rest is on the shelf
 MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
@@ -2215,152 +2214,530 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 
 
 # === 10. READINGS   R9 R6 ================================================
-# Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives, charsets. Feeds and sitemaps follow.
+# Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives,
+# charsets. Feeds and sitemaps follow.
+
+def cut_for_reading(body: bytes) -> tuple[bytes, str]:
+    """What is read of a body for its meaning: its first `MAX_READ_BYTES`; and a warning or ""."""
+    if len(body) <= MAX_READ_BYTES:
+        return body, ""
+    warning = f"body has {len(body)} bytes, only the first {MAX_READ_BYTES} are read for meaning"
+    return body[:MAX_READ_BYTES], warning
+
 
 def first_of_names(table: str) -> dict[str, str]:
     """For each name of a table such as "a b c; d e", the first of its group."""
-    return {name: names[0] for names in map(str.split, table.split(";")) for name in names}
+    first: dict[str, str] = {}
+    for group in table.split(";"):
+        names = group.split()
+        first.update(dict.fromkeys(names, names[0]))
+    return first
 
 
-# 10a. Markdown: the block structure of CommonMark decides which text is code; the inline structure decides which brackets are links.
-ATTRIBUTE = r"""\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
-TAG = rf"<(?:[A-Za-z][A-Za-z0-9-]*(?:{ATTRIBUTE})*\s*/?|/[A-Za-z][A-Za-z0-9-]*\s*)>"
-BLOCK_STARTS = r"""            # a line ends in a newline; the first that fits
+def end_of(expression: re.Pattern[str], text: str, at: int) -> int:
+    """Where the match ends that begins there; -1 where none does."""
+    match = expression.match(text, at)
+    if match is None:
+        return -1
+    return match.end()
+
+
+# 10a. Markdown, its blocks: CommonMark's block structure decides which text is code.
+# All expressions down to 10d obey one rule, which makes them linear at a glance: no two neighbours
+# repeat the same character, and none repeats a repeat. What needs more is a loop over such ones.
+TABBED_MARKS = lazy_re(r"[ \t>*+.)0-9#_-]*")        # tab stops count from the line's start
+INDENTATION = lazy_re(" *")
+QUOTE_MARK = lazy_re(" {0,3}> ?")
+UNDERLINE = lazy_re(r"(?:=+|-+)\Z")
+UNDERLINE_LEVELS = {"=": 1, "-": 2}
+RAW_NAMES = "script|pre|style|textarea"
+BLOCK_NAMES = (
+    "address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details"
+    "|dialog|dir|div|dl|dt|fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head"
+    "|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav|noframes|ol|optgroup|option|p"
+    "|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul")
+BLOCK_MARKS = frozenset(">#`~<*+-_=0123456789")     # what a block start begins with
+INTERRUPTING_MARKS = ("-", "+", "*", "1.", "1)")    # of a list item that may follow a paragraph
+BLOCK_START = lazy_re(rf"""(?x)     # behind the indentation of a line: the first that fits
     (?P<quote>  >[ ]?)
-  | (?P<heading>  \#{1,6}(?=[ \n]))
-  | (?P<fence>  `{3,}(?=[^`]*$) | ~{3,})
-  | (?P<rule>  (?P<mark>[*_-])(?:[ ]*(?P=mark)){2,}[ ]*$)
-  | (?P<script>  <(?i:script|pre|style|textarea)(?=[\s>]))
+  | (?P<heading>  \#{{1,6}}(?=[ ]|\Z))
+  | (?P<fence>  `{{3,}}(?=[^`]*\Z) | ~{{3,}})
+  | (?P<item>  (?:[-+*]|[0-9]{{1,9}}[.)])(?:[ ]{{1,4}}(?=[^ ])|[ ]|\Z))
+  | (?P<raw>  <(?i:{RAW_NAMES})(?=[\s>]|\Z))
   | (?P<comment>  <!--)
   | (?P<instruction>  <\?)
   | (?P<declaration>  <![A-Za-z])
   | (?P<cdata>  <!\[CDATA\[)
-  | (?P<block>  </?(?i:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt
-        |fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav
-        |noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul)(?=[\s>]|/>))"""
-BLOCK_START = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_0-9-])(?: {BLOCK_STARTS} | (?P<tag>  {TAG}\s*$)
-  | (?P<item>  (?:[-+*]|[0-9]{{1,9}}[.)])(?:[ ]{{1,4}}(?=[^ \n])|[ \n])))""")
-PARAGRAPH_END = lazy_re(rf"""(?x)[ ]{{0,3}}(?=[>\#`~<*+_=0-9-])(?: (?P<underline>  (?:=+|-+)[ ]*$) | {BLOCK_STARTS}
-  | (?P<item>  (?:[-+*]|1[.)])(?:[ ]{{1,4}}(?=[^ \n])|[ ](?=[ ]+[^ \n]))))""")      # an item must not be empty, and must count from 1
-HTML_ENDS = {                   # how raw HTML ends (CommonMark 4.6)
-    "script": r"</(?i:script|pre|style|textarea)>", "comment": "-->", "instruction": r"\?>", "declaration": ">", "cdata": r"\]\]>",
-    "block": "^ *$", "tag": "^ *$",
+  | (?P<block>  </?(?i:{BLOCK_NAMES})(?=[\s>]|/>|\Z))""")
+HTML_ENDS = {                   # how raw HTML ends, by how it began (CommonMark 4.6)
+    "raw": lazy_re(rf"(?i).*</(?:{RAW_NAMES})>"),
+    "comment": lazy_re(".*-->"),
+    "instruction": lazy_re(r".*\?>"),
+    "declaration": lazy_re(".*>"),
+    "cdata": lazy_re(r".*\]\]>"),
+    "block": lazy_re(r"\Z"),
+    "tag": lazy_re(r"\Z"),
 }
-QUOTE = " {0,3}> ?"             # what begins a line that goes on with a block quote; that of a list item is its indentation
-TABBED_MARKS = lazy_re(r"[ \t>*+.)0-9#_-]{0,256}")     # tab stops count from the line's start, through the marks
+TAG_NAME = lazy_re("<[A-Za-z][A-Za-z0-9-]*")
+TAG_ATTRIBUTE = lazy_re(
+    r"""\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?""")
+TAG_END = lazy_re(r"\s*/?>")
+CLOSING_TAG = lazy_re(r"</[A-Za-z][A-Za-z0-9-]*\s*>")
 
+
+class Leaf(NamedTuple):
+    """A heading or a paragraph: what holds inline text."""
+
+    level: int                  # of a heading, from 1; 0 of a paragraph
+    is_quoted: bool
+    item: int                   # the number of the innermost list item around it, from 1; else 0
+    text: str
+
+
+class Container(NamedTuple):
+    """An open block quote or list item."""
+
+    indentation: str            # what the lines of a list item begin with; "" of a block quote
+    item: int                   # the list item's number in the document, from 1; else 0
+    is_empty: bool              # nothing stands behind the list item's mark
+
+
+BLOCK_QUOTE = Container("", 0, False)
+
+
+def markdown_leaves(text: str) -> Iterator[Leaf]:
+    """The headings and paragraphs, without the reference definitions that a paragraph begins with.
+
+    Lines are read from UTF-8: only LF, CR and CRLF end one, and no list of them takes memory.
+    """
+    octets = io.BytesIO(text.encode("utf-8", "surrogatepass"))
+    blocks = MarkdownBlocks()
+    last = "-"
+    for line in io.TextIOWrapper(octets, "utf-8-sig", "surrogatepass"):
+        line = line.rstrip(" \t\n")
+        if line or last:        # a second empty line changes nothing
+            yield from blocks.read(line)
+        last = line
+    yield from blocks.read("")
+
+
+class MarkdownBlocks:
+    """The block structure of a document, a line at a time.
+
+    Keep the containers that the line continues, see what it starts, then continue the paragraph
+    or end it. A line comes without its end and without the blanks before that.
+    """
+
+    def __init__(self) -> None:
+        self.containers: list[Container] = []
+        self.items = 0                  # list items so far
+        self.paragraph = bytearray()    # UTF-8: a list of short lines would take fifty bytes each
+        self.raw_end: re.Pattern[str] | None = None     # inside code or raw HTML: what ends it
+
+    def read(self, line: str) -> Sequence[Leaf]:
+        """The leaves that this line completes."""
+        if "\t" in line:
+            marks_end = end_of(TABBED_MARKS, line, 0)
+            line = line[:marks_end].expandtabs(4) + line[marks_end:]
+        kept, at = self._kept_containers(line)
+        are_all_kept = kept == len(self.containers)
+        if self.raw_end and are_all_kept:
+            if self.raw_end.match(line, at):
+                self.raw_end = None
+            return ()
+        self.raw_end = None
+        if at == len(line):
+            leaves = self._end_paragraph(level=0)
+            del self.containers[kept:]
+            return leaves
+        opened, kind, at, end = self._opened_containers(line, at, kept)
+        if kind == "" and self.paragraph and not opened:
+            self._add_text(line[at:])           # even without the marks of its containers
+            return ()
+        level = 0
+        if kind == "underline":
+            level = UNDERLINE_LEVELS[line[-1]]
+        leaves = self._end_paragraph(level)
+        self.containers[kept:] = opened
+        if kind == "heading":
+            level = line.count("#", at, end)
+            leaves.append(self._leaf(level, heading_text(line[end:])))
+        elif kind == "fence":
+            mark = line[end - 1]
+            least = line.count(mark, at, end)
+            self.raw_end = re.compile(rf" {{0,3}}{mark}{{{least},}}\Z")
+        elif kind in HTML_ENDS and not HTML_ENDS[kind].match(line, at):
+            self.raw_end = HTML_ENDS[kind]
+        elif kind == "" and not line.startswith("    ", at):    # which would be code
+            self._add_text(line[at:])
+        return leaves
+
+    def _kept_containers(self, line: str) -> tuple[int, int]:
+        """How many of the open containers the line continues, and where their marks end."""
+        at = 0
+        for number, container in enumerate(self.containers):
+            end = end_of_container_mark(container, line, at)
+            if end < 0:
+                return number, at
+            at = end
+        return len(self.containers), at
+
+    def _opened_containers(self, line: str, at: int, kept: int,
+                           ) -> tuple[list[Container], str, int, int]:
+        """The containers that the line opens; kind, start and end of what begins behind them."""
+        opened: list[Container] = []
+        in_paragraph = bool(self.paragraph)
+        are_all_kept = kept == len(self.containers)
+        while True:
+            kind, end = block_start(line, at, in_paragraph and are_all_kept)
+            if kind not in ("quote", "item"):
+                break
+            if kept + len(opened) == MAX_MARKDOWN_NESTING:
+                return opened, "", at, at
+            is_empty = end >= len(line)
+            opened.append(self._container(kind, end - at, is_empty))
+            in_paragraph = False
+            at = min(end, len(line))
+        if kind == "tag" and in_paragraph:      # which a lone tag does not interrupt
+            kind = ""
+        return opened, kind, at, end
+
+    def _container(self, kind: str, width: int, is_empty: bool) -> Container:
+        if kind == "quote":
+            return BLOCK_QUOTE
+        self.items += 1
+        return Container(" " * width, self.items, is_empty)
+
+    def _add_text(self, line: str) -> None:
+        if self.paragraph:
+            self.paragraph += b"\n"
+        self.paragraph += line.lstrip(" ").encode("utf-8", "surrogatepass")
+
+    def _end_paragraph(self, level: int) -> list[Leaf]:
+        """The paragraph so far, if any: a heading where a level is given."""
+        if not self.paragraph:
+            return []
+        text = self.paragraph.decode("utf-8", "surrogatepass")
+        self.paragraph.clear()
+        text = text[end_of_definitions(text):]
+        if not text:
+            return []
+        return [self._leaf(level, text)]
+
+    def _leaf(self, level: int, text: str) -> Leaf:
+        item = 0
+        is_quoted = False
+        for container in self.containers:
+            item = container.item or item
+            is_quoted = is_quoted or not container.indentation
+        return Leaf(level, is_quoted, item, text)
+
+
+def end_of_container_mark(container: Container, line: str, at: int) -> int:
+    """Where the text begins of a line that continues the container; -1 where it does not."""
+    if not container.indentation:
+        return end_of(QUOTE_MARK, line, at)
+    if line.startswith(container.indentation, at):
+        return at + len(container.indentation)
+    is_blank = at >= len(line)
+    if is_blank and not container.is_empty:
+        return at
+    return -1
+
+
+def block_start(line: str, at: int, in_paragraph: bool) -> tuple[str, int]:
+    """(kind, end) of what begins there: of `BLOCK_START`, "underline", "rule", "tag"; "" is text.
+
+    What `in_paragraph` begins must be able to interrupt one, or to underline it.
+    """
+    start = at
+    if line.startswith(" ", at):
+        start = end_of(INDENTATION, line, at)
+    if start - at > 3 or line[start:start + 1] not in BLOCK_MARKS:
+        return "", at
+    if in_paragraph and UNDERLINE.match(line, start):
+        return "underline", len(line)
+    if line[start] in "*_-" and is_thematic_break(line[start:]):
+        return "rule", len(line)
+    mark = BLOCK_START.match(line, start)
+    if mark is None:
+        if end_of_tag(line, start) == len(line):
+            return "tag", len(line)
+        return "", at
+    kind, end = str(mark.lastgroup), mark.end()
+    if kind != "item":
+        return kind, end
+    is_empty = end == len(line)
+    if in_paragraph and is_empty:
+        return "", at
+    if in_paragraph and not mark[0].startswith(INTERRUPTING_MARKS):
+        return "", at
+    if is_empty:
+        end += 1                # its content is indented as if a blank stood behind the mark
+    return "item", end
+
+
+def is_thematic_break(text: str) -> bool:
+    mark = text[0]
+    return text.count(mark) >= 3 and not text.strip(mark + " ")
+
+
+def heading_text(text: str) -> str:
+    """The text of a `#` heading without the `#` that may close it."""
+    text = text.strip(" ")
+    unclosed = text.rstrip("#")
+    if unclosed and not unclosed.endswith(" "):
+        return text
+    return unclosed.rstrip(" ")
+
+
+def end_of_tag(text: str, at: int) -> int:
+    """Where the HTML tag ends that begins there (CommonMark 6.6); -1 where none does.
+
+    A text full of `<a b="` takes linear time: a tag holds no `<` but in quotes, and of two readings
+    that differ in whether they are within quotes, and in which, one has ended before a third begins.
+    """
+    end = end_of(CLOSING_TAG, text, at)
+    if end >= 0:
+        return end
+    end = end_of(TAG_NAME, text, at)
+    while end >= 0:
+        at = end
+        end = end_of(TAG_ATTRIBUTE, text, at)
+    return end_of(TAG_END, text, at)
+
+
+# 10a. Markdown, its links: CommonMark's inline structure decides which brackets are links.
+# Scans that fail may read the same characters again, but only a few times: each scan ends at a
+# character that every scan of its kind begins with, such as the quote that opens a title.
 ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
-EMPHASIS = r"\*\**(?![\s*])|\*(?<![\s*]\*)\**|_(?<!\w_)_*(?![\s_])|_(?<![\s_]_)_*(?!\w)"        # what may open it or close it
-OUTSIDE_BRACKETS = lazy_re(rf"\[|!\[|{ESCAPE}|``*|<")       # each alternative begins with a letter of its own: `re` skips to it
-INSIDE_BRACKETS = lazy_re(rf"\[|!\[|\]|\\\n|{ESCAPE}|``*|<|{ENTITY}|{EMPHASIS}")
+# Each alternative begins with a letter of its own: `re` skips to the next of them.
+OUTSIDE_BRACKETS = lazy_re(rf"\[|!\[|{ESCAPE}|``*|<")
+INSIDE_BRACKETS = lazy_re(rf"\[|!\[|\]|\\\n|{ESCAPE}|``*|<|{ENTITY}|\*\**|__*")
 ESCAPE_OR_ENTITY = lazy_re(rf"{ESCAPE}|{ENTITY}")
 BACKTICK_RUN = lazy_re("`+")
-AUTOLINK_OR_HTML = lazy_re(     # within a comment, an instruction or CDATA at most twenty "<": so the time stays linear
-    rf"<([A-Za-z][A-Za-z0-9+.-]{{1,31}}:[^<>\x00-\x20]*|[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@[A-Za-z0-9.-]+)>|{TAG}|<!---?>"
-    r"|<![A-Za-z][^>]*>|<!--(?:[^<]*<){0,20}?[^<]*?-->|<\?(?:[^<]*<){0,20}?[^<]*?\?>|<!\[CDATA\[(?:[^<]*<){0,20}?[^<]*?\]\]>"
+AUTOLINK = lazy_re(
+    r"<([A-Za-z][A-Za-z0-9+.-]{1,31}:[^<>\x00-\x20]*"
+    r"|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+)>")
+RAW_INLINE = (                  # what begins raw HTML, what ends it, and how far behind at least
+    ("<!--", "-->", 2),
+    ("<?", "?>", 2),
+    ("<![CDATA[", "]]>", 9),
 )
-PLAIN_LINK = lazy_re(r"\[([^\[\]\\`<&*_]*)\]\(([^\x00-\x20\x7f()<\\&]*)\)")
-BARE_PART = rf"[^\x00-\x20\x7f()\\]+(?![^\x00-\x20\x7f()\\])|{ESCAPE}|\\(?![!-/:-@\[-`{{-~])"
-BARE_DESTINATION = (rf"(?:{BARE_PART}|\(" * MAX_DESTINATION_PARENTHESES + rf"(?:{BARE_PART})*" + r"\))*" * MAX_DESTINATION_PARENTHESES)
-LINK_TITLE = r"""(?s:[ \t\n]+(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'|\([^()\\]*(?:\\.[^()\\]*){0,999}\)))?"""
-LINK_LABEL = r"\[((?:[^\[\]\\]|(?s:\\.)){0,999})\]"
-POINTED_DESTINATION = r"<([^<>\n\\]*(?:\\.[^<>\n\\]*){0,999})>"
-LINK_TAIL = lazy_re(            # 1 or 2: the destination, 3: it is there, 4: the label of a reference, if any
-    rf"\([ \t\n]*(?:{POINTED_DESTINATION}|(?!<)({BARE_DESTINATION})){LINK_TITLE}[ \t\n]*(\))|(?:{LINK_LABEL})?")
-LINK_DEFINITION = lazy_re(
-    rf"(?!\[\s*\]){LINK_LABEL}:[ \t\n]*(?:{POINTED_DESTINATION}|(?!<)(?!\s|$){BARE_DESTINATION}){LINK_TITLE}[ \t]*(?:\n|$)")
-DEFINED_LABEL = lazy_re(rf"(?:\A|[\r\n])[ \t>*+.)0-9-]{{0,256}}(?!\[\s*\]){LINK_LABEL}:")
+DECLARATION = lazy_re("<![A-Za-z]")
+BLANKS = lazy_re(r"[ \t\n]*")
+LINE_END = lazy_re(r"[ \t]*(?:\n|\Z)")
+BARE_RUN = lazy_re(r"[^()\\\x00-\x20\x7f]*")
+# Where a part of a link ends: at the first match that is no escape.
+POINTED_STOP = lazy_re(r"\\.|[<>\n]")
+LABEL_STOP = lazy_re(r"(?s)\\.|[\[\]]")
+TITLE_STOPS = {
+    '"': lazy_re(r'(?s)\\.|"'),
+    "'": lazy_re(r"(?s)\\.|'"),
+    "(": lazy_re(r"(?s)\\.|[()]"),
+}
+TITLE_ENDS = {'"': '"', "'": "'", "(": ")"}
+DEFINED_LABEL = lazy_re(r"(?:\A|[\r\n])[ \t>*+.)0-9-]*\[")      # where one may begin
 ABSOLUTE_HTTP = lazy_re(r"(?i)https?://[^\s/?#]")
 
 
-def cut_for_reading(body):
-    if len(body) > MAX_READ_BYTES:
-        return body[:MAX_READ_BYTES], f"links are read from the first {MAX_READ_BYTES} bytes"
-    return body, ""
+class InlineLink(NamedTuple):
+    """An inline link of a leaf."""
+
+    title: str                  # plain text
+    destination: str            # as the document means it: escapes and references resolved
+    start: int                  # in the text of the leaf
+    end: int
+
+
+class Bracket(NamedTuple):
+    """An open `[` or `![`."""
+
+    start: int
+    is_image: bool
+    pieces: int                 # before it: its own number among them
+    links: int                  # found before it
 
 
 def markdown_links(text: str) -> list[Link]:
-    """The inline links `[text](url)` with an absolute http(s) URL, in document order, each URL once. Never raises.
+    """The inline links `[text](url)` with an absolute http(s) URL, in document order, each URL once.
 
-    R9, spec 10.4. CommonMark decides what is a link: images, code, raw HTML, autolinks and references are none.
-    The title is plain text; the URL is what the document says, escapes resolved.
+    R9, spec 10.4: CommonMark decides what is a link; images, code, raw HTML, autolinks and
+    references are none. The title is plain text; the URL is what the document says, with escapes
+    resolved. At most `MAX_LISTED_ENTRIES`. Never raises.
     >>> markdown_links("- [The *spec*](https://wal.sh/bot/): read `[me](https://x.test/)`")
     [Link(title='The spec', url='https://wal.sh/bot/')]
     """
-    title_by_url: dict[str, str] = {}
+    titles: dict[str, str] = {}
     labels = reference_labels(text)
-    for _, _, leaf in markdown_leaves(text):
-        for title, destination, _ in inline_links(leaf, labels):
-            if ABSOLUTE_HTTP.match(destination):
-                title_by_url.setdefault(destination, title)
-    return [Link(title, url) for url, title in title_by_url.items()]
+    for leaf in markdown_leaves(text):
+        for link in inline_links(leaf.text, labels):
+            if ABSOLUTE_HTTP.match(link.destination):
+                titles.setdefault(link.destination, link.title)
+        if len(titles) >= MAX_LISTED_ENTRIES:
+            break
+    links = [Link(title, url) for url, title in titles.items()]
+    return links[:MAX_LISTED_ENTRIES]
+
+
+def markdown_title(text: str) -> str:
+    """The first heading of level 1, as a line; "" where there is none."""
+    for leaf in markdown_leaves(text):
+        if leaf.level == 1:
+            return plain_line(leaf.text)
+    return ""
+
+
+def plain_line(text: str) -> str:
+    """On one line, no longer than a title may be: white space becomes single spaces."""
+    return " ".join(text[:MAX_FEED_TEXT].split())
+
+
+def inline_links(text: str, labels: set[str]) -> Iterator[InlineLink]:
+    """The inline links of a leaf, in the order in which they end; `labels` are those defined."""
+    if "](" not in text:
+        return iter(())
+    return InlineScan(text, labels).links()
 
 
 def reference_labels(text: str) -> set[str]:
-    """The labels that link references may use: a reference is no link of R9, but breaks one around it, and may precede its definition."""
-    return {link_label_key(definition[1]) for definition in DEFINED_LABEL.finditer(text)} if "]:" in text else set()
+    """The labels that references may use, at most `MAX_LISTED_ENTRIES`.
 
-
-def markdown_leaves(text: str) -> Iterator[tuple[int, bool, str]]:
-    """(level or 0, is quoted, inline text) of each heading and paragraph, without the reference definitions that it begins with.
-
-    One pass, a line at a time: keep the containers that the line continues, see what it starts, then go on with the paragraph or end it.
+    A reference is no link of R9, but breaks one around it, and may precede its definition.
     """
-    containers: list[str] = []      # of each open one: what a line begins with that goes on with it
-    paragraph = bytearray()         # UTF-8: a list of short lines would cost fifty bytes for each
-    raw_end = ""                    # inside a code fence or raw HTML: what ends it
-    octets = io.BytesIO((text + "\n\n").encode("utf-8", "surrogatepass"))      # the empty line ends the last paragraph
-    for line in io.TextIOWrapper(octets, "utf-8", "surrogatepass"):       # only LF, CR and CRLF end one; a StringIO takes four times the memory
-        if "\t" in line:
-            line = TABBED_MARKS.sub(lambda marks: marks[0].expandtabs(4), line, count=1)
-        kept, rest = 0, line
-        while kept < len(containers) and (mark := re.match(containers[kept], rest)):
-            kept, rest = kept + 1, rest[mark.end():]
-        goes_on = kept == len(containers)
-        if raw_end and goes_on:
-            raw_end = "" if re.search(raw_end, rest) else raw_end
-            continue
-        raw_end = ""
-        opened: list[str] = []
-        starts = PARAGRAPH_END if paragraph and goes_on else BLOCK_START
-        while (start := starts.match(rest, 0, MAX_TAG_CHARS)) and start.lastgroup in ("quote", "item"):
-            if kept + len(opened) == MAX_MARKDOWN_NESTING:
-                break
-            rest = rest[start.end():]
-            holds_empty = r"|[ \t\n]*$" if rest.strip(" \t\n") else ""     # an empty line does not continue an item that began with one
-            opened.append(QUOTE if start["quote"] else f" {{{start.end()}}}{holds_empty}")
-            starts = BLOCK_START
-        kind = start.lastgroup if start else ""
-        if kind == "tag" and paragraph and not opened:
-            kind = ""
-
-        blank = not rest.strip(" \t\n")
-        if paragraph and (kind or opened or blank):
-            leaf, end = paragraph[:-1].decode("utf-8", "surrogatepass"), 0
-            paragraph.clear()
-            while "]:" in leaf and (definition := LINK_DEFINITION.match(leaf, end, end + MAX_URL_LENGTH)):
-                end = definition.end()
-            if leaf[end:]:
-                yield (1 + ("-" in rest) if kind == "underline" else 0), QUOTE in containers, leaf[end:]
-        if not paragraph:                       # which goes on even without its containers' marks
-            containers[kept:] = opened
-        if start and kind == "heading":
-            yield len(start["heading"]), QUOTE in containers, re.sub("(?:^| )#+$", "", rest[start.end():].strip(" \n"))
-        elif start and kind == "fence":
-            raw_end = rf"^ {{0,3}}{start['fence']}+ *$"
-        elif kind in HTML_ENDS:
-            raw_end = "" if re.search(HTML_ENDS[kind], rest) else HTML_ENDS[kind]
-        elif not (kind or blank) and (paragraph or not rest.startswith("    ")):
-            paragraph += rest.lstrip(" ").encode("utf-8", "surrogatepass")
+    labels: set[str] = set()
+    if "]:" not in text:
+        return labels
+    for mark in DEFINED_LABEL.finditer(text):
+        end = end_of_label(text, mark.end() - 1)
+        if end >= 0 and text.startswith(":", end):
+            labels.add(label_key(text[mark.end():end - 1]))
+        if len(labels) == MAX_LISTED_ENTRIES:
+            break
+    return labels
 
 
-def link_label_key(label: str) -> str:
+def label_key(label: str) -> str:
     return " ".join(label.casefold().split())
 
 
+def end_of_definitions(text: str) -> int:
+    """Where the reference definitions end that a paragraph begins with."""
+    at = 0
+    if "]:" not in text:
+        return at
+    end = end_of_definition(text, at)
+    while end >= 0:
+        at = end
+        end = end_of_definition(text, at)
+    return at
+
+
+def end_of_definition(text: str, at: int) -> int:
+    """Where the reference definition ends, line end included; -1 where none begins there."""
+    end = end_of_label(text, at)
+    if end < 0 or not text.startswith(":", end):
+        return -1
+    start = end_of(BLANKS, text, end + 1)
+    end = end_of_destination(text, start)
+    if end <= start:            # it must not be empty
+        return -1
+    end_of_line = end_of(LINE_END, text, end_of_title(text, end))
+    if end_of_line >= 0:
+        return end_of_line
+    return end_of(LINE_END, text, end)
+
+
+def end_of_label(text: str, at: int) -> int:
+    """Where the `[label]` ends; -1 where none begins there, or a blank one, or one too long."""
+    if not text.startswith("[", at):
+        return -1
+    start = at + 1
+    end = first_stop(LABEL_STOP, text, start, start + MAX_LABEL_CHARS + 1)
+    if end < 0 or text[end] == "[":
+        return -1
+    if not text[start:end].strip():
+        return -1
+    return end + 1
+
+
+def first_stop(stops: re.Pattern[str], text: str, at: int, limit: int = sys.maxsize) -> int:
+    """Where the first match stands that is no escape; -1 where there is none before `limit`."""
+    for stop in stops.finditer(text, at, limit):
+        if not stop[0].startswith("\\"):
+            return stop.start()
+    return -1
+
+
+def end_of_destination(text: str, at: int) -> int:
+    """Where a link's destination ends, which may be empty (CommonMark 6.3); -1 where it is none."""
+    if text.startswith("<", at):
+        end = first_stop(POINTED_STOP, text, at + 1)
+        if end >= 0 and text[end] == ">":
+            return end + 1
+        return -1
+    depth = 0
+    at = end_of(BARE_RUN, text, at)
+    while text.startswith(("(", ")", "\\"), at):
+        if text.startswith("\\", at):
+            if text.startswith(("(", ")", "\\"), at + 1):
+                at += 1
+        elif text.startswith("(", at):
+            depth += 1
+        elif depth == 0:
+            break
+        else:
+            depth -= 1
+        if depth > MAX_DESTINATION_PARENTHESES:
+            return -1
+        at = end_of(BARE_RUN, text, at + 1)
+    if depth:
+        return -1
+    return at
+
+
+def end_of_title(text: str, at: int) -> int:
+    """Where a link's title ends, with the blanks that must precede it; `at` where there is none."""
+    start = end_of(BLANKS, text, at)
+    mark = text[start:start + 1]
+    if start == at or mark not in TITLE_STOPS:
+        return at
+    end = first_stop(TITLE_STOPS[mark], text, start + 1)
+    if end < 0 or text[end] != TITLE_ENDS[mark]:
+        return at
+    return end + 1
+
+
+def link_destination(text: str, at: int) -> tuple[str, int]:
+    """(destination, end) of the `(destination "title")` that begins there; end -1: none does."""
+    if not text.startswith("(", at):
+        return "", -1
+    start = end_of(BLANKS, text, at + 1)
+    end = end_of_destination(text, start)
+    if end < 0:
+        return "", -1
+    closing = end_of(BLANKS, text, end_of_title(text, end))
+    if not text.startswith(")", closing):
+        return "", -1
+    if text.startswith("<", start):
+        start, end = start + 1, end - 1
+    return resolved(text[start:end]), closing + 1
+
+
+def resolved(text: str) -> str:
+    """Escapes and character references resolved."""
+    if "\\" not in text and "&" not in text:
+        return text
+    return ESCAPE_OR_ENTITY.sub(resolved_mark, text)
+
+
+def resolved_mark(mark: re.Match[str]) -> str:
+    return unescaped(mark[0].removeprefix("\\"))
+
+
 def unescaped(text: str) -> str:
-    """Character references resolved."""
+    """Character references resolved. Longer text than `MAX_FEED_TEXT` may hold too long numbers."""
     if "&" not in text:
         return text
     from html import unescape  # two thousand names: read only where a document uses one
@@ -2368,243 +2745,490 @@ def unescaped(text: str) -> str:
     return unescape(text)
 
 
-def inline_links(text: str, labels: set[str]) -> Iterator[tuple[str, str, str]]:
-    """(title, destination, note) of the inline links of a leaf; the note is what follows a link that the leaf begins with.
+class InlineScan:
+    """One scan of a leaf's text: brackets are a stack, as in the appendix of CommonMark.
 
-    One scan; brackets are a stack, as in the algorithm that CommonMark's appendix describes.
+    Pieces of plain text are kept from the outermost open bracket on, in case that it is a link.
     """
-    found: list[tuple[str, str, str]] = []      # held back while a bracket is open: what stands in an image's text is no link
-    openers: list[tuple[int, bool, int, int]] = []      # where, is an image, pieces before it, links before it
-    pieces: list[str] = []              # plain text since the outermost open bracket
-    emphasis: dict[str, int] = {}       # a run of * or _ that may open emphasis: the index of its latest piece
-    last_runs: dict[str, int] = {}      # a run of backticks: where it is last
-    newest = -1                         # where the latest of the openers was
-    dead = 0                            # openers that a link has closed inside of: links hold no links
-    at, last_tail = 0, text.rfind("](")
-    while at <= last_tail and (mark := (INSIDE_BRACKETS if openers else OUTSIDE_BRACKETS).search(text, at)):
-        piece, start = mark[0], mark.start()
-        kind = piece[0]
-        if openers and start > at:
-            pieces.append(text[at:start])
-        at = mark.end()
-        if kind in "[!":
-            if not openers:
-                if plain := PLAIN_LINK.match(text, start):      # nearly all links: no mark inside, nothing open outside
-                    at = plain.end()
-                    yield " ".join(plain[1].split()), plain[2], text[at:] if start == 0 else ""
-                    continue
-                pieces.clear()
-                dead = 0
-            openers.append((start, kind == "!", len(pieces), len(found)))
-            newest = start
-        elif kind == "]":
-            opener, is_image, pieces_before, links_before = openers.pop()
-            is_dead = len(openers) < dead and not is_image
-            dead = min(dead, len(openers))
-            tail = None if is_dead else LINK_TAIL.match(text, at, at + MAX_URL_LENGTH)
-            label = tail and tail[4] or (text[opener + 1:at - 1] if opener == newest else "")       # one that holds brackets is none
-            if tail and (tail[3] or labels and link_label_key(label) in labels):
-                piece, at = "".join(pieces[pieces_before + 1:]), tail.end()
-                del pieces[pieces_before:]
-                if is_image:
-                    del found[links_before:]
-                else:
-                    dead = len(openers)
-                    destination = ESCAPE_OR_ENTITY.sub(         # "" of a reference
-                        lambda mark: unescaped(mark[0].removeprefix("\\")), tail[1] or tail[2] or "")
-                    found.append((" ".join(piece.split()), destination, text[at:] if opener == 0 else ""))
-        elif kind == "`":
-            last_runs = last_runs or {run[0]: run.start() for run in BACKTICK_RUN.finditer(text)}      # no search is in vain
-            if last_runs.get(piece, -1) >= at:
-                closing = next(run for run in BACKTICK_RUN.finditer(text, at) if run[0] == piece)
-                piece, at = text[at:closing.start()], closing.end()
-        elif kind == "<":
-            if tag := AUTOLINK_OR_HTML.match(text, start, start + MAX_TAG_CHARS):
-                piece, at = tag[1] or "", tag.end()
-        elif kind in "*_":
-            opened = emphasis.pop(piece, -1)
-            if openers[-1][2] < opened < len(pieces) and not text[start - 1].isspace():
-                piece = pieces[opened] = ""
-            elif not text[at:at + 1].isspace():
-                emphasis[piece] = len(pieces)
-        elif kind in "\\&":
-            piece = unescaped(piece.removeprefix("\\"))
-        if openers:
-            pieces.append(piece)
-            if len(pieces) > MAX_LINK_TEXT_TOKENS:
-                openers.clear()
-        elif found:
-            yield from found
-            found.clear()
-    yield from found
+
+    def __init__(self, text: str, labels: set[str]) -> None:
+        self.text = text
+        self.labels = labels
+        self.brackets: list[Bracket] = []
+        self.newest_bracket = -1            # where it began that was opened last
+        self.inactive_brackets = 0          # a link has ended inside of them, and links hold none
+        self.pieces: list[str] = []
+        self.emphasis: dict[str, int] = {}  # a run of * or _ that may open: its latest piece
+        self.found: list[InlineLink] = []   # kept back: in an image's text is no link
+        self.last_ends: dict[str, int] = {}         # what ends raw HTML: where it stands last
+        self.last_backticks: dict[str, int] = {}    # a run of them: where one stands last
+
+    def links(self) -> Iterator[InlineLink]:
+        at = 0
+        last_tail = self.text.rfind("](")
+        while at <= last_tail:
+            expression = INSIDE_BRACKETS if self.brackets else OUTSIDE_BRACKETS
+            mark = expression.search(self.text, at)
+            if mark is None:
+                break
+            if self.brackets:
+                self._add(self.text[at:mark.start()])
+            reader = MARK_READERS[mark[0][0]]
+            piece, at = reader(self, mark.start(), mark.end())
+            self._add(piece)
+            if len(self.pieces) > MAX_LINK_TEXT_TOKENS:
+                self.brackets.clear()
+            if not self.brackets:
+                yield from self.found
+                self.found.clear()
+        yield from self.found
+
+    def _add(self, piece: str) -> None:
+        if piece and self.brackets:
+            self.pieces.append(piece[:MAX_FEED_TEXT])
+
+    # Each of these reads one mark: (what it means as plain text, where to go on).
+
+    def _open_bracket(self, start: int, end: int) -> tuple[str, int]:
+        if not self.brackets:
+            self.pieces.clear()
+            self.emphasis.clear()
+            self.inactive_brackets = 0
+        is_image = self.text[start] == "!"
+        bracket = Bracket(start, is_image, len(self.pieces), len(self.found))
+        self.brackets.append(bracket)
+        self.newest_bracket = start
+        return self.text[start:end], end
+
+    def _close_bracket(self, start: int, end: int) -> tuple[str, int]:
+        bracket = self.brackets.pop()
+        depth = len(self.brackets)
+        is_inactive = depth < self.inactive_brackets and not bracket.is_image
+        self.inactive_brackets = min(self.inactive_brackets, depth)
+        if is_inactive:
+            return "]", end
+        destination, tail_end = link_destination(self.text, end)
+        is_reference = tail_end < 0
+        if is_reference:
+            tail_end = self._end_of_reference(bracket, start, end)
+            if tail_end < 0:
+                return "]", end
+        title = "".join(self.pieces[bracket.pieces + 1:])
+        title = title[:MAX_FEED_TEXT]
+        del self.pieces[bracket.pieces:]
+        if bracket.is_image:
+            del self.found[bracket.links:]
+            return title, tail_end
+        self.inactive_brackets = depth
+        if not is_reference:
+            link = InlineLink(plain_line(title), destination, bracket.start, tail_end)
+            self.found.append(link)
+        return title, tail_end
+
+    def _end_of_reference(self, bracket: Bracket, start: int, end: int) -> int:
+        """Where the reference ends whose text ends at `start`; -1 where it is none."""
+        if not self.labels:
+            return -1
+        label_end = end_of_label(self.text, end)
+        if label_end >= 0:
+            label = self.text[end + 1:label_end - 1]
+        elif bracket.start == self.newest_bracket:      # a label holds no brackets
+            label_end = end
+            if self.text.startswith("[]", end):
+                label_end = end + 2
+            own_start = self.text.index("[", bracket.start) + 1
+            label = self.text[own_start:start][:MAX_LABEL_CHARS + 1]
+        else:
+            return -1
+        if label_key(label) in self.labels:
+            return label_end
+        return -1
+
+    def _code_span(self, start: int, end: int) -> tuple[str, int]:
+        if not self.last_backticks:
+            for run in BACKTICK_RUN.finditer(self.text):
+                self.last_backticks[run[0]] = run.start()
+        piece = self.text[start:end]
+        if self.last_backticks.get(piece, -1) < end:        # so no search is in vain
+            return piece, end
+        runs = BACKTICK_RUN.finditer(self.text, end)
+        closing = next(run for run in runs if run[0] == piece)
+        return self.text[end:closing.start()], closing.end()
+
+    def _angle_bracket(self, start: int, end: int) -> tuple[str, int]:
+        autolink = AUTOLINK.match(self.text, start)
+        if autolink:
+            return autolink[1], autolink.end()
+        html_end = self._end_of_html(start)
+        if html_end >= 0:
+            return "", html_end
+        return "<", end
+
+    def _end_of_html(self, start: int) -> int:
+        for opening, closing, offset in RAW_INLINE:
+            if self.text.startswith(opening, start):
+                return self._end_of_next(closing, start + offset)
+        if DECLARATION.match(self.text, start):
+            return self._end_of_next(">", start)
+        return end_of_tag(self.text, start)
+
+    def _end_of_next(self, closing: str, at: int) -> int:
+        """Where the next of them ends; -1 where there is none, for which nothing is searched."""
+        if closing not in self.last_ends:
+            self.last_ends[closing] = self.text.rfind(closing)
+        if self.last_ends[closing] < at:
+            return -1
+        return self.text.index(closing, at) + len(closing)
+
+    def _emphasis(self, start: int, end: int) -> tuple[str, int]:
+        run = self.text[start:end]
+        before = self.text[start - 1]
+        after = self.text[end:end + 1]
+        may_close = not before.isspace()
+        may_open = not after.isspace()
+        if run[0] == "_":           # within words it is none
+            may_close = may_close and not after.isalnum()
+            may_open = may_open and not before.isalnum()
+        opening = self.emphasis.pop(run, -1)
+        is_open = self.brackets[-1].pieces < opening < len(self.pieces)
+        if may_close and is_open and self.pieces[opening] == run:
+            self.pieces[opening] = ""
+            return "", end
+        if may_open:
+            self.emphasis[run] = len(self.pieces)
+        return run, end
+
+    def _escape(self, start: int, end: int) -> tuple[str, int]:
+        return self.text[start + 1:end], end
+
+    def _entity(self, start: int, end: int) -> tuple[str, int]:
+        return unescaped(self.text[start:end]), end
+
+
+MARK_READERS = {
+    "[": InlineScan._open_bracket,
+    "!": InlineScan._open_bracket,
+    "]": InlineScan._close_bracket,
+    "`": InlineScan._code_span,
+    "<": InlineScan._angle_bracket,
+    "*": InlineScan._emphasis,
+    "_": InlineScan._emphasis,
+    "\\": InlineScan._escape,
+    "&": InlineScan._entity,
+}
 
 
 # 10b. llms.txt
-def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
-    """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under ("" before the first). Never raises.
+PLAIN_URL = lazy_re(            # nothing to resolve in it but dots
+    r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9_.~!$&'()*+,;=:@%?/-]*")
+CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 
-    Relative URLs are resolved against `base_url`; what is no http(s) URL then is left out. A note is the text behind `[title](url):`.
+
+def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
+    """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
+
+    The section is "" before the first H2. Relative URLs are resolved against `base_url`; what is no
+    http(s) URL then is left out. Of a list item the first link counts, of several links to one URL
+    the first. A note is the text behind a link that begins its item. At most `MAX_LISTED_ENTRIES`.
+    Never raises.
     >>> parse_llms_txt("# Site\\n> Short.\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
     title = summary = section = ""
-    links: list[LlmsLink] = []
+    links: dict[str, LlmsLink] = {}
+    items: set[int] = set()     # that have had their link
     labels = reference_labels(text)
-    for level, quoted, leaf in markdown_leaves(text.removeprefix("\ufeff")):
-        words = " ".join(leaf.split())
-        if level == 1:
-            title = title or words
-        elif level == 2:
-            section = words
-        elif quoted:
-            summary = summary or words
-        for name, destination, note in inline_links(leaf, labels):
-            if url := http_url(base_url, destination):
-                links.append(LlmsLink(section, name, url, " ".join(note.lstrip(" :\n").split())))
-    return LlmsTxt(title, summary, links)
+    for leaf in markdown_leaves(text):
+        if leaf.level == 1:
+            title = title or plain_line(leaf.text)
+        elif leaf.level == 2:
+            section = plain_line(leaf.text)
+        elif leaf.is_quoted:
+            summary = summary or plain_line(leaf.text)
+        for link in inline_links(leaf.text, labels):
+            url = http_url(base_url, link.destination)
+            if not url or leaf.item in items:
+                continue
+            if leaf.item:
+                items.add(leaf.item)
+            note = llms_note(leaf.text, link)
+            links.setdefault(url, LlmsLink(section, link.title, url, note))
+        if len(links) >= MAX_LISTED_ENTRIES:
+            break
+    return LlmsTxt(title, summary, list(links.values())[:MAX_LISTED_ENTRIES])
+
+
+def llms_note(text: str, link: InlineLink) -> str:
+    """What a list item says behind the link that it begins with."""
+    if link.start:
+        return ""
+    return plain_line(text[link.end:link.end + MAX_FEED_TEXT].lstrip(" :\n"))
+
+
+def llms_links(text: str, base_url: str) -> list[Link]:
+    """The links of an llms.txt, as those of any Markdown (R9), but resolved and one an item."""
+    document = parse_llms_txt(text, base_url)
+    return [Link(link.title, link.url) for link in document.links]
 
 
 def absolute_url(base: str, reference: str) -> str:
-    """The absolute URL; as it stands where there is no base; "" where it is none, so that one bad URL does not lose the rest."""
+    """The absolute URL; as it stands without a base; "" where it is none: one must not lose all."""
     reference = reference.strip()
     if len(reference) > MAX_FEED_TEXT:
         return ""
-    if not base or not reference or reference.startswith("http") and PLAIN_REFERENCE.fullmatch(reference) and "/." not in reference:
-        return one_line(reference)      # nine in ten: resolving is slow
+    is_plain = bool(PLAIN_URL.fullmatch(reference)) and "/." not in reference
+    if not base or not reference or is_plain:       # nine in ten: resolving is slow
+        return one_line(reference)
     with suppress(ValueError):
         return resolve_url(base, reference)
     return ""
 
 
 def http_url(base: str, reference: str) -> str:
-    """The same where it is http(s), else ""."""
+    """The absolute URL where it is http(s), else ""."""
     url = absolute_url(base, reference)
-    return url if ABSOLUTE_HTTP.match(url) else ""
+    if ABSOLUTE_HTTP.match(url):
+        return url
+    return ""
 
 
 def one_line(text: str) -> str:
-    return (text if text.isprintable() and "  " not in text else UNPRINTABLE_RUN.sub(" ", text)).strip(" ")
+    if not text.isprintable() or "  " in text:
+        text = CONTROL_RUN.sub(" ", text)
+    return text.strip(" ")
 
 
-# 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ between patch releases.
-HEAD_VALUES = {"html": "lang", "title": "<text>", "meta": "content", "link": "href", "base": "href"}      # the attribute that tells
-RAW_TEXT_ELEMENTS = "title|script|style|noscript|template|noframes"
-HEAD_MARK = lazy_re(            # anything else is the body
-    rf"\s*<(?:(?i:(html|head|meta|link|base|basefont|bgsound|{RAW_TEXT_ELEMENTS}|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*)(?=[\s/>]))"
-    r"|!--(?s:.*?)-->|(?:!(?!--)|\?)[^>]*>)")
-HTML_ATTRIBUTE = lazy_re(r"""[\s/=]*(?:>|([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)?))?)""")     # or the tag's end
+# 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ
+# between patch releases.
+HEAD_VALUES = {                 # of an element of the head, the attribute that tells
+    "html": "lang",
+    "title": "<text>",
+    "meta": "content",
+    "link": "href",
+    "base": "href",
+}
+HEAD_LABELS = {"meta": "name", "link": "rel"}       # and the one that says what it tells
+OWN_ROBOTS = "meta " + UA_TOKEN.lower()
+HEAD_FIELDS = frozenset((
+    "html", "title", "base", "meta description", "meta robots", OWN_ROBOTS, "link canonical"))
+HEAD_ATTRIBUTES = frozenset(("lang", "content", "href", "name", "rel", "type", "title"))
+RAW_TEXT_ENDS = {
+    name: lazy_re(rf"(?i)</{name}(?=[\s/>])")
+    for name in ("title", "script", "style", "noscript", "template", "noframes")
+}
+HEAD_TAG = lazy_re(             # anything else begins the body, or ends the head
+    r"<((?i:html|head|meta|link|base|basefont|bgsound|title|script|style|noscript|template"
+    r"|noframes|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*))(?=[\s/>])")
+HTML_SPACE = lazy_re(r"\s*")
+HTML_ATTRIBUTE = lazy_re(       # or the end of the tag
+    r"""[\s/=]*(?:>|([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)?))?)""")
 
 
 def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     """What a page says of itself in its <head>; what stands in the body is ignored. Never raises.
 
-    R9: generic, no selectors. URLs are absolute (`base_url`, then <base href>); of two values the first holds.
-    <meta name="walsh-research"> replaces <meta name="robots">.
-    >>> page_metadata("<html lang=en><title>A &amp; B</title><link rel=canonical href=/a><p>", "https://x.test/").canonical
-    'https://x.test/a'
+    R9: generic, no selectors. URLs are absolute (`base_url`, then <base href>); of two values the
+    first holds. <meta name="walsh-research"> replaces <meta name="robots">.
+    >>> page_metadata("<title>A &amp; B</title><link rel=canonical href=/a>", "https://x.test/")[:3]
+    ('A & B', '', 'https://x.test/a')
     """
-    text = decode_body(html, "text/html") if isinstance(html, bytes) else html
-    said: dict[str, list[str]] = collections.defaultdict(list)
-    feeds: list[tuple[str, str]] = []
-    for name, attributes in head_elements(text[:MAX_HEAD_CHARS].removeprefix("\ufeff")):
-        if value := attributes.get(HEAD_VALUES.get(name, ""), ""):
-            for label in (attributes.get("rel") or attributes.get("name", "")).lower().split() or ("",):
-                said[f"{name} {label}"].append(value)
-                if label == "alternate" and media_kind(attributes.get("type", "")) == "feed":
-                    feeds.append((attributes.get("title", ""), value))
-    title, description, canonical, language, base = ((*said[name], "")[0] for name in (
-        "title ", "meta description", "link canonical", "html ", "base "))
-    base = http_url(base_url, base) or base_url
-    directives = robots_tag_directives(",".join(said["meta " + UA_TOKEN.lower()] or said["meta robots"]))
-    advertised = (Link(title, http_url(base, href)) for title, href in feeds[:MAX_HEAD_LISTED])
-    return PageMetadata(title, description, http_url(base, canonical), language,
-                        tuple(dict.fromkeys(directive for _, directive in directives))[:MAX_HEAD_LISTED],
-                        tuple(feed for feed in advertised if feed.url))
+    text = html
+    if isinstance(text, bytes):
+        text = decode_body(text, "text/html")
+    values: dict[str, list[str]] = {}
+    for field in HEAD_FIELDS:
+        values[field] = []
+    advertised: list[tuple[str, str]] = []
+    for name, attributes in head_elements(text):
+        value = attributes.get(HEAD_VALUES.get(name, ""), "")
+        if not value:
+            continue
+        for field in head_fields(name, attributes):
+            if len(values[field]) < MAX_HEAD_LISTED:
+                values[field].append(value)
+        if is_feed_link(name, attributes) and len(advertised) < MAX_HEAD_LISTED:
+            advertised.append((attributes.get("title", ""), value))
+    first = {field: (found or [""])[0] for field, found in values.items()}
+    base = http_url(base_url, first["base"]) or base_url
+    feeds = (Link(title, http_url(base, href)) for title, href in advertised)
+    robots_values = values[OWN_ROBOTS] or values["meta robots"]
+    directives = robots_tag_directives(",".join(robots_values))
+    robots = dict.fromkeys(directive for _, directive in directives)
+    return PageMetadata(
+        title=first["title"],
+        description=first["meta description"],
+        canonical=http_url(base, first["link canonical"]),
+        language=first["html"],
+        robots=tuple(islice(robots, MAX_HEAD_LISTED)),
+        feeds=tuple(feed for feed in feeds if feed.url),
+    )
+
+
+def head_fields(name: str, attributes: dict[str, str]) -> list[str]:
+    """What an element of the head tells, of `HEAD_FIELDS`."""
+    label_attribute = HEAD_LABELS.get(name, "")
+    labels = attributes.get(label_attribute, "").lower().split()
+    fields = [f"{name} {label}" for label in labels] or [name]
+    return [field for field in fields if field in HEAD_FIELDS]
+
+
+def is_feed_link(name: str, attributes: dict[str, str]) -> bool:
+    relations = attributes.get("rel", "").lower().split()
+    is_alternate = name == "link" and "alternate" in relations
+    return is_alternate and media_kind(attributes.get("type", "")) == "feed"
 
 
 def head_elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """(name, attributes) of each start tag until the head is over: its end tag, or the first thing that cannot stand in it.
+    """(name, attributes) of each tag until the head is over: its end, or what cannot stand in it.
 
     The text of a raw text element such as <title> is its attribute "<text>".
     """
-    at = 0
-    while mark := HEAD_MARK.match(text, at):
-        name, at = (mark[1] or "").lower(), mark.end()
-        if not name:
-            continue
-        attributes: dict[str, str] = {}
-        while attribute := HTML_ATTRIBUTE.match(text, at):
-            at = attribute.end()
-            if not attribute[1]:
-                break
-            attributes.setdefault(attribute[1].lower(), html_text(attribute[2] or attribute[3] or attribute[4] or ""))
-        else:
+    at = int(text.startswith("\ufeff"))
+    while True:
+        at = end_of_declarations(text, at)
+        tag = HEAD_TAG.match(text, at)
+        if tag is None:
             return
-        if name in RAW_TEXT_ELEMENTS.split("|"):
-            close = re.compile(rf"(?i)</{name}(?=[\s/>])").search(text, at)
-            if not close:
+        name = tag[1].lower()
+        attributes, at = tag_attributes(text, tag.end())
+        if at < 0:
+            return
+        if name in RAW_TEXT_ENDS:
+            close = RAW_TEXT_ENDS[name].search(text, at)
+            if close is None:
                 return
-            attributes["<text>"], at = html_text(text[at:close.start()]), close.start()
+            attributes["<text>"] = html_text(text[at:close.start()])
+            at = close.start()
         yield name, attributes
 
 
+def end_of_declarations(text: str, at: int) -> int:
+    """Where the comments, doctypes and instructions end, and the white space around them."""
+    at = end_of(HTML_SPACE, text, at)
+    while text.startswith(("<!", "<?"), at):
+        closing = "-->" if text.startswith("<!--", at) else ">"
+        end = text.find(closing, at + 2)
+        if end < 0:
+            break
+        at = end_of(HTML_SPACE, text, end + len(closing))
+    return at
+
+
+def tag_attributes(text: str, at: int) -> tuple[dict[str, str], int]:
+    """The attributes that a head needs, the first of each name; where the tag ends, or -1."""
+    attributes: dict[str, str] = {}
+    attribute = HTML_ATTRIBUTE.match(text, at)
+    while attribute:
+        at = attribute.end()
+        if attribute[1] is None:
+            return attributes, at
+        name = attribute[1].lower()
+        if name in HEAD_ATTRIBUTES and name not in attributes:
+            value = attribute[2] or attribute[3] or attribute[4] or ""
+            attributes[name] = html_text(value)
+        attribute = HTML_ATTRIBUTE.match(text, at)
+    return attributes, -1
+
+
 def html_text(value: str) -> str:
-    """One line, character references resolved, no longer than a head's value may be."""
-    return one_line(unescaped(value[:MAX_HEAD_VALUE_CHARS]))
+    """On one line, character references resolved, no longer than a head's value may be."""
+    return one_line(unescaped(value[:MAX_FEED_TEXT]))
 
 
 # 10d. Directives that bind what is done with a page
 ROBOTS_WARNINGS = {
-    "noindex": "must not be indexed", "none": "must not be indexed, and its links must not be followed",
-    "nofollow": "its links must not be followed", "noimageindex": "its images must not be indexed",
-    "noarchive": "no copy of it must be kept or shown", "nocache": "no copy of it must be kept or shown",
-    "nosnippet": "no extract of it must be shown", "notranslate": "no translation of it must be offered",
-    "noai": "must not be used for machine learning", "noimageai": "its images must not be used for machine learning",
+    "noindex": "must not be indexed",
+    "none": "must not be indexed, and its links must not be followed",
+    "nofollow": "its links must not be followed",
+    "noimageindex": "its images must not be indexed",
+    "noarchive": "no copy of it must be kept or shown",
+    "nocache": "no copy of it must be kept or shown",
+    "nosnippet": "no extract of it must be shown",
+    "notranslate": "no translation of it must be offered",
+    "noai": "must not be used for machine learning",
+    "noimageai": "its images must not be used for machine learning",
 }
-ROBOTS_DIRECTIVE = lazy_re(r"(?:[^,]*unavailable_after\s*:\s*[a-z]+\s*,)?[^,]+")       # RFC 1123 puts a comma behind the weekday
-ROBOTS_AGENT = lazy_re(rf"(?!(?:unavailable_after|max-[a-z]+-?[a-z]*|{'|'.join(ROBOTS_WARNINGS)})\s*:)([^\s:,]+)\s*:\s*")
+WEEKDAY_ENDS = lazy_re(r"unavailable_after\s*:\s*[a-z]+\s*\Z")
+VALUED_DIRECTIVE = lazy_re(r"unavailable_after|max-[a-z-]+")
 
 
 def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
-    """(agent, directive) pairs of an X-Robots-Tag or of a robots <meta>, lower-case; an agent speaks for all that follows, "" is everybody.
+    """(agent, directive) pairs of an X-Robots-Tag or of a robots <meta>, lower-case.
 
-    >>> list(robots_tag_directives("noarchive, otherbot: noindex, unavailable_after: Wed, 25 Jun 2030 15:00:00 GMT"))
-    [('', 'noarchive'), ('otherbot', 'noindex'), ('otherbot', 'unavailable_after: wed, 25 jun 2030 15:00:00 gmt')]
+    An agent speaks for all that follows; "" is everybody.
+    >>> list(robots_tag_directives("noai, otherbot: none, unavailable_after: Wed, 25 Jun 2030"))
+    [('', 'noai'), ('otherbot', 'none'), ('otherbot', 'unavailable_after: wed, 25 jun 2030')]
     """
     agent = ""
-    for item in ROBOTS_DIRECTIVE.findall(value[:MAX_HEAD_VALUE_CHARS].lower()):
+    for item in robots_tag_items(value[:MAX_FEED_TEXT].lower()):
         directive = " ".join(item.split())
-        if ":" in directive and (prefix := ROBOTS_AGENT.match(directive)):
-            agent = "" if prefix[1] == "*" else prefix[1].split("/")[0]
-            directive = directive[prefix.end():]
-        yield agent, ": ".join(map(str.strip, directive.split(":", 1)))
+        name, colon, rest = directive.partition(":")
+        name = name.rstrip()
+        if colon and name and " " not in name and not is_directive(name):
+            agent = name.split("/")[0].strip("*")
+            directive = rest.strip()
+        name, colon, rest = directive.partition(":")
+        if colon:
+            directive = f"{name.rstrip()}: {rest.lstrip()}"
+        if directive:
+            yield agent, directive
 
 
-def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata | None, now: float | None) -> tuple[list[str], list[str]]:
-    """(the directives that bind us, once each in order; a line of warning for each that forbids something).
+def robots_tag_items(value: str) -> Iterator[str]:
+    """What stands between commas, but for the comma that RFC 1123 puts behind a weekday."""
+    items = iter(value.split(","))
+    for item in items:
+        if WEEKDAY_ENDS.search(item):
+            item += "," + next(items, "")
+        yield item.rstrip(",")
+
+
+def is_directive(name: str) -> bool:
+    """Whether a value follows the name, and no directive: `noindex:` is no agent either."""
+    return name in ROBOTS_WARNINGS or bool(VALUED_DIRECTIVE.fullmatch(name))
+
+
+def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata | None,
+                      now: float | None) -> tuple[list[str], list[str]]:
+    """(the directives that bind us, each once in order; a warning for each that forbids something).
 
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
-    `now` in Unix seconds, or None where it is not known whether an `unavailable_after` has passed.
+    `now` in Unix seconds; None where it is not known whether an `unavailable_after` has passed.
     """
-    by_agent: dict[str, list[str]] = collections.defaultdict(list)
+    to_us: list[str] = []
+    to_all: list[str] = []
     for header, value in headers:
-        for agent, directive in robots_tag_directives(value) if header.lower() == "x-robots-tag" else ():
-            by_agent[agent].append(directive)
-    own = (by_agent[UA_TOKEN.lower()] or by_agent[""]) + list(metadata.robots if metadata else ())
-    directives = [directive for directive in dict.fromkeys(own) if directive and directive.isprintable()][:MAX_HEAD_LISTED]
+        if header.lower() != "x-robots-tag":
+            continue
+        for agent, directive in robots_tag_directives(value):
+            if agent == UA_TOKEN.lower():
+                to_us.append(directive)
+            elif agent == "":
+                to_all.append(directive)
+    binding = to_us or to_all
+    if metadata is not None:
+        binding += metadata.robots
+    printable = filter(str.isprintable, dict.fromkeys(binding))
+    directives = list(islice(printable, MAX_HEAD_LISTED))
     warnings = []
     for directive in directives:
-        name, _, date = directive.partition(": ")
-        warning = ROBOTS_WARNINGS.get(directive)
-        if name == "unavailable_after":
-            moment = date_moment(date)
-            if moment is None:
-                warning = "not a date, want one as in 25 Jun 2030 15:00:00 GMT"
-            elif now is not None and moment <= utc_moment(now):
-                warning = "has passed, the page should no longer be used"
+        warning = directive_warning(directive, now)
         if warning:
             warnings.append(f"{directive}: {warning}")
     return directives, warnings
+
+
+def directive_warning(directive: str, now: float | None) -> str:
+    """What a directive forbids, "" where that is nothing."""
+    name, _, date = directive.partition(": ")
+    if name != "unavailable_after":
+        return ROBOTS_WARNINGS.get(directive, "")
+    moment = date_moment(date)
+    if moment is None:
+        return "not a date, want one as in 25 Jun 2030 15:00:00 GMT"
+    if now is not None and moment <= utc_moment(now):
+        return "has passed, the page should no longer be used"
+    return ""
 
 
 # 10e. What a body is, and in which letters
