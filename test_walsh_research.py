@@ -2874,15 +2874,14 @@ def test_robots2_block_overrides_only_where_it_names_us(header, policy):
 
 @pytest.mark.parametrize("header", [
     "[agent:]", "[]", "[", "[everybody]", "[for: monitoring]", "[agnet: ai-researcher]",
-    "[agent: ai-researcher", "[agent ai-researcher]", "[agent: ai-researcher] x", "agent: x]["])
+    "[agent: ai-researcher", "[agent ai-researcher]", "[agent: ai-researcher] x"])
 def test_robots2_a_misread_header_opens_a_block_that_is_nobodys(header):
     """What stands below it neither grants nor binds, path rules included; it is shown."""
     text = (f"train: no\nquote: yes\n[agent: ai-researcher]\nread: yes\n{header}\n"
             "train: yes\nquote: no\ncrawl: no\nDisallow: /x\n[agent: *]\nstore: no")
     robots2 = wr.Robots2.parse(text)
-    if header.startswith("["):
-        assert robots2.policy == {"train": "no", "quote": "yes", "read": "yes", "store": "no"}
-        assert not path_denied(robots2, "/x")
+    assert robots2.policy == {"train": "no", "quote": "yes", "read": "yes", "store": "no"}
+    assert not path_denied(robots2, "/x")
     assert [line.line for line in robots2.unknown] == [5]
 
 
@@ -3150,7 +3149,7 @@ def test_robots2_a_chain_is_the_last_line_of_a_whole_file_alone(beyond):
 
 def test_robots2_other_letters_cost_no_rule_at_the_end():
     """Octets that are no UTF-8 are longer where they are shown: the file is as long as before."""
-    body = b"User-agent: *\nDisallow: /" + b"\xff" * 300_000 + b"\nDisallow: /last\nmarket: t\xe9"
+    body = b"User-agent: *\nDisallow: /" + b"\xff" * 180_000 + b"\nDisallow: /last\nmarket: t\xe9"
     robots2 = wr.Robots2.parse(body)
     assert path_denied(robots2, "/last/x") and json.dumps(robots2.to_dict())
     assert robots2.policy["market"].encode() and robots2.policy["market"][0] == "t"

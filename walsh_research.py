@@ -545,7 +545,10 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold: `pointer` is its JSON Pointer, `keyword` the assertion that failed."""
+    """The instance does not hold.
+
+    `pointer` is the JSON Pointer of what does not, `keyword` the assertion that failed.
+    """
 
     def __init__(self, pointer: str, keyword: str, detail: str) -> None:
         super().__init__(f"{pointer or '/'}: {keyword}: {detail}")
@@ -2956,7 +2959,9 @@ ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
     "announce": ("yes", "no"),
     "honest": ("yes",),
 }
-ROBOTS2_PERMISSIONS = ("yes", "preferred", "none")      # what needs no condition to be met
+ROBOTS2_PERMISSIONS = ("yes", "preferred", "none")      # they set no condition
+ROBOTS2_REFUSALS = {"crawl": "no", "read": "no", "rate": "0"}       # any of them closes a site
+ROBOTS2_ASKED_FIRST = ("crawl", "read")     # before a request
 # The site's word on its own content decides nothing: it is shown.
 ROBOTS2_SIGNALS = {
     "content-type": lazy_re(
@@ -2976,6 +2981,8 @@ ROBOTS2_REMARK = lazy_re(r"\s#")        # a `#` inside a URL begins no remark
 ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
 ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
 ROBOTS2_CHAIN_URL = lazy_re(r"(?i)https?://[^\s/]\S*")
+RankedValue = tuple[float, str]         # of several the one with the lowest rank holds
+HeaderPairs = Sequence[tuple[str, str]]
 
 
 def robots2_name(text: str) -> str:
@@ -2988,8 +2995,8 @@ def robots2_name(text: str) -> str:
     return ROBOTS2_AMERICAN.get(name, name)
 
 
-def robots2_rate(value: str) -> tuple[float, str]:
-    """Requests a minute, whole and not negative, after their rank: the slower is the stricter.
+def robots2_rate(value: str) -> RankedValue:
+    """Requests a minute, whole and not negative: the slower is the stricter.
 
     "polite" is the laxest, and so is what is no integer, which is read as "": it is a pace, and
     no permission that could be withheld.
@@ -3000,27 +3007,28 @@ def robots2_rate(value: str) -> tuple[float, str]:
         return math.inf, value
     if not re.fullmatch("[+-]?[0-9]+", value):
         return math.inf, ""
-    digits = value.lstrip("+0")[:9]     # int() of a long number is slow, or an error
+    digits = value.lstrip("+0")
+    digits = digits[:9]         # int() of a long number is slow, or an error
     if value.startswith("-") or not digits:
         return 0, "0"
     return int(digits), digits
 
 
-def robots2_value(directive: str, text: str) -> tuple[float, str]:
-    """What a directive's value is read as, after its rank: the lower is the stricter.
+def robots2_value(directive: str, text: str) -> RankedValue:
+    """What a directive's value is read as; "" says nothing.
 
-    "" says nothing.
     >>> robots2_value("quote", "Short-Only"), robots2_value("train", "maybe")
     ((1, 'short-only'), (0, 'no'))
     """
     if directive == "market":
         return 0, text
+    word = text.lower()
     if directive == "rate":
-        return robots2_rate(text.lower())
+        return robots2_rate(word)
     values = ROBOTS2_DIRECTIVES[directive]
-    if text.lower() in values:
-        return values.index(text.lower()), text.lower()
-    return 0, values[0]
+    if word not in values:
+        return 0, values[0]
+    return values.index(word), word
 
 
 def robots2_text(body: Union[bytes, str], limit_bytes: int) -> tuple[str, bool]:
@@ -3029,48 +3037,64 @@ def robots2_text(body: Union[bytes, str], limit_bytes: int) -> tuple[str, bool]:
     Octets that are no UTF-8 are lone surrogates in it.
     """
     if isinstance(body, str):
-        body = body[:limit_bytes + 1].encode("utf-8", "surrogatepass")
+        start = body[:limit_bytes + 1]
+        body = start.encode("utf-8", "surrogatepass")
     octets = body[:limit_bytes]
     is_cut = len(body) > limit_bytes
     if is_cut and body[limit_bytes] not in b"\r\n":
         # The last line is cut in two, and nobody knows what it would have said.
-        octets = octets[:max(octets.rfind(b"\n"), octets.rfind(b"\r")) + 1]
+        last_end = max(octets.rfind(b"\n"), octets.rfind(b"\r"))
+        octets = octets[:last_end + 1]
     text = octets.decode("utf-8", "surrogateescape")
-    return text.replace("\r\n", "\n").replace("\r", "\n"), is_cut
+    text = text.replace("\r\n", "\n")
+    text = text.replace("\r", "\n")
+    return text, is_cut
+
+
+def without_surrogates(text: str) -> str:
+    """Octets that were no UTF-8 become U+FFFD, so that the text can be shown."""
+    if text.isascii():
+        return text
+    octets = text.encode("utf-8", "surrogateescape")
+    return octets.decode("utf-8", "replace")
 
 
 class Robots2Section:
     """The lines of a robots2.txt that bind the same agents."""
 
     def __init__(self) -> None:
-        self.policy: dict[str, tuple[float, str]] = {}      # directive -> (rank, value)
+        self.policy: dict[str, RankedValue] = {}
         self.path_lines = io.StringIO()     # for the robots.txt reader, each in its old place
         self.next_line = 1
 
     def add_directive(self, name: str, text: str) -> bool:
-        """Whether the value is one that the directive has."""
+        """Whether the value is one that the directive has; the strictest of several stands."""
         rank, value = robots2_value(name, text)
-        if value and rank < self.policy.get(name, (math.inf, ""))[0]:
+        if value == "":
+            return False
+        if name not in self.policy or rank < self.policy[name][0]:
             self.policy[name] = rank, value
-        elif value:
-            self.policy.setdefault(name, (rank, value))
-        return bool(value) and value.lower() == text.lower()
+        wanted = ROBOTS2_DIRECTIVES[name]
+        return not wanted or text.lower() in wanted
 
     def add_path_line(self, number: int, line: str) -> None:
-        self.path_lines.write("\n" * (number - self.next_line))
+        distance = number - self.next_line
+        self.path_lines.write("\n" * distance)
         self.path_lines.write(line)
         self.next_line = number
 
     def paths(self) -> RobotsTxt:
         text = self.path_lines.getvalue()
-        return RobotsTxt.parse(text.encode("utf-8", "surrogateescape"))
+        octets = text.encode("utf-8", "surrogateescape")
+        return RobotsTxt.parse(octets)
 
 
 class Robots2Reader:
     """Reads a robots2.txt line by line, for one agent category."""
 
     def __init__(self, category: str) -> None:
-        self.our_names = {category.lower(), UA_TOKEN.lower()}
+        names = (category, UA_TOKEN)
+        self.our_names = {name.lower() for name in names}
         self.everyone = Robots2Section()
         self.ours = Robots2Section()
         self.section = self.everyone        # of the lines that come next
@@ -3091,9 +3115,10 @@ class Robots2Reader:
             self.read_comment(line)
             return
         self.is_at_top = False
-        if not line.isascii():
-            line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        line = ROBOTS2_REMARK.split(line, maxsplit=1)[0].rstrip()
+        line = without_surrogates(line)
+        remark = ROBOTS2_REMARK.search(line)
+        if remark:
+            line = line[:remark.start()].rstrip()
         left, _, right = line.partition(":")
         name = robots2_name(left)
         value = right.strip()
@@ -3126,18 +3151,22 @@ class Robots2Reader:
 
     def read_comment(self, line: str) -> None:
         """`# meta: chain-id: NAME`, at the top of the file: the first that there is."""
+        if not self.is_at_top or self.chain_id:
+            return
         meta, _, rest = line[1:].partition(":")
         name, _, value = rest.partition(":")
-        if not self.is_at_top or self.chain_id or meta.strip().lower() != "meta":
-            return
-        if name.strip().lower() == "chain-id":
-            self.chain_id = value.strip().encode("utf-8", "replace").decode()
+        field = f"{meta.strip()}: {name.strip()}"
+        if field.lower() == "meta: chain-id":
+            self.chain_id = without_surrogates(value.strip())
 
     def read_header(self, number: int, line: str) -> bool:
         """Whether it is `[agent: …]`. Any other header opens a block that is nobody's."""
+        names = set()
         header = ROBOTS2_HEADER.fullmatch(line)
-        words = ROBOTS2_AGENT_NAME.findall(header[1].lower()) if header else []
-        names = {word.partition("/")[0] for word in words}      # without versions
+        if header:
+            for word in ROBOTS2_AGENT_NAME.findall(header[1]):
+                name, _, _version = word.partition("/")
+                names.add(name.lower())
         if "*" in names:
             self.section = self.everyone
         elif not self.our_names.isdisjoint(names):
@@ -3157,10 +3186,19 @@ class Robots2Reader:
 
     def read_path_line(self, number: int, raw: str, name: str) -> bool:
         """Whether it is a path rule as it should be; misspelt ones are for RobotsTxt to know."""
-        if name.startswith("user") and ROBOTS_AGENT_LINE.match("\n" + raw):
+        if name.startswith("user") and ROBOTS_AGENT_LINE.match(f"\n{raw}"):
             self.section = self.everyone        # a group of path rules ends a block
         self.section.add_path_line(number, raw)
         return name in ROBOTS2_PATH_FIELDS
+
+
+    def policy(self) -> dict[str, str]:
+        """What holds for us: the global directives, overridden by those of our blocks."""
+        policy: dict[str, str] = {}
+        for section in (self.everyone, self.ours):
+            for name, (_rank, value) in section.policy.items():
+                policy[name] = value
+        return policy
 
 
 class Robots2(NamedTuple):
@@ -3189,21 +3227,24 @@ class Robots2(NamedTuple):
         A line that the limit cuts is dropped, and so is the `chain` of a file that goes on.
         """
         text, is_cut = robots2_text(body, limit_bytes)
+        # One line at a time: a list of all lines would take many times their octets.
+        lines = io.StringIO(text, newline="\n")
         reader = Robots2Reader(category)
-        # StringIO gives one line at a time: a list of all would take many times their octets.
-        for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
+        for number, line in enumerate(lines, 1):
             reader.read(number, line.rstrip("\n"))
         if is_cut:
             reader.drop_chain()
-        policy = {**reader.everyone.policy, **reader.ours.policy}
         return cls(
             chain_id=reader.chain_id,
-            policy={name: value for name, (_, value) in policy.items()},
+            policy=reader.policy(),
             signals=reader.signals,
             report_to=list(reader.report_to),
-            chain=reader.chain.value if reader.chain else None,
+            chain=reader.chain and reader.chain.value,
             unknown=reader.unknown,
-            paths=(reader.everyone.paths(), reader.ours.paths()),
+            paths=(
+                reader.everyone.paths(),
+                reader.ours.paths(),
+            ),
         )
 
     @property
@@ -3248,17 +3289,21 @@ def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
     The nearer file is the site's own word: each directive and signal that it states holds, and
     the chained file fills its silence. Path rules add up: what either file denies is denied.
     """
+    addresses = dict.fromkeys(nearer.report_to + chained.report_to)
+    unknown = nearer.unknown + chained.unknown
     return nearer._replace(
         policy={**chained.policy, **nearer.policy},
         signals={**chained.signals, **nearer.signals},
-        report_to=list(dict.fromkeys(nearer.report_to + chained.report_to)),
+        report_to=list(addresses),
         chain=chained.chain,
-        unknown=(nearer.unknown + chained.unknown)[:ROBOTS2_MAX_UNKNOWN],
+        unknown=unknown[:ROBOTS2_MAX_UNKNOWN],
         paths=nearer.paths + chained.paths,
     )
 
 
-def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Optional[str]]:
+def robots2_chain(
+    files: Sequence[tuple[str, Robots2]],
+) -> tuple[Robots2, Optional[str]]:
     """The files read so far as one, and the URL to read next or None.
 
     `files` are the site's own and those that it chains to, in order, each with its URL. At most
@@ -3268,9 +3313,11 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Option
     first_url, merged = files[0]
     seen = {first_url, merged.chain_id}
     for url, file in files[1:ROBOTS2_MAX_CHAIN + 1]:
-        if url in seen or file.chain_id and file.chain_id in seen:
+        # A file without an id is known by its URL alone.
+        names = {url, file.chain_id or url}
+        if not seen.isdisjoint(names):
             return merged, None
-        seen |= {url, file.chain_id}
+        seen |= names
         merged = robots2_merge(merged, file)
     if len(files) > ROBOTS2_MAX_CHAIN or merged.chain in seen:
         return merged, None
@@ -3302,16 +3349,21 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
         value = printable(rule.value, 120)
         reason = f"robots2.txt line {rule.line}: Disallow: {value}"
         return Robots2Ruling("denied", reason, rule=rule)
-    for name, refusal in (("crawl", "no"), ("read", "no"), ("rate", "0")):
-        if robots2.policy.get(name) == refusal:
-            return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
-    ask = tuple(name for name in ("crawl", "read") if robots2.policy.get(name) == "ask")
+    policy = robots2.policy
+    for name, refusal in ROBOTS2_REFUSALS.items():
+        if policy.get(name) == refusal:
+            reason = f"robots2.txt says {name}: {refusal}"
+            return Robots2Ruling("denied", reason)
+    ask = [name for name in ROBOTS2_ASKED_FIRST if policy.get(name) == "ask"]
     if ask:
-        return Robots2Ruling("ask", f"robots2.txt wants to be asked: {', '.join(ask)}", ask)
+        reason = f"robots2.txt wants to be asked: {', '.join(ask)}"
+        return Robots2Ruling("ask", reason, tuple(ask))
     return Robots2Ruling("allowed")
 
 
-def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
+def robots2_use(
+    robots2: Robots2, target: str, directive: str
+) -> Robots2Ruling:
     """Whether `target`, an absolute URL or `path[?query]`, may be used so.
 
     `directive` is the use: "summarise", "quote", "derivative", "train", "store" … The reason
@@ -3329,9 +3381,10 @@ def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
     if stance not in ROBOTS2_DIRECTIVES[name]:      # unstated, or free text
         return Robots2Ruling("denied", reason)
     ask = gate.ask
-    if stance == "ask" and name not in ask:
-        ask = (*ask, name)
-    if stance not in ("ask", *ROBOTS2_PERMISSIONS):
+    if stance == "ask":
+        if name not in ask:
+            ask = (*ask, name)
+    elif stance not in ROBOTS2_PERMISSIONS:
         return Robots2Ruling("denied", reason)
     if ask:
         return Robots2Ruling("ask", reason, ask)
@@ -3361,38 +3414,40 @@ def robots2_ask_url(wire_url: str, directive: str) -> str:
     >>> url.partition("?")[2]
     'directive=summarise&agent=Walsh-Research/1.2'
     """
+    site = site_of(wire_url)
     name = robots2_name(directive)
-    return f"{site_of(wire_url)}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
+    return f"{site}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
 
 
-def joined_words(
-    headers: Sequence[tuple[str, str]], name: str, separator: str
-) -> list[str]:
-    """All values of a header; proxies join equal headers, so each is split again."""
-    values = [value for key, value in headers if key.lower() == name]
+def header_words(headers: HeaderPairs, wanted: str, separator: str) -> list[str]:
+    """All values of a header. Proxies join equal headers, so each value is split again."""
     words = []
-    for value in values:
-        words += [word.strip(" \t") for word in re.split(separator, value)]
+    for name, value in headers:
+        if name.lower() != wanted:
+            continue
+        for word in re.split(separator, value):
+            words.append(word.strip(" \t"))
     return words
 
 
-ASK_DECISIONS: tuple[Literal["allow", "allow-once", "deny"], ...] = ("allow", "allow-once", "deny")
-
-
-def parse_ask_answer(status: int, headers: Sequence[tuple[str, str]]) -> AskAnswer:
+def parse_ask_answer(status: int, headers: HeaderPairs) -> AskAnswer:
     """What an answer to the ask protocol grants. Only a 200 with one known decision permits."""
     if status == 429:
         return AskAnswer("later", reason="HTTP 429, ask again later")
     if status != 200:
-        return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=status == 404)
-    words = joined_words(headers, "x-robots2-decision", ",")
+        is_missing = status == 404
+        return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=is_missing)
+    words = header_words(headers, "x-robots2-decision", ",")
     said = ", ".join(sorted({word.lower() for word in words}))
+    reason = f"X-Robots2-Decision: {said[:80]}"
     # No well-formed scope contains ", ". An empty scope stays: it must not turn site-wide.
-    scopes = tuple(joined_words(headers, "x-robots2-scope", ",[ \t]+"))
-    for decision in ASK_DECISIONS:
-        if said == decision:
-            reason = f"X-Robots2-Decision: {decision}"
-            return AskAnswer(decision, scopes, reason, cacheable=decision != "allow-once")
+    scopes = tuple(header_words(headers, "x-robots2-scope", ",[ \t]+"))
+    if said == "allow":
+        return AskAnswer("allow", scopes, reason, cacheable=True)
+    if said == "allow-once":
+        return AskAnswer("allow-once", scopes, reason)
+    if said == "deny":
+        return AskAnswer("deny", scopes, reason, cacheable=True)
     wanted = "allow, allow-once or deny"
     return AskAnswer("deny", reason=f"X-Robots2-Decision is {said[:80]!r}, want {wanted}")
 
@@ -3420,8 +3475,9 @@ def scope_matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
     if len(pattern) != len(segments):
         return False
     for wanted, segment in zip(pattern, segments):
-        is_any = wanted == "*" and segment != ""
-        if wanted != segment and not is_any:
+        if wanted == "*" and segment:
+            continue
+        if wanted != segment:
             return False
     return True
 
@@ -3440,13 +3496,18 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
     """
     if not scopes:
         return True
-    bare, mark, query = path.partition("#")[0].partition("?")
+    target, _, _fragment = path.partition("#")
+    bare, mark, query = target.partition("?")
     form = scope_form(bare)
     if not form:
         return False
     segments = resolve_dot_segments(form).split("/")
     segments[-1] += mark + query
-    return any(scope_matches(scope_form(scope).split("/"), segments) for scope in scopes)
+    for scope in scopes:
+        pattern = scope_form(scope).split("/")
+        if scope_matches(pattern, segments):
+            return True
+    return False
 
 
 def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
