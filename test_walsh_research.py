@@ -2860,8 +2860,9 @@ def test_robots2_report_to_keeps_every_address():
 @pytest.mark.parametrize("header, policy", [
     ("[agent: ai-researcher]", "yes"), ("[AGENT:AI-Researcher]", "yes"), ("  [ agent : ai-researcher ]  # us", "yes"),
     ("[agent: search-indexer, ai-researcher]", "yes"), ("[agent: Walsh-Research/1.2 (ai-researcher)]", "yes"),
-    ("[agent: walsh-research]", "yes"), ("[agent: Walsh-Research/1.2]", "yes"), ("[agent: ai-researcher", "yes"),
-    ("[for: ai-researcher]", "no"),
+    ("[agent: walsh-research]", "yes"), ("[agent: Walsh-Research/1.2]", "yes"), ("[agent: ai-researcher", "no"),
+    ("[for: ai-researcher]", "no"), ("[agnet: ai-researcher]", "no"), ("[agent ai-researcher]", "no"),
+    ("[agent: ai-researcher] and others", "no"), ("[agent: ai-researcher]]", "no"),
     ("[agent: ai-research]", "no"), ("[agent: ai-researchers]", "no"), ("[agent: monitoring] ai-researcher", "no"),
     ("[agent: agent]", "no"), ("[agent: *]", "no"), ("[agent:]", "no"), ("[]", "no"), ("[ai-researcher]", "no"),
     ("agent: ai-researcher", "no"), ("# [agent: ai-researcher]", "no"),
@@ -2871,12 +2872,35 @@ def test_robots2_block_overrides_only_where_it_names_us(header, policy):
     assert robots2_policy(f"train: no\n{header}\ntrain: yes") == {"train": policy}
 
 
-@pytest.mark.parametrize("header", ["[agent: *]", "[agent:]", "[]", "[everybody]", "[for: monitoring]"])
-def test_robots2_lines_below_an_unreadable_header_still_narrow(header):
-    """In doubt a line binds us; a header that is not of the text's form is shown."""
-    robots2 = wr.Robots2.parse(f"train: yes\n[agent: monitoring]\n{header}\ntrain: no")
-    assert robots2.policy == {"train": "no"}
-    assert [line.line for line in robots2.unknown] == ([] if header == "[agent: *]" else [3])
+@pytest.mark.parametrize("header", [
+    "[agent:]", "[]", "[", "[everybody]", "[for: monitoring]", "[agnet: ai-researcher]",
+    "[agent: ai-researcher", "[agent ai-researcher]", "[agent: ai-researcher] x"])
+def test_robots2_a_misread_header_opens_a_block_that_is_nobodys(header):
+    """What stands below it neither grants nor binds, path rules included; it is shown."""
+    text = (f"train: no\nquote: yes\n[agent: ai-researcher]\nread: yes\n{header}\n"
+            "train: yes\nquote: no\ncrawl: no\nDisallow: /x\n[agent: *]\nstore: no")
+    robots2 = wr.Robots2.parse(text)
+    assert robots2.policy == {"train": "no", "quote": "yes", "read": "yes", "store": "no"}
+    assert not path_denied(robots2, "/x")
+    assert [line.line for line in robots2.unknown] == [5]
+
+
+@pytest.mark.parametrize("line", [
+    "user-data: yes", "user: x", "users", "user-agency: *", "useragents allow all of this", "userland"])
+def test_robots2_an_unknown_directive_ends_no_block(line):
+    """Else what another agent may do would be granted to everyone."""
+    text = f"train: no\n[agent: monitoring]\ntrain: yes\n{line}\nquote: yes\nDisallow: /theirs"
+    robots2 = wr.Robots2.parse(text)
+    assert robots2.policy == {"train": "no"} and not path_denied(robots2, "/theirs")
+    assert wr.Robots2.parse(text, "monitoring").policy == {"train": "yes", "quote": "yes"}
+    assert [shown.line for shown in robots2.unknown] == [4]
+
+
+@pytest.mark.parametrize("line", [
+    "User-agent: *", "user agent: *", "useragent : x", "User-agnet: *", "User-agent *", "\ufeffUser-agent: *"])
+def test_robots2_a_line_that_robots_txt_reads_as_user_agent_ends_a_block(line):
+    robots2 = wr.Robots2.parse(f"[agent: monitoring]\ntrain: yes\n{line}\nquote: no")
+    assert robots2.policy == {"quote": "no"}
 
 
 def test_robots2_block_overrides_per_directive():
@@ -2979,6 +3003,59 @@ def test_robots2_gate_names_the_rule_that_denies():
     assert ruling.to_dict()["rule"] == {"allow": False, "value": "/a*b", "line": 3}
 
 
+ROBOTS2_FENCE = "User-agent: *\nDisallow: /shut\n"
+
+
+@pytest.mark.parametrize("text, directive, decision, reason, ask", [
+    ("train: yes", "train", "allowed", "yes: robots2.txt on train", ()),
+    ("summarise: yes", " Summarize", "allowed", "yes: robots2.txt on summarise", ()),
+    ("attribution: none", "attribution", "allowed", "none: ", ()),
+    ("link-back: preferred", "link-back", "allowed", "preferred: ", ()),
+    ("attribution: required", "attribution", "denied", "required: ", ()),
+    ("train: no", "train", "denied", "no: ", ()),
+    ("quote: short-only", "quote", "denied", "short-only: ", ()),
+    ("store: session-only", "store", "denied", "session-only: ", ()),
+    ("train: yes-not-at-all", "train", "denied", "no: ", ()),
+    ("", "train", "denied", "unstated: ", ()),
+    ("market: yes", "market", "denied", "yes: ", ()), ("market: ask", "market", "denied", "ask: ", ()),
+    ("rate: polite", "rate", "denied", "polite: ", ()),
+    ("train: ask", "train", "ask", "ask: ", ("train",)),
+    ("crawl: ask\ntrain: yes", "train", "ask", "yes: ", ("crawl",)),
+    ("read: ask\ntrain: ask", "train", "ask", "ask: ", ("read", "train")),
+    ("crawl: ask\nread: ask", "read", "ask", "ask: ", ("crawl", "read")),
+    ("crawl: ask\ntrain: no", "train", "denied", "no: ", ()),
+    ("crawl: ask", "train", "denied", "unstated: ", ()),
+    ("crawl: no\ntrain: yes", "train", "denied", "robots2.txt says crawl: no", ()),
+    ("read: no\ntrain: ask", "train", "denied", "robots2.txt says read: no", ()),
+    ("rate: 0\ntrain: yes", "train", "denied", "robots2.txt says rate: 0", ()),
+])
+def test_robots2_use(text, directive, decision, reason, ask):
+    """What the file says of a use, in the text's words; only a plain permission allows."""
+    ruling = wr.robots2_use(wr.Robots2.parse(ROBOTS2_FENCE + text), "https://x.test/open", directive)
+    assert (ruling.decision, ruling.ask) == (decision, ask)
+    assert ruling.reason.startswith(reason) and ruling.rule is None
+
+
+@pytest.mark.parametrize("text", [f"{name}: {value}" for name, values in ROBOTS2_VALUES.items()
+                                  for value in (*values, "maybe")] + ["market: yes", "rate: 9", ""])
+@pytest.mark.parametrize("shut, target", [
+    (ROBOTS2_FENCE, "/shut/x"), (ROBOTS2_FENCE + "[agent: ai-researcher]\nAllow: /", "/shut/x"),
+    ("[agent: ai-researcher]\nDisallow: /a", "https://x.test/a"),
+    ("crawl: no", "/"), ("read: no", "/"), ("rate: 0", "/"), ("rate: -1", "/")])
+def test_robots2_use_is_never_allowed_where_the_url_is_closed(text, shut, target):
+    """The ruling is the refusal of the gate, which names the line."""
+    robots2 = wr.Robots2.parse(f"{text}\n{shut}")
+    for directive in ROBOTS2_VALUES:
+        ruling = wr.robots2_use(robots2, target, directive)
+        assert ruling == wr.robots2_gate(robots2, target) and ruling.decision == "denied"
+        assert ruling.reason.startswith("robots2.txt ")
+
+
+def test_robots2_use_of_an_unknown_directive_is_an_error():
+    with pytest.raises(ValueError, match="trian"):
+        wr.robots2_use(wr.Robots2.parse("crawl: no"), "/", "trian")
+
+
 def test_robots2_stance_tells_silence_from_permission():
     """A use that the file does not mention is "unstated"; a directive that the text does not have is an error, not silence."""
     assert wr.robots2_stance({"train": "ask"}, " Train") == "ask"
@@ -3037,22 +3114,100 @@ def test_robots2_scope(case):
 
 # -- hostile input
 
-def test_robots2_reads_at_most_500_KiB():
-    """As with robots.txt: what lies beyond is unread; of a line cut in two no permission comes, and no chain."""
-    limit = wr.MAX_ROBOTS_BYTES
-
+@pytest.mark.parametrize("limit", [wr.MAX_ROBOTS_BYTES, wr.MAX_CHAINED_BYTES, 1000])
+@pytest.mark.parametrize("convert", [str.encode, str], ids=["bytes", "text"])
+def test_robots2_drops_the_line_that_a_size_limit_cuts(limit, convert):
+    """What lies beyond is unread; a line, value or chain that is cut is dropped, whatever it says."""
     def cut(head, last, cut_off):       # `last` is the last thing within the limit
         filler = "#" * (limit - len(head) - len(last) - 1) + "\n"
-        return wr.Robots2.parse(head + filler + last + cut_off)
+        return wr.Robots2.parse(convert(head + filler + last + cut_off), limit_bytes=limit)
 
-    assert cut("", "crawl: ye", "s\n").policy == {"crawl": "no"}
-    assert cut("", "read: yes\n", "crawl: no\n").policy == {"read": "yes"}
+    assert cut("", "crawl: ye", "s\n").policy == {}
+    assert cut("", "train: yes", "-not-at-all\n").policy == {}
+    assert cut("", "train: no", "ne\n").policy == {}
+    assert cut("read: yes\n", "crawl: no", "\n").policy == {"read": "yes", "crawl": "no"}
+    assert cut("read: yes\n", "crawl: no", "\r").policy == {"read": "yes", "crawl": "no"}
+    assert cut("read: yes\n", "crawl: no\r", "\n").policy == {"read": "yes", "crawl": "no"}
+    assert cut("read: yes\n", "crawl: no\n", "train: yes\n").policy == {"read": "yes", "crawl": "no"}
+    assert cut("[agent: monitoring]\n", "[agent: *", "]\ntrain: yes").policy == {}
     assert path_denied(cut("User-agent: *\nDisallow: /\n", "Allow: /a", "bc\n"), "/ax")
-    assert path_denied(cut("User-agent: *\n", "Disallow: /a", "bc\n"), "/ax")
-    assert path_denied(cut("User-agent: *\n", "Disallow: /a%", "41\n"), "/ax")
-    assert path_denied(cut("User-agent: *\nDisallow: /\n", "User-agent: Walsh-Research", "-News\n"), "/x")       # names nobody
+    assert not path_denied(cut("User-agent: *\n", "Disallow: /a", "bc\n"), "/ax")
+    assert path_denied(cut("User-agent: *\n", "Disallow: /a", "\n"), "/ax")
+    assert path_denied(cut("User-agent: *\nDisallow: /\n", "User-agent: Walsh-Research", "-News\n"), "/x")
     assert cut("", "chain: https://x.test/a", "bc").chain is None
     assert cut("", "chain: https://x.test/a", "").chain == "https://x.test/a"
+
+
+@pytest.mark.parametrize("beyond", ["\n", "\ncrawl: yes", "\n# end", "\n\n\n"])
+def test_robots2_a_chain_is_the_last_line_of_a_whole_file_alone(beyond):
+    """Nobody knows what else stands beyond a limit."""
+    text = "crawl: yes\nchain: https://x.test/a"
+    robots2 = wr.Robots2.parse(text + beyond, limit_bytes=len(text))
+    assert (robots2.chain, robots2.policy) == (None, {"crawl": "yes"})
+    assert robots2.unknown == [wr.Robots2Line(2, "chain", "https://x.test/a")]
+
+
+def test_robots2_other_letters_cost_no_rule_at_the_end():
+    """Octets that are no UTF-8 are longer where they are shown: the file is as long as before."""
+    body = b"User-agent: *\nDisallow: /" + b"\xff" * 180_000 + b"\nDisallow: /last\nmarket: t\xe9"
+    robots2 = wr.Robots2.parse(body)
+    assert path_denied(robots2, "/last/x") and json.dumps(robots2.to_dict())
+    assert robots2.policy["market"].encode() and robots2.policy["market"][0] == "t"
+
+
+def peak_and_held(body):
+    """Memory that a parse takes at most, and what its Robots2 holds afterwards, in bytes."""
+    wr.Robots2.parse(body[:2000])       # what is made once
+    tracemalloc.start()
+    try:
+        robots2 = wr.Robots2.parse(body)
+        held, peak = tracemalloc.get_traced_memory()
+        return peak, held, robots2
+    finally:
+        tracemalloc.stop()
+
+
+ROBOTS2_LARGE = {
+    "empty lines": lambda size: "\n" * size,
+    "unknown lines": lambda size: "".join(f"x{n}: y\n" for n in range(size // 10)),
+    "distinct rules": lambda size: "User-agent: *\n" + "".join(
+        f"Disallow: /{n}\n" for n in range(size // 18)),
+    "distinct rules of our block": lambda size: "[agent: ai-researcher]\n" + "".join(
+        f"Allow: /{n}*/x\n" for n in range(size // 18)),
+    "addresses": lambda size: "".join(f"report-to: {n}\n" for n in range(size // 18)),
+    "one long market": lambda size: "market: \U0001f375" + "x" * size,
+    "headers": lambda size: "[agent: ai-researcher]\n" * (size // 24),
+    "other headers": lambda size: "[agent: a]\nDisallow: /\n" * (size // 24),
+    "agents": lambda size: "[agent:" + " a" * (size // 2) + "]",
+    "comments": lambda size: "# meta: chain-id\n" * (size // 18),
+    "blank comments": lambda size: "#" + " \t" * (size // 2) + "x",
+    "remarks": lambda size: "a " + "# " * (size // 2),
+    "chains": lambda size: "chain: https://x.test/\n" * (size // 24),
+}
+
+
+@pytest.mark.parametrize("kind", ROBOTS2_LARGE)
+def test_robots2_held_bytes_grows_with_all_that_is_held(kind):
+    """It is near what is measured, so that a bound on it bounds memory."""
+    size = 80_000
+    peak, held, robots2 = peak_and_held(ROBOTS2_LARGE[kind](size).encode())
+    assert held < 1.2 * robots2.held_bytes + 20_000
+    assert robots2.held_bytes < 3 * held + 20_000
+    assert peak < 64 * size
+
+
+@pytest.mark.parametrize("kind", ROBOTS2_LARGE)
+def test_robots2_parse_is_linear(kind):
+    """Four times the file takes about four times as long, and no file takes long."""
+    def best(size):
+        body, taken = ROBOTS2_LARGE[kind](size).encode(), []
+        for _ in range(2):
+            start = time.process_time()
+            wr.Robots2.parse(body)
+            taken.append(time.process_time() - start)
+        return min(taken)
+
+    assert best(160_000) < 10 * best(40_000) + 0.05
 
 
 @pytest.mark.parametrize("body", [

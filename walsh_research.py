@@ -313,6 +313,23 @@ def record_dict(record: NamedTuple) -> dict[str, Any]:
     return {name: as_json(item) for name, item in record._asdict().items()}
 
 
+def held_bytes(value: Any) -> int:
+    """About how many bytes of memory plain data or a value tuple takes, with all that it holds.
+
+    The sizes are those of CPython's objects, rounded up.
+    """
+    if isinstance(value, str):
+        width = 1 if value.isascii() else 4     # one wide letter makes all of them wide
+        return 64 + width * len(value)
+    if isinstance(value, bytes):
+        return 40 + len(value)
+    if isinstance(value, Mapping):
+        return 64 + sum(64 + held_bytes(item) for pair in value.items() for item in pair)
+    if isinstance(value, (list, tuple)):
+        return 64 + sum(8 + held_bytes(item) for item in value)
+    return 32
+
+
 RECOMMENDATIONS = {     # the rows of the WebCanon policy model
     "allowed_explicit": "recommended",
     "allowed_implicit": "recommended",
@@ -537,7 +554,10 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold: `pointer` is its JSON Pointer, `keyword` the assertion that failed."""
+    """The instance does not hold.
+
+    `pointer` is the JSON Pointer of what does not, `keyword` the assertion that failed.
+    """
 
     def __init__(self, pointer: str, keyword: str, detail: str) -> None:
         super().__init__(f"{pointer or '/'}: {keyword}: {detail}")
@@ -3694,134 +3714,322 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
 
 
 # === 11. ROBOTS2   robots2 v0.2.1 (opt-in) ================================
-# Owns the meaning of a robots2.txt text and of the answers to the ask protocol. It narrows what the other gates allow, never more:
-# whatever is not understood is kept to be shown, and no permission ever comes of it.
+# What a robots2.txt and the answers to its ask protocol mean.
+# It narrows what the other gates allow and never widens it: what is not understood is kept to be
+# shown, and grants nothing.
 
-# Each directive's values, strictest first: of several lines the strictest counts; a value that is not listed counts as the first.
-# `crawl` and `read` are the gate: may we come at all, may we look at what came. The others are the harness's business, answered by
-# robots2_stance. `short-only`: under 50 words of the source a quote, attribution not counted; `session-only`: memory of the running session,
-# no disk, no vectors, no index; `market` is free text; `rate` is requests a minute, or "polite"; with `announce: yes` X-Agent-Identity goes
-# with every request to this host.
-ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {name: tuple(values) for name, *values in map(str.split, """
-    crawl no ask yes
-    read no ask yes
-    summarise no ask yes
-    quote no short-only yes
-    derivative no ask yes
-    train no ask yes
-    store no session-only yes
-    compete no yes
-    market
-    personalise no yes
-    monetise no ask yes
-    attribution required preferred none
-    link-back required preferred none
-    rate
-    announce yes no
-    honest yes
-""".strip().splitlines())}
-ROBOTS2_SIGNALS = {         # what the site says of its own content; shown, decides nothing
-    "content-type": "opinion|news|reference|satire|commercial|research|personal", "editorialised": "yes|no|partial",
-    "ai-assisted": "yes|no|partial", "primary-language": "[a-z]{1,8}(?:-[a-z0-9]{1,8})*",       # an IETF language tag
+# The directives of the quick reference, each with its values, strictest first. Of several lines
+# the strictest counts, and a value that is not listed counts as the first.
+# `crawl` and `read` are the gate: may we come, may we look at what came. `rate` is requests a
+# minute, or "polite"; `market` is free text. With `announce: yes` every request to the host has
+# an X-Agent-Identity. The others are uses of what was fetched, for the caller to ask about:
+# `short-only` is under 50 words of the source a quote, attribution not counted; `session-only`
+# is the memory of the running session, without disk, vectors or index.
+ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
+    "crawl": ("no", "ask", "yes"),
+    "read": ("no", "ask", "yes"),
+    "summarise": ("no", "ask", "yes"),
+    "quote": ("no", "short-only", "yes"),
+    "derivative": ("no", "ask", "yes"),
+    "train": ("no", "ask", "yes"),
+    "store": ("no", "session-only", "yes"),
+    "compete": ("no", "yes"),
+    "market": (),
+    "personalise": ("no", "yes"),
+    "monetise": ("no", "ask", "yes"),
+    "attribution": ("required", "preferred", "none"),
+    "link-back": ("required", "preferred", "none"),
+    "rate": (),
+    "announce": ("yes", "no"),
+    "honest": ("yes",),
 }
-ROBOTS2_AMERICAN = lazy_re(r"\A(summar|personal|monet|editorial)iz")
-ROBOTS2_COMMENT = lazy_re(r"(?:^|\s)#")        # a `#` inside a URL begins no comment
-ROBOTS2_FIRST_LINE = lazy_re(rf"\n[{ROBOTS_BLANKS}]*[^{ROBOTS_BLANKS}\n#]")
-ROBOTS2_CHAIN_ID = lazy_re(rf"(?i)\n[{ROBOTS_BLANKS}]*#[{ROBOTS_BLANKS}]*meta[{ROBOTS_BLANKS}]*:[{ROBOTS_BLANKS}]*chain-id[{ROBOTS_BLANKS}]*:([^\n]*)")
+ROBOTS2_PERMISSIONS = ("yes", "preferred", "none")      # they set no condition
+ROBOTS2_REFUSALS = {"crawl": "no", "read": "no", "rate": "0"}       # any of them closes a site
+ROBOTS2_ASKED_FIRST = ("crawl", "read")     # before a request
+# The site's word on its own content decides nothing: it is shown.
+ROBOTS2_SIGNALS = {
+    "content-type": lazy_re(
+        "(?i)opinion|news|reference|satire|commercial|research|personal"),
+    "editorialised": lazy_re("(?i)yes|no|partial"),
+    "ai-assisted": lazy_re("(?i)yes|no|partial"),
+    "primary-language": lazy_re("(?ai)[a-z]{1,8}(?:-[a-z0-9]{1,8})*"),  # an IETF language tag
+}
+ROBOTS2_PATH_FIELDS = ("user-agent", "allow", "disallow")
+ROBOTS2_AMERICAN = {
+    "summarize": "summarise",
+    "personalize": "personalise",
+    "monetize": "monetise",
+    "editorialized": "editorialised",
+}
+ROBOTS2_REMARK = lazy_re(r"\s#")        # a `#` inside a URL begins no remark
+ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
+ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
+ROBOTS2_CHAIN_URL = lazy_re(r"(?i)https?://[^\s/]\S*")
+RankedValue = tuple[float, str]         # of several the one with the lowest rank holds
+HeaderPairs = Sequence[tuple[str, str]]
 
 
 def robots2_name(text: str) -> str:
-    """A directive's name as the text spells it: case and American spelling do not make another directive.
+    """A directive's name as the specification spells it, in lower case.
 
     >>> robots2_name(" Summarize ")
     'summarise'
     """
     name = text.strip().lower()
-    return ROBOTS2_AMERICAN.sub(r"\1is", name) if "iz" in name else name
+    return ROBOTS2_AMERICAN.get(name, name)
 
 
-def robots2_reading(directive: str, value: str) -> tuple[float, str]:
-    """What a directive's value is read as ("": as nothing said), after its rank: of two readings the one with the lower rank is the stricter.
+def robots2_rate(value: str) -> RankedValue:
+    """Requests a minute, whole and not negative: the slower is the stricter.
 
-    >>> [robots2_reading(*line) for line in (("quote", "Short-Only"), ("train", "maybe"), ("rate", "-5"), ("rate", "fast"))]
-    [(1, 'short-only'), (0, 'no'), (0, '0'), (inf, '')]
+    "polite" is the laxest, and so is what is no integer, which is read as "": it is a pace, and
+    no permission that could be withheld.
+    >>> robots2_rate("-5"), robots2_rate("+030"), robots2_rate("polite"), robots2_rate("fast")
+    ((0, '0'), (30, '30'), (inf, 'polite'), (inf, ''))
     """
-    values, said = ROBOTS2_DIRECTIVES[directive], value.lower()
-    if values:
-        rank = values.index(said) if said in values else 0
-        return rank, values[rank]
+    if value == "polite":
+        return math.inf, value
+    if not re.fullmatch("[+-]?[0-9]+", value):
+        return math.inf, ""
+    digits = value.lstrip("+0")
+    digits = digits[:9]         # int() of a long number is slow, or an error
+    if value.startswith("-") or not digits:
+        return 0, "0"
+    return int(digits), digits
+
+
+def robots2_value(directive: str, text: str) -> RankedValue:
+    """What a directive's value is read as; "" says nothing.
+
+    >>> robots2_value("quote", "Short-Only"), robots2_value("train", "maybe")
+    ((1, 'short-only'), (0, 'no'))
+    """
     if directive == "market":
-        return 0, value
-    if not re.fullmatch("[+-]?[0-9]+", said):       # a pace, not a permission: nothing to withhold
-        return math.inf, said if said == "polite" else ""
-    rate = 0 if said[0] == "-" else int(said.lstrip("+0")[:9] or 0)      # int() of a long number is slow, or an error
-    return rate, str(rate)
+        return 0, text
+    word = text.lower()
+    if directive == "rate":
+        return robots2_rate(word)
+    values = ROBOTS2_DIRECTIVES[directive]
+    if word not in values:
+        return 0, values[0]
+    return values.index(word), word
+
+
+def robots2_text(body: Union[bytes, str], limit_bytes: int) -> tuple[str, bool]:
+    """The whole lines of the first `limit_bytes`, and whether anything stands beyond them.
+
+    Octets that are no UTF-8 are lone surrogates in it.
+    """
+    if isinstance(body, str):
+        start = body[:limit_bytes + 1]
+        body = start.encode("utf-8", "surrogatepass")
+    octets = body[:limit_bytes]
+    is_cut = len(body) > limit_bytes
+    if is_cut and body[limit_bytes] not in b"\r\n":
+        # The last line is cut in two, and nobody knows what it would have said.
+        last_end = max(octets.rfind(b"\n"), octets.rfind(b"\r"))
+        octets = octets[:last_end + 1]
+    text = octets.decode("utf-8", "surrogateescape")
+    text = text.replace("\r\n", "\n")
+    text = text.replace("\r", "\n")
+    return text, is_cut
+
+
+def without_surrogates(text: str) -> str:
+    """Octets that were no UTF-8 become U+FFFD, so that the text can be shown."""
+    if text.isascii():
+        return text
+    octets = text.encode("utf-8", "surrogateescape")
+    return octets.decode("utf-8", "replace")
+
+
+class Robots2Section:
+    """The lines of a robots2.txt that bind the same agents."""
+
+    def __init__(self) -> None:
+        self.policy: dict[str, RankedValue] = {}
+        self.path_lines = io.StringIO()     # for the robots.txt reader, each in its old place
+        self.next_line = 1
+
+    def add_directive(self, name: str, text: str) -> bool:
+        """Whether the value is one that the directive has; the strictest of several stands."""
+        rank, value = robots2_value(name, text)
+        if value == "":
+            return False
+        if name not in self.policy or rank < self.policy[name][0]:
+            self.policy[name] = rank, value
+        wanted = ROBOTS2_DIRECTIVES[name]
+        return not wanted or text.lower() in wanted
+
+    def add_path_line(self, number: int, line: str) -> None:
+        distance = number - self.next_line
+        self.path_lines.write("\n" * distance)
+        self.path_lines.write(line)
+        self.next_line = number
+
+    def paths(self) -> RobotsTxt:
+        text = self.path_lines.getvalue()
+        octets = text.encode("utf-8", "surrogateescape")
+        return RobotsTxt.parse(octets)
+
+
+class Robots2Reader:
+    """Reads a robots2.txt line by line, for one agent category."""
+
+    def __init__(self, category: str) -> None:
+        names = (category, UA_TOKEN)
+        self.our_names = {name.lower() for name in names}
+        self.everyone = Robots2Section()
+        self.ours = Robots2Section()
+        self.section = self.everyone        # of the lines that come next
+        self.chain_id = ""
+        self.signals: dict[str, str] = {}
+        self.report_to: dict[str, None] = {}        # a set that keeps its order
+        self.chain: Optional[Robots2Line] = None    # the latest line, where it is a `chain`
+        self.unknown: list[Robots2Line] = []
+        self.is_at_top = True
+
+    def read(self, number: int, raw: str) -> None:
+        """The next line, counted from 1."""
+        line = raw.lstrip("\ufeff").strip()
+        if not line:
+            return
+        self.drop_chain()
+        if line.startswith("#"):
+            self.read_comment(line)
+            return
+        self.is_at_top = False
+        line = without_surrogates(line)
+        remark = ROBOTS2_REMARK.search(line)
+        if remark:
+            line = line[:remark.start()].rstrip()
+        left, _, right = line.partition(":")
+        name = robots2_name(left)
+        value = right.strip()
+        if line.startswith("["):
+            is_known = self.read_header(number, line)
+        elif name == "chain" and ROBOTS2_CHAIN_URL.fullmatch(value):
+            self.chain = Robots2Line(number, name, value)
+            return
+        elif name in ROBOTS2_DIRECTIVES:
+            is_known = self.section.add_directive(name, value)
+        elif name in ROBOTS2_SIGNALS:
+            is_known = self.read_signal(name, value)
+        elif name == "report-to":
+            self.report_to[value] = None
+            return
+        else:
+            is_known = self.read_path_line(number, raw, name)
+        if not is_known:
+            self.show(Robots2Line(number, name, value))
+
+    def drop_chain(self) -> None:
+        """A `chain` that is not the last line is ignored."""
+        if self.chain is not None:
+            self.show(self.chain)
+            self.chain = None
+
+    def show(self, line: Robots2Line) -> None:
+        if len(self.unknown) < ROBOTS2_MAX_UNKNOWN:
+            self.unknown.append(line)
+
+    def read_comment(self, line: str) -> None:
+        """`# meta: chain-id: NAME`, at the top of the file: the first that there is."""
+        if not self.is_at_top or self.chain_id:
+            return
+        meta, _, rest = line[1:].partition(":")
+        name, _, value = rest.partition(":")
+        field = f"{meta.strip()}: {name.strip()}"
+        if field.lower() == "meta: chain-id":
+            self.chain_id = without_surrogates(value.strip())
+
+    def read_header(self, number: int, line: str) -> bool:
+        """Whether it is `[agent: …]`. Any other header opens a block that is nobody's."""
+        names = set()
+        header = ROBOTS2_HEADER.fullmatch(line)
+        if header:
+            for word in ROBOTS2_AGENT_NAME.findall(header[1]):
+                name, _, _version = word.partition("/")
+                names.add(name.lower())
+        if "*" in names:
+            self.section = self.everyone
+        elif not self.our_names.isdisjoint(names):
+            self.section = self.ours
+            if self.ours.next_line == 1:
+                self.ours.add_path_line(number, "User-agent: *")
+        else:
+            self.section = Robots2Section()     # read like ours, and dropped
+        return bool(names)
+
+    def read_signal(self, name: str, value: str) -> bool:
+        """Whether the value is one that the signal has; the first of several stands."""
+        if not ROBOTS2_SIGNALS[name].fullmatch(value):
+            return False
+        self.signals.setdefault(name, value)
+        return True
+
+    def read_path_line(self, number: int, raw: str, name: str) -> bool:
+        """Whether it is a path rule as it should be; misspelt ones are for RobotsTxt to know."""
+        if name.startswith("user") and ROBOTS_AGENT_LINE.match(f"\n{raw}"):
+            self.section = self.everyone        # a group of path rules ends a block
+        self.section.add_path_line(number, raw)
+        return name in ROBOTS2_PATH_FIELDS
+
+
+    def policy(self) -> dict[str, str]:
+        """What holds for us: the global directives, overridden by those of our blocks."""
+        policy: dict[str, str] = {}
+        for section in (self.everyone, self.ours):
+            for name, (_rank, value) in section.policy.items():
+                policy[name] = value
+        return policy
 
 
 class Robots2(NamedTuple):
-    """A robots2.txt as it concerns one agent category (`policy`), or several merged along a chain."""
+    """A robots2.txt as it concerns one agent category, or several merged along a chain."""
 
-    chain_id: str                       # of a `# meta: chain-id:` line at the top, or ""
-    policy: dict[str, str]              # what holds for us: the global directives, overridden by our block's
-    signals: dict[str, str]             # as written
+    chain_id: str                   # of a `# meta: chain-id:` line at the top, or ""
+    policy: dict[str, str]          # the global directives, overridden by those of our blocks
+    signals: dict[str, str]         # as written
     report_to: list[str]
-    chain: Optional[str]                # the URL of the next file, as written
+    chain: Optional[str]            # the URL of the next file, as written
     unknown: list[Robots2Line]
-    paths: tuple[RobotsTxt, ...]        # every one of them may deny
+    paths: tuple[RobotsTxt, ...]    # each of them may deny
 
     @classmethod
-    def parse(cls, body: Union[bytes, str], category: str = ROBOTS2_CATEGORY, limit_bytes=0) -> Robots2:
-        """Read a robots2.txt; at most 500 KiB of it, in linear time. Never raises.
+    def parse(
+        cls,
+        body: Union[bytes, str],
+        category: str = ROBOTS2_CATEGORY,
+        limit_bytes: int = MAX_ROBOTS_BYTES,
+    ) -> Robots2:
+        """Reads at most `limit_bytes` of a robots2.txt, in linear time. Never raises.
 
-        A block is ours where it names our category or our product token. It ends at the next block or at a `User-agent` line.
-        Path rules inside our block bind us besides those of the selected group. Lines under a header that is no
-        `[agent: …]` bind everyone: in doubt they narrow.
+        A block is ours where it names our category or our product token. It ends at the next
+        header or at a `User-agent` line. Path rules inside our block bind us besides those of
+        the selected group. What stands below any header that is no `[agent: …]` is nobody's.
+        A line that the limit cuts is dropped, and so is the `chain` of a file that goes on.
         """
-        text = robots_text(body)[0].rstrip()
-        lines = text.split("\n")        # the first is empty, so that numbers count from 1
-        everyone, ours, others = (dict[str, tuple[float, str]]() for _ in range(3))     # somebody else's block is read like ours, then dropped
-        shown = []                      # to the robots.txt reader, and as whose
-        signals: dict[str, str] = {}
-        report_to: dict[str, None] = {}         # a set that keeps its order
-        unknown: list[Robots2Line] = []
-        chain, section, us = None, everyone, {category.lower(), UA_TOKEN.lower()}
-
-        for number, raw in enumerate(lines):
-            line = ROBOTS2_COMMENT.split(raw.lstrip("\ufeff").strip(), maxsplit=1)[0].rstrip()
-            left, _, value = line.partition(":")
-            name, value, known = robots2_name(left), value.strip(), True
-            if line.startswith("["):
-                words = [word.partition("/")[0] for word in re.findall(r"[^\s\[():,|]+", line.partition("]")[0].lower())]
-                agents = words[1:] if words[:1] == ["agent"] else []        # names and categories, without versions
-                known = bool(agents) and line.endswith("]")
-                section = everyone if not agents or "*" in agents else others if us.isdisjoint(agents) else ours
-                raw = "User-agent: *" if section is ours else raw
-            elif name in ROBOTS2_DIRECTIVES:
-                reading = robots2_reading(name, value)
-                known = reading[1] == value.lower() if ROBOTS2_DIRECTIVES[name] else reading[1] != ""
-                if reading[1] and reading[0] < section.setdefault(name, reading)[0]:
-                    section[name] = reading
-            elif name in ROBOTS2_SIGNALS:
-                known = bool(re.fullmatch(f"(?ai){ROBOTS2_SIGNALS[name]}", value))
-                if known:
-                    signals.setdefault(name, value)
-            elif name == "report-to":
-                report_to[value] = None
-            elif name == "chain":
-                known = number == len(lines) - 1 and bool(re.fullmatch(r"(?i)https?://[^\s/]\S*", value))
-                chain = value if known else chain
-            else:       # a path rule, or for the robots.txt reader to recognise as a misspelt one
-                known = not line or name in ("user-agent", "allow", "disallow")
-                if name.startswith("user"):
-                    section = everyone
-            shown.append((section, raw))
-            if not known and len(unknown) < ROBOTS2_MAX_UNKNOWN:
-                unknown.append(Robots2Line(number, name, value))
-
-        named = ROBOTS2_CHAIN_ID.search(ROBOTS2_FIRST_LINE.split(text, maxsplit=1)[0])
-        paths = tuple(RobotsTxt.parse("\n".join(raw if whose is read else "" for whose, raw in shown[1:])) for read in (everyone, ours))
-        policy = {name: said for name, (_, said) in {**everyone, **ours}.items()}
-        return cls(named[1].strip() if named else "", policy, signals, list(report_to), chain, unknown, paths)
+        text, is_cut = robots2_text(body, limit_bytes)
+        # One line at a time: a list of all lines would take many times their octets.
+        lines = io.StringIO(text, newline="\n")
+        reader = Robots2Reader(category)
+        for number, line in enumerate(lines, 1):
+            reader.read(number, line.rstrip("\n"))
+        if is_cut:
+            reader.drop_chain()
+        return cls(
+            chain_id=reader.chain_id,
+            policy=reader.policy(),
+            signals=reader.signals,
+            report_to=list(reader.report_to),
+            chain=reader.chain and reader.chain.value,
+            unknown=reader.unknown,
+            paths=(
+                reader.everyone.paths(),
+                reader.ours.paths(),
+            ),
+        )
 
     @property
     def held_bytes(self) -> int:
@@ -3829,61 +4037,146 @@ class Robots2(NamedTuple):
 
     @property
     def rate_interval(self) -> Optional[float]:
-        """Seconds between requests that `rate` asks for; None where it asks for none, and for a rate of 0, which the gate denies."""
+        """Seconds between requests that `rate` asks for, or None where it asks for none.
+
+        None, too, for a rate of 0, which the gate denies.
+        """
         rate = self.policy.get("rate", "polite")
-        return None if rate in ("polite", "0") else 60 / int(rate)
+        if rate in ("polite", "0"):
+            return None
+        return 60 / int(rate)
+
+    @property
+    def held_bytes(self) -> int:
+        """About how many bytes of memory it takes, with all that it holds."""
+        return held_bytes(tuple(self))
 
     def path_rule(self, target: str) -> Optional[Rule]:
-        """The path rule that decides `target`, an absolute URL or `path[?query]`: the first that denies, else the first that allows."""
-        return min(filter(None, (paths.match(target) for paths in self.paths)), key=operator.attrgetter("allow"), default=None)
+        """The path rule that decides `target`, an absolute URL or `path[?query]`, or None.
+
+        It is the first that denies, else the first that allows.
+        """
+        allowing = None
+        for paths in self.paths:
+            rule = paths.match(target)
+            if rule is not None and not rule.allow:
+                return rule
+            allowing = allowing or rule
+        return allowing
 
     def to_dict(self) -> dict[str, Any]:
-        return {**as_json(self._replace(paths=())), "rate_interval": self.rate_interval}
+        """JSON-ready, without the path rules."""
+        shown = record_dict(self._replace(paths=()))
+        shown["rate_interval"] = self.rate_interval
+        return shown
 
 
-def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, str | None]:
-    """The files read so far, the site's own first, each with its URL: merged, and the URL to read next or None.
+def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
+    """Two files of a chain as one. The specification leaves open how they join; this is ours.
 
-    At most three chained files; the first file that repeats an earlier one, by URL or by `chain-id`, ends the chain and adds nothing.
-    The text leaves the join open; ours: the nearer file is the site's own word. Each directive and signal that it states holds, the
-    chained file fills its silence. Path rules are fences, and fences add up: what either file denies is denied.
+    The nearer file is the site's own word: each directive and signal that it states holds, and
+    the chained file fills its silence. Path rules add up: what either file denies is denied.
     """
-    merged, seen = files[0][1], {files[0][0], files[0][1].chain_id}
+    addresses = dict.fromkeys(nearer.report_to + chained.report_to)
+    unknown = nearer.unknown + chained.unknown
+    return nearer._replace(
+        policy={**chained.policy, **nearer.policy},
+        signals={**chained.signals, **nearer.signals},
+        report_to=list(addresses),
+        chain=chained.chain,
+        unknown=unknown[:ROBOTS2_MAX_UNKNOWN],
+        paths=nearer.paths + chained.paths,
+    )
+
+
+def robots2_chain(
+    files: Sequence[tuple[str, Robots2]],
+) -> tuple[Robots2, Optional[str]]:
+    """The files read so far as one, and the URL to read next or None.
+
+    `files` are the site's own and those that it chains to, in order, each with its URL. At most
+    three chained files count. The first that repeats an earlier one, by URL or by `chain-id`,
+    ends the chain and adds nothing.
+    """
+    first_url, merged = files[0]
+    seen = {first_url, merged.chain_id}
     for url, file in files[1:ROBOTS2_MAX_CHAIN + 1]:
+        # A file without an id is known by its URL alone.
         names = {url, file.chain_id or url}
-        if seen & names:
+        if not seen.isdisjoint(names):
             return merged, None
         seen |= names
-        merged = merged._replace(
-            policy={**file.policy, **merged.policy}, signals={**file.signals, **merged.signals},
-            report_to=list(dict.fromkeys(merged.report_to + file.report_to)), chain=file.chain,
-            unknown=(merged.unknown + file.unknown)[:ROBOTS2_MAX_UNKNOWN], paths=merged.paths + file.paths)
-    return merged, merged.chain if merged.chain not in seen and len(files) <= ROBOTS2_MAX_CHAIN else None
+        merged = robots2_merge(merged, file)
+    if len(files) > ROBOTS2_MAX_CHAIN or merged.chain in seen:
+        return merged, None
+    return merged, merged.chain
 
 
-def robots2_stance(policy: dict[str, str], directive: str) -> str:
-    """What a policy says of a use, in the text's words ("yes", "no", "ask", "short-only", "required" …), or "unstated".
+def robots2_stance(policy: Mapping[str, str], directive: str) -> str:
+    """What a policy says of a use, in the specification's words, or "unstated".
 
-    ValueError for a directive that the text does not have: a misspelt question must not look like silence.
+    ValueError for a directive that there is not: a misspelt question must not look like silence.
     >>> robots2_stance({"quote": "short-only"}, "quote"), robots2_stance({}, "train")
     ('short-only', 'unstated')
     """
     name = robots2_name(directive)
     if name not in ROBOTS2_DIRECTIVES:
-        raise ValueError(f"directive is {directive!r}, want one of {', '.join(ROBOTS2_DIRECTIVES)}")
+        wanted = ", ".join(ROBOTS2_DIRECTIVES)
+        raise ValueError(f"directive is {directive!r}, want one of {wanted}")
     return policy.get(name, "unstated")
 
 
 def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
-    """Path rules, then `crawl`, `read` and `rate`. "ask" stands until every directive in `.ask` is permitted (`ask_permits`)."""
+    """Whether `target`, an absolute URL or `path[?query]`, may be requested.
+
+    Path rules decide first, then `crawl`, `read` and `rate`. "ask" stands until every directive
+    in `.ask` is permitted (`ask_permits`).
+    """
     rule = robots2.path_rule(target)
     if rule is not None and not rule.allow:
-        return Robots2Ruling("denied", f"robots2.txt line {rule.line}: Disallow: {rule.value}", rule=rule)
-    for name, refusal in (("crawl", "no"), ("read", "no"), ("rate", "0")):
-        if robots2.policy.get(name) == refusal:
-            return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
-    ask = tuple(name for name in ("crawl", "read") if robots2.policy.get(name) == "ask")
-    return Robots2Ruling("ask", "robots2.txt wants to be asked: " + ", ".join(ask), ask) if ask else Robots2Ruling("allowed")
+        value = printable(rule.value, 120)
+        reason = f"robots2.txt line {rule.line}: Disallow: {value}"
+        return Robots2Ruling("denied", reason, rule=rule)
+    policy = robots2.policy
+    for name, refusal in ROBOTS2_REFUSALS.items():
+        if policy.get(name) == refusal:
+            reason = f"robots2.txt says {name}: {refusal}"
+            return Robots2Ruling("denied", reason)
+    ask = [name for name in ROBOTS2_ASKED_FIRST if policy.get(name) == "ask"]
+    if ask:
+        reason = f"robots2.txt wants to be asked: {', '.join(ask)}"
+        return Robots2Ruling("ask", reason, tuple(ask))
+    return Robots2Ruling("allowed")
+
+
+def robots2_use(
+    robots2: Robots2, target: str, directive: str
+) -> Robots2Ruling:
+    """Whether `target`, an absolute URL or `path[?query]`, may be used so.
+
+    `directive` is the use: "summarise", "quote", "derivative", "train", "store" … The reason
+    begins with the stance in the specification's words ("yes", "no", "ask", "short-only",
+    "session-only", "required" …), or "unstated" where the site says nothing. A URL that may not
+    be requested may not be used: then the ruling is the gate's refusal. "ask" stands until every
+    directive in `.ask` is permitted. ValueError: not a directive of robots2.
+    """
+    name = robots2_name(directive)
+    stance = robots2_stance(robots2.policy, name)
+    gate = robots2_gate(robots2, target)
+    if gate.decision == "denied":
+        return gate
+    reason = f"{printable(stance, 60)}: robots2.txt on {name}"
+    if stance not in ROBOTS2_DIRECTIVES[name]:      # unstated, or free text
+        return Robots2Ruling("denied", reason)
+    ask = gate.ask
+    if stance == "ask":
+        if name not in ask:
+            ask = (*ask, name)
+    elif stance not in ROBOTS2_PERMISSIONS:
+        return Robots2Ruling("denied", reason)
+    if ask:
+        return Robots2Ruling("ask", reason, ask)
+    return Robots2Ruling("allowed", reason)
 
 
 def robots2_use(robots2, target, directive):
@@ -3898,7 +4191,7 @@ def robots2_use(robots2, target, directive):
 
 
 def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
-    """The value of X-Agent-Identity. ValueError where the category could not stand in a header.
+    """The value of X-Agent-Identity. ValueError: the category could not stand in a header.
 
     >>> robots2_identity()
     'Walsh-Research/1.2 (ai-researcher)'
@@ -3914,65 +4207,113 @@ ROBOTS2_IDENTITY = f"{ROBOTS2_AGENT} ({ROBOTS2_CATEGORY})"
 def robots2_ask_url(wire_url: str, directive: str) -> str:
     """Where a site is asked for a directive: HEAD this URL, with X-Agent-Identity.
 
-    >>> robots2_ask_url("https://example.org:8443/blog/a?b", "summarize")
-    'https://example.org:8443/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2'
+    >>> url = robots2_ask_url("https://x.test:8443/blog/a?b", "summarize")
+    >>> url.partition("?")[0]
+    'https://x.test:8443/.well-known/robots2-ask'
+    >>> url.partition("?")[2]
+    'directive=summarise&agent=Walsh-Research/1.2'
     """
-    return f"{site_of(wire_url)}{ROBOTS2_ASK_PATH}?directive={robots2_name(directive)}&agent={ROBOTS2_AGENT}"
+    site = site_of(wire_url)
+    name = robots2_name(directive)
+    return f"{site}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
 
 
-def parse_ask_answer(status: int, headers: Sequence[tuple[str, str]]) -> AskAnswer:
-    """What an answer to the ask protocol grants. Only a 200 with one understood decision permits anything; 429 is "later"."""
+def header_words(headers: HeaderPairs, wanted: str, separator: str) -> list[str]:
+    """All values of a header. Proxies join equal headers, so each value is split again."""
+    words = []
+    for name, value in headers:
+        if name.lower() != wanted:
+            continue
+        for word in re.split(separator, value):
+            words.append(word.strip(" \t"))
+    return words
+
+
+def parse_ask_answer(status: int, headers: HeaderPairs) -> AskAnswer:
+    """What an answer to the ask protocol grants. Only a 200 with one known decision permits."""
     if status == 429:
         return AskAnswer("later", reason="HTTP 429, ask again later")
     if status != 200:
-        return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=status == 404)
-    # Proxies join equal headers by ", ", which no well-formed scope contains. An empty scope stays: it must not turn site-wide.
-    decisions, scopes = ([word.strip(" \t") for name, value in headers if name.lower() == header for word in re.split(separator, value)]
-                         for header, separator in (("x-robots2-decision", ","), ("x-robots2-scope", ",[ \t]+")))
-    decision = ", ".join(sorted({word.lower() for word in decisions}))
-    known: dict[str, Any] = {"allow": "allow", "allow-once": "allow-once", "deny": "deny"}
-    if decision not in known:
-        return AskAnswer("deny", reason=f"X-Robots2-Decision is {decision[:80]!r}, want allow, allow-once or deny")
-    return AskAnswer(known[decision], tuple(scopes), f"X-Robots2-Decision: {decision}", cacheable=decision != "allow-once")
+        is_missing = status == 404
+        return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=is_missing)
+    words = header_words(headers, "x-robots2-decision", ",")
+    said = ", ".join(sorted({word.lower() for word in words}))
+    reason = f"X-Robots2-Decision: {said[:80]}"
+    # No well-formed scope contains ", ". An empty scope stays: it must not turn site-wide.
+    scopes = tuple(header_words(headers, "x-robots2-scope", ",[ \t]+"))
+    if said == "allow":
+        return AskAnswer("allow", scopes, reason, cacheable=True)
+    if said == "allow-once":
+        return AskAnswer("allow-once", scopes, reason)
+    if said == "deny":
+        return AskAnswer("deny", scopes, reason, cacheable=True)
+    wanted = "allow, allow-once or deny"
+    return AskAnswer("deny", reason=f"X-Robots2-Decision is {said[:80]!r}, want {wanted}")
 
 
-# What servers read in more than one way: a broken or doubled escape, an escaped slash, backslash or control, raw unsafe octets; and some
-# drop `;…` before they resolve dots.
-SCOPE_DOUBT = lazy_re(r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]|/(?:\.|%2e){1,2};")
+# Servers read these in more than one way: a broken or a doubled escape, an escaped slash,
+# backslash or control, raw unsafe octets; and some drop `;…` before they resolve dots.
+SCOPE_DOUBT = lazy_re(
+    r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]|/(?:\.|%2e){1,2};")
 
 
 def scope_form(path: str) -> str:
     """A path or a scope in one spelling; "" where servers may differ in what it means."""
-    return robots_octets(path) if path.startswith("/") and not SCOPE_DOUBT.search(path) else ""
+    if not path.startswith("/") or SCOPE_DOUBT.search(path):
+        return ""
+    return robots_octets(path)
+
+
+def scope_matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
+    """Whether the segments of a scope cover those of a path."""
+    if pattern[-1] == "*":
+        pattern = pattern[:-1]
+        if len(segments) <= len(pattern):       # the folder's name without its slash
+            return False
+        segments = segments[:len(pattern)]
+    if len(pattern) != len(segments):
+        return False
+    for wanted, segment in zip(pattern, segments):
+        if wanted == "*" and segment:
+            continue
+        if wanted != segment:
+            return False
+    return True
 
 
 def scope_covers(scopes: Sequence[str], path: str) -> bool:
-    """Whether `path` (`path[?query]`) lies within one of the scopes of an answer; without scopes the whole site does.
+    """Whether `path` (`path[?query]`) lies within one of an answer's scopes, in doubt no.
 
-    A last `*` covers everything below, an inner `*` exactly one segment. A scope that ends otherwise covers that one path,
-    and not with a query; a `*` beside other characters is a plain one. Malformed scopes cover nothing; dot segments of the path
-    are resolved, so that a scope with any matches none; in doubt no.
-    >>> scope_covers(["/blog/*", "/u/*/public"], "/blog/2026/a?b"), scope_covers(["/blog/*"], "/blog/../docs/")
-    (True, False)
+    Without scopes the whole site does. A last `*` covers everything below, an inner `*` exactly
+    one segment. A scope that ends otherwise covers that one path, and not with a query. A `*`
+    beside other characters is a plain one. A malformed scope covers nothing. Dot segments of
+    the path are resolved, so that a scope that has any matches none.
+    >>> scope_covers(["/blog/*", "/u/*/public"], "/blog/2026/a?b")
+    True
+    >>> scope_covers(["/blog/*"], "/blog/../docs/")
+    False
     """
     if not scopes:
         return True
-    bare, mark, query = path.partition("#")[0].partition("?")
+    target, _, _fragment = path.partition("#")
+    bare, mark, query = target.partition("?")
     form = scope_form(bare)
+    if not form:
+        return False
     segments = resolve_dot_segments(form).split("/")
     segments[-1] += mark + query
-    for scope in scopes if form else ():
+    for scope in scopes:
         pattern = scope_form(scope).split("/")
-        if pattern[-1] == "*":
-            pattern[-1:] = segments[len(pattern) - 1:] or ["*"]
-        if len(pattern) == len(segments) and all(piece == segment or piece == "*" and segment for piece, segment in zip(pattern, segments)):
+        if scope_matches(pattern, segments):
             return True
     return False
 
 
-def ask_permits(answer: AskAnswer | None, path: str) -> bool:
+def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
     """Whether an answer permits its directive on `path`; no answer on file is no."""
-    return answer is not None and answer.decision.startswith("allow") and scope_covers(answer.scopes, path)
+    if answer is None or answer.decision not in ("allow", "allow-once"):
+        return False
+    return scope_covers(answer.scopes, path)
 
 
 # === 12. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =================
@@ -5319,10 +5660,6 @@ def open_pace_shelf(
     return PaceShelf(pace_places(environ, platform, user_id), warn, wall_time)
 
 
-# Owns one HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer. Never follows a redirect, retries or sleeps.
-# The wire format is read here, by three patterns: http.client lets bare CR, colon-less lines and contradictory lengths pass.
-# Inside, trouble is a ValueError where no retry mends it and an OSError where one may; `Wire.during` makes a TransportError of both.
-=======
 # === 14. TRANSPORT   R1 R6   the only socket ===============================
 # One HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer.
 # Nothing here follows a redirect, retries or sleeps.
