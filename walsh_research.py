@@ -232,11 +232,8 @@ BACKOFF_STATUSES = (429, 503)           # R5
 BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
 SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
 FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"
-CANARY_PATH = "/research/bots/dogfood-"                                 # spec 16
-DEFAULT_FIXTURES = {                    # spec 13, where the index cannot be had
-    "robots_allowed_sentinel": ORIGIN + CANARY_PATH + "allow", "robots_disallowed": ORIGIN + CANARY_PATH + "disallow",
-    "walsh_only_allowed": ORIGIN + CANARY_PATH + "walsh-only", "external_positive": "https://pypi.org/project/jsonschema/",
-    "operator_blocked_host": "example.com"}
+# The proof.
+GIT_TIMEOUT_SECONDS = 5.0               # ours: for each question to git; --tag auto must not hang a command
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
@@ -4032,10 +4029,6 @@ class Robots2(NamedTuple):
         )
 
     @property
-    def held_bytes(self) -> int:
-        return 1000
-
-    @property
     def rate_interval(self) -> Optional[float]:
         """Seconds between requests that `rate` asks for, or None where it asks for none.
 
@@ -4177,17 +4170,6 @@ def robots2_use(
     if ask:
         return Robots2Ruling("ask", reason, ask)
     return Robots2Ruling("allowed", reason)
-
-
-def robots2_use(robots2, target, directive):
-    closed = robots2_gate(robots2, target)
-    if closed.decision == "denied":
-        return closed
-    stance = robots2_stance(robots2.policy, directive)
-    if stance == "ask":
-        return Robots2Ruling("ask", f"{stance}: robots2.txt on {directive}", (directive,))
-    ok = stance in ("yes", "none", "preferred")
-    return Robots2Ruling("allowed" if ok else "denied", f"{stance}: robots2.txt on {directive}")
 
 
 def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
@@ -5053,7 +5035,7 @@ class Descriptor:
     def close(self) -> None:
         do_once(os.close, self._numbers)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Descriptor:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -6658,6 +6640,11 @@ class BlocklistStore:
         """When the list was last known to be current, Unix seconds."""
         return self._refreshed.checked_at
 
+    @property
+    def was_missed(self) -> bool:
+        """R3b: asked for in vain, with no list to fall back on."""
+        return self.blocklist is None and self._refreshed.failed_at > -math.inf
+
     def entry_for(self, host: str) -> BlockedDomain | None:
         """R3a: the opt-out that covers the host."""
         if self.blocklist is None:
@@ -7631,6 +7618,11 @@ class Fetcher:
     def has_blocklist(self) -> bool:
         """Whether any list was ever adopted: without one, R3b opens the gate."""
         return self._blocklist.blocklist is not None
+
+    @property
+    def blocklist_was_missed(self) -> bool:
+        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
+        return self._blocklist.was_missed
 
     @property
     def blocklist_status(self) -> int:
@@ -8677,16 +8669,19 @@ def source_of(result: Result) -> Source | None:
 
 
 # === 16. PROOF   spec 12 to 16, 22.1 =====================================
-# Owns the publisher on loopback, the checks that it can show, the live fixtures, and the attestation.
+# Owns the sandbox, the checks of the self-test, the live fixtures and the attestation.
+# What is measured is compared with literals of the specification that stand here, never with the
+# constant or the function that is measured: a copy that changed one of them must not attest itself.
 
 class Hit(NamedTuple):
-    """One request as the sandbox's server received it."""
+    """One request as the sandbox received it."""
 
     time: float                         # Unix seconds
     monotonic: float
     method: str
-    path: str
+    path: str                           # path?query, as on the request line
     headers: dict[str, str]             # lower-case names
+    url: str
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -8726,7 +8721,10 @@ SANDBOX_SCHEMA = r"""{
     "blocked": {"type": "array", "items": {
       "type": "object",
       "required": ["domain"],
-      "properties": {"domain": {"type": "string", "minLength": 1}, "added": {"type": "string"}, "reason": {"type": "string"}}}}
+      "properties": {
+        "domain": {"type": "string", "minLength": 1},
+        "added": {"type": "string"},
+        "reason": {"type": "string"}}}}
   }
 }"""
 
@@ -8740,6 +8738,8 @@ SANDBOX_BLOCKLIST = """{
   "refresh": "PT6H",
   "blocked": [{"domain": "blocked.test", "added": "2026-05-23", "reason": "sandbox"}]
 }"""
+SELF_DESCRIBING_BLOCKLIST = SANDBOX_BLOCKLIST.replace(
+    '"blocked":', f'"schema": {SANDBOX_SCHEMA},\n  "blocked":')
 
 SANDBOX_FIXTURES = """{
   "contract": "walsh-research-test-fixtures/v1",
@@ -8773,28 +8773,6 @@ Content-Signal: search=yes, ai-train=no
 Sitemap: {origin}/sitemap.xml
 """
 
-SANDBOX_ROBOTS2 = """\
-# robots2.txt of the sandbox
-# meta: spec-version: 2.0
-# meta: chain-id: sandbox
-User-agent: *
-Disallow: /robots2-denied
-
-crawl: ask
-read: yes
-quote: short-only
-derivative: ask
-train: no
-rate: 30
-announce: yes
-honest: yes
-
-[agent: monitoring]
-crawl: no
-
-chain: {origin}/robots2-base.txt
-"""
-
 SANDBOX_LLMS = """\
 # Sandbox
 
@@ -8806,58 +8784,259 @@ SANDBOX_LLMS = """\
 - [Hidden](/denied): robots.txt does not apply here
 """
 
-SANDBOX_PAGE = """\
-<!doctype html><html lang=en><head><title>A page</title>
-<link rel=alternate type=application/rss+xml href=/feed.xml><link rel=alternate type=application/atom+xml href=/atom.xml></head>
-<body><a href='/never'>never</a><img src='/never.png'></body></html>
+SANDBOX_MARKDOWN = """\
+# Notes
+
+[One](https://example.org/1) and [two](https://example.org/2), again [one](https://example.org/1),
+[relative](/3), ![no](https://example.org/4)
 """
 
-SANDBOX_PLAIN_PAGES = """
-    /bot/ /research/bots/compliance-spec /denied /star-only /wild/open.pdf /wild/a.pdf /page /robots2-denied /robots2-base-denied
-    /research/bots/dogfood-allow /research/bots/dogfood-allow.html /research/bots/dogfood-allow.md
-    /research/bots/dogfood-disallow /research/bots/dogfood-disallow.html /research/bots/dogfood-disallow.md
-    /research/bots/dogfood-walsh-only /research/bots/dogfood-walsh-only.html /research/bots/dogfood-walsh-only.md"""
+SANDBOX_PAGE = """\
+<!doctype html><html lang=en><head><title>A page</title>
+<link rel=alternate type=application/rss+xml href=/feed.xml>
+<link rel=alternate type=application/atom+xml href=/atom.xml>
+<link rel=stylesheet href=/never.css><script src=/never.js></script></head>
+<body>Words of the body. <a href='/never'>never</a><img src='/never.png'></body></html>
+"""
 
-SANDBOX_TYPES = {".md": "text/markdown; charset=utf-8", ".txt": "text/plain", ".xml": "application/xml", ".json": "application/json",
-                 ".gz": "application/gzip", ".png": "image/png"}
+SANDBOX_RSS = """\
+<rss version='2.0'><channel><title>News</title>
+<item><title>First</title><link>/allowed</link></item></channel></rss>
+"""
 
-SANDBOX_ANSWERS: tuple[tuple[Any, ...], ...] = (        # path, body, then status and headers where they are not 200 and none
-    ("/robots.txt", SANDBOX_ROBOTS),
-    (BLOCKLIST_PATH, SANDBOX_BLOCKLIST.replace('"blocked":', f'"schema": {SANDBOX_SCHEMA},\n  "blocked":'), 200, {"ETag": '"list-1"'}),
-    (SCHEMA_PATH, SANDBOX_SCHEMA),
-    (FIXTURES_PATH, SANDBOX_FIXTURES),
-    ("/allowed", SANDBOX_PAGE, 200, {"ETag": '"allowed-1"', "Last-Modified": "Sat, 23 May 2026 00:00:00 GMT"}),
-    ("/page.md", "# Notes\n\n[One](https://example.org/1) and [two](https://example.org/2), ![no](https://example.org/3)\n"),
-    ("/llms.txt", SANDBOX_LLMS),
-    ("/feed.xml", "<rss version='2.0'><channel><title>News</title><item><title>First</title><link>/allowed</link></item></channel></rss>"),
-    ("/atom.xml", "<feed xmlns='http://www.w3.org/2005/Atom'><entry><id>1</id><title>First</title><link href='/allowed'/></entry></feed>"),
-    ("/feed.json", '{"version": "https://jsonfeed.org/version/1.1", "items": [{"id": "1", "url": "/allowed", "title": "First"}]}'),
-    ("/sitemap.xml", "<urlset><url><loc>{origin}/allowed</loc></url><url><loc>{origin}/denied</loc></url></urlset>"),
-    ("/robots2.txt", SANDBOX_ROBOTS2),
-    ("/robots2-base.txt", "User-agent: *\nDisallow: /robots2-base-denied\n"),
-    (ROBOTS2_ASK_PATH, "", 200, {"X-Robots2-Decision": "allow", "X-Robots2-Scope": "/allowed"}),
-    ("/tagged", SANDBOX_PAGE, 200, {"X-Robots-Tag": "noindex, walsh-research: noai"}),
-    ("/picture.png", "PNG"),
-    ("/moved", "", 302, {"Location": "/denied"}),
-    ("/redirected", "", 302, {"Location": "/allowed"}),
-    ("/busy", "", 503),
-    ("/flaky", "at last"),
-    ("/__state__", "", 200, {"Content-Type": "application/json"}),
+SANDBOX_ATOM = """\
+<feed xmlns='http://www.w3.org/2005/Atom'>
+<entry><id>1</id><title>First</title><link href='/allowed'/></entry></feed>
+"""
+
+SANDBOX_JSON_FEED = """\
+{"version": "https://jsonfeed.org/version/1.1",
+ "items": [{"id": "1", "url": "/allowed", "title": "First"}]}
+"""
+
+SANDBOX_SITEMAP = """\
+<urlset><url><loc>{origin}/allowed</loc></url><url><loc>{origin}/denied</loc></url></urlset>
+"""
+
+HTML_TYPE = "text/html; charset=utf-8"
+SANDBOX_TYPES = {       # by the path's ending; HTML_TYPE for all others
+    ".md": "text/markdown; charset=utf-8",
+    ".txt": "text/plain",
+    ".xml": "application/xml",
+    ".json": "application/json",
+    ".png": "image/png",
+}
+
+SANDBOX_PAGES = (       # each answers 200 with SANDBOX_PAGE
+    "/bot/",
+    "/research/bots/compliance-spec",
+    "/research/bots/dogfood-allow",
+    "/research/bots/dogfood-allow.html",
+    "/research/bots/dogfood-allow.md",
+    "/research/bots/dogfood-disallow",
+    "/research/bots/dogfood-disallow.html",
+    "/research/bots/dogfood-disallow.md",
+    "/research/bots/dogfood-walsh-only",
+    "/research/bots/dogfood-walsh-only.html",
+    "/research/bots/dogfood-walsh-only.md",
+    "/allowed",
+    "/denied",
+    "/page",
+    "/star-only",
+    "/tagged",
+    "/wild/a.pdf",
+    "/wild/open.pdf",
 )
 
+SANDBOX_BODIES = {      # each answers 200
+    "/robots.txt": SANDBOX_ROBOTS,
+    BLOCKLIST_PATH: SELF_DESCRIBING_BLOCKLIST,
+    SCHEMA_PATH: SANDBOX_SCHEMA,
+    FIXTURES_PATH: SANDBOX_FIXTURES,
+    "/page.md": SANDBOX_MARKDOWN,
+    "/llms.txt": SANDBOX_LLMS,
+    "/feed.xml": SANDBOX_RSS,
+    "/atom.xml": SANDBOX_ATOM,
+    "/feed.json": SANDBOX_JSON_FEED,
+    "/sitemap.xml": SANDBOX_SITEMAP,
+    "/picture.png": "PNG",
+    "/flaky": "at last",
+    "/__state__": "",
+}
 
-class Sandbox:
-    """A publisher on loopback: the canonical resources, the fixtures, the three canaries and an endpoint for every gate.
+SANDBOX_HEADERS = {     # beside Content-Type and Content-Length
+    BLOCKLIST_PATH: {"ETag": '"list-1"'},
+    "/allowed": {
+        "ETag": '"allowed-1"',
+        "Last-Modified": "Sat, 23 May 2026 00:00:00 GMT",
+    },
+    "/tagged": {"X-Robots-Tag": "noindex, walsh-research: noai"},
+}
 
-    `.origin` is its address, `.hits` one record per request received. `.answers[path] = (status, headers, body)` changes what it says.
-    `crawl_delay` is what its robots.txt asks of us, `latency` how long each answer takes, both in seconds.
+SANDBOX_REDIRECTS = {   # each answers 302
+    "/moved": "/denied",
+    "/redirected": "/allowed",
+}
+
+
+if TYPE_CHECKING:
+    Published = tuple[int, dict[str, str], bytes]       # status, headers, body
+NOT_FOUND: Published = (404, {}, b"")
+
+
+class VirtualClock:
+    """A clock that sleep moves: what takes hours is shown at once."""
+
+    now = 1779494400.0                  # Unix seconds: 23 May 2026, 00:00:00 GMT
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Publisher:
+    """The sandbox without a socket: what it answers, and every request that it received.
+
+    `answers[path]` is (status, headers, body); a status of 0 is no HTTP answer at all.
+    It is a transport that a bot can be given, and answers for every host alike.
     """
 
-    def __init__(self, crawl_delay: float = 2.0, latency: float = 0.0) -> None:
-        self.crawl_delay, self.latency = crawl_delay, latency
+    def __init__(
+        self,
+        origin: str,
+        crawl_delay: float,
+        clock: Clock,
+    ) -> None:
+        self.origin = origin
+        self.crawl_delay = crawl_delay          # seconds, in its robots.txt
+        self.clock = clock
         self.hits: list[Hit] = []
-        self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
-        self.origin = ""
+        self.answers: dict[str, Published] = {}
+        if origin:
+            self.reset_answers()
+
+    def set_answer(
+        self,
+        path: str,
+        text: str = "",
+        status: int = 200,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """What `path` answers from now on."""
+        text = text.replace("{origin}", self.origin)
+        text = text.replace("{crawl_delay}", f"{self.crawl_delay:g}")
+        body = text.encode()
+        self.answers[path] = (status, headers or {}, body)
+
+    def reset_answers(self) -> None:
+        """Every path answers as at first."""
+        bodies = dict.fromkeys(SANDBOX_PAGES, SANDBOX_PAGE)
+        bodies.update(SANDBOX_BODIES)
+        for path, text in bodies.items():
+            headers = SANDBOX_HEADERS.get(path)
+            self.set_answer(path, text, 200, headers)
+        for path, location in SANDBOX_REDIRECTS.items():
+            self.set_answer(path, "", 302, {"Location": location})
+        self.set_answer("/busy", "", 503)
+
+    def answer(self, hit: Hit) -> Published:
+        """(status, headers, body) for a request, which is then one of the hits."""
+        self.hits.append(hit)
+        path = hit.path.partition("?")[0]
+        status, headers, body = self.answers.get(path, NOT_FOUND)
+        if path == "/flaky" and self.count_hits(path) < 3:
+            status = 429
+            headers = {"Retry-After": "1"}
+        if path == "/__state__":
+            body = self.state()
+        if status == 200 and is_revalidated(hit, headers):
+            status = 304
+            body = b""
+        ending = os.path.splitext(path)[1]
+        content_type = SANDBOX_TYPES.get(ending, HTML_TYPE)
+        return status, {"Content-Type": content_type, **headers}, body
+
+    def count_hits(self, path: str) -> int:
+        paths = [hit.path.partition("?")[0] for hit in self.hits]
+        return paths.count(path)
+
+    def state(self) -> bytes:
+        """/__state__: the paths that were asked for, and by whom."""
+        import json
+        paths = [hit.path for hit in self.hits]
+        agents = [hit.headers.get("user-agent", "") for hit in self.hits]
+        state = {
+            "paths": paths,
+            "user_agents": sorted(set(agents)),
+        }
+        return json.dumps(state).encode()
+
+    def send(self, request: Request) -> Response:
+        """The transport protocol, in memory."""
+        site = site_of(request.url)
+        headers = lower_names(request.headers)
+        headers["host"] = site.partition("://")[2]
+        hit = Hit(
+            time=self.clock.time(),
+            monotonic=self.clock.monotonic(),
+            method=request.method,
+            path=path_and_query(request.url),
+            headers=headers,
+            url=request.url,
+        )
+        status, fields, body = self.answer(hit)
+        if status == 0:
+            raise TransportError("no answer")
+        pairs = list(lower_names(fields).items())
+        kept = body[:request.max_bytes]
+        return Response(status, pairs, kept, truncated=len(kept) < len(body))
+
+    def bot(self, **options: Any) -> Bot:
+        """A bot whose origin is this publisher, in memory and on the publisher's clock."""
+        defaults = {
+            "cache_dir": None,
+            "origin": self.origin,
+            "allow_private": True,
+            "transport": self,
+            "clock": self.clock,
+            "warn": ignore_line,
+        }
+        return Bot(**{**defaults, **options})
+
+
+def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def is_revalidated(hit: Hit, headers: dict[str, str]) -> bool:
+    """R7: whether the request names the answer's own ETag."""
+    etag = headers.get("ETag")
+    return etag is not None and etag == hit.headers.get("if-none-match")
+
+
+def ignore_line(line: str) -> None:
+    """Nobody reads the warnings of a sandbox's bot."""
+
+
+class Sandbox(Publisher):
+    """A publisher on loopback: the canonical resources, the fixtures, the three canaries.
+
+    `.origin` is its address, `.hits` one record per request received.
+    `.answers[path] = (status, headers, body)` changes what it answers. `crawl_delay` is what its
+    robots.txt asks of us, `latency` how long each answer takes, both in seconds.
+    """
+
+    def __init__(
+        self,
+        crawl_delay: float = 2.0,
+        latency: float = 0.0,
+    ) -> None:
+        super().__init__("", crawl_delay, SYSTEM_CLOCK)
+        self.latency = latency
 
     def __enter__(self) -> Sandbox:
         import threading
@@ -8869,17 +9048,24 @@ class Sandbox:
             timeout = 10
 
             def do_GET(self) -> None:
-                sandbox._answer(self)
+                sandbox.serve(self)
 
             do_HEAD = do_GET
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, *arguments: Any) -> None:
                 """The hits are the log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        self.publish()
+        port = self._server.server_address[1]
+        self.origin = f"http://127.0.0.1:{port}"
+        self.reset_answers()
+        poll_seconds = 0.02
+        thread = threading.Thread(
+            target=self._server.serve_forever,
+            args=(poll_seconds,),
+            daemon=True,
+        )
+        thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -8888,448 +9074,1404 @@ class Sandbox:
 
     def bot(self, **options: Any) -> Bot:
         """A bot whose world is this publisher: it may speak to loopback, and knows no proxy."""
-        return Bot(**{"cache_dir": None, "origin": self.origin, "allow_private": True, "warn": lambda line: None,
-                      "transport": Door(allow_private=True, proxies={}), **options})
+        defaults = {
+            "transport": Door(allow_private=True, proxies={}),
+            "clock": None,
+        }
+        return super().bot(**{**defaults, **options})
 
-    def say(self, path: str, text: str = "", status: int = 200, headers: Mapping[str, str] = NO_FIELDS) -> None:
-        """What it answers from now on."""
-        text = text.replace("{origin}", self.origin).replace("{crawl_delay}", f"{self.crawl_delay:g}")
-        self.answers[path] = status, dict(headers), text.encode()
-
-    def publish(self) -> None:
-        """Everything as it is at first."""
-        import gzip
-        for path in SANDBOX_PLAIN_PAGES.split():
-            self.say(path, SANDBOX_PAGE)
-        for answer in SANDBOX_ANSWERS:
-            self.say(*answer)
-        self.answers["/sitemap.xml.gz"] = 200, {}, gzip.compress(self.answers["/sitemap.xml"][2])
-
-    def _answer(self, handler: Any) -> None:
-        path = handler.path.partition("?")[0]
-        headers = {name.lower(): value for name, value in handler.headers.items()}
-        self.hits.append(Hit(time.time(), time.monotonic(), handler.command, handler.path, headers))
+    def serve(self, handler: Any) -> None:
+        """One request on the server's side of the socket."""
+        headers = lower_names(handler.headers)
+        host = headers.get("host", "")
+        hit = Hit(
+            time=time.time(),
+            monotonic=time.monotonic(),
+            method=handler.command,
+            path=handler.path,
+            headers=headers,
+            url=f"http://{host}{handler.path}",
+        )
+        status, fields, body = self.answer(hit)
         time.sleep(self.latency)
-        status, out, body = self.answers.get(path, (404, {}, b""))
-        if path == "/flaky" and sum(hit.path == path for hit in self.hits) < 3:
-            status, out = 429, {"Retry-After": "1"}
-        if path == "/__state__":
-            import json
-            body = json.dumps({"paths": [hit.path for hit in self.hits],
-                               "user_agents": sorted({hit.headers.get("user-agent", "") for hit in self.hits})}).encode()
-        if status == 200 and headers.get("if-none-match") == out.get("ETag", ""):
-            status, body = 304, b""
-        content_type = SANDBOX_TYPES.get(os.path.splitext(path)[1], "text/html; charset=utf-8")
+        if status == 0:
+            return
+        fields = {"Content-Length": str(len(body)), **fields}
         with suppress(OSError):         # the bot has hung up, as it may
             handler.send_response(status)
-            for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **out}.items():
+            for name, value in fields.items():
                 handler.send_header(name, value)
             handler.end_headers()
             if handler.command != "HEAD":
                 handler.wfile.write(body)
 
 
-class VirtualClock:
-    """A clock that sleep moves: what takes hours is shown at once. The sandbox proves the pace itself on the real one."""
+# --- The specification's literals: constants (6) and vectors (12) ------------------
 
-    now = 1779494400.0                  # Unix seconds: 23 May 2026
+SPEC_USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
 
-    def time(self) -> float:
-        return self.now
-
-    monotonic = time
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-# --- The vectors of spec 12 ---------------------------------------------------
-
-VECTOR_SUITES: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "robots_group_selection": lambda case: RobotsTxt.parse(case["robots"]).group,
-    "robots_path_matching": lambda case: (
-        "ALLOW" if RobotsTxt.parse("User-agent: *\n" + "\n".join(case["rules"])).allows(case["path"]) else "DENY"),
-    "blocklist_domain": lambda case: Blocklist.from_document(
-        {"contract": BLOCKLIST_CONTRACT, "schema": {}, "blocked": [{"domain": case["listed"]}]}).blocks(case["host"]) is not None,
-    "canonical_url": lambda case: canonical_url(case["input"]),
-    "retry_after": lambda case: parse_retry_after(case["value"], case["now"]),
-    "duration_ms": lambda case: parse_duration(case["duration"]) * 1000,
+SPEC_CONSTANTS: dict[str, dict[str, Any]] = {       # by the clause that each one serves
+    "R1": {
+        "USER_AGENT": SPEC_USER_AGENT,
+        "UA_TOKEN": "Walsh-Research",
+    },
+    "R2": {"ROBOTS_TTL_SECONDS": 86400},
+    "R3": {"BLOCKLIST_REFRESH": "PT6H"},
+    "R4": {"MIN_REQUEST_INTERVAL": 1.0},
+    "R5": {
+        "DEFAULT_MAX_RETRIES": 5,
+        "DEFAULT_BACKOFF_BASE": 1.0,
+        "BACKOFF_CAP": 60,
+    },
+    "R10": {"SCHEMA_TTL_SECONDS": 604800},
+    "R12": {"STALE_HARD_CUTOFF": 2},
+    "R13": {"SPEC_VERSION": "walsh-research-compliance/v1.3"},
 }
 
 
-def vector_checks(path: str) -> Iterator[Check]:
-    """The normative vectors from `vectors.json`, or a word that it is not there."""
-    name = "normative vectors"
+# The functions look their subject up when they are called: it is the module's own at that time.
+
+def selected_group(robots: str) -> str | None:
+    return RobotsTxt.parse(robots).group
+
+
+def path_decision(rules: Sequence[str], path: str) -> str:
+    text = "\n".join(["User-agent: *", *rules])
+    robots = RobotsTxt.parse(text)
+    return "ALLOW" if robots.allows(path) else "DENY"
+
+
+def is_listed(listed: str, host: str) -> bool:
+    document = {
+        "contract": "walsh-research-blocklist/v1",
+        "schema": {},
+        "blocked": [{"domain": listed}],
+    }
+    blocklist = Blocklist.from_document(document)
+    return blocklist.blocks(host) is not None
+
+
+def canonical_key(url: str) -> str:
+    return canonical_url(url)
+
+
+def retry_delay(value: str, now: float) -> float | None:
+    return parse_retry_after(value, now)
+
+
+def duration_milliseconds(duration: str) -> float:
+    return parse_duration(duration) * 1000
+
+
+class VectorSuite(NamedTuple):
+    """One table of the specification's section 12, also a suite of vectors.json."""
+
+    name: str
+    section: str
+    clause: str
+    function: Callable[..., Any]
+    inputs: tuple[str, ...]             # a case's fields in vectors.json, the function's arguments
+    cases: tuple[tuple[Any, ...], ...]  # (*inputs, expected)
+
+
+MAY_23 = 1779494400                     # Unix seconds: 23 May 2026 00:00:00 GMT, as in 12.5
+CANARY_RULE = "Disallow: /research/bots/dogfood-disallow"
+VECTOR_SUITES = (
+    VectorSuite(
+        name="robots_group_selection",
+        section="12.1",
+        clause="R2a",
+        function=selected_group,
+        inputs=("robots",),
+        cases=(
+            ("User-agent: *\nDisallow: /a\n\nUser-agent: Walsh-Research\nDisallow: /b\n",
+             "Walsh-Research"),
+            ("User-agent: *\nDisallow: /a\n", "*"),
+            ("User-agent: walsh\nDisallow: /x\n\nUser-agent: walsh-research\nDisallow: /y\n",
+             "walsh-research"),
+            ("User-agent: Googlebot\nDisallow: /\n", None),
+            ("User-agent: WALSH-RESEARCH\nDisallow: /z\n", "WALSH-RESEARCH"),
+        ),
+    ),
+    VectorSuite(
+        name="robots_path_matching",
+        section="12.2",
+        clause="R2b",
+        function=path_decision,
+        inputs=("rules", "path"),
+        cases=(
+            ([CANARY_RULE], "/research/bots/dogfood-disallow.html", "DENY"),
+            ([CANARY_RULE], "research/bots", "ALLOW"),
+            (["Disallow: /"], "/anything", "DENY"),
+            (["Disallow:"], "/anything", "ALLOW"),
+            (["Disallow: /a", "Allow: /a/b"], "/a/b/c", "ALLOW"),
+            (["Disallow: /a", "Allow: /a"], "/a/x", "ALLOW"),
+            (["Disallow: /*.pdf$"], "/docs/report.pdf", "DENY"),
+            (["Disallow: /*.pdf$"], "/docs/report.pdf?x=1", "ALLOW"),
+        ),
+    ),
+    VectorSuite(
+        name="blocklist_domain",
+        section="12.3",
+        clause="R3a",
+        function=is_listed,
+        inputs=("listed", "host"),
+        cases=(
+            ("example.com", "example.com", True),
+            ("example.com", "www.example.com", True),
+            ("example.com", "a.b.example.com", True),
+            ("example.com", "EXAMPLE.COM", True),
+            ("example.com", "notexample.com", False),
+            ("example.com", "example.com.evil.test", False),
+            ("example.com", "example.org", False),
+        ),
+    ),
+    VectorSuite(
+        name="canonical_url",
+        section="12.4",
+        clause="R7",
+        function=canonical_key,
+        inputs=("input",),
+        cases=(
+            ("HTTP://Example.com/Path/", "http://example.com/Path"),
+            ("https://x.test:443/a#frag", "https://x.test/a"),
+            ("http://x.test:80/", "http://x.test/"),
+            ("https://x.test", "https://x.test/"),
+            ("https://x.test/a/?q=1#f", "https://x.test/a?q=1"),
+            ("https://x.test/a?b=2&a=1", "https://x.test/a?b=2&a=1"),
+        ),
+    ),
+    VectorSuite(
+        name="retry_after",
+        section="12.5",
+        clause="R5",
+        function=retry_delay,
+        inputs=("value", "now"),
+        cases=(
+            ("120", MAY_23, 120),
+            ("0", MAY_23, 0),
+            ("Mon, 23 May 2026 00:00:30 GMT", MAY_23, 30),
+            ("Mon, 23 May 2026 00:00:00 GMT", MAY_23, 0),
+            ("Sun, 23 May 2026 00:00:00 GMT", MAY_23, 0),
+        ),
+    ),
+    VectorSuite(
+        name="duration_ms",
+        section="12.6",
+        clause="R3",
+        function=duration_milliseconds,
+        inputs=("duration",),
+        cases=(
+            ("PT6H", 21600000),
+            ("PT30M", 1800000),
+            ("P1D", 86400000),
+            ("PT1H30M", 5400000),
+        ),
+    ),
+)
+
+
+def expect(
+    clause: str,
+    check: str,
+    observed: Any,
+    wanted: Any,
+) -> Check:
+    """A check that passes where exactly this was observed."""
+    if observed == wanted:
+        return Check(clause, check, "pass", str(observed))
+    return Check(clause, check, "fail", f"{observed}, want {wanted}")
+
+
+def fail(clause: str, check: str, error: Exception) -> Check:
+    """A check that raises has failed."""
+    kind = type(error).__name__
+    return Check(clause, check, "fail", f"{kind}: {error}")
+
+
+def vector_check(
+    suite: VectorSuite,
+    cases: Sequence[Sequence[Any]],
+    check: str,
+) -> Check:
+    """A whole table as one check; what was observed names the first case that is wrong."""
+    for *inputs, expected in cases:
+        try:
+            found = suite.function(*inputs)
+        except Exception as error:  # noqa: BLE001
+            return fail(suite.clause, check, error)
+        if found != expected:
+            observed = f"{inputs} is {found!r}"
+            return expect(suite.clause, check, observed, repr(expected))
+    count = len(cases)
+    return Check(suite.clause, check, "pass", f"{count} of {count}")
+
+
+def embedded_vector_checks() -> Iterator[Check]:
+    """The vectors of spec 12 as they stand in this file."""
+    for suite in VECTOR_SUITES:
+        title = suite.name.replace("_", " ")
+        check = f"vectors {suite.section}, {title}"
+        yield vector_check(suite, suite.cases, check)
+
+
+def vector_file_check(path: str) -> Check:
+    """The same suites as `vectors.json` has them; a skip where it does not lie beside."""
+    check = "vectors.json: suites of 12.1 to 12.6"
     try:
         with open(path, "rb") as file:
-            suites = parse_json(file.read(), "vectors.json")["suites"]
-        for name, run in VECTOR_SUITES.items():
-            cases = suites[name]["cases"]
-            wrong = [case for case in cases if run(case) != case["expected"]]
-            yield Check(str(suites[name]["section"]), name.replace("_", " "), "fail" if wrong else "pass",
-                        f"{len(cases) - len(wrong)} of {len(cases)}" + (f"; first wrong: {wrong[0]}" if wrong else ""))
+            content = file.read()
     except OSError:
-        yield Check("12", name, "skip", f"no vectors.json beside {os.path.basename(__file__)}")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        yield Check("12", name, "fail", f"vectors.json: {type(error).__name__}: {error}")
-
-
-# --- The sandbox's checks -----------------------------------------------------
-
-if TYPE_CHECKING:
-    Observation = tuple[str, str, bool, str]        # clause, what is checked, whether it holds, what was observed
-
-
-def sandbox_checks() -> Iterator[Check]:
-    """Every clause that a publisher on loopback can show. A check that raises has failed."""
-    for scene in SCENES:
+        beside = os.path.basename(__file__)
+        return Check("12", check, "skip", f"no vectors.json beside {beside}")
+    counts = []
+    for suite in VECTOR_SUITES:
         try:
-            for clause, check, holds, observed in scene():
-                yield Check(clause, check, "pass" if holds else "fail", observed)
+            cases = cases_of(suite, content)
+        except (ValueError, LookupError, TypeError) as error:
+            return fail("12", check, error)
+        found = vector_check(suite, cases, check)
+        if found.outcome == "fail":
+            return found
+        counts.append(found.observed)
+    return Check("12", check, "pass", ", ".join(counts))
+
+
+def cases_of(suite: VectorSuite, content: bytes) -> list[list[Any]]:
+    """The suite's cases as the file has them. ValueError, LookupError, TypeError: no vectors."""
+    document = parse_json(content, "vectors.json")
+    fields = [*suite.inputs, "expected"]
+    cases = document["suites"][suite.name]["cases"]
+    return [[case[name] for name in fields] for case in cases]
+
+
+def constant_checks() -> Iterator[Check]:
+    """The constants of spec 6, by the clause that each one serves."""
+    for clause, wanted in SPEC_CONSTANTS.items():
+        found = {name: globals()[name] for name in wanted}
+        names = ", ".join(wanted)
+        yield expect(clause, f"constants: {names}", found, wanted)
+
+
+# --- Pure functions against the specification's words ------------------------------
+
+def crawl_delays() -> list[float | None]:
+    """9.1.5: fractions count, what is no number is ignored, other groups say nothing."""
+    delays = []
+    for value in ("2", "0.5", "soon"):
+        text = f"User-agent: *\nCrawl-delay: 9\n\nUser-agent: walsh-research\nCrawl-delay: {value}"
+        robots = RobotsTxt.parse(text)
+        delays.append(robots.crawl_delay)
+    return delays
+
+
+def longest_delays() -> list[float]:
+    """9.4: the most that full jitter reaches, from attempt 0 on."""
+    return [backoff_delay(attempt, rand=lambda: 1.0) for attempt in range(8)]
+
+
+def is_jittered() -> bool:
+    """9.4: delay = random_between(0, ...)."""
+    delays = [backoff_delay(2) for _ in range(20)]
+    spread = max(delays) - min(delays)
+    return 0.5 < spread <= 4.0
+
+
+def delta_seconds() -> float | None:
+    return parse_retry_after("120", 0.0)
+
+
+def absent_retry_after() -> list[float | None]:
+    return [parse_retry_after(value, 0.0) for value in ("", None)]
+
+
+def without_fragment() -> str:
+    return canonical_url("https://x.test/a?q=1#f")
+
+
+def example_tag() -> str:
+    return tag_url("https://wal.sh/robots.txt", "walsh/research", "afd2c01")
+
+
+SPEC_TAG = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
+PURE_CHECKS: tuple[tuple[str, str, Callable[[], Any], Any], ...] = (
+    ("R2d", "Crawl-delay parsed from named group",
+     crawl_delays,
+     [2.0, 0.5, None]),
+    ("R5", "exponential, capped at 60 s",
+     longest_delays,
+     [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]),
+    ("R5a", "backoff jitter produces variance",
+     is_jittered,
+     True),
+    ("R5b", "Retry-After delta-seconds parsed",
+     delta_seconds,
+     120.0),
+    ("R5b", "Retry-After empty/None -> None",
+     absent_retry_after,
+     [None, None]),
+    ("R7b", "canonical URL drops #fragment",
+     without_fragment,
+     "https://x.test/a?q=1"),
+    ("R13", "impl, sha and spec as in the specification's example",
+     example_tag,
+     "https://wal.sh/robots.txt" + SPEC_TAG),
+)
+
+
+def pure_checks() -> Iterator[Check]:
+    for clause, check, function, wanted in PURE_CHECKS:
+        try:
+            found = function()
         except Exception as error:  # noqa: BLE001
-            yield Check(scene.__name__, "scene", "fail", f"{type(error).__name__}: {error}")
-
-
-def scene_pace() -> Iterator[Observation]:
-    """The pace itself, on the real clock: two bots in two threads, at a host with a Crawl-delay and at one that throttles."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    def visit(server: Sandbox, *paths: str) -> bool:
-        return all(result.ok for result in server.bot().run(server.origin + path for path in paths))
-
-    with Sandbox(latency=0.05) as slow, Sandbox(crawl_delay=0.0, latency=0.05) as flaky, ThreadPoolExecutor() as pool:
-        tasks = pool.submit(visit, slow, "/allowed", "/star-only"), pool.submit(visit, flaky, "/flaky")
-        came = all(task.result() for task in tasks)
-    for clause, check, hits, least in (
-            ("R4b", "per-host spacing honors Crawl-delay (>=2s)", slow.hits[2:], 2.0),
-            ("R5", "/flaky retried until 200; no retry before Retry-After", flaky.hits[2:], 1.0),
-            ("R4", "serial in the process: two threads, two hosts, one connection", sorted(slow.hits + flaky.hits), 0.05)):
-        times = [hit.monotonic for hit in hits]
-        gaps = list(map(operator.sub, times[1:], times))
-        yield clause, check, came and min(gaps) >= least, f"gaps={', '.join(f'{gap:.3f}s' for gap in gaps)}"
-
-
-def scene_stories() -> Iterator[Observation]:
-    """Everything else, on a clock that sleep moves."""
-    import tempfile
-    with Sandbox(crawl_delay=0.0) as publisher, tempfile.TemporaryDirectory() as folder:
-        for clause, check, wanted, *steps in stories(publisher, folder):
-            told, reason = tell(publisher, steps)
-            holds = told == wanted.split()
-            yield clause, check, holds, " ".join(told) + ("" if holds else f", want {wanted}") + (f"; {reason}" if reason else "")
-        agents = {hit.headers.get("user-agent", "absent") for hit in publisher.hits}
-        yield "R1", "exact UA on every request", agents == {USER_AGENT}, ", ".join(sorted(agents))
-
-
-def tell(publisher: Sandbox, steps: Sequence[Any]) -> tuple[list[str], str]:
-    """A story from its start: in words requests, seconds waited, what becomes of each target; and the last reason.
-
-    A step is a target to fetch; a number, seconds that pass; a tuple, what the publisher says from now on; a dict, another bot's options;
-    or a function of the bot that gives what is to be observed.
-    """
-    clock, words, reason = VirtualClock(), [], ""
-    publisher.publish()
-    for step in ({}, *steps):
-        before, after = len(publisher.hits), []
-        if isinstance(step, dict):
-            bot = publisher.bot(**{"clock": clock, "rand": lambda: 0.0, **step})
-        elif isinstance(step, tuple):
-            publisher.say(*step)
-        elif isinstance(step, str):
-            result = bot.fetch(resolve_url(publisher.origin, step))
-            after = [f"{result.waited:.0f}s"] * bool(result.waited) + [result.outcome + (f":{result.gate}" if result.gate else "")]
-            reason = result.reason
-        elif callable(step):
-            after = " ".join(map(str, step(bot))).split()
+            yield fail(clause, check, error)
         else:
-            clock.now += step
-        for hit in publisher.hits[before:]:
-            page, mark, query = hit.path.partition("?")
-            identity = hit.headers.get("x-agent-identity", "").replace(ROBOTS2_IDENTITY, "+id")
-            words += ["HEAD"] * (hit.method == "HEAD") + [page.rpartition("/")[2] + mark + query + identity]
-        words += after
-    return words, reason
+            yield expect(clause, check, found, wanted)
 
 
-def stories(publisher: Sandbox, folder: str) -> Iterable[Sequence[Any]]:
-    """Each a row: clause, what is checked, the story as it is to be told, its steps.
+# --- Scenarios: a bot beside a publisher in memory, on a clock that sleep moves -----
 
-    "blocklist.json robots.txt moved denied:R2" tells of three requests in this order, and of the outcome by which gate.
+SHORT_NAMES = {                         # spec 5
+    "https://wal.sh/.well-known/walsh-research/blocklist.json": "blocklist",
+    "https://wal.sh/.well-known/walsh-research/blocklist.schema.json": "schema",
+}
+SITE = "https://site.test"              # of each path below
+LIST_PATH = "/.well-known/walsh-research/blocklist.json"
+BLOCKED_PAGE = "fetch https://blocked.test/page"
+SHORT_SCHEMA = """{
+  "type": "object", "required": ["contract", "updated", "blocked"],
+  "properties": {"updated": {"type": "string"}, "blocked": {"items": {"required": ["domain"]}}}
+}"""
+SHORT_LIST = SANDBOX_BLOCKLIST.replace('"blocked":', f'"schema": {SHORT_SCHEMA},\n  "blocked":')
+HOURLY_LIST = SHORT_LIST.replace("PT6H", "PT1H")
+TIMELESS_LIST = SHORT_LIST.replace('"refresh": "PT6H",', "")
+OTHER_LIST = SHORT_LIST.replace("blocked.test", "site.test")
+NUMBERED_LIST = OTHER_LIST.replace('"2026-05-23T00:00:00Z"', "7")
+NAMELESS_LIST = OTHER_LIST.replace('"domain":', '"name":')
+LAX_LIST = '{"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}'
+THIRD_LIST = SANDBOX_BLOCKLIST.replace("blocked.test", "third.test")
+TWO_DELAYS = "User-agent: *\nCrawl-delay: 3\n\nUser-agent: Walsh-Research\nCrawl-delay: 7\n"
+LONG_DELAY = "User-agent: *\nCrawl-delay: 30\n"
+NO_PAGE = "User-agent: *\nDisallow: /page\n"
+NO_TAGS = "User-agent: *\nDisallow: /*impl=\n"
+RETRY_AT = {"Retry-After": "Sat, 23 May 2026 00:00:30 GMT"}      # half a minute from the start
+RETRY_AFTER = {"Retry-After": "30"}
+AFTER_7_HOURS = "wait 25200"            # a list of six hours is stale then
+
+
+class Scenario(NamedTuple):
+    """What a publisher is to see of a bot, and what the bot says, for some steps.
+
+    A step names a method of ScenarioRun and its arguments. "blocklist /robots.txt /page+7
+    denied:R2" is a request for the canonical list, two on SITE, the second of them 7 s after its
+    step began, and an outcome with its gate.
     """
-    url, blocked, hour, day = publisher.origin, "http://www.blocked.test/", 3600.0, 86400.0
-    inline = publisher.answers[BLOCKLIST_PATH][2].decode().replace("blocked.test", "127.0.0.1")
-    plain = SANDBOX_BLOCKLIST.replace("blocked.test", "127.0.0.1")
-    tag = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
-    repl = "?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3"
-    opted_in = {"robots2": True}
-    manifests = "blocklist.json robots.txt robots2.txt robots2-base.txt"
-    ask = "HEAD robots2-ask?directive=crawl&agent=Walsh-Research/1.2+id"
-    asked = f"{manifests} {ask}"
 
-    def run(bot: Bot) -> list[str]:
-        return [result.outcome for result in bot.run([url + "/feed.xml", url + "/feed.xml#a"])]
-
-    def discover(path: str) -> Callable[[Bot], list[str]]:
-        return lambda bot: [f"{source.kind}:{source.url[len(url):]}:{len(source.items)}" for source in bot.discover(url + path)]
-
-    return (
-        ("R2", "robots.txt blocks /denied; no GET /denied ever issued", "blocklist.json robots.txt denied:R2",
-         "/denied"),
-        ("R2", "robots.txt answers 404: no rules, whatever `unreachable` says", "blocklist.json robots.txt denied fetched",
-         {"unreachable": "defer"}, ("/robots.txt", "", 404), "/denied"),
-        ("R2", "robots.txt answers 500: unreachable, so allowed", "blocklist.json robots.txt denied fetched",
-         ("/robots.txt", "", 500), "/denied"),
-        ("R2", "unreachable=\"defer\": later, not never", "blocklist.json robots.txt deferred:R2",
-         {"unreachable": "defer"}, ("/robots.txt", "", 500), "/denied"),
-        ("R2", "a held copy stays in force while robots.txt is out of reach",
-         "blocklist.json robots.txt denied:R2 blocklist.json robots.txt 1s denied:R2",
-         "/denied", ("/robots.txt", "", 500), day, "/denied"),
-        ("R2", "a hop of a redirect goes through the gates", "blocklist.json robots.txt moved denied:R2", "/moved"),
-        ("R2a", "named Walsh-Research group overrides `*`", "blocklist.json robots.txt star-only fetched", "/star-only"),
-        ("R2b", "`*` and `$` in a path", "blocklist.json robots.txt denied:R2 a.pdf?x=1 fetched", "/wild/a.pdf", "/wild/a.pdf?x=1"),
-        ("R2c", "in doubt denied: an expanded `*` outweighs a shorter Allow", "blocklist.json robots.txt denied:R2", "/wild/open.pdf"),
-        ("R2d", "Crawl-delay of the named group", "blocklist.json robots.txt allowed fetched allowed 7s unchanged",
-         ("/robots.txt", "User-agent: *\nCrawl-delay: 3\n\nUser-agent: Walsh-Research\nCrawl-delay: 7\n"), "/allowed", "/allowed"),
-
-        ("R3", "operator blocklist, fetched first, blocks apex `blocked.test`", "blocklist.json denied:R3",
-         "http://blocked.test/"),
-        ("R3a", "subdomain `www.blocked.test` blocked by apex entry", "blocklist.json denied:R3", blocked),
-        ("7", "R3 before R2: no robots.txt of a blocked host is asked for", "blocklist.json denied:R3",
-         (BLOCKLIST_PATH, inline), "/allowed"),
-        ("R3", "a newer list replaces the old; unrelated host not falsely blocked",
-         "blocklist.json denied:R3 blocklist.json robots.txt allowed 2s fetched",
-         (BLOCKLIST_PATH, inline), "/allowed", (BLOCKLIST_PATH, inline.replace("127.0.0.1", "other.test")), 7 * hour, "/allowed"),
-        ("R3", "the list is asked again after its own refresh", "blocklist.json denied:R3 denied:R3 blocklist.json denied:R3",
-         (BLOCKLIST_PATH, inline.replace("PT6H", "PT1H")), "/allowed", 0.9 * hour, "/allowed", 0.2 * hour, "/allowed"),
-        ("R3", "a hop of robots.txt to a blocked host is not followed", "blocklist.json robots.txt denied fetched",
-         (BLOCKLIST_PATH, inline.replace("127.0.0.1", "localhost")),
-         ("/robots.txt", "", 302, {"Location": url.replace("127.0.0.1", "localhost") + "/robots.txt"}), "/denied"),
-        ("R3", "an address that is not public is refused before a byte is sent", "1s denied:address",
-         {"origin": ORIGIN, "allow_private": False, "transport": object()}, "/allowed"),
-        ("R3b", "retain last list on transient fetch failure, and on garbage", "blocklist.json denied:R3 " * 3,
-         blocked, (BLOCKLIST_PATH, "", 404), 7 * hour, blocked, (BLOCKLIST_PATH, SANDBOX_ROBOTS), 7 * hour, blocked),
-        *(("R3c", f"rejected; prior list retained: {new} for {old}", "blocklist.json denied:R3 " * 2,
-           blocked, (BLOCKLIST_PATH, inline.replace(old, new)), 7 * hour, blocked)
-          for old, new in (('"2026-05-23T00:00:00Z"', "7"), ('"127.0.0.1"', "7"), ("list/v1", "list/v10"), ('"blocked"', '"listed"'))),
-        ("R10", "no inline schema: the standalone one is fetched", "blocklist.json blocklist.schema.json denied:R3",
-         (BLOCKLIST_PATH, plain), "/allowed"),
-        ("R10", "a stale schema is kept where the fresh one cannot be had",
-         "blocklist.json blocklist.schema.json denied:R3 blocklist.json blocklist.schema.json 1s denied:R3",
-         (BLOCKLIST_PATH, plain), "/allowed",
-         (SCHEMA_PATH, "", 404), (BLOCKLIST_PATH, plain.replace("127.0.0.1", "third.test")), 8 * day, "http://third.test/"),
-        ("R10", "no schema at all: the document is not adopted", "blocklist.json blocklist.schema.json robots.txt allowed fetched",
-         (BLOCKLIST_PATH, plain), (SCHEMA_PATH, "", 404), "/allowed"),
-
-        ("R4", "a redirect is followed as a request of its own", "blocklist.json robots.txt redirected allowed 1s fetched", "/redirected"),
-        ("R4", "a retry waits for its slot, whatever the dice say", "blocklist.json robots.txt" + " busy" * 6 + " 5s failed:R5", "/busy"),
-        ("R4c", "first request to unseen host not delayed", "blocklist.json robots.txt allowed fetched", "/allowed"),
-        ("R5", "at most five retries; then a hold, which binds the next run",
-         "blocklist.json robots.txt" + " busy" * 6 + " 5s failed:R5 deferred:R5 deferred:R5",
-         {"cache_dir": folder}, "/busy", "/allowed", {"cache_dir": folder}, "/allowed"),
-        ("R5", "Retry-After in place of the schedule, each time", "blocklist.json robots.txt" + " busy" * 6 + " 150s failed:R5",
-         ("/busy", "", 503, {"Retry-After": "30"}), "/busy"),
-        ("R5a", "backoff is capped", "60.0", lambda bot: [backoff_delay(20, rand=lambda: 1.0)]),
-        ("R5a", "backoff jitter produces variance", "True",
-         lambda bot: [0.5 < max(delays) - min(delays) <= 4.0 for delays in [[backoff_delay(2) for _ in range(20)]]]),
-        ("R5b", "Retry-After delta-seconds parsed; empty/None -> None", "120.0 None None",
-         lambda bot: [parse_retry_after(value, 0.0) for value in ("120", "", None)]),
-
-        ("R6", "no unexpected URL fetched (no recursion)", "blocklist.json robots.txt page fetched", "/page"),
-        ("R6", "no body in an output", "blocklist.json robots.txt allowed url",
-         lambda bot: sorted({"body", "text", "url"} & set(bot.fetch(url + "/allowed").to_dict()))),
-        ("R6", "an image is not read", "blocklist.json robots.txt picture.png image/png is not read (R6)",
-         lambda bot: bot.fetch(url + "/picture.png").warnings),
-        ("R7", "conditional GET yields 304; validators replayed byte for byte",
-         'blocklist.json robots.txt allowed fetched allowed 1s unchanged "allowed-1" Sat, 23 May 2026 00:00:00 GMT', "/allowed", "/allowed",
-         lambda bot: [publisher.hits[-1].headers.get(name) for name in ("if-none-match", "if-modified-since")]),
-        ("R7b", "canonical URL drops #fragment: two spellings of one source are one", "blocklist.json robots.txt feed.xml skipped fetched",
-         run),
-        ("R8", "a source fetched within the hour is skipped, then asked again",
-         "blocklist.json robots.txt feed.xml skipped fetched skipped skipped feed.xml skipped fetched", run, run, hour + 1, run),
-        ("R9", "Accept asks for markdown first; its links by the generic rule",
-         "blocklist.json robots.txt page.md https://example.org/1 https://example.org/2 text/markdown",
-         lambda bot: [link.url for link in bot.fetch(url + "/page.md").links],
-         lambda bot: [publisher.hits[-1].headers.get("accept", "").partition(",")[0]]),
-        ("R9", "feeds, llms.txt, sitemaps of a page: only llms.txt is requested",
-         "blocklist.json robots.txt page llms.txt feed:/feed.xml:0 feed:/atom.xml:0 llms.txt:/llms.txt:2 sitemap:/sitemap.xml:0",
-         discover("/page")),
-        *(("R9", f"{path[1:]} by its items", f"blocklist.json robots.txt {path[1:]} {kind}:{path}:{count}",
-           ("/robots.txt", ""), discover(path))
-          for path, kind, count in (("/feed.xml", "feed", 1), ("/atom.xml", "feed", 1), ("/feed.json", "feed", 1),
-                                    ("/sitemap.xml", "sitemap", 2), ("/sitemap.xml.gz", "sitemap", 2))),
-        ("R9", "page.md by its items, then llms.txt",
-         "blocklist.json robots.txt page.md llms.txt markdown:/page.md:2 llms.txt:/llms.txt:2 sitemap:/sitemap.xml:0",
-         discover("/page.md")),
-        ("R2", "llms.txt overrides no robots.txt, and a sitemap grants nothing",
-         "blocklist.json robots.txt page llms.txt feed:/feed.xml:0 feed:/atom.xml:0 llms.txt:/llms.txt:2 sitemap:/sitemap.xml:0 denied:R2",
-         discover("/page"), "/denied"),
-
-        ("R11", "a second run asks nothing that it still knows", "blocklist.json robots.txt allowed fetched allowed 1s unchanged",
-         {"cache_dir": folder + "/R11"}, "/allowed", {"cache_dir": folder + "/R11"}, "/allowed"),
-        ("R12", "a stale entry blocks on its refresh", "blocklist.json robots.txt allowed fetched blocklist.json robots.txt 1s denied:R2",
-         "/allowed", ("/robots.txt", "User-agent: *\nDisallow: /allowed\n"), day, "/allowed"),
-        ("R13", "no identity, no tag; the gates see the untagged URL",
-         f"blocklist.json robots.txt allowed fetched blocklist.json{tag} robots.txt{tag} allowed{tag} 3s fetched",
-         ("/robots.txt", "User-agent: *\nDisallow: /*impl=\n"), "/allowed", {"tag": "walsh/research@afd2c01"}, "/allowed"),
-        ("1.1", "at a prompt: R4 does not hold, sha=repl",
-         f"blocklist.json{repl} robots.txt{repl} allowed{repl} fetched allowed{repl} unchanged",
-         {"interactive": True}, "/allowed", "/allowed"),
-
-        ("policy", "X-Robots-Tag is surfaced, ours before everyone's", "blocklist.json robots.txt tagged noai",
-         lambda bot: bot.fetch(url + "/tagged").robots_directives),
-        ("policy", "Content-Signal of our group is shown", "blocklist.json robots.txt allowed search=yes ai-train=no",
-         lambda bot: ["=".join(signal) for signal in bot.fetch(url + "/allowed").content_signals.items()]),
-
-        ("robots2", "without the option nothing is requested or announced", "blocklist.json robots.txt robots2-denied fetched",
-         "/robots2-denied"),
-        ("robots2", "its chain, one question; announce: yes; rate: 30, each two seconds",
-         f"{asked} allowed+id 6s fetched allowed+id 2s unchanged", opted_in, "/allowed", "/allowed"),
-        ("robots2", "scopes bind; path rules deny, those of the chain too", f"{asked} 4s denied:robots2 denied:robots2 denied:robots2",
-         opted_in, "/star-only", "/robots2-denied", "/robots2-base-denied"),
-        ("robots2", "may() answers in the words of the text", asked.replace("crawl", "derivative") + " no short-only ask unstated",
-         opted_in,
-         lambda bot: [bot.may(url + "/allowed", name).reason.partition(":")[0] for name in ("train", "quote", "derivative", "monetise")]),
-        ("robots2", "an allow holds for 24 hours, then it is asked for again",
-         f"{asked} allowed+id 6s fetched blocklist.json+id robots.txt+id robots2.txt+id robots2-base.txt+id {ask} allowed+id 10s unchanged",
-         opted_in, "/allowed", day, "/allowed"),
-        ("robots2", "kept like robots.txt while unreachable",
-         f"{manifests} 2s denied:robots2 blocklist.json+id robots.txt+id robots2.txt+id 4s denied:robots2",
-         opted_in, "/robots2-denied", ("/robots2.txt", "", 500), day, "/robots2-denied"),
-        *(("robots2", f"answer {status} {decision} is {outcome}", f"{asked} 4s {outcome}:robots2", opted_in,
-           (ROBOTS2_ASK_PATH, "", status, {"X-Robots2-Decision": decision, "Retry-After": "900"}), "/allowed")
-          for status, decision, outcome in ((200, "deny", "denied"), (200, "perhaps", "denied"), (404, "allow", "denied"),
-                                            (500, "allow", "denied"), (429, "allow", "deferred"))),
-        ("robots2", "allow-once is for one request", f"{asked} allowed+id 6s fetched {ask} allowed+id 4s unchanged",
-         opted_in, (ROBOTS2_ASK_PATH, "", 200, {"X-Robots2-Decision": "allow-once"}), "/allowed", "/allowed"),
-        ("robots2", "announce: no, and still every question says who asks", f"{asked} allowed 3s fetched".replace(" robots2-base.txt", ""),
-         opted_in, ("/robots2.txt", "crawl: ask\nannounce: no\n"), "/allowed"),
-        ("robots2", "a category's own block overrides", f"{manifests} 2s denied:robots2",
-         {"robots2": "monitoring"}, "/allowed"),
-        ("robots2", "the question is itself behind robots.txt", f"{manifests} 2s denied:robots2",
-         opted_in, ("/robots.txt", "User-agent: *\nDisallow: /.well-known/robots2-ask\n"), "/allowed"),
-        ("robots2", "it narrows, and never widens", "blocklist.json robots.txt denied:R2",
-         opted_in, ("/robots2.txt", "User-agent: *\nAllow: /\ncrawl: yes\n"), "/denied"),
-    )
+    clause: str
+    check: str
+    wanted: str
+    steps: list[str | tuple[Any, ...]]
 
 
-SCENES = (scene_pace, scene_stories)
+SCENARIOS = (
+    Scenario(
+        "R2", "robots.txt blocks /denied for Walsh-Research",
+        "blocklist /robots.txt denied:R2",
+        ["fetch /denied"],
+    ),
+    Scenario(
+        "R2", "no GET /denied ever issued, by a redirect neither",
+        "blocklist /robots.txt /moved denied:R2",
+        ["fetch /moved"],
+    ),
+    Scenario(
+        "R2", "robots.txt fetched over scheme and host of the target, cached for 24 h",
+        "blocklist http://site.test:8080/robots.txt http://site.test:8080/page fetched "
+        "blocklist http://site.test:8080/page fetched "
+        "http://site.test:8080/robots.txt http://site.test:8080/page+1 fetched",
+        [
+            "fetch http://site.test:8080/page",
+            "wait 86390",
+            "fetch http://site.test:8080/page",
+            "wait 20",
+            "fetch http://site.test:8080/page",
+        ],
+    ),
+    Scenario(
+        "R2", "robots.txt 404: no rules; 500: no blanket disallow",
+        "blocklist /robots.txt /denied fetched "
+        "https://b.test/robots.txt https://b.test/denied fetched",
+        [
+            ("answer", "/robots.txt", "", 404),
+            "fetch /denied",
+            ("answer", "/robots.txt", "", 500),
+            "fetch https://b.test/denied",
+        ],
+    ),
+    Scenario(
+        "R2a", "named Walsh-Research group overrides `*`",
+        "blocklist /robots.txt /star-only fetched denied:R2",
+        [
+            "fetch /star-only",
+            "fetch /denied",
+        ],
+    ),
+    Scenario(
+        "R2b", "`*` and `$` match path and query",
+        "blocklist /robots.txt denied:R2 /wild/a.pdf?x=1 fetched",
+        [
+            "fetch /wild/a.pdf",
+            "fetch /wild/a.pdf?x=1",
+        ],
+    ),
+    Scenario(
+        "R2c", "never under-blocks: an expanded `*` outweighs a shorter Allow",
+        "blocklist /robots.txt denied:R2",
+        ["fetch /wild/open.pdf"],
+    ),
+    Scenario(
+        "R2d", "Crawl-delay of the named group spaces requests",
+        "blocklist /robots.txt /page fetched /page+7 fetched",
+        [
+            ("answer", "/robots.txt", TWO_DELAYS),
+            "fetch /page",
+            "fetch /page",
+        ],
+    ),
+    Scenario(
+        "R3", "operator blocklist blocks apex `blocked.test`, before robots.txt",
+        "blocklist denied:R3",
+        [BLOCKED_PAGE],
+    ),
+    Scenario(
+        "R3", "unrelated host not falsely blocked",
+        "blocklist https://notblocked.test/robots.txt https://notblocked.test/page fetched",
+        ["fetch https://notblocked.test/page"],
+    ),
+    Scenario(
+        "R3", "the list is asked again after its refresh, 6 h where it names none",
+        "blocklist denied:R3 denied:R3 blocklist denied:R3 denied:R3 blocklist denied:R3",
+        [
+            ("answer", LIST_PATH, HOURLY_LIST),
+            BLOCKED_PAGE,
+            "wait 3590",
+            BLOCKED_PAGE,
+            "wait 20",
+            ("answer", LIST_PATH, TIMELESS_LIST),
+            BLOCKED_PAGE,
+            "wait 21590",
+            BLOCKED_PAGE,
+            "wait 20",
+            BLOCKED_PAGE,
+        ],
+    ),
+    Scenario(
+        "R3a", "subdomain `www.blocked.test` blocked by apex entry",
+        "blocklist denied:R3 denied:R3",
+        [
+            "fetch https://www.blocked.test/",
+            "fetch http://WWW.Blocked.Test:8080/",
+        ],
+    ),
+    Scenario(
+        "R3b", "retain last list on transient fetch failure",
+        "blocklist denied:R3 blocklist denied:R3 blocklist denied:R3 "
+        "blocklist denied:R3 blocklist blocklist+1 denied:R3",
+        [
+            BLOCKED_PAGE,
+            ("answer", LIST_PATH, "", 404),
+            AFTER_7_HOURS,
+            BLOCKED_PAGE,
+            ("answer", LIST_PATH, "", 500),
+            AFTER_7_HOURS,
+            BLOCKED_PAGE,
+            ("answer", LIST_PATH, "no JSON"),
+            AFTER_7_HOURS,
+            BLOCKED_PAGE,
+            ("answer", LIST_PATH, "", 0),
+            AFTER_7_HOURS,
+            BLOCKED_PAGE,
+        ],
+    ),
+    Scenario(
+        "R3c", "schema-invalid document is rejected; prior list retained",
+        "blocklist denied:R3 blocklist denied:R3 blocklist denied:R3",
+        [
+            BLOCKED_PAGE,
+            ("answer", LIST_PATH, NUMBERED_LIST),
+            AFTER_7_HOURS,
+            BLOCKED_PAGE,
+            ("answer", LIST_PATH, NAMELESS_LIST),
+            AFTER_7_HOURS,
+            BLOCKED_PAGE,
+        ],
+    ),
+    Scenario(
+        "R3c", "unknown contract major is rejected, whatever its schema permits",
+        "blocklist denied:R3 blocklist denied:R3",
+        [
+            BLOCKED_PAGE,
+            ("answer", LIST_PATH, LAX_LIST),
+            AFTER_7_HOURS,
+            BLOCKED_PAGE,
+        ],
+    ),
+    Scenario(
+        "R4", "at most one request per second and host, redirects included",
+        "blocklist /robots.txt /page fetched /redirected+1 /allowed+2 fetched",
+        [
+            "fetch /page",
+            "fetch /redirected",
+        ],
+    ),
+    Scenario(
+        "R4", "the throttle key is the host",
+        "blocklist /robots.txt /page fetched "
+        "https://www.site.test/robots.txt https://www.site.test/page fetched "
+        "https://site.test:443/page+1 fetched",
+        [
+            "fetch /page",
+            "fetch https://www.site.test/page",
+            "fetch HTTPS://SITE.test:443/page",
+        ],
+    ),
+    Scenario(
+        "R4c", "first request to unseen host not delayed",
+        "blocklist /robots.txt /page fetched "
+        "https://b.test/robots.txt https://b.test/page fetched",
+        [
+            ("answer", "/robots.txt", LONG_DELAY),
+            "fetch /page",
+            "fetch https://b.test/page",
+        ],
+    ),
+    Scenario(
+        "R5", "503: five retries on the schedule, failed, and an hour's hold",
+        "blocklist /robots.txt /busy /busy+1 /busy+3 /busy+7 /busy+15 /busy+31 failed:R5 "
+        "deferred:R5",
+        [
+            "fetch /busy",
+            "fetch /page",
+        ],
+    ),
+    Scenario(
+        "R5", "429: Retry-After in place of the schedule, as a date and in seconds",
+        "blocklist /robots.txt /busy /busy+30 /busy+31 /busy+32 /busy+33 /busy+34 failed:R5 "
+        "https://b.test/robots.txt https://b.test/busy https://b.test/busy+30 "
+        "https://b.test/busy+60 https://b.test/busy+90 https://b.test/busy+120 "
+        "https://b.test/busy+150 failed:R5",
+        [
+            ("answer", "/busy", "", 429, RETRY_AT),
+            "fetch /busy",
+            ("answer", "/busy", "", 429, RETRY_AFTER),
+            "fetch https://b.test/busy",
+        ],
+    ),
+    Scenario(
+        "R6", "no unexpected URL fetched (no recursion)",
+        "blocklist /robots.txt /page fetched /page.md+1 fetched /feed.xml+1 fetched",
+        [
+            "fetch /page",
+            "fetch /page.md",
+            "fetch /feed.xml",
+        ],
+    ),
+    Scenario(
+        "R6", "metadata only: no content in a record, nor in the cache",
+        "blocklist /robots.txt /allowed nowhere",
+        [
+            "new_process",
+            ("find_content", "/allowed", "Words of the body"),
+        ],
+    ),
+    Scenario(
+        "R7", "conditional GET yields 304 when ETag unchanged",
+        "blocklist /robots.txt /allowed fetched /allowed+1 unchanged /allowed+1 unchanged "
+        'if-none-match: "allowed-1" if-modified-since: Sat, 23 May 2026 00:00:00 GMT',
+        [
+            "fetch /allowed",
+            "fetch /allowed",
+            "fetch /allowed",
+            ("header", "if-none-match", '"allowed-1"'),
+            ("header", "if-modified-since", "Sat, 23 May 2026 00:00:00 GMT"),
+        ],
+    ),
+    Scenario(
+        "R7", "two spellings of one source are requested once",
+        "blocklist /robots.txt /feed.xml skipped fetched",
+        ["run https://site.test/feed.xml HTTPS://site.test:443/feed.xml#a"],
+    ),
+    Scenario(
+        "R8", "a source is not asked again within the hour",
+        "blocklist /robots.txt /feed.xml fetched skipped /feed.xml fetched",
+        [
+            "run https://site.test/feed.xml",
+            "wait 3590",
+            "run https://site.test/feed.xml",
+            "wait 20",
+            "run https://site.test/feed.xml",
+        ],
+    ),
+    Scenario(
+        "R9", "markdown asked for first; its links by the generic rule; none from HTML",
+        "blocklist /robots.txt /page.md https://example.org/1 https://example.org/2 "
+        "accept: text/markdown /page+1",
+        [
+            "links /page.md",
+            "header accept text/markdown",
+            "links /page",
+        ],
+    ),
+    Scenario(
+        "R9", "a feed, then markdown, then llms.txt",
+        "blocklist /robots.txt /feed.xml feed:1 sitemap:0 "
+        "/page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0",
+        [
+            "discover /feed.xml",
+            "discover /page.md",
+        ],
+    ),
+    Scenario(
+        "R10", "no inline schema: the standalone one, kept for 7 days, then kept stale",
+        "blocklist schema denied:R3 blocklist denied:R3 blocklist schema+1 denied:R3 logged",
+        [
+            ("answer", LIST_PATH, SANDBOX_BLOCKLIST),
+            BLOCKED_PAGE,
+            "wait 604790",
+            BLOCKED_PAGE,
+            ("answer", SCHEMA_PATH, "", 404),
+            ("answer", LIST_PATH, THIRD_LIST),
+            AFTER_7_HOURS,
+            "fetch https://third.test/",
+            "logged schema",
+        ],
+    ),
+    Scenario(
+        "R10", "no schema at all: the document is not adopted",
+        "blocklist schema https://blocked.test/robots.txt https://blocked.test/page fetched",
+        [
+            ("answer", LIST_PATH, SANDBOX_BLOCKLIST),
+            ("answer", SCHEMA_PATH, "", 404),
+            BLOCKED_PAGE,
+        ],
+    ),
+    Scenario(
+        "R11", "the next process asks for no robots.txt, list or schema that is fresh",
+        "blocklist schema /robots.txt /page fetched /page fetched blocklist /page fetched",
+        [
+            ("answer", LIST_PATH, SANDBOX_BLOCKLIST),
+            "new_process",
+            "fetch /page",
+            "wait 10",
+            "new_process",
+            "fetch /page",
+            AFTER_7_HOURS,
+            "new_process",
+            "fetch /page",
+        ],
+    ),
+    Scenario(
+        "R12", "a stale entry blocks on its refresh",
+        "blocklist /robots.txt /page fetched blocklist /robots.txt denied:R2 "
+        "blocklist denied:R3",
+        [
+            "fetch /page",
+            ("answer", "/robots.txt", NO_PAGE),
+            "wait 86400",
+            "fetch /page",
+            ("answer", LIST_PATH, OTHER_LIST),
+            "wait 21600",
+            "fetch /page",
+        ],
+    ),
+    Scenario(
+        "R13", "the origin is tagged, others are not; the gates see the untagged URL",
+        f"https://wal.sh{LIST_PATH}{SPEC_TAG} /robots.txt /page fetched "
+        f"https://wal.sh/robots.txt{SPEC_TAG} https://wal.sh/bot/{SPEC_TAG} fetched",
+        [
+            ("answer", "/robots.txt", NO_TAGS),
+            ("new_bot", {"tag": "walsh/research@afd2c01"}),
+            "fetch /page",
+            "fetch https://wal.sh/bot/",
+        ],
+    ),
+)
 
 
-# --- The live fixtures, spec 13 and 16 ------------------------------------------
+class ScenarioRun:
+    """One scenario from its start: its own clock, publisher, bot and cache folder."""
 
-def live_checks(bot: Bot) -> Iterator[Check]:
-    """The fixtures and canaries of the origin, at the pace that its robots.txt asks."""
-    def judge(clause: str, check: str, found: Result | Decision, gate: str | None = None) -> Check:
-        """A Result is to be that of a page that was fetched, a Decision to be `gate`'s refusal, or None's."""
-        if isinstance(found, Result):
-            holds, said = found.ok and found.status in (200, 304), f"{found.outcome} {found.status or found.gate or 'without an answer'}"
-            is_lost = found.status is None and (found.outcome != "denied" or found.gate == "address")       # no HTTP answer
-        else:
-            holds, said = found.gate == gate, found.gate or "allowed"
-            is_lost = gate != "R3" and found.verdict is Verdict.UNKNOWN_UNREACHABLE
-        return Check(clause, check, "skip" if is_lost else "pass" if holds else "fail", f"{said}: {found.url}: {found.reason}")
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.clock = VirtualClock()
+        self.publisher = Publisher("https://wal.sh", 0.0, self.clock)
+        self.publisher.set_answer(LIST_PATH, SHORT_LIST)
+        self.warnings: list[str] = []
+        self.reason = ""                # of the last result
+        self.new_bot()
 
-    yield judge("R1", "the policy page of the User-Agent is there", bot.probe(bot.origin + "/bot/"))
-    index = bot.probe(bot.origin + FIXTURES_PATH)
-    yield judge("13", "the fixtures index", index)
-    fixtures = DEFAULT_FIXTURES
-    if index.body:
-        try:
-            document = parse_json(index.body, "test-fixtures.json")
-            fixtures = {**fixtures, **{name: url for name, url in document["fixtures"].items() if isinstance(url, str)}}
-            contract = document["contract"]
-            is_known = re.fullmatch(r"walsh-research-test-fixtures/v1(\.[0-9]+)?", contract) is not None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            contract, is_known = f"{type(error).__name__}: {error}", False
-        yield Check("13", "the fixtures' contract", "pass" if is_known else "fail", contract)
-    blocked = fixtures["operator_blocked_host"]
-    for clause, check, host in (
-            ("R3", f"the live list blocks {printable(blocked, 80)}", blocked), ("R3a", "and what is below it", "www." + blocked)):
-        if bot.blocklist_size:
-            yield judge(clause, check, bot.may_fetch(f"https://{host}/", wait=False), "R3")
-        else:                   # nobody is asked who may have opted out
-            yield Check(clause, check, "fail" if bot.blocklist_status else "skip", "no list with an entry could be adopted")
-    yield judge("R2", "the external positive", bot.probe(fixtures["external_positive"]))
-    for clause, name in (("R2", "robots_allowed_sentinel"), ("R2a", "walsh_only_allowed")):
-        yield judge(clause, f"{name} is fetched", bot.probe(fixtures[name]))
-        for ending in (".html", ".md"):
-            yield judge(clause, f"{name}{ending} is allowed", bot.may_fetch(fixtures[name] + ending, wait=False))
-    for ending in ("", ".html", ".md"):
-        yield judge("R2", f"robots_disallowed{ending} is refused", bot.may_fetch(fixtures["robots_disallowed"] + ending, wait=False), "R2")
+    def play(self, steps: Iterable[str | tuple[Any, ...]]) -> str:
+        """The steps, in words: the requests that each one caused, then what it gave."""
+        words: list[str] = []
+        for step in steps:
+            name, *arguments = step.split() if isinstance(step, str) else step
+            began_at = self.clock.now
+            count = len(self.publisher.hits)
+            gave = getattr(self, name)(*arguments)
+            for hit in self.publisher.hits[count:]:
+                words.append(request_word(hit, began_at))
+            words += gave or []
+        return " ".join(words)
+
+    # The steps. Each gives a list of words, or None.
+
+    def new_bot(self, options: dict[str, Any] | None = None) -> None:
+        """Another bot, with the bot's own defaults but for what a simulation needs."""
+        simulated: dict[str, Any] = {
+            "cache_dir": None,
+            "transport": self.publisher,
+            "clock": self.clock,
+            "rand": lambda: 1.0,
+            "warn": self.warnings.append,
+        }
+        simulated.update(options or {})
+        self.bot = Bot(**simulated)
+
+    def new_process(self) -> None:
+        self.new_bot({"cache_dir": self.folder})
+
+    def answer(self, *answer: Any) -> None:
+        self.publisher.set_answer(*answer)
+
+    def wait(self, seconds: str) -> None:
+        self.clock.sleep(float(seconds))
+
+    def fetch(self, url: str) -> list[str]:
+        return [self.outcome_word(self.fetched(url))]
+
+    def run(self, *urls: str) -> list[str]:
+        results = self.bot.run(urls)
+        return [self.outcome_word(result) for result in results]
+
+    def links(self, url: str) -> list[str]:
+        result = self.fetched(url)
+        return [link.url for link in result.links]
+
+    def discover(self, url: str) -> list[str]:
+        words = []
+        for source in self.bot.discover(resolve_url(SITE, url)):
+            count = len(source.items)
+            words.append(f"{source.kind}:{count}")
+        return words
+
+    def header(self, name: str, beginning: str) -> list[str]:
+        """A header of the last request, as far as `beginning` goes."""
+        headers = self.publisher.hits[-1].headers
+        value = headers.get(name, "absent")
+        shown = value[:len(beginning)]
+        return [f"{name}: {shown}"]
+
+    def logged(self, topic: str) -> list[str]:
+        """Whether a warning about the run named the topic (R10: MUST log it)."""
+        if any(topic in line for line in self.warnings):
+            return ["logged"]
+        return ["not logged"]
+
+    def find_content(self, url: str, content: str) -> list[str]:
+        """Where content of a page is kept once its Result is gone (R6)."""
+        import json
+        result = self.fetched(url)
+        if content not in result.text:
+            return ["not even read"]
+        if content in json.dumps(result.to_dict()):
+            return ["in the record"]
+        if any(content.encode() in kept for kept in contents_of(self.folder)):
+            return ["in the cache"]
+        return ["nowhere"]
+
+    def fetched(self, url: str) -> Result:
+        return self.bot.fetch(resolve_url(SITE, url))
+
+    def outcome_word(self, result: Result) -> str:
+        self.reason = result.reason
+        if result.gate is None:
+            return result.outcome
+        return f"{result.outcome}:{result.gate}"
 
 
-def detect_identity(environ: Any, folder: str) -> str | None:
-    """R13: "ORG/REPO@SHA" from GitHub's variables, else from the git repository around the file, else None."""
-    import subprocess
+def request_word(hit: Hit, began_at: float) -> str:
+    """A request as scenarios write it."""
+    name = SHORT_NAMES.get(hit.url, hit.url)
+    if name.startswith(SITE + "/"):
+        name = name[len(SITE):]
+    tolerance = 0.001                   # of the sums of a floating-point clock
+    seconds = int(hit.monotonic - began_at + tolerance)
+    if seconds == 0:
+        return name
+    return f"{name}+{seconds}"
 
-    def git(*arguments: str) -> str:
-        return subprocess.check_output(["git", "-C", folder, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                       timeout=5, text=True).strip()
 
-    repository, sha = environ.get("GITHUB_REPOSITORY"), environ.get("GITHUB_SHA", "")[:7]
+def contents_of(folder: str) -> Iterator[bytes]:
+    """Every file below a folder."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(parent, name), "rb") as file:
+                yield file.read()
+
+
+def scenario_check(scenario: Scenario, run: ScenarioRun) -> Check:
     try:
-        if not repository:
-            repository = re.findall(r"[\w.-]+/[\w.-]+?(?=(?:\.git)?/?$)", git("remote", "get-url", "origin"), re.ASCII)[0]
-            sha = git("rev-parse", "--short", "HEAD")
-        tag = f"{repository}@{sha}" if sha else repository
+        words = run.play(scenario.steps)
+    except Exception as error:  # noqa: BLE001
+        return fail(scenario.clause, scenario.check, error)
+    found = expect(scenario.clause, scenario.check, words, scenario.wanted)
+    if found.outcome == "fail" and run.reason:
+        return found._replace(observed=f"{found.observed}; {run.reason}")
+    return found
+
+
+EVERY_REQUEST = "exact UA on every request"
+
+
+def scenario_checks() -> Iterator[Check]:
+    """Every scenario, and the User-Agent of all of their requests."""
+    import tempfile
+    hits: list[Hit] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, scenario in enumerate(SCENARIOS):
+            own_folder = os.path.join(folder, str(number))
+            run = ScenarioRun(own_folder)
+            yield scenario_check(scenario, run)
+            hits += run.publisher.hits
+    agents = agents_of(hits)            # stands in the attestation as it is
+    found = expect("R1", EVERY_REQUEST, agents, SPEC_USER_AGENT)
+    yield found._replace(observed=agents)
+
+
+def agents_of(hits: Iterable[Hit]) -> str:
+    """Every User-Agent among them; one, if R1 holds."""
+    agents = {hit.headers.get("user-agent", "absent") for hit in hits}
+    return ", ".join(sorted(agents))
+
+
+# --- The real pace, and what a server sees on the wire ------------------------------
+
+def loopback_checks() -> Iterator[Check]:
+    """Sockets and the real clock: two bots in two threads, each at a publisher of its own."""
+    latency = 0.05                      # seconds; long enough to see two requests at once
+    try:
+        with Sandbox(2.0, latency) as spaced, Sandbox(0.0, latency) as flaky:
+            outcomes = visit_both(spaced, flaky)
+        yield from wire_checks(spaced.hits)
+        yield from pace_checks(spaced.hits, flaky.hits, latency)
+        yield expect("R5", "/flaky retried until 200", outcomes, ["fetched"] * 3)
+    except Exception as error:  # noqa: BLE001
+        yield fail("R4", "sockets on loopback", error)
+
+
+def visit_both(spaced: Sandbox, flaky: Sandbox) -> list[str]:
+    """The outcomes of three targets, in two threads."""
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(outcomes_at, spaced, "/allowed", "/star-only")
+        second = pool.submit(outcomes_at, flaky, "/flaky")
+        return first.result() + second.result()
+
+
+def outcomes_at(server: Sandbox, *paths: str) -> list[str]:
+    urls = [server.origin + path for path in paths]
+    results = server.bot().run(urls)
+    return [result.outcome for result in results]
+
+
+def wire_checks(hits: Sequence[Hit]) -> Iterator[Check]:
+    """R1 as a server received it."""
+    for path in ("/allowed", "/robots.txt", LIST_PATH):
+        name = path.rpartition("/")[2]
+        agents = agents_of(hits_at(hits, path))
+        yield expect("R1", f"exact UA on /{name}", agents, SPEC_USER_AGENT)
+
+
+def pace_checks(
+    spaced: list[Hit],
+    flaky: list[Hit],
+    latency: float,
+) -> Iterator[Check]:
+    """R4 and R5 as two servers received them."""
+    targets = hits_at(spaced, "/allowed", "/star-only")
+    yield gap_check("R4b", "per-host spacing honors Crawl-delay (>=2s)", targets, 2.0)
+    retries = hits_at(flaky, "/flaky")
+    yield gap_check("R5b", "no retry before its Retry-After", retries, 1.0)
+    together = spaced + flaky
+    yield gap_check("R4", "serial: two threads, two hosts, one connection", together, latency)
+
+
+def hits_at(hits: Iterable[Hit], *paths: str) -> list[Hit]:
+    return [hit for hit in hits if hit.path in paths]
+
+
+def gap_check(
+    clause: str,
+    check: str,
+    hits: Iterable[Hit],
+    least_seconds: float,
+) -> Check:
+    """Whether successive requests arrived so far apart."""
+    times = sorted(hit.monotonic for hit in hits)
+    gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+    shown = "gaps=" + ", ".join(f"{gap:.3f}s" for gap in gaps)
+    if gaps and min(gaps) >= least_seconds:
+        return Check(clause, check, "pass", shown)
+    return Check(clause, check, "fail", f"{shown}, want {least_seconds:g}s or more")
+
+
+def offline_checks(real_pace: bool = True) -> Iterator[Check]:
+    """All that can be shown without a network, in about four seconds.
+
+    Without `real_pace` no socket is opened and nobody waits: a few tenths of a second.
+    """
+    yield from embedded_vector_checks()
+    yield from constant_checks()
+    yield from pure_checks()
+    yield from scenario_checks()
+    if real_pace:
+        yield from loopback_checks()
+
+
+# --- The live fixtures and canaries, spec 13 and 16 ---------------------------------
+
+class RecordingTransport:
+    """A transport that remembers the last HTTP status of each URL, None where none came."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.statuses: dict[str, int | None] = {}
+
+    def send(self, request: Request) -> Response:
+        url = without_query(request.url)        # R13's parameters are not part of it
+        self.statuses[url] = None
+        answer: Response = self._transport.send(request)
+        self.statuses[url] = answer.status
+        return answer
+
+    def __getattr__(self, name: str) -> Any:    # resolve, and whatever else a transport has
+        return getattr(self._transport, name)
+
+
+def without_query(url: str) -> str:
+    return url.partition("?")[0]
+
+
+CANARY_PATHS = {                        # spec 16
+    "robots_allowed_sentinel": "/research/bots/dogfood-allow",
+    "robots_disallowed": "/research/bots/dogfood-disallow",
+    "walsh_only_allowed": "/research/bots/dogfood-walsh-only",
+}
+
+LIVE_CHECKS = (                         # spec 13: clause, fixture, ending, what is wanted
+    ("R2", "external_positive", "", "fetched"),
+    ("R2", "robots_allowed_sentinel", "", "fetched"),
+    ("R2", "robots_allowed_sentinel", ".html", "allowed"),
+    ("R2", "robots_allowed_sentinel", ".md", "allowed"),
+    ("R2a", "walsh_only_allowed", "", "fetched by a rule of our named group"),
+    ("R2a", "walsh_only_allowed", ".html", "allowed by a rule of our named group"),
+    ("R2a", "walsh_only_allowed", ".md", "allowed by a rule of our named group"),
+    ("R2", "robots_disallowed", "", "refused"),
+    ("R2", "robots_disallowed", ".html", "refused"),
+    ("R2", "robots_disallowed", ".md", "refused"),
+)
+
+
+def live_checks(bot: Bot, transport: RecordingTransport) -> Iterator[Check]:
+    """The fixtures and canaries of the bot's origin, at the pace that its robots.txt asks.
+
+    `transport` is the bot's. What cannot be reached at all, by name, address, connection, TLS or
+    deadline, is a skip; every HTTP answer that is not the expected one is a failure.
+    """
+    live = LiveChecks(bot, transport)
+    yield live.policy_page()
+    yield live.robots()
+    yield live.blocklist()
+    index = bot.probe(bot.origin + FIXTURES_PATH)
+    yield live.fixture("13", "the fixtures index is fetched", index, "fetched")
+    if index.body:
+        yield live.read_index(index.body)
+    if live.is_out_of_reach(index):
+        yield Check("13", "every fixture", "skip", "the index is out of reach")
+        return
+    yield live.blocked_host("R3", "")
+    yield live.blocked_host("R3a", "www.")
+    for clause, name, ending, wanted in LIVE_CHECKS:
+        yield live.named_fixture(clause, name, ending, wanted)
+
+
+class LiveChecks:
+    """What the live checks share: the bot, what each URL answered, and what the index names."""
+
+    def __init__(self, bot: Bot, transport: RecordingTransport) -> None:
+        self.bot = bot
+        self.statuses = transport.statuses
+        self.fixtures: dict[str, Any] = {}
+
+    def policy_page(self) -> Check:
+        """R1: the URL in the User-Agent must resolve to it; a redirect resolves."""
+        check = "the policy page of the User-Agent is there"
+        page = self.bot.probe(self.bot.origin + "/bot/")
+        holds = page.status == 200 and is_ruled(page)
+        return self.judge("R1", check, page, holds)
+
+    def robots(self) -> Check:
+        """The policy page, which came first, has had it fetched."""
+        check = "the robots.txt of the origin is there"
+        return self.document("R2", check, "/robots.txt", True)
+
+    def blocklist(self) -> Check:
+        check = "the live blocklist is adopted, and lists somebody"
+        holds = self.bot.blocklist_size > 0
+        return self.document("R3c", check, BLOCKLIST_PATH, holds)
+
+    def document(
+        self,
+        clause: str,
+        check: str,
+        path: str,
+        holds: bool,
+    ) -> Check:
+        """A policy document by what it answered when the bot asked for it."""
+        url = self.bot.origin + path
+        status = self.statuses.get(url)
+        if status is None and not self.has_answered(url):
+            return Check(clause, check, "skip", f"{url}: out of reach")
+        if status == 200 and holds:
+            return Check(clause, check, "pass", f"{url}: 200")
+        answered = status or "nothing"
+        wanted = "want 200 and a document that holds"
+        return Check(clause, check, "fail", f"{url}: answered {answered}, {wanted}")
+
+    def read_index(self, body: bytes) -> Check:
+        """What the index names, and whether it is one that we know."""
+        check = "the index names its contract and its fixtures"
+        try:
+            document = parse_json(body, "test-fixtures.json")
+            contract = document["contract"]
+            fixtures = dict(document["fixtures"])
+            if not re.fullmatch(r"walsh-research-test-fixtures/v1(\.[0-9]+)?", contract):
+                shown = brief_value(contract)
+                raise ValueError(f"contract is {shown}, want walsh-research-test-fixtures/v1")
+        except (ValueError, LookupError, TypeError) as error:
+            return fail("13", check, error)
+        self.fixtures = fixtures
+        return Check("13", check, "pass", contract)
+
+    def blocked_host(self, clause: str, prefix: str) -> Check:
+        """R3: a host that the live list names is refused before anything is asked of it."""
+        check = f"{prefix}operator_blocked_host is refused"
+        host = self.fixtures.get("operator_blocked_host")
+        if not is_host(host):
+            return misnamed(clause, check, host, "a host name")
+        if self.bot.blocklist_size == 0:        # nobody is asked who may have opted out
+            return self.document(clause, check, BLOCKLIST_PATH, False)
+        url = f"https://{prefix}{host}/"
+        decision = self.bot.may_fetch(url, wait=False)
+        gate = decision.gate or "allowed"
+        return expect(clause, check, f"{url}: {gate}", f"{url}: R3")
+
+    def named_fixture(
+        self,
+        clause: str,
+        name: str,
+        ending: str,
+        wanted: str,
+    ) -> Check:
+        """A fixture by the URL that the live index names."""
+        check = f"{name}{ending} is {wanted}"
+        url = self.fixtures.get(name)
+        should_be = self.url_to_be_named(name, url)
+        if url != should_be:
+            return misnamed(clause, check, url, should_be)
+        found: Result | Decision
+        if wanted.startswith("fetched"):
+            found = self.bot.probe(url)
+        else:
+            found = self.bot.may_fetch(url + ending, wait=False)
+        return self.fixture(clause, check, found, wanted)
+
+    def url_to_be_named(self, name: str, url: Any) -> str:
+        """A canary has its place in the specification; another fixture is any URL."""
+        if name in CANARY_PATHS:
+            return self.bot.origin + CANARY_PATHS[name]
+        if is_web_url(url):
+            return str(url)
+        return "an http(s) URL"
+
+    def fixture(
+        self,
+        clause: str,
+        check: str,
+        found: Result | Decision,
+        wanted: str,
+    ) -> Check:
+        """What was found of a fixture, as LIVE_CHECKS wants it."""
+        if wanted == "refused":
+            holds = found.verdict is Verdict.DISALLOWED_EXPLICIT and found.gate == "R2"
+            return self.judge(clause, check, found, holds)
+        holds = is_ruled(found)
+        if isinstance(found, Result):
+            holds = holds and is_fetched_directly(found)
+        if wanted.endswith("named group"):
+            holds = holds and is_allowed_by_our_group(found)
+        return self.judge(clause, check, found, holds)
+
+    def judge(
+        self,
+        clause: str,
+        check: str,
+        found: Result | Decision,
+        holds: bool,
+    ) -> Check:
+        outcome: Literal["pass", "fail", "skip"] = "pass" if holds else "fail"
+        if self.is_out_of_reach(found):
+            outcome = "skip"
+        said = describe(found)
+        return Check(clause, check, outcome, f"{said}: {found.url}: {found.reason}")
+
+    def is_out_of_reach(self, found: Result | Decision) -> bool:
+        """Whether no HTTP answer decided this, but a network that reached nobody."""
+        url = found.url
+        status = None
+        if isinstance(found, Result):
+            status = found.status
+            url = found.final_url or url
+        url = without_query(url)
+        if found.gate in ("R3", "robots2"):
+            return False
+        if found.gate == "address":
+            return True
+        if found.verdict is Verdict.UNKNOWN_UNREACHABLE:
+            return self.statuses.get(site_of(url) + "/robots.txt") is None
+        if status is not None:
+            return False
+        if found.retry_at is not None:          # held back: by whose answer?
+            return not self.has_answered(url)
+        return url in self.statuses and self.statuses[url] is None
+
+    def has_answered(self, url: str) -> bool:
+        """Whether any URL of that site gave an HTTP answer."""
+        site = site_of(url) + "/"
+        for asked, status in self.statuses.items():
+            if status is not None and asked.startswith(site):
+                return True
+        return False
+
+
+def is_ruled(found: Result | Decision) -> bool:
+    """Whether it passed the gates, and by a robots.txt that was read."""
+    return found.gate is None and found.verdict is not Verdict.UNKNOWN_UNREACHABLE
+
+
+def is_fetched_directly(found: Result) -> bool:
+    return found.ok and found.status == 200 and not found.redirects
+
+
+def is_allowed_by_our_group(found: Result | Decision) -> bool:
+    """Where robots.txt is a 404, or its `*` group decides, nothing shows that R2a holds."""
+    if found.rule is None or found.group is None:
+        return False
+    return found.rule.allow and found.group != "*"
+
+
+def describe(found: Result | Decision) -> str:
+    if isinstance(found, Decision):
+        return found.gate or "allowed"
+    by = found.status or found.gate or "without an answer"
+    if found.redirects:
+        return f"{found.outcome} {by} after {len(found.redirects)} redirects"
+    return f"{found.outcome} {by}"
+
+
+def misnamed(
+    clause: str,
+    check: str,
+    found: Any,
+    wanted: str,
+) -> Check:
+    """The live index is never silently replaced by a built-in one."""
+    shown = brief_value(found)
+    return Check(clause, check, "fail", f"the index names {shown}, want {wanted}")
+
+
+def is_web_url(value: Any) -> bool:
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return wire_url(value) != ""
+    return False
+
+
+def is_host(value: Any) -> bool:
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return host_key(f"https://{value}/") == value.lower()
+    return False
+
+
+# --- R13: who runs this ---------------------------------------------------------
+
+def detect_identity(
+    environ: Mapping[str, str],
+    file: str | None = None,
+) -> str | None:
+    """R13: "ORG/REPO@SHA" of GitHub's variables, else of the git repository that holds `file`.
+
+    None where there is neither. A repository that merely encloses the file is none: its name may
+    be nobody's business.
+    """
+    tag = environ.get("GITHUB_REPOSITORY", "")
+    sha = environ.get("GITHUB_SHA", "")[:7]
+    if tag and sha:
+        tag = f"{tag}@{sha}"
+    if not tag and file is not None:
+        tag = repository_tag(environ, file)
+    try:
         parse_tag(tag)
-    except (OSError, ValueError, LookupError, subprocess.SubprocessError):
+    except ValueError:
         return None
     return tag
 
 
+def repository_tag(environ: Mapping[str, str], file: str) -> str:
+    """"ORG/REPO@SHA" of the git repository in which `file` is tracked, else ""."""
+    import subprocess
+    folder, name = os.path.split(os.path.abspath(file))
+    # GIT_DIR and its like would name another repository than the file's own.
+    inherited = dict(environ)
+    for variable in environ:
+        if variable.startswith("GIT_"):
+            del inherited[variable]
+
+    def git(*arguments: str) -> str:
+        output = subprocess.check_output(
+            ["git", "-c", "core.fsmonitor=false", "-C", folder, *arguments],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=inherited,
+            timeout=GIT_TIMEOUT_SECONDS,
+        )
+        return output.decode("utf-8", "replace").strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "--", name)
+        remote = git("remote", "get-url", "origin")
+        sha = git("rev-parse", "--short", "HEAD")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    remote = re.sub(r"(\.git)?/*$", "", remote)
+    words = re.split("[/:]", remote)
+    repository = "/".join(words[-2:])
+    return f"{repository}@{sha}"
+
+
 # --- The attestation, spec 14 -----------------------------------------------------
 
-REQUIREMENTS = (
-    "R1", "R2", "R2a", "R2b", "R2c", "R2d", "R3", "R3a", "R3b", "R3c", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13")
+REQUIREMENTS = (        # the rows of the checklist (spec 15), and R13
+    "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13".split())
 
 
-def attest() -> dict[str, Any]:
+def attest(
+    real_pace: bool = True,
+    live: Iterable[Check] = (),
+) -> dict[str, Any]:
     """The attestation document of spec 14, every value measured now, in about four seconds.
 
-    A requirement is true where it has checks, and each of them, and of its letters, has passed.
+    A requirement is true where it has checks, and none of them, nor of its letters, failed.
+    `real_pace=False` leaves out what needs a socket and a real clock. `live` are checks of the
+    live fixtures, which the document then counts apart; those that were out of reach prove nothing
+    and disprove nothing. `failures` holds each check that failed.
     """
-    checks = list(sandbox_checks())
-    requirements = {name: {check.outcome for check in checks if re.fullmatch(name + "[a-z]?", check.clause)} == {"pass"}
-                    for name in REQUIREMENTS}
-    passed = sum(check.outcome == "pass" for check in checks)
-    return {"contract": "walsh-research-attestation/v1", "tool": TOOL_NAME, "tool_version": __version__, "spec": SPEC_VERSION,
-            "user_agent": next((check.observed for check in checks if check.clause == "R1"), ""), "requirements": requirements,
-            "conformant": passed == len(checks) and all(requirements.values()), "checks": {"passed": passed, "of": len(checks)}}
+    offline = list(offline_checks(real_pace))
+    fixtures = list(live)
+    checks = offline + fixtures
+    failures = [check for check in checks if check.outcome == "fail"]
+    requirements = {name: is_shown(name, checks) for name in REQUIREMENTS}
+    agents = [check.observed for check in offline if check.check == EVERY_REQUEST]
+    document = {
+        "contract": "walsh-research-attestation/v1",
+        "tool": TOOL_NAME,
+        "tool_version": __version__,
+        "spec": SPEC_VERSION,
+        "user_agent": ", ".join(agents),
+        "requirements": requirements,
+        "conformant": not failures and all(requirements.values()),
+        "checks": count_outcomes(offline),
+        "failures": [check.to_dict() for check in failures],
+    }
+    if fixtures:
+        document["live_fixtures"] = count_outcomes(fixtures)
+    return document
+
+
+def is_shown(requirement: str, checks: Sequence[Check]) -> bool:
+    """Whether a check of the requirement or of one of its letters passed, and none failed."""
+    outcomes = set()
+    for check in checks:
+        if check.clause.rstrip("abcd") == requirement or check.clause == requirement:
+            outcomes.add(check.outcome)
+    return "pass" in outcomes and "fail" not in outcomes
+
+
+def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
+    outcomes = [check.outcome for check in checks]
+    return {
+        "passed": outcomes.count("pass"),
+        "failed": outcomes.count("fail"),
+        "skipped": outcomes.count("skip"),
+        "of": len(outcomes),
+    }
 
 
 # --- The process-wide bot: import walsh_research; walsh_research.fetch(url) -----------
 
 @cache
 def default_bot() -> Bot:
-    """Made when first asked for: an import touches nothing."""
+    """The bot of the module's functions, made when first asked for: an import touches nothing."""
     return Bot()
 
 
 def may_fetch(url: str, wait: bool = True) -> Decision:
-    """Bot.may_fetch on the process-wide bot."""
+    """Whether `url` may be requested now, by the gates of spec 7 in order: R3, address, R2, R4.
+
+    True takes the host's slot and returns when it is due; send one request. `wait=False` asks
+    without taking or waiting for a slot. Never raises for a URL: a bad one is a refusal.
+    """
     return default_bot().may_fetch(url, wait)
 
 
 def fetch(url: str, fresh: bool = False) -> Result:
-    """Bot.fetch on the process-wide bot."""
+    """One target through every gate, on the process-wide bot; a Result whatever happens.
+
+    What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
+    asks for it anew.
+    """
     return default_bot().fetch(url, fresh)
 
 
 def run(urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-    """Bot.run on the process-wide bot."""
+    """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
+
+    Targets are de-duplicated by canonical URL (R7); one that was fetched less than `min_age`
+    seconds ago is skipped (R8).
+    """
     return default_bot().run(urls, min_age)
 
 
 def discover(url: str) -> Iterator[Source]:
-    """Bot.discover on the process-wide bot."""
+    """What a site offers instead of HTML, in R9's order: a feed, markdown, llms.txt; sitemaps."""
     return default_bot().discover(url)
 
 
-# === 17. DESK   the command ==============================================
-# Owns arguments, printing, progress and exit codes. stdout carries results; stderr carries everything else.
+# === 23. COMMAND LINE ====================================================
+# Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
 
-# The help screen is the table of options: what `read_arguments` knows of their names, values and defaults it reads here.
+# The help screen is the table of options: their names, values and defaults are read from it.
 HELP = """\
 usage: walsh_research.py [options] URL...
 Fetches the web politely, and proves it. One line a target: what happened, why.
@@ -9340,11 +10482,11 @@ what to do (without one of these: fetch each target):
   --check               decide and explain gate by gate; fetch no target
   --discover            list a target's feeds, markdown, llms.txt and sitemaps
   --selftest            prove conformance: vectors, sandbox, live fixtures
-  --attest              print the attestation document, measured now
+  --attest              print the attestation; with --selftest, live fixtures too
   --version             print the version
   -h, --help            print this screen
 pace and limits (TIME is 90, 5m, 1h30m or PT5M):
-  --min-age TIME        skip what was fetched less than TIME ago (default 1h)
+  --min-age TIME        skip what was asked for less than TIME ago (default 1h)
   --force               fetch it all the same; overrides --min-age alone
   --max-wait TIME       defer what may only be asked later (default 5m)
   --timeout SECONDS     for one whole request (default 30)
@@ -9354,35 +10496,70 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
   --allow-private       permit addresses that are not public
 cache and output:
   --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
-  --no-cache            read no cache and keep none
+  --no-cache            keep no document and no validator; share the pace alone
   --json                JSON Lines on stdout
   -q, --quiet           only what was not OK, SAME or SKIP; no summary
   -v, --verbose         also each request, wait and gate, on stderr
 proof:
   --offline             with --selftest: vectors and sandbox alone
   --origin URL          publishes the blocklist (default https://wal.sh)
-  --tag ORG/REPO[@SHA]  sign requests to the origin (R13)
+  --tag ORG/REPO[@SHA]  sign requests to the origin (R13); auto asks git
 examples:
   walsh_research.py https://example.org/ https://example.net/feed.xml
   walsh_research.py --check https://example.org/private
   walsh_research.py --input targets.txt --json >> results.jsonl
 exit codes:
-  0 all fetched, unchanged or fresh      1 a target failed or was deferred
+  0 all fetched, unchanged or fresh      1 failed, deferred, or no list ever
   2 command line or input file wrong     3 nothing failed, a gate denied
-  4 live fixtures out of reach         130 Ctrl-C, 143 SIGTERM, 129 SIGHUP
+  4 live fixtures out of reach         130 Ctrl-C, 143 SIGTERM, 141 closed pipe
 """
-TEXTS = {"help": HELP[:-1], "version": f"walsh_research {__version__} ({SPEC_VERSION})"}
-OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"       # short name, name, value, default
-READERS: dict[str, tuple[Callable[[str], Any], str]] = {        # of a value, as HELP names it: its reader, and what that wants
-    "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"), "SECONDS": (parse_wait, "seconds (90)"),
-    "N": (int, "a whole number"), "URL": (lambda text: site_of(wire_url(text)), "http(s)://host or http(s)://host:port"), "DIR": (lambda text: os.path.expanduser(text) or PLATFORM_CACHE, "")}
-MODES = "--help", "--version", "--check", "--discover", "--selftest", "--attest"       # the first prevails
-RIVALS = {*MODES[2:], "--force"}, {"--selftest", "--attest", "a target"}, {"--cache-dir", "--no-cache"}      # at most one of each
-OUTCOMES = {"fetched": ("OK", 32, 0), "unchanged": ("SAME", 32, 0), "denied": ("DENY", 33, 3), "deferred": ("WAIT", 36, 1), "skipped": ("SKIP", 2, 0),
-            "failed": ("FAIL", 31, 1), "pass": ("PASS", 32, 0), "fail": ("FAIL", 31, 1), "skip": ("SKIP", 2, 0)}    # word, ANSI colour, exit code
-BOT_OPTIONS = {"cache_dir", "origin", "timeout", "max_wait", "max_bytes", "unreachable", "robots2", "allow_private", "tag"}
+VERSION_LINE = f"walsh_research {__version__} ({SPEC_VERSION})"
+HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
+MODES = ("--help", "--version", "--check", "--discover", "--attest", "--selftest")  # the first wins
+RIVALS = (      # at most one of each
+    ("--check", "--discover", "--selftest", "--force"),
+    ("--check", "--discover", "--attest", "--force"),
+    ("--selftest", "a target"),
+    ("--attest", "a target"),
+    ("--cache-dir", "--no-cache"),
+)
+BOT_OPTIONS = (
+    "cache_dir",
+    "origin",
+    "timeout",
+    "max_wait",
+    "max_bytes",
+    "unreachable",
+    "robots2",
+    "allow_private",
+    "tag",
+)
 EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
-MAX_URL_COLUMNS = 60            # ours: characters to which URLs are padded; longer ones stay whole
+EXIT_INTERRUPTED, EXIT_CLOSED_PIPE = 130, 141
+MAX_URL_COLUMNS = 60            # ours: to which URLs are padded; longer ones stay whole
+CHECK_NAME_COLUMNS = 76         # ours: the longest name of a check
+MAX_DETAIL_CHARACTERS = 2000    # ours: what is said of one result
+
+
+class Shown(NamedTuple):
+    """How an outcome is shown, and what it makes of the exit code."""
+
+    word: str
+    colour: int                 # ANSI
+    exit_code: int
+
+
+OUTCOMES = {
+    "fetched": Shown("OK", 32, 0),
+    "unchanged": Shown("SAME", 32, 0),
+    "denied": Shown("DENY", 33, 3),
+    "deferred": Shown("WAIT", 36, 1),
+    "skipped": Shown("SKIP", 2, 0),
+    "failed": Shown("FAIL", 31, 1),
+    "pass": Shown("PASS", 32, 0),
+    "fail": Shown("FAIL", 31, 1),
+    "skip": Shown("SKIP", 2, 0),
+}
 
 
 class Misuse(Exception):
@@ -9391,94 +10568,215 @@ class Misuse(Exception):
 
 # --- Arguments ----------------------------------------------------------------
 
-def read_arguments(argv: Sequence[str]) -> Any:
-    """The options by name, with `mode`, `urls` and `input`. Misuse: it cannot be meant."""
-    import getopt
-    import types  # only the command needs them
-    rows = re.findall(OPTION, HELP, re.MULTILINE)
-    wants = {name: value for _, name, value, _ in rows}
-    for name in re.findall(r"^--[^=\n]+", "\n".join(argv).partition("\n--\n")[0], re.MULTILINE):
-        if name not in wants:       # nor is one cut short, which a later option may take
+class HelpOption(NamedTuple):
+    """An option as the help screen has it; "" for what it lacks."""
+
+    short: str
+    name: str
+    value: str
+    default: str
+
+
+def help_options() -> dict[str, HelpOption]:
+    """The options of the help screen by name."""
+    rows = re.findall(HELP_OPTION, HELP, re.MULTILINE)
+    return {name: HelpOption(short, name, value, default) for short, name, value, default in rows}
+
+
+def read_origin(text: str) -> str:
+    return site_of(wire_url(text))
+
+
+def read_folder(text: str) -> str:
+    return os.path.expanduser(text) or PLATFORM_CACHE
+
+
+# Of a value, as the help screen names it: what reads it, and what that wants.
+READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
+    "SECONDS": (parse_wait, "seconds (90)"),
+    "N": (int, "a whole number"),
+    "URL": (read_origin, "http(s)://host or http(s)://host:port"),
+    "DIR": (read_folder, ""),
+}
+
+
+def check_names(words: Sequence[str], known: Mapping[str, HelpOption]) -> None:
+    """Misuse: a long option that is none, nor is one cut short, which a later option may take."""
+    for word in words:
+        if word == "--":
+            return
+        name = word.partition("=")[0]
+        if name.startswith("--") and name not in known:
             import difflib  # only where something was misspelt
-            near = difflib.get_close_matches(name, wants, 1, 0.7) or ["one that --help shows"]
+
+            near = difflib.get_close_matches(name, known, 1, 0.7) or ["one that --help shows"]
             raise Misuse(f"{name} is no option, want {near[0]}")
-    end = argv.index("--") if "--" in argv else len(argv)
-    rest = [f"{name}={default}" for _, name, _, default in rows if default] + [*argv[:end]]
-    pairs, urls = list[tuple[str, str]](), list[str]()
+
+
+def split_words(
+    words: Sequence[str], known: Mapping[str, HelpOption]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """(option, value) pairs and targets, in any order; what follows a "--" is a target."""
+    import getopt  # only the command needs it
+
+    end = len(words)
+    if "--" in words:
+        end = list(words).index("--")
+    defaults = [f"{item.name}={item.default}" for item in known.values() if item.default]
+    rest = [*defaults, *words[:end]]
+    long_names = []
+    for item in known.values():
+        ending = "=" if item.value else ""
+        long_names.append(item.name[2:] + ending)
+    pairs: list[tuple[str, str]] = []
+    urls: list[str] = []
     try:
-        while rest:         # options and targets in any order, which gnu_getopt refuses where POSIXLY_CORRECT is set
-            found, rest = getopt.getopt(rest, "hqv", [name[2:] + "=" * bool(value) for name, value in wants.items()])
-            pairs, urls, rest = pairs + found, urls + rest[:1], rest[1:]
+        while rest:         # gnu_getopt refuses options after a target under POSIXLY_CORRECT
+            found, rest = getopt.getopt(rest, "hqv", long_names)
+            pairs += found
+            urls += rest[:1]
+            rest = rest[1:]
     except getopt.GetoptError as error:
-        raise Misuse(f"command line is wrong ({error}), want it as --help shows it") from None
-    long_names = {short: name for short, name, _, _ in rows}
-    given: dict[str, Any] = {long_names.get(name, name): value for name, value in pairs}
-    for name, value in given.items():
-        read, wanted = READERS.get(wants[name], (str, ""))
-        try:
-            given[name] = read(value) if wants[name] else True
-        except ValueError:
-            raise Misuse(f"{name} is {mask_credentials(value)!r}, want {wanted}") from None
-    urls += argv[end + 1:]
-    inputs = [value for name, value in pairs if name == "--input"]
-    if urls or inputs:
-        given["a target"] = True
+        reason = f"command line is wrong ({error}), want it as --help shows it"
+        raise Misuse(reason) from None
+    return pairs, [*urls, *words[end + 1:]]
+
+
+def read_value(option: HelpOption, text: str) -> Any:
+    """An option's value; True for one that has none. Misuse: it cannot be read."""
+    if not option.value:
+        return True
+    read, wanted = READERS.get(option.value, (str, ""))
+    try:
+        return read(text)
+    except ValueError:
+        shown = mask_credentials(text)
+        raise Misuse(f"{option.name} is {shown!r}, want {wanted}") from None
+
+
+def check_rivals(given: Iterable[str]) -> None:
+    """Misuse: what was given excludes each other."""
     for rivals in RIVALS:
         beside = [name for name in given if name in rivals]
-        if beside[1:]:
+        if len(beside) > 1:
             raise Misuse(f"{beside[1]} is beside {beside[0]}, want one of them")
-    mode = next(filter(given.__contains__, MODES), "--fetch")[2:]
+
+
+def read_arguments(argv: Sequence[str]) -> Any:
+    """The options by name, with `mode`, `urls` and `input`. Misuse: it cannot be meant."""
+    import types  # only the command needs it
+
+    known = help_options()
+    check_names(argv, known)
+    pairs, urls = split_words(argv, known)
+    long_names = {item.short: item.name for item in known.values()}
+    given: dict[str, Any] = {}
+    inputs = []
+    for written, text in pairs:
+        name = long_names.get(written, written)
+        given.pop(name, None)           # the last word holds, and stands last
+        given[name] = read_value(known[name], text)
+        if name == "--input":
+            inputs.append(text)
+    if urls or inputs:
+        given["a target"] = True
+    check_rivals(given)
+    chosen = [name for name in MODES if name in given]
+    mode = "fetch"
+    if chosen:
+        mode = chosen[0][2:]
     if "--offline" in given and "--selftest" not in given:
         raise Misuse("--offline is without --selftest, want both")
     if mode in ("fetch", "check", "discover") and "a target" not in given:
-        raise Misuse("no target is named, want a URL, - for stdin, or --input FILE; --help shows all")
-    options = {**dict.fromkeys(wants, False), "--tag": None, "--cache-dir": PLATFORM_CACHE, **given, "--input": inputs, "--urls": urls, "--mode": mode}
-    return types.SimpleNamespace(**{name[2:].replace("-", "_"): value for name, value in options.items()})
+        wanted = "a URL, - for stdin, or --input FILE; --help shows all"
+        raise Misuse(f"no target is named, want {wanted}")
+    options: dict[str, Any] = dict.fromkeys(known, False)
+    options.update({"--tag": None, "--cache-dir": PLATFORM_CACHE, **given})
+    options.update({"--input": inputs, "--urls": urls, "--mode": mode})
+    named = {name[2:].replace("-", "_"): value for name, value in options.items()}
+    return types.SimpleNamespace(**named)
 
 
-def lines_of(name: str) -> list[str]:
-    """The targets in a file, or in stdin ("-"), which is None where it was closed. OSError, ValueError: there are none."""
-    with open(name, "rb") if name != "-" else sys.stdin.buffer if sys.stdin else io.BytesIO() as file:
-        data = file.read()
-    text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
-    lines = list(filter(None, (re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines())))
-    if "\0" in text or not lines:
-        raise ValueError("binary data" if lines else "no target in it")
-    return lines
+def read_target_file(name: str) -> list[str]:
+    """The targets in a file, or in stdin ("-"), which is None where it was closed.
 
+    OSError, ValueError: there are none.
+    """
+    if name != "-":
+        with open(name, "rb") as file:
+            data = file.read()
+    elif sys.stdin is None:
+        data = b""
+    else:
+        data = sys.stdin.buffer.read()
+    encoding = "utf-8-sig"
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16"
+    text = data.decode(encoding, "replace")
+    lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines()]
+    targets = [line for line in lines if line]
+    if "\0" in text:
+        raise ValueError("binary data")
+    if not targets:
+        raise ValueError("no target in it")
+    return targets
+
+
+# --- What is shown ------------------------------------------------------------
 
 def terminal_columns(stream: Any) -> int:
     """How wide it is, where it is a terminal that moves its cursor when told to; elsewhere 0."""
+    variable = "WT_SESSION" if sys.platform == "win32" else "TERM"
+    if os.environ.get(variable, "dumb") == "dumb":
+        return 0
     with suppress(AttributeError, OSError, ValueError):
-        if stream.isatty() and os.environ.get("WT_SESSION" if sys.platform == "win32" else "TERM", "dumb") != "dumb":
+        if stream.isatty():
             return os.get_terminal_size(stream.fileno()).columns or 80
     return 0
 
 
 def folded(lead: str, text: str, columns: int) -> str:
-    """Text after its lead, harmless, folded to a terminal's width; no URL in it is broken."""
-    text = lead + printable(text, 2000)
+    """Text after its lead as one line, or folded to a terminal's width.
+
+    No line below the first begins before the end of the lead: what a server wrote never looks like
+    a line of ours, so a word that is too long is broken.
+    """
+    text = lead + printable(text, MAX_DETAIL_CHARACTERS)
     if not columns:
         return text
-    import textwrap
-    return textwrap.fill(text, max(40, columns), subsequent_indent=" " * len(lead), break_long_words=False, break_on_hyphens=False)
+    import textwrap  # only on a terminal
+
+    width = max(40, columns, len(lead) + 20)
+    indent = " " * len(lead)
+    return textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def say(text: str, end: str = "\n") -> None:
+def write_error(text: str, end: str = "\n") -> None:
     """On stderr. That nobody reads it stops nothing."""
-    with suppress(AttributeError, OSError, ValueError):         # the first: sys.stderr is None where it was closed
+    with suppress(AttributeError, OSError, ValueError):     # the first: sys.stderr is None
         sys.stderr.write(text + end)
         sys.stderr.flush()
 
 
 def complain(error: object, words: Sequence[str]) -> None:
     """What is wrong, in one line; an object for those who asked for JSON."""
-    import json
-    say(json.dumps({"error": str(error)}) if "--json" in words else folded("walsh_research.py: ", str(error), terminal_columns(sys.stderr)))
+    if "--json" in words:
+        import json  # only where it is asked for
+
+        write_error(json.dumps({"error": str(error)}))
+        return
+    columns = terminal_columns(sys.stderr)
+    write_error(folded("walsh_research.py: ", str(error), columns))
 
 
 def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def in_one_line(parts: Iterable[Any]) -> str:
+    """The parts that say something, in one line."""
+    return ", ".join([str(part) for part in parts if part])
 
 
 class TickingClock(SystemClock):
@@ -9489,256 +10787,440 @@ class TickingClock(SystemClock):
 
     def sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0.0:
+        while True:
+            left = until - time.monotonic()
+            if left <= 0.0:
+                return
             self._tick(left)
             time.sleep(min(left, STATUS_TICK_SECONDS))
 
 
-class Desk:
-    """What was asked, how it is shown, and what came of it. The modes are its methods."""
+class Console:
+    """What is printed where: lines and objects on stdout, a status line and warnings on stderr."""
+
+    def __init__(self, as_json: bool, quiet: bool) -> None:
+        self.as_json, self._quiet = as_json, quiet
+        self.columns = terminal_columns(sys.stdout)     # 0: a line is a line, however long
+        self.name_columns = 0                           # to which URLs are padded
+
+    def status(self, text: str = "") -> None:
+        """The one live line on a terminal's stderr, gone with the next that stays."""
+        columns = terminal_columns(sys.stderr)
+        if columns and not self._quiet:         # three less: a terminal echoes ^C
+            write_error("\r\x1b[2K" + printable(text, columns - 3), "")
+
+    def note(self, line: str) -> None:
+        """A line on stderr that stays."""
+        self.status()
+        write_error(folded("", line, terminal_columns(sys.stderr)))
+
+    def line(self, text: str) -> None:
+        """A line on stdout, at once."""
+        self.status()
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "closed")
+        encoding = sys.stdout.encoding or "utf-8"
+        encodable = text.encode(encoding, "backslashreplace").decode(encoding)
+        sys.stdout.write(encodable + "\n")
+        sys.stdout.flush()
+
+    def object(self, value: Any) -> None:
+        import json  # only where it is asked for
+
+        indent = None if self.as_json else 2
+        self.line(json.dumps(value, allow_nan=False, indent=indent))
+
+    def row(self, value: Any, head: str, name: str, detail: str, colour: int = 0) -> None:
+        """An object, or a line in columns; the detail below where a terminal is too narrow."""
+        if self.as_json:
+            self.object(value.to_dict())
+            return
+        self.line(self._coloured(self._row_text(head, printable(name, MAX_URL_LENGTH), detail), colour))
+
+    def _row_text(self, head: str, name: str, detail: str) -> str:
+        for columns in (self.name_columns, 0):
+            line = folded(f"{head}{name:<{columns}}  ", detail, 0).rstrip()
+            if not self.columns or len(line) <= self.columns:
+                return line
+        return f"{head}{name}\n{folded(' ' * len(head), detail, self.columns)}"
+
+    def _coloured(self, line: str, colour: int) -> str:
+        if not colour or not self.columns or os.environ.get("NO_COLOR"):
+            return line
+        return f"\x1b[{colour}m{line[:4]}\x1b[0m{line[4:]}"
+
+
+class Command:
+    """What was asked for, and what came of it. The modes are its methods."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words, self.options = words, read_arguments(words)
-        self.width = terminal_columns(sys.stdout)       # 0: a line is a line, however long
-        self.url_columns = 0
+        self.console = Console(self.options.json, self.options.quiet)
         self.targets: list[str] = []
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
         self.waited: Any = collections.Counter()        # seconds, by host and why
-        self.again: list[tuple[float, str]] = []
+        self.again: list[tuple[float, str]] = []        # when to try again, and what
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
         self.bot: Any = None
 
     def run(self) -> int:
-        options = self.options
+        """The exit code."""
+        modes: dict[str, Callable[[], None]] = {
+            "help": lambda: self.console.line(HELP[:-1]),
+            "version": lambda: self.console.line(VERSION_LINE),
+            "attest": self.attest,
+            "selftest": self.selftest,
+            "fetch": lambda: self.with_bot(self.fetch),
+            "check": lambda: self.with_bot(self.check),
+            "discover": lambda: self.with_bot(self.discover),
+        }
         self.read_targets()
         try:
-            if options.mode in TEXTS:
-                self.put(TEXTS[options.mode])
-            elif options.mode == "attest":
-                self.attest()
-            elif self.targets or self.codes == {0}:     # not where each file was wrong
-                with self.make_bot() as self.bot:
-                    getattr(self, options.mode)()
+            modes[self.options.mode]()
         finally:
-            self.show()
+            self.console.status()
         return max(self.codes, key=EXIT_CODES.index)
-
-    def make_bot(self) -> Bot:
-        """A bot as the options want it. Misuse: they would break a promise."""
-        options = self.options
-        wanted = {name: value for name, value in vars(options).items() if name in BOT_OPTIONS}
-        if options.no_cache or options.selftest:        # the fixtures are asked for afresh
-            wanted["cache_dir"] = None
-        if options.selftest and not options.offline:    # R13, where it is known who asks
-            wanted["tag"] = options.tag or detect_identity(os.environ, os.path.dirname(__file__))
-        try:
-            return Bot(clock=self.clock, warn=lambda line: self.tell(f"warning: {line}"), trace=self.hear, **wanted)
-        except ValueError as error:
-            raise Misuse(error) from None
 
     def read_targets(self) -> None:
         """A file that is wrong is told, and costs the others nothing."""
         self.targets = [url for url in self.options.urls if url != "-"]
-        for name in ["-"] * ("-" in self.options.urls) + self.options.input:
+        names = list(self.options.input)
+        if "-" in self.options.urls:
+            names.insert(0, "-")
+        for name in names:
             try:
-                self.targets += lines_of(name)
+                self.targets += read_target_file(name)
             except (OSError, ValueError) as error:
                 self.codes.add(2)
                 found = getattr(error, "strerror", None) or error
-                complain(f"{'stdin' if name == '-' else '--input ' + name} is unusable ({found}), want a text file, one URL a line", self.words)
-        self.url_columns = min(MAX_URL_COLUMNS, max(map(len, self.targets), default=0))
+                place = "stdin" if name == "-" else f"--input {name}"
+                complain(f"{place} is unusable ({found}), want a text file, one URL a line", self.words)
+        widest = max(map(len, self.targets), default=0)
+        self.console.name_columns = min(MAX_URL_COLUMNS, widest)
 
-    # --- Voices -----------------------------------------------------------
+    def make_bot(self, **more: Any) -> Bot:
+        """A bot as the options want it. Misuse: they would break a promise."""
+        options = self.options
+        wanted = {name: getattr(options, name) for name in BOT_OPTIONS}
+        if options.no_cache:
+            wanted.update(cache_dir=None, shares_pace=True)
+        elif options.selftest:          # the fixtures are asked for afresh
+            wanted["cache_dir"] = None
+        if options.tag == "auto":                                   # R13
+            wanted["tag"] = detect_identity(os.environ, __file__)
+            if wanted["tag"] is None:
+                self.warn(
+                    "--tag auto finds neither GITHUB_REPOSITORY nor a git repository that holds "
+                    "this file: no tag is sent"
+                )
+        elif options.selftest and not options.offline:      # R13, where it is known who asks
+            wanted["tag"] = options.tag or detect_identity(os.environ)
+        try:
+            return Bot(clock=self.clock, warn=self.warn, trace=self.trace, **wanted, **more)
+        except ValueError as error:
+            raise Misuse(error) from None
 
-    def show(self, text: str = "") -> None:
-        """The one live line on a terminal's stderr, gone with the next that stays; nothing at all elsewhere."""
-        columns = terminal_columns(sys.stderr)
-        if columns and not self.options.quiet:
-            if text and len(self.targets) > 1:
-                hosts = f"{counted(self.bot.hosts_left, 'host')} · " if self.bot.hosts_left else ""
-                text = f"{sum(self.counts.values())}/{len(self.targets)} · {hosts}{text}"
-            say("\r\x1b[2K" + printable(text, columns - 3), "")     # room for the ^C that a terminal echoes
-
-    def tell(self, line: str) -> None:
-        self.show()
-        say(folded("", line, terminal_columns(sys.stderr)))
-
-    def put(self, line: str) -> None:
-        """A line on stdout, at once."""
-        self.show()
-        if sys.stdout is None:
-            raise OSError(errno.EBADF, "closed")
-        encoding = sys.stdout.encoding or "utf-8"
-        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
-        sys.stdout.flush()
-
-    def put_json(self, value: Any) -> None:
-        import json
-        self.put(json.dumps(value, allow_nan=False, indent=None if self.options.json else 2))
-
-    def put_outcome(self, value: Any, outcome: str, code: str, name: str, detail: str) -> bool:
-        """What became of it, counted, and shown unless --quiet: word, status or gate, URL, detail. Whether more may be said of it."""
-        word, colour, exit_code = OUTCOMES[outcome]
-        self.counts[outcome] += 1
-        self.codes.add(exit_code)
-        if self.options.quiet and not exit_code and outcome != "skip":
-            return False
-        self.put_line(value, f"{word:<4}  {code:<7}  ", name, detail, colour)
-        return not self.options.json
-
-    def put_line(self, value: Any, head: str, name: str, detail: str, colour: int = 0) -> None:
-        """An object, or a line in columns; the detail below, where a terminal is too narrow for both."""
-        if self.options.json:
-            self.put_json(value.to_dict())
+    def with_bot(self, mode: Callable[[], None]) -> None:
+        if not self.targets and self.codes != {0}:      # each file was wrong
             return
-        name = printable(name, MAX_URL_LENGTH)
-        for columns in self.url_columns, 0:
-            line = folded(f"{head}{name:<{columns}}  ", detail, 0).rstrip()
-            if len(line) <= (self.width or sys.maxsize):
-                break
-        else:
-            line = f"{head}{name}\n{folded(' ' * len(head), detail, self.width)}"
-        self.put(f"\x1b[{colour}m{line[:4]}\x1b[0m{line[4:]}" if colour and self.width and not os.environ.get("NO_COLOR") else line)
+        with self.make_bot() as self.bot:
+            mode()
+            if self.bot.blocklist_was_missed:           # R3b opened the gate
+                self.codes.add(1)
 
-    def hear(self, line: str) -> None:
-        """What the bot says of its work: shown while it lasts, and told where that was asked for."""
-        self.tell(line) if self.options.verbose else self.show(line)
+    # --- Progress ---------------------------------------------------------
+
+    def warn(self, line: str) -> None:
+        self.console.note(f"warning: {line}")
+
+    def trace(self, line: str) -> None:
+        """What the bot says of its work: shown while it lasts, and kept where that was asked for."""
+        if self.options.verbose:
+            self.console.note(line)
+        else:
+            self.status(line)
 
     def tick(self, seconds: float) -> None:
         """What a wait is for, while it lasts."""
         host, why, left = self.bot.outlook()
-        line = f"waiting {seconds:.1f} s" + (f" for {host}" if host else "") + (f" ({why})" if why else "")
-        self.show(line + (f" · about {spell_seconds(left)} left" if left > 2.0 else ""))
+        line = f"waiting {seconds:.1f} s"
+        if host:
+            line += f" for {host}"
+        if why:
+            line += f" ({why})"
+        if left > 2.0:
+            line += f" · about {spell_seconds(left)} left"
+        self.status(line)
+
+    def status(self, text: str) -> None:
+        if len(self.targets) > 1:
+            parts = [f"{sum(self.counts.values())}/{len(self.targets)}"]
+            if self.bot.hosts_left:
+                parts.append(counted(self.bot.hosts_left, "host"))
+            text = " · ".join([*parts, text])
+        self.console.status(text)
+
+    def show_outcome(self, value: Any, outcome: str, code: str, name: str, detail: str) -> bool:
+        """What became of it: counted, and shown unless --quiet. Whether more may be said of it."""
+        shown = OUTCOMES[outcome]
+        self.counts[outcome] += 1
+        self.codes.add(shown.exit_code)
+        if self.options.quiet and not shown.exit_code and outcome != "skip":
+            return False
+        self.console.row(value, f"{shown.word:<4}  {code:<7}  ", name, detail, shown.colour)
+        return not self.options.json
 
     # --- What can be asked for --------------------------------------------
 
+    def min_age(self) -> float:
+        """R8, seconds."""
+        if self.options.force:
+            return 0.0
+        return float(self.options.min_age)
+
     def fetch(self) -> None:
         try:
-            for result in self.bot.run(self.targets, min_age=0.0 if self.options.force else self.options.min_age):
+            for result in self.bot.run(self.targets, self.min_age()):
                 if self.options.verbose and result.final_url:       # a gate was asked
-                    self.tell_gates(result)
-                self.put_result(result)
-        except KeyboardInterrupt:
-            self.summarize()
-            raise
-        self.summarize()
+                    self.explain_result(result)
+                self.show_result(result)
+        finally:
+            if not isinstance(sys.exc_info()[1], OSError):          # somebody still reads
+                self.summarize()
 
-    def tell_gates(self, result: Result) -> None:
+    def explain_result(self, result: Result) -> None:
         """As --check explains them, but for the pace and the next step, which are over."""
-        reason = result.reason if result.gate else spell_rule(result.rule) if result.rule else "no rule forbids it"
-        decision = Decision(False, result.final_url or result.url, result.gate, reason, result.verdict, result.rule,
-                            group=result.group, robots_source=result.robots_source, content_signals=result.content_signals)
+        reason = "no rule forbids it"
+        if result.gate:
+            reason = result.reason
+        elif result.rule:
+            reason = spell_rule(result.rule)
+        decision = Decision(
+            False,
+            result.final_url or result.url,
+            result.gate,
+            reason,
+            result.verdict,
+            result.rule,
+            group=result.group,
+            robots_source=result.robots_source,
+            content_signals=result.content_signals,
+        )
         for name, said in self.bot.explain(decision):
-            self.tell(f"      {name:<10} {said}")
+            self.console.note(f"      {name:<10} {said}")
 
-    def put_result(self, result: Result) -> None:
-        """What came, or why not; the summary says of it how long it waited, and when to try again."""
+    def show_result(self, result: Result) -> None:
+        """What came, or why not; the summary says how long it waited, and when to try again."""
         said: list[Any] = [result.reason]
         if result.outcome == "fetched":
-            said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip(),
-                    result.title and f'"{printable(result.title, 60)}"', result.links and counted(len(result.links), "link")]
+            said = self.what_came(result)
         if result.retry_at and result.outcome != "skipped":
             self.again.append((result.retry_at, result.url))
             said.append(f"again at {iso_utc(result.retry_at)}")
         if result.waited >= 0.05:
-            delay = f" (Crawl-delay {result.crawl_delay:g})" if result.crawl_delay else ""
-            is_retried = result.attempts > 1 + len(result.redirects) or result.outcome == "failed" and result.retry_at
-            why = " (back-off)" if is_retried else delay
-            self.waited[host_key(result.final_url or result.url) + why] += result.waited
-        said += [result.redirects and f"redirected to {printable(result.final_url, 400)}", *result.warnings]
-        self.put_outcome(result, result.outcome, str(result.status or result.gate or "-"), result.url, ", ".join(filter(None, said)))
+            self.waited[wait_label(result)] += result.waited
+        is_old_failure = result.outcome == "skipped" and result.status is not None
+        if is_old_failure and self.options.mode == "fetch":         # R8
+            self.codes.add(1)
+        if result.redirects:
+            said.append(f"redirected to {printable(result.final_url, 400)}")
+        said += result.warnings
+        code = str(result.status or result.gate or "-")
+        self.show_outcome(result, result.outcome, code, result.url, in_one_line(said))
+
+    def what_came(self, result: Result) -> list[Any]:
+        said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip()]
+        if not result.read:
+            said[0] = "not read"
+        if result.title:
+            said.append(f'"{printable(result.title, 60)}"')
+        if result.links:
+            said.append(counted(len(result.links), "link"))
+        return said
 
     def summarize(self) -> None:
         """How it went: outcomes, requests, waits, and what to try again when."""
         if self.options.quiet:
             return
         self.counts["not reached"] = len(self.targets) - sum(self.counts.values())
-        outcomes = ", ".join(f"{self.counts[outcome]} {outcome}" for outcome in (*OUTCOMES, "not reached") if self.counts[outcome])
-        spent = f"{counted(self.bot.requests, 'request')} in {spell_seconds(self.clock.monotonic() - self.started_at)}"
-        waited = f"; waited {spell_seconds(sum(self.waited.values()))}, most for {self.waited.most_common(1)[0][0]}" if self.waited else ""
-        self.tell(f"{counted(len(self.targets), 'target')}: {outcomes}; {spent}{waited}")
+        outcomes = []
+        for outcome in (*OUTCOMES, "not reached"):
+            if self.counts[outcome]:
+                outcomes.append(f"{self.counts[outcome]} {outcome}")
+        spent = spell_seconds(self.clock.monotonic() - self.started_at)
+        line = f"{counted(len(self.targets), 'target')}: {in_one_line(outcomes)}; "
+        line += f"{counted(self.bot.requests, 'request')} in {spent}"
+        if self.waited:
+            total = spell_seconds(sum(self.waited.values()))
+            line += f"; waited {total}, most for {self.waited.most_common(1)[0][0]}"
+        self.console.note(line)
         if self.again:
             at, url = min(self.again)
-            self.tell(f"again from {iso_utc(at)}: {url}" + (f" and {len(self.again) - 1} more" if len(self.again) > 1 else ""))
+            line = f"again from {iso_utc(at)}: {url}"
+            if len(self.again) > 1:
+                line += f" and {len(self.again) - 1} more"
+            self.console.note(line)
 
     def check(self) -> None:
         for url in self.targets:
             decision = self.bot.may_fetch(url, wait=False)
-            outcome = "fetched" if decision else "failed" if decision.gate is None else "deferred" if decision.retry_at else "denied"
-            again = f", again at {iso_utc(decision.retry_at)}" if decision.retry_at else ""
-            is_told = self.put_outcome(decision, outcome, decision.gate or "-", decision.url, decision.reason + again)
-            for name, said in self.bot.explain(decision) if is_told and outcome != "failed" else ():
-                self.put(folded(f"      {name:<10} ", said, self.width))
+            outcome, reason = "denied", decision.reason
+            if decision:
+                outcome = "fetched"
+            elif decision.gate is None:
+                outcome = "failed"
+            elif decision.retry_at:
+                outcome = "deferred"
+                reason += f", again at {iso_utc(decision.retry_at)}"
+            code = decision.gate or "-"
+            is_shown = self.show_outcome(decision, outcome, code, decision.url, reason)
+            if is_shown and outcome != "failed":
+                for name, said in self.bot.explain(decision):
+                    self.console.line(folded(f"      {name:<10} ", said, self.console.columns))
 
     def discover(self) -> None:
         for url in self.targets:
-            found = False
-            for source in self.bot.discover(url):
-                found = True
-                said = counted(len(source.items), "item") if source.items else "listed", source.title and f'"{printable(source.title, 60)}"', source.warning
-                self.put_line(source, f"{source.kind:<8}  ", source.url, ", ".join(filter(None, said)))
-            if not found:
-                self.codes.add(1)
-                if self.options.json or not self.bot.last_result.ok:
-                    self.put_result(self.bot.last_result)
+            for source in self.bot.discover(url, self.min_age()):
+                if source.kind == "none":
+                    self.show_nothing(source)
                 else:
-                    self.tell(f"{mask_credentials(url)}: found no feed, no markdown, no llms.txt and no sitemap")
+                    self.show_source(source)
+
+    def show_source(self, source: Source) -> None:
+        said = ["listed", "", source.warning]
+        if source.items:
+            said[0] = counted(len(source.items), "item")
+        if source.title:
+            said[1] = f'"{printable(source.title, 60)}"'
+        self.console.row(source, f"{source.kind:<8}  ", source.url, in_one_line(said))
+
+    def show_nothing(self, source: Source) -> None:
+        """Why a target offered nothing: a gate's word, a failure, or that there was nothing."""
+        result = source.result
+        if result is None or result.ok:
+            self.codes.add(1)
+            if self.options.json:
+                self.console.object(source.to_dict())
+                return
+            found = "found no feed, no markdown, no llms.txt and no sitemap"
+            self.console.note(f"{source.target}: {found}")
+            return
+        if self.options.json:
+            self.codes.add(OUTCOMES[result.outcome].exit_code)
+            self.console.object(source.to_dict())
+            return
+        self.show_result(result)
+
+    def live_checks(self) -> Iterable[Check]:
+        """The live fixtures, unless --offline. Misuse comes before any check is shown."""
+        if self.options.offline:
+            return ()
+        transport = RecordingTransport(Door(allow_private=self.options.allow_private))
+        self.bot = self.make_bot(transport=transport)
+        return self.live_results(transport)
+
+    def live_results(self, transport: RecordingTransport) -> Iterator[Check]:
+        with self.bot:
+            for check in live_checks(self.bot, transport):
+                if check.outcome == "skip":             # out of reach
+                    self.codes.add(4)
+                yield check
 
     def selftest(self) -> None:
-        self.url_columns = 66       # ours: the longest name of a check
-        live = () if self.options.offline else live_checks(self.bot)
-        for checks in vector_checks(os.path.join(os.path.dirname(__file__), "vectors.json")), sandbox_checks(), live:
-            for check in checks:
-                self.put_outcome(check, check.outcome, check.clause, check.check, check.observed)
-                if checks is live and check.outcome == "skip":      # out of reach
-                    self.codes.add(4)
-        summary = {"passed": self.counts["pass"], "failed": self.counts["fail"], "skipped": self.counts["skip"]}
-        self.put_json({"summary": summary}) if self.options.json else self.put(", ".join(f"{n} {word}" for word, n in summary.items()))
+        self.console.name_columns = CHECK_NAME_COLUMNS
+        live = self.live_checks()
+        vectors = vector_file_check(os.path.join(os.path.dirname(__file__), "vectors.json"))
+        for check in itertools.chain([vectors], offline_checks(), live):
+            self.show_outcome(check, check.outcome, check.clause, check.check, check.observed)
+        summary = {
+            "passed": self.counts["pass"],
+            "failed": self.counts["fail"],
+            "skipped": self.counts["skip"],
+        }
+        if self.options.json:
+            self.console.object({"summary": summary})
+            return
+        self.console.line(in_one_line(f"{count} {word}" for word, count in summary.items()))
 
     def attest(self) -> None:
-        self.show("measuring in the sandbox, about four seconds")
-        document = attest()
-        self.put_json(document)
-        self.codes.add(not document["conformant"])
+        """The document; with --selftest the live fixtures are in it (spec 18, step 9)."""
+        live: Iterable[Check] = ()
+        if self.options.selftest:
+            live = self.live_checks()
+        self.console.status("measuring in the sandbox, a few seconds")
+        document = attest(live=live)
+        self.console.object(document)
+        if not document["conformant"]:
+            self.codes.add(1)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The command: its arguments (`sys.argv[1:]` by default) to its exit code. Prints, and handles signals while it runs."""
-    import signal
+def wait_label(result: Result) -> str:
+    """Whom a wait was for, and why."""
+    host = host_key(result.final_url or result.url)
+    is_retried = result.attempts > 1 + len(result.redirects)
+    if is_retried or (result.outcome == "failed" and result.retry_at):
+        return f"{host} (back-off)"
+    if result.crawl_delay:
+        return f"{host} (Crawl-delay {result.crawl_delay:g})"
+    return host
 
-    words = sys.argv[1:] if argv is None else argv
-    code, previous = 0, {}
 
-    def interrupt(number: int, frame: Any) -> None:
-        nonlocal code
-        if code:                # again, while it ends: at once
-            os._exit(code)
-        code = 128 + number
+class Signals:
+    """SIGINT, SIGTERM and SIGHUP end a command in order; a second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        import signal
+
+        names = ("SIGINT", "SIGTERM", "SIGHUP")
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        own = (signal.SIG_DFL, signal.default_int_handler)
+        with suppress(ValueError):      # not the main thread: signals are somebody else's
+            for number in numbers:
+                if signal.getsignal(number) in own:     # who ignores one means it: nohup
+                    self._previous[number] = signal.signal(number, self._interrupt)
+        return self
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        if self.code:
+            os._exit(self.code)
+        self.code = 128 + number
         raise KeyboardInterrupt
 
+    def __exit__(self, *exc_info: object) -> None:
+        import signal
+
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command: its arguments (`sys.argv[1:]` by default) to its exit code.
+
+    Prints, and handles signals while it runs.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    signals = Signals()
     try:
-        try:
-            with suppress(ValueError):      # not the main thread: signals are somebody else's
-                for number in {getattr(signal, name, signal.SIGINT) for name in ("SIGINT", "SIGTERM", "SIGHUP")}:
-                    if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):    # who ignores one means it: nohup
-                        previous[number] = signal.signal(number, interrupt)
-            return Desk(words).run()
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        with signals:
+            return Command(words).run()
     except KeyboardInterrupt:
-        return code or 130
+        return signals.code or EXIT_INTERRUPTED
     except Misuse as error:
         complain(error, words)
         return 2
-    except OSError as error:    # a full disk behind stdout; or a closed pipe, and whoever read has heard enough
-        with suppress(AttributeError, OSError):                 # or the interpreter would complain of what is left in its buffer
+    except OSError as error:        # stdout's disk is full, or whoever read it went away
+        with suppress(AttributeError, OSError):     # else the interpreter complains at its end
             sys.stdout.close()
         if isinstance(error, BrokenPipeError):
-            return 0
-        complain(f"stdout is unwritable ({error.strerror or error}), want room for every line", words)
+            return EXIT_CLOSED_PIPE
+        found = error.strerror or error
+        complain(f"stdout is unwritable ({found}), want room for every line", words)
         return 1
 
 
