@@ -5922,6 +5922,58 @@ def test_robots2_ask_allow_once_is_for_one_request_and_never_cached(make_bot, we
     assert len(heads(web)) == 3 and web.asked("c.test/x") == 2
 
 
+@pytest.mark.parametrize("rules, max_wait", [
+    ("User-agent: *\nCrawl-delay: 400\nDisallow:\n", 300), ("User-agent: *\nDisallow:\n", 1)])
+def test_robots2_ask_is_not_asked_where_the_target_could_not_follow(rules, max_wait, make_bot, web, speak):
+    """An allow-once would be wasted: the interval is more than max_wait."""
+    site = speak("crawl: ask\n", rules=rules, crawl=decided("allow-once"))
+    bot = make_bot(robots2=True, max_wait=max_wait)
+    result = bot.fetch(site + "/x")
+    assert (result.outcome, result.gate) == ("deferred", "R4") and heads(web) == []
+    assert result.retry_at > NOW and "asked" in result.reason
+    assert make_bot(robots2=True, max_wait=5000).fetch(site + "/x").ok and len(heads(web)) == 1
+
+
+def test_robots2_ask_four_threads_share_the_answers_and_each_asks_for_its_own(make_bot, web, speak):
+    """An allow-once is used by one request, whichever thread finished the question."""
+    site = speak("crawl: ask\n", crawl=decided("allow-once"))
+    for number in range(4):
+        web.pages[f"{site}/p{number}"] = 200, HTML, b"<title>P</title>"
+    bot, results = make_bot(robots2=True, max_wait=5000), {}
+
+    def fetch(number):
+        results[number] = bot.fetch(f"{site}/p{number}")
+        bot.may(f"{site}/p{number}", "crawl")
+
+    threads = [threading.Thread(target=fetch, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert {result.outcome for result in results.values()} == {"fetched"} and len(results) == 4
+    fetched = sum(web.asked(f"c.test/p{number}") for number in range(4))
+    assert fetched == 4 and len(heads(web)) == 8
+
+
+def test_robots2_ask_an_interrupted_wait_costs_the_next_fetch_nothing(make_bot, web, clock, speak):
+    site = speak("crawl: ask\n", crawl=decided("allow-once"))
+    bot = make_bot(robots2=True)
+    slept = clock.sleep
+
+    def interrupt(seconds):
+        clock.sleep = slept
+        slept(seconds)
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        clock.sleep = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            bot.fetch(site + "/x")
+        clock.sleep = slept
+        clock.sleep(60)
+    assert bot.fetch(site + "/x").ok
+
+
 def test_robots2_ask_allow_once_does_not_cover_a_retry(make_bot, web, speak):
     site = speak("crawl: ask\n", crawl=[decided("allow-once"), decided("deny")])
     web.pages[site + "/x"] = [503, (200, HTML, b"<title>CX</title>")]
@@ -8827,7 +8879,7 @@ def test_ours_a_closed_pipe_ends_the_run_quietly_and_a_full_disk_in_one_line(arg
             os.close(writer)
         _, err = child.communicate(timeout=20)
         assert "Traceback" not in err and "pipe" not in err.lower() and "Exception" not in err, err
-        assert child.returncode == 0 and err == "", (child.returncode, err)
+        assert child.returncode == 141 and err == "", (child.returncode, err)
         if not os.path.exists("/dev/full"):
             return
         with open("/dev/full", "w") as full:
@@ -10361,8 +10413,17 @@ def test_ours_a_cache_folder_that_is_a_file_is_said_once(desk, tmp_path):
     assert (done.code, done.out) == (0, "") and done.err.count("\n") == 1 and str(path) in done.err and path.read_bytes() == b"mine"
 
 
-def test_ours_no_cache_writes_nothing(desk, tmp_path):
-    assert desk("--no-cache", "https://a.test/").code == 0 and not (tmp_path / "cache").exists()
+def test_R4_no_cache_keeps_the_pace_alone(desk, tmp_path, clock, web, monkeypatch):
+    """Three commands in a row ask one target at its pace, and leave nothing else behind."""
+    for _ in range(3):
+        assert desk("--no-cache", "https://a.test/").code == 0
+        wr.OTHER_PACES.clear()              # the next is a process of its own
+    assert min(gaps(web.times("https://a.test/"))) >= 1.0
+    assert os.listdir(tmp_path / "cache") == ["pace"]
+    kinds = {name.partition("-")[0] for name in os.listdir(tmp_path / "cache" / "pace")}
+    assert kinds <= {"host", "hold", "lock"} and "host" in kinds
+    assert desk("https://a.test/").code == 0                    # shared with one that has a cache
+    assert min(gaps(web.times("https://a.test/"))) >= 1.0
     assert desk("--cache-dir", str(tmp_path / "other"), "https://a.test/").code == 0 and os.listdir(tmp_path / "other")
 
 
@@ -10412,11 +10473,59 @@ def test_R9_discover_at_the_prompt(desk, web):
     done = desk("--discover", "https://a.test/feed")
     assert done == (0, 'feed      https://a.test/feed  1 item, "News"\n', "")
     denied = desk("--discover", "https://a.test/private/x")
-    assert denied.code == 1 and denied.out == "DENY  R2       https://a.test/private/x  robots.txt line 2: Disallow: /private\n"
+    assert denied.code == 3 and denied.out == "DENY  R2       https://a.test/private/x  robots.txt line 2: Disallow: /private\n"
     nothing = desk("--discover", "https://b.test/")
     assert (nothing.code, nothing.out, nothing.err) == (1, "", "https://b.test/: found no feed, no markdown, no llms.txt and no sitemap\n")
     machine = [json.loads(line) for line in desk("--no-cache", "--discover", "--json", "https://a.test/feed", "https://a.test/private/x").out.splitlines()]
-    assert machine[0]["items"][0]["url"] == "https://a.test/1" and machine[1]["outcome"] == "denied" and machine[1]["gate"] == "R2"
+    assert machine[0]["items"][0]["url"] == "https://a.test/1" and machine[0]["target"] == "https://a.test/feed"
+    assert (machine[1]["kind"], machine[1]["result"]["outcome"], machine[1]["result"]["gate"]) == ("none", "denied", "R2")
+
+
+def test_R8_discover_at_the_prompt_has_a_floor_of_its_own(desk, web, clock):
+    web.pages["https://a.test/llms.txt"] = 200, PLAIN, b"# A\n"
+    assert desk("https://a.test/x").code == 0
+    assert desk("--discover", "https://a.test/x").out.startswith("llms.txt")
+    again = desk("--discover", "https://a.test/x")
+    assert again.code == 0 and again.out.startswith("SKIP") and web.asked("llms.txt") == 1
+    clock.sleep(HOUR + 1)
+    assert desk("--discover", "https://a.test/x").out.startswith("llms.txt")
+    assert desk("--discover", "--force", "https://a.test/x").out.startswith("llms.txt")
+
+
+def test_R9_discover_of_llms_txt_asks_once(desk, web):
+    web.pages["https://a.test/llms.txt"] = 200, PLAIN, b"# A\n\n- [One](https://a.test/1)\n"
+    done = desk("--discover", "https://a.test/llms.txt")
+    assert done.out == 'llms.txt  https://a.test/llms.txt  1 item, "A"\n' and web.asked("llms.txt") == 1
+
+
+def test_R8_a_skip_of_what_failed_counts_as_a_failure(desk, web):
+    web.pages["https://a.test/gone"] = 404
+    assert desk("https://a.test/gone").code == 1
+    again = desk("https://a.test/gone")
+    assert again.code == 1 and again.out.startswith("SKIP  404") and "failed" in again.out
+    assert web.asked("gone") == 1
+
+
+def test_R3b_a_run_that_never_had_a_list_is_exit_1(desk, web):
+    """Every opt-out is unknown: that is not a run in which all was well."""
+    web.pages[BLOCKLIST_URL] = 500
+    for mode in ([], ["--check"], ["--discover"]):
+        done = desk("--no-cache", *mode, "https://a.test/")
+        assert done.code == 1 and "none was ever adopted" in done.err, mode
+    web.pages[BLOCKLIST_URL] = blocklist()
+    assert desk("https://a.test/").code == 0
+    web.pages[BLOCKLIST_URL] = 500
+    assert desk("--force", "https://a.test/").code == 0
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_ours_no_word_of_a_server_begins_a_line(columns):
+    """What is too long is broken behind the margin, so that nothing looks like a line of ours."""
+    lead = "DENY  R2       "
+    forged = "x" * (columns - 20) + "\u2800" * 30 + "OK    200      https://bank.test/" + "y" * 300
+    lines = wr.folded(lead, forged, columns).split("\n")
+    assert len(lines) > 1 and all(line.startswith(" " * len(lead)) for line in lines[1:])
+    assert all(len(line) <= max(40, columns) for line in lines)
 
 
 def test_ours_quiet_says_only_what_was_not_well_and_warnings(desk, web):
@@ -11273,7 +11382,7 @@ def test_ours_a_closed_pipe_ends_it_quietly(publisher):
     os.close(reading)
     process = spawn(at(publisher, "/allowed", "/page.md"), stdout=writing)
     os.close(writing)
-    assert finish(process) == (0, "", "")
+    assert finish(process) == (141, "", "")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
