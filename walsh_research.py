@@ -194,7 +194,7 @@ WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
 # take beyond what the data pays for.
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADER_LINES = 500          # ours: real answers have 30; 87,000 lines of "a:" fit the bytes above
-DATA_BYTES_PER_FRAMING_BYTE = 16    # ours: of chunked data; a chunk of 100 pays for itself
+DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 128 bytes pays for its own line
 MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate takes 5 to flush one
 MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
 MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
@@ -5712,7 +5712,6 @@ class Wire:
         self.connection: Any = None
         self.unread = bytearray()           # what has come, and nobody has asked for yet
         self.line_budget_bytes = MAX_HEAD_BYTES
-        self.cut_errors: tuple[type[OSError], ...] = ()     # what a TLS connection that is cut raises
 
     def connect(self, addresses: Addresses) -> None:
         """To the first address that answers. OSError: none does."""
@@ -5734,12 +5733,9 @@ class Wire:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on, with certificate and host name verified."""
-        import ssl
-
-        # A body that ends with the connection is whole only where close_notify came, so that a
-        # bare FIN must not look like an end. The handshake is a step of its own, so that an
-        # interrupt inside it finds a socket to close.
-        self.cut_errors = (ssl.SSLEOFError,)
+        # A body that ends with the connection is whole only where close_notify came: a bare FIN
+        # must be an error, and no end. The handshake is a step of its own, so that an interrupt
+        # inside it finds a socket to close.
         self.connection = context.wrap_socket(
             self.connection, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
@@ -5760,11 +5756,8 @@ class Wire:
             data = data[sent_bytes:]
 
     def receive(self) -> bool:
-        """Add to `unread`; False where the peer has closed. OSError: it was cut."""
-        try:
-            piece = self.timed().recv(PIECE_BYTES)
-        except self.cut_errors:
-            raise ConnectionError("connection cut: it closed without TLS's close_notify") from None
+        """Add to `unread`; False where the peer has closed. OSError: the connection was cut."""
+        piece = self.timed().recv(PIECE_BYTES)
         self.unread += piece
         return len(piece) > 0
 
@@ -5775,6 +5768,12 @@ class Wire:
         piece = bytes(self.unread[:size])
         del self.unread[:size]
         return piece
+
+    def read_exactly(self, size: int) -> bytes:
+        while len(self.unread) < size:
+            if not self.receive():
+                raise ConnectionError("connection closed before its end")
+        return self.read(size)
 
     def read_line(self) -> str:
         """Through the next LF, at the expense of the budget."""
@@ -5793,7 +5792,7 @@ class Wire:
 
     def earn_lines(self, data_bytes: int) -> None:
         """Chunk framing costs a server nothing, so that the data must pay for it."""
-        budget = self.line_budget_bytes + data_bytes // DATA_BYTES_PER_FRAMING_BYTE
+        budget = self.line_budget_bytes + data_bytes // DATA_BYTES_PER_CHUNK_LINE_BYTE
         self.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
 
 
@@ -5873,13 +5872,7 @@ def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
         return chunked_pieces(wire)
     if length is None:
         return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
-    return whole_pieces(wire, length)
-
-
-def whole_pieces(wire: Wire, length: int) -> Iterator[bytes]:
-    yield from counted_pieces(wire, length)
-    if wire.unread:
-        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
+    return counted_pieces(wire, length)
 
 
 def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
@@ -5890,6 +5883,8 @@ def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
             raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
         left -= len(piece)
         yield piece
+    if wire.unread:
+        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
 
 
 def chunked_pieces(wire: Wire) -> Iterator[bytes]:
@@ -5897,13 +5892,18 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
         match = CHUNK_LINE.fullmatch(wire.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
-        length = int(match[1], 16)
-        if length == 0:
+        left = int(match[1], 16)
+        if left == 0:
             break
-        yield from counted_pieces(wire, length)
-        wire.earn_lines(length)
-        if wire.read_line() != "\r\n":
+        while left > PIECE_BYTES:
+            yield wire.read_exactly(PIECE_BYTES)
+            wire.earn_lines(PIECE_BYTES)
+            left -= PIECE_BYTES
+        piece = wire.read_exactly(left + 2)
+        if not piece.endswith(b"\r\n"):
             raise ConnectionError("broken chunking: no CRLF after a chunk")
+        wire.earn_lines(left)
+        yield piece[:-2]
     while wire.read_line() != "\r\n":
         pass        # nothing in the trailers is for us
 
