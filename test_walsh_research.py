@@ -11805,6 +11805,7 @@ def test_ours_results_share_nothing_that_a_caller_may_change(make_bot, web):
     """A failed Result's warnings are its own, and so is whatever else may be appended to."""
     web.pages["https://b.test/robots.txt"] = (
         b"User-agent: *\nDisallow: /x\nContent-Signal: ai-train=no")
+    web.pages["https://b.test/y"] = 200, {"Content-Type": "application/octet-stream"}, b"data"
     bot = make_bot()
     urls = ("nonsense", "https://127.0.0.1/", "https://b.test/x", "https://b.test/y")
     for url in urls:
