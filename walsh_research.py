@@ -6358,7 +6358,7 @@ class ScenarioRun:
 
     def new_bot(self, options: dict[str, Any] | None = None) -> None:
         """Another bot, with the bot's own defaults but for what a simulation needs."""
-        simulated = {
+        simulated: dict[str, Any] = {
             "cache_dir": None,
             "transport": self.publisher,
             "clock": self.clock,
@@ -7013,7 +7013,7 @@ what to do (without one of these: fetch each target):
   --check               decide and explain gate by gate; fetch no target
   --discover            list a target's feeds, markdown, llms.txt and sitemaps
   --selftest            prove conformance: vectors, sandbox, live fixtures
-  --attest              print the attestation; with --selftest, live fixtures too
+  --attest              print the attestation; --selftest adds live fixtures
   --version             print the version
   -h, --help            print this screen
 pace and limits (TIME is 90, 5m, 1h30m or PT5M):
