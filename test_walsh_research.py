@@ -10708,7 +10708,7 @@ def real_checks():
 
 def test_ours_the_attestation_measures_the_real_pace_on_sockets(real_checks, monkeypatch):
     assert [check for check in real_checks if check.outcome != "pass"] == []
-    monkeypatch.setattr(wr, "offline_checks", lambda real_pace: real_checks[:None if real_pace else 1])
+    monkeypatch.setattr(wr, "offline_checks", lambda real_pace: real_checks if real_pace else [])
     document = wr.attest()
     assert document["conformant"] is True and document["checks"]["of"] == len(real_checks)
 
@@ -10827,7 +10827,8 @@ def blocks_by(rule):
     """Blocklist.blocks by another comparison of host and domain."""
     def blocks(self, host):
         domains = self.to_columns()["domains"].split("\n")
-        return next((wr.BlockedDomain(domain, "", "") for domain in domains if rule(host, domain)), None)
+        found = [domain for domain in domains if rule(host, domain)]
+        return wr.BlockedDomain(found[0], "", "") if found else None
     return blocks
 
 
@@ -10901,18 +10902,36 @@ def follows_links(self, url, fresh=False):
 def scrapes(self, url, fresh=False):
     result = BASE.fetch(self, url, fresh)
     found = re.findall("href='([^']*)'", result.text)
-    return result._replace(links=[wr.Link("", wr.resolve_url(url, link)) for link in found]) if found else result
+    scraped = [wr.Link("", wr.resolve_url(url, link)) for link in found]
+    return result._replace(links=result.links + scraped)
+
+
+def without_dice(attempt, retry_after=None, rand=None):
+    return retry_after or 2.0 ** attempt
+
+
+def without_retry_after(attempt, retry_after=None, rand=random.random):
+    return rand() * min(60, 2 ** attempt)
+
+
+def every_bracket(text):
+    return [wr.Link("", url) for url in re.findall(r"\((\S*?)\)", text)]
+
+
+def list_backwards(self, url):
+    return reversed(list(BASE.discover(self, url)))
 
 
 def plain_seconds(value, now):
     return float(value) if value and value.isdigit() else None
 
 
-EMPTY_LIST = b'{"contract": "walsh-research-blocklist/v1", "schema": {}, "updated": "", "blocked": []}'
+EMPTY_LIST = b'{"contract": "walsh-research-blocklist/v1", "schema": {}, "blocked": []}'
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"
 LAX = {"contract": "walsh-research-blocklist/v1", "schema": {}}
-BREAKS = [      # the clause that is broken, where, and by what
+BREAKS = [      # the clauses that are broken, where, and by what
     *[(clause, name, value) for clause, name, value in [
-        ("R1", "USER_AGENT", "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"),
+        ("R1", "USER_AGENT", FIREFOX),
         ("R1", "USER_AGENT", "Mozilla/5.0 (compatible; Walsh-Research/1.3; +https://wal.sh/bot/)"),
         ("R1", "UA_TOKEN", "Googlebot"),
         ("R2", "ROBOTS_TTL_SECONDS", 86400 * 30),
@@ -10929,15 +10948,15 @@ BREAKS = [      # the clause that is broken, where, and by what
     ("R7", "canonical_url", lambda url: url.partition("#")[0].lower()),
     ("R5", "parse_retry_after", plain_seconds),
     ("R5", "parse_retry_after", lambda value, now: None),
-    ("R5", "backoff_delay", lambda attempt, retry_after=None, rand=None: retry_after or 2.0 ** attempt),
-    ("R5", "backoff_delay", lambda attempt, retry_after=None, rand=random.random: rand() * min(60, 2 ** attempt)),
+    ("R5", "backoff_delay", without_dice),
+    ("R5", "backoff_delay", without_retry_after),
     ("R3", "parse_duration", lambda text: 60.0),
     ("R4", "host_key", lambda url: url),
     ("R4", "host_key", lambda url: "every host"),
     ("R13", "tag_url", lambda url, impl, sha, spec="": url),
     ("R13", "tag_url", lambda url, impl, sha, spec="": f"{url}?impl={impl}&sha={sha}&spec={spec}"),
     ("R9", "markdown_links", lambda text: []),
-    ("R9", "markdown_links", lambda text: [wr.Link("", url) for url in re.findall(r"\((\S*?)\)", text)]),
+    ("R9", "markdown_links", every_bracket),
     ("R9", "parse_llms_txt", lambda text, base_url="": wr.LlmsTxt("", "", [])),
     ("R9", "parse_feed", lambda body, content_type="", base_url="": wr.Feed("rss", "", "", [])),
     ("R3c", "validate", lambda instance, schema: None),
@@ -10955,9 +10974,11 @@ BREAKS = [      # the clause that is broken, where, and by what
     ("R3a", "Blocklist.blocks", blocks_by(lambda host, domain: host == domain)),
     ("R3a", "Blocklist.blocks", blocks_by(lambda host, domain: host.endswith(domain))),
     ("R3a", "Blocklist.blocks", blocks_by(lambda host, domain: domain in host)),
-    ("R3c", "Blocklist.from_document", adopting(lambda document, schema: ({**document, **LAX}, {}))),
+    ("R3c", "Blocklist.from_document", adopting(
+        lambda document, schema: ({**document, **LAX}, {}))),
     ("R10", "Blocklist.from_document", adopting(lambda document, schema: (document, schema or {}))),
-    ("R3", "Blocklist.from_document", adopting(lambda document, schema: ({**document, "refresh": "P7D"}, schema))),
+    ("R3", "Blocklist.from_document", adopting(
+        lambda document, schema: ({**document, "refresh": "P7D"}, schema))),
     ("R6", "Result.to_dict", lambda self: {"text": self.text}),
 
     ("R1", "Bot", with_header("User-Agent", None)),
@@ -10967,7 +10988,7 @@ BREAKS = [      # the clause that is broken, where, and by what
     ("R3", "Bot", with_methods(fetch=robots_first)),
     ("R3b", "Bot", answering("/blocklist.json", 200, EMPTY_LIST, only=404)),
     ("R3b", "Bot", answering("/blocklist.json", 200, EMPTY_LIST, only=500)),
-    *[(clause, "Bot", on_clock(HurriedClock)) for clause in ("R2d", "R4", "R5")],
+    ("R2d R4 R5", "Bot", on_clock(HurriedClock)),
     ("R4", "Bot", Dawdling),
     ("R5", "Bot", without_answer_header("retry-after")),
     ("R5", "Bot", answering("/busy", 200, b"")),
@@ -10978,7 +10999,7 @@ BREAKS = [      # the clause that is broken, where, and by what
     ("R8", "Bot", with_methods(run=lambda self, urls: BASE.run(self, urls, 0.0))),
     ("R9", "Bot", with_header("Accept", "text/html")),
     ("R9", "Bot", with_methods(fetch=scrapes)),
-    ("R9", "Bot", with_methods(discover=lambda self, url: reversed(list(BASE.discover(self, url))))),
+    ("R9", "Bot", with_methods(discover=list_backwards)),
     ("R10", "Bot", answering("/blocklist.schema.json", 200, b"{}", only=404)),
     ("R11", "Bot", with_options(cache_dir=None)),
     ("R12", "Bot", on_clock(FrozenClock)),
@@ -10996,20 +11017,21 @@ def forget_caches():
 
 def test_ours_the_table_breaks_every_constant_and_every_row_of_the_checklist():
     assert {name for _, name, _ in BREAKS} >= SPEC.keys()
-    assert {clause for clause, _, _ in BREAKS} == set(CHECKLIST)
+    assert set(" ".join(clauses for clauses, _, _ in BREAKS).split()) == set(CHECKLIST)
 
 
-@pytest.mark.parametrize("clause, where, broken", [
+@pytest.mark.parametrize("clauses, where, broken", [
     pytest.param(*row, id=f"{row[0]}-{row[1]}-{number}") for number, row in enumerate(BREAKS)])
-def test_ours_the_attestation_names_the_clause_that_is_broken(monkeypatch, clause, where, broken):
+def test_ours_the_attestation_names_the_clause_that_is_broken(monkeypatch, clauses, where, broken):
     owner, _, name = where.rpartition(".")
     forget_caches()
     with monkeypatch.context() as patch:
         patch.setattr(getattr(wr, owner) if owner else wr, name, broken)
         document = in_memory()
     forget_caches()
-    assert document["conformant"] is False and clause in false_of(document)
-    assert any(failure["clause"].startswith(clause) for failure in document["failures"])
+    assert document["conformant"] is False and false_of(document) >= set(clauses.split())
+    failed = {failure["clause"] for failure in document["failures"]}
+    assert all(any(name.startswith(clause) for name in failed) for clause in clauses.split())
 
 
 def test_R1_the_attestation_shows_the_user_agent_that_was_sent(monkeypatch):
@@ -11034,10 +11056,12 @@ def test_ours_a_scenario_that_goes_otherwise_says_what_was_found_and_wanted(monk
 
 def test_ours_a_lone_copy_proves_the_vectors_too(tmp_path):
     copy = shutil.copy(wr.__file__, tmp_path / "walsh_research.py")
-    code = "import walsh_research as wr; d = wr.attest(real_pace=False); print(d['conformant'], d['checks']['skipped'])"
+    code = "import walsh_research as wr; print(wr.attest(real_pace=False)['checks'])"
+    environ = {**os.environ, "PYTHONPATH": os.path.dirname(copy)}
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, timeout=60,
-                          stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.path.dirname(copy)})
-    assert done.stdout.split() == [b"True", b"0"]
+                          stdout=subprocess.PIPE, env=environ)
+    counts = ast.literal_eval(done.stdout.decode())
+    assert counts["passed"] == counts["of"] > 40
     assert wr.vector_file_check(str(tmp_path / "vectors.json")).outcome == "skip"
 
 
@@ -11056,8 +11080,9 @@ def test_ours_the_vectors_beside_the_file_are_run(tmp_path):
 def checks(monkeypatch):
     """Offline checks that are over at once; whether they hold is up to the test."""
     def set_outcomes(*outcomes):
-        monkeypatch.setattr(wr, "offline_checks", lambda real_pace=True: (
-            wr.Check(clause, "a check", outcome, "seen") for clause in CHECKLIST for outcome in outcomes))
+        checks = [wr.Check(clause, "a check", outcome, "seen")
+                  for clause in CHECKLIST for outcome in outcomes]
+        monkeypatch.setattr(wr, "offline_checks", lambda real_pace=True: checks)
     monkeypatch.setattr(wr, "vector_file_check", lambda path: wr.Check(
         "12", "vectors", "skip", f"no {os.path.basename(path)}"))
     return set_outcomes
@@ -11070,7 +11095,8 @@ def test_ours_selftest_report_and_exit_code(desk, checks):
     assert done.out.endswith("\n20 passed, 0 failed, 1 skipped\n")
     assert re.search(r"\nPASS  R2a      a check +seen\n", done.out)
     checks("fail")
-    lines = [json.loads(line) for line in desk("--selftest", "--offline", "--json").out.splitlines()]
+    done = desk("--selftest", "--offline", "--json")
+    lines = [json.loads(line) for line in done.out.splitlines()]
     assert lines[1] == {"clause": "R1", "check": "a check", "outcome": "fail", "observed": "seen"}
     assert lines[-1] == {"summary": {"passed": 0, "failed": 20, "skipped": 1}}
     assert desk("--selftest", "--offline").code == 1
@@ -11081,13 +11107,15 @@ def test_ours_selftest_without_a_network_exits_4(desk, checks, web, monkeypatch)
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     web.pages.clear()
     done = desk("--selftest")
-    assert done.code == 4 and "SKIP  R1       the policy page" in done.out and "FAIL" not in done.out
+    assert done.code == 4 and "FAIL" not in done.out
+    assert "SKIP  R1       the policy page" in done.out
 
 
 def test_ours_attest_prints_the_document(desk, checks):
     checks("pass")
     done = desk("--attest")
-    assert done.code == 0 and json.loads(done.out)["conformant"] is True and done.out.count("\n") > 20
+    assert done.code == 0 and json.loads(done.out)["conformant"] is True
+    assert done.out.count("\n") > 20
     checks("pass", "fail")
     done = desk("--attest", "--json")
     document = json.loads(done.out)
@@ -11133,11 +11161,12 @@ def test_ours_the_live_checks_hold_at_a_publisher_that_mirrors_the_fixtures():
     assert len(outcomes) == 17 and set(outcomes.values()) == {"pass"}
 
 
-ALL_CANARIES = {f"{name}{ending} is " for name in (
-    "robots_allowed_sentinel", "walsh_only_allowed", "robots_disallowed") for ending in ("", ".html", ".md")}
-ROBOTS_404 = {"the robots.txt of the origin is there",
-              *(f"walsh_only_allowed{ending} is " for ending in ("", ".html", ".md")),
-              *(f"robots_disallowed{ending} is " for ending in ("", ".html", ".md"))}
+def endings(*names):
+    return {f"{name}{ending} is " for name in names for ending in ("", ".html", ".md")}
+
+
+ALL_CANARIES = endings("robots_allowed_sentinel", "walsh_only_allowed", "robots_disallowed")
+OTHER_RULES = endings("walsh_only_allowed", "robots_disallowed")
 HOST_CHECKS = {"operator_blocked_host is refused", "www.operator_blocked_host is refused"}
 
 
@@ -11159,17 +11188,17 @@ HOST_CHECKS = {"operator_blocked_host is refused", "www.operator_blocked_host is
     ({"index": index(external_positive="nonsense")}, {"external_positive is "}),
     ({"index": index(external_positive="https://wal.sh/denied")}, {"external_positive is "}),
     ({"index": index(robots_allowed_sentinel="https://wal.sh/page")},
-     {f"robots_allowed_sentinel{ending} is " for ending in ("", ".html", ".md")}),
+     endings("robots_allowed_sentinel")),
     ({"index": index(robots_disallowed="https://wal.sh/research/bots/dogfood-allow")},
-     {f"robots_disallowed{ending} is " for ending in ("", ".html", ".md")}),
+     endings("robots_disallowed")),
     ({"index": index(operator_blocked_host="unlisted.test")}, HOST_CHECKS),
     ({"index": index(operator_blocked_host=["blocked.test"])}, HOST_CHECKS),
     ({"index": index(operator_blocked_host="")}, HOST_CHECKS),
     ({"blocklist": ("", 404)}, {"the live blocklist", *HOST_CHECKS}),
     ({"blocklist": ("", 500)}, {"the live blocklist", *HOST_CHECKS}),
     ({"blocklist": ("{}",)}, {"the live blocklist", *HOST_CHECKS}),
-    ({"robots": ("User-agent: *\nAllow: /\n",)}, ROBOTS_404 - {"the robots.txt of the origin is there"}),
-    ({"robots": ("", 404)}, ROBOTS_404),
+    ({"robots": ("User-agent: *\nAllow: /\n",)}, OTHER_RULES),
+    ({"robots": ("", 404)}, {"the robots.txt of the origin is there", *OTHER_RULES}),
     ({"external": ("", 302, {"Location": "https://wal.sh/page"})}, {"external_positive is "}),
     ({"external": ("", 404)}, {"external_positive is "}),
     ({"allow": ("", 301, {"Location": "https://wal.sh/page"})}, {"robots_allowed_sentinel is "}),
@@ -11182,14 +11211,14 @@ def test_ours_a_live_check_fails_where_the_answer_is_another(answers, wanted):
     if wanted is None:          # what else the host's hold costs is another matter
         assert "robots_allowed_sentinel is fetched" in names
     else:
-        assert {begin for begin in wanted if not any(name.startswith(begin) for name in names)} == set()
-        assert {name for name in names if not name.startswith(tuple(wanted))} == set()
+        assert all(any(name.startswith(begin) for name in names) for begin in wanted)
+        assert [name for name in names if not name.startswith(tuple(wanted))] == []
     assert "skip" not in outcomes.values()
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
 @pytest.mark.parametrize("unreachable", ["allow", "defer"])
-def test_ours_a_robots_txt_that_answers_an_error_fails_every_live_check_that_met_it(status, unreachable):
+def test_ours_a_robots_txt_that_answers_an_error_fails_each_live_check(status, unreachable):
     outcomes = live({"unreachable": unreachable}, robots=("", status))
     assert "skip" not in outcomes.values()
     assert failed(outcomes) >= {"the robots.txt of the origin is there",
@@ -11228,9 +11257,9 @@ def test_ours_one_fixture_out_of_reach_is_tried_twice_and_skipped():
         return 0, {}, b""
     publisher.answer = flaky
     transport = wr.RecordingTransport(publisher)
-    checks = {check.check: check.outcome for check in wr.live_checks(publisher.bot(transport=transport), transport)}
-    assert {name for name, outcome in checks.items() if outcome != "pass"} == {"external_positive is fetched"}
-    assert checks["external_positive is fetched"] == "skip"
+    found = wr.live_checks(publisher.bot(transport=transport), transport)
+    others = {check.check: check.outcome for check in found if check.outcome != "pass"}
+    assert others == {"external_positive is fetched": "skip"}
     assert asked.count("/robots.txt") == 2 and 1 <= asked.count("/project/") <= 2
 
 
@@ -11241,11 +11270,13 @@ def test_ours_attest_with_selftest_has_the_live_fixtures(desk, checks, web, monk
     checks("pass")
     done = desk("--selftest", "--attest")
     document = json.loads(done.out)
-    assert done.code == 0 and document["live_fixtures"] == {"passed": 17, "failed": 0, "skipped": 0, "of": 17}
+    counts = {"passed": 17, "failed": 0, "skipped": 0, "of": 17}
+    assert done.code == 0 and document["live_fixtures"] == counts
     publisher.set_answer("/robots.txt", "", 404)
     done = desk("--attest", "--selftest", "--json")
     document = json.loads(done.out)
-    assert done.code == 1 and document["conformant"] is False and false_of(document) == {"R2", "R2a"}
+    assert done.code == 1 and document["conformant"] is False
+    assert false_of(document) == {"R2", "R2a"}
     publisher.answer = lambda hit: (0, {}, b"")
     done = desk("--selftest", "--attest")
     assert done.code == 4 and json.loads(done.out)["live_fixtures"]["passed"] == 0
@@ -11256,7 +11287,8 @@ def test_ours_attest_with_selftest_has_the_live_fixtures(desk, checks, web, monk
 # --- R13: whose identity, and when it is sent -----------------------------------------
 
 def test_R13_the_identity_of_a_run_is_that_of_its_variables():
-    assert wr.detect_identity({"GITHUB_REPOSITORY": "wal/sh", "GITHUB_SHA": "0123456789"}) == "wal/sh@0123456"
+    environ = {"GITHUB_REPOSITORY": "wal/sh", "GITHUB_SHA": "0123456789"}
+    assert wr.detect_identity(environ) == "wal/sh@0123456"
     assert wr.detect_identity({"GITHUB_REPOSITORY": "wal/sh"}) == "wal/sh"
     assert wr.detect_identity({"GITHUB_REPOSITORY": "no identity"}) is None
     assert wr.detect_identity({}) is None
@@ -11276,7 +11308,9 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="no git here"
 
 
 @needs_git
-@pytest.mark.parametrize("remote", ["git@host.test:wal/sh.git", "https://host.test/wal/sh.git", "https://host.test/wal/sh/", "/srv/wal/sh"])
+@pytest.mark.parametrize("remote", [
+    "git@host.test:wal/sh.git", "https://host.test/wal/sh.git", "https://host.test/wal/sh/",
+    "/srv/wal/sh"])
 def test_R13_the_identity_of_a_repository_that_holds_the_file(remote, tmp_path):
     file = repository(tmp_path, remote)
     assert re.fullmatch("wal/sh@[0-9a-f]{7,}", wr.detect_identity(os.environ, str(file)))

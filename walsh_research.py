@@ -10482,7 +10482,7 @@ what to do (without one of these: fetch each target):
   --check               decide and explain gate by gate; fetch no target
   --discover            list a target's feeds, markdown, llms.txt and sitemaps
   --selftest            prove conformance: vectors, sandbox, live fixtures
-  --attest              print the attestation; with --selftest, live fixtures too
+  --attest              print the attestation; --selftest adds live fixtures
   --version             print the version
   -h, --help            print this screen
 pace and limits (TIME is 90, 5m, 1h30m or PT5M):
