@@ -1992,6 +1992,7 @@ def end_of(expression: re.Pattern[str], text: str, at: int) -> int:
 # 10a. Markdown, its blocks: CommonMark's block structure decides which text is code.
 # All expressions down to 10d obey one rule, which makes them linear at a glance: no two neighbours
 # repeat the same character, and none repeats a repeat. What needs more is a loop over such ones.
+MARKDOWN_LINE = lazy_re(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")         # nothing else ends a line
 TABBED_MARKS = lazy_re(r"[ \t>*+.)0-9#_-]*")        # tab stops count from the line's start
 INDENTATION = lazy_re(" *")
 QUOTE_MARK = lazy_re(" {0,3}> ?")
@@ -2007,7 +2008,7 @@ BLOCK_MARKS = frozenset(">#`~<*+-_=0123456789")     # what a block start begins 
 INTERRUPTING_MARKS = ("-", "+", "*", "1.", "1)")    # of a list item that may follow a paragraph
 BLOCK_START = lazy_re(rf"""(?x)     # behind the indentation of a line: the first that fits
     (?P<quote>  >[ ]?)
-  | (?P<heading>  \#{{1,6}}(?=[ ]|\Z))
+  | (?P<heading>  \#{{1,6}}(?:[ ]+|\Z))
   | (?P<fence>  `{{3,}}(?=[^`]*\Z) | ~{{3,}})
   | (?P<item>  (?:[-+*]|[0-9]{{1,9}}[.)])(?:[ ]{{1,4}}(?=[^ ])|[ ]|\Z))
   | (?P<raw>  <(?i:{RAW_NAMES})(?=[\s>]|\Z))
@@ -2032,7 +2033,7 @@ TAG_END = lazy_re(r"\s*/?>")
 CLOSING_TAG = lazy_re(r"</[A-Za-z][A-Za-z0-9-]*\s*>")
 
 
-class Leaf(NamedTuple):
+class MarkdownLeaf(NamedTuple):
     """A heading or a paragraph: what holds inline text."""
 
     level: int                  # of a heading, from 1; 0 of a paragraph
@@ -2041,7 +2042,7 @@ class Leaf(NamedTuple):
     text: str
 
 
-class Container(NamedTuple):
+class BlockContainer(NamedTuple):
     """An open block quote or list item."""
 
     indentation: str            # what the lines of a list item begin with; "" of a block quote
@@ -2049,23 +2050,22 @@ class Container(NamedTuple):
     is_empty: bool              # nothing stands behind the list item's mark
 
 
-BLOCK_QUOTE = Container("", 0, False)
+BLOCK_QUOTE = BlockContainer("", 0, False)
 
 
-def markdown_leaves(text: str) -> Iterator[Leaf]:
+def markdown_leaves(text: str) -> Iterator[MarkdownLeaf]:
     """The headings and paragraphs, without the reference definitions that a paragraph begins with.
 
-    Lines are read from UTF-8: only LF, CR and CRLF end one, and no list of them takes memory.
+    Lines are cut out one at a time: a list of short ones would take fifty bytes for each. The last
+    is always empty, which ends the last paragraph.
     """
-    octets = io.BytesIO(text.encode("utf-8", "surrogatepass"))
     blocks = MarkdownBlocks()
-    last = "-"
-    for line in io.TextIOWrapper(octets, "utf-8-sig", "surrogatepass"):
-        line = line.rstrip(" \t\n")
-        if line or last:        # a second empty line changes nothing
+    was_blank = False
+    for match in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
+        line = match[1].rstrip(" \t")
+        if line or not was_blank:       # a second empty line changes nothing
             yield from blocks.read(line)
-        last = line
-    yield from blocks.read("")
+        was_blank = not line
 
 
 class MarkdownBlocks:
@@ -2076,12 +2076,12 @@ class MarkdownBlocks:
     """
 
     def __init__(self) -> None:
-        self.containers: list[Container] = []
+        self.containers: list[BlockContainer] = []
         self.items = 0                  # list items so far
         self.paragraph = bytearray()    # UTF-8: a list of short lines would take fifty bytes each
         self.raw_end: re.Pattern[str] | None = None     # inside code or raw HTML: what ends it
 
-    def read(self, line: str) -> Sequence[Leaf]:
+    def read(self, line: str) -> Sequence[MarkdownLeaf]:
         """The leaves that this line completes."""
         if "\t" in line:
             marks_end = end_of(TABBED_MARKS, line, 0)
@@ -2130,9 +2130,9 @@ class MarkdownBlocks:
         return len(self.containers), at
 
     def _opened_containers(self, line: str, at: int, kept: int,
-                           ) -> tuple[list[Container], str, int, int]:
+                           ) -> tuple[list[BlockContainer], str, int, int]:
         """The containers that the line opens; kind, start and end of what begins behind them."""
-        opened: list[Container] = []
+        opened: list[BlockContainer] = []
         in_paragraph = bool(self.paragraph)
         are_all_kept = kept == len(self.containers)
         while True:
@@ -2149,18 +2149,18 @@ class MarkdownBlocks:
             kind = ""
         return opened, kind, at, end
 
-    def _container(self, kind: str, width: int, is_empty: bool) -> Container:
+    def _container(self, kind: str, width: int, is_empty: bool) -> BlockContainer:
         if kind == "quote":
             return BLOCK_QUOTE
         self.items += 1
-        return Container(" " * width, self.items, is_empty)
+        return BlockContainer(" " * width, self.items, is_empty)
 
     def _add_text(self, line: str) -> None:
         if self.paragraph:
             self.paragraph += b"\n"
         self.paragraph += line.lstrip(" ").encode("utf-8", "surrogatepass")
 
-    def _end_paragraph(self, level: int) -> list[Leaf]:
+    def _end_paragraph(self, level: int) -> list[MarkdownLeaf]:
         """The paragraph so far, if any: a heading where a level is given."""
         if not self.paragraph:
             return []
@@ -2171,16 +2171,16 @@ class MarkdownBlocks:
             return []
         return [self._leaf(level, text)]
 
-    def _leaf(self, level: int, text: str) -> Leaf:
+    def _leaf(self, level: int, text: str) -> MarkdownLeaf:
         item = 0
         is_quoted = False
         for container in self.containers:
             item = container.item or item
             is_quoted = is_quoted or not container.indentation
-        return Leaf(level, is_quoted, item, text)
+        return MarkdownLeaf(level, is_quoted, item, text)
 
 
-def end_of_container_mark(container: Container, line: str, at: int) -> int:
+def end_of_container_mark(container: BlockContainer, line: str, at: int) -> int:
     """Where the text begins of a line that continues the container; -1 where it does not."""
     if not container.indentation:
         return end_of(QUOTE_MARK, line, at)
@@ -2230,8 +2230,7 @@ def is_thematic_break(text: str) -> bool:
 
 
 def heading_text(text: str) -> str:
-    """The text of a `#` heading without the `#` that may close it."""
-    text = text.strip(" ")
+    """What stands behind the marks of a heading, without the marks that may close it."""
     unclosed = text.rstrip("#")
     if unclosed and not unclosed.endswith(" "):
         return text
@@ -2241,8 +2240,9 @@ def heading_text(text: str) -> str:
 def end_of_tag(text: str, at: int) -> int:
     """Where the HTML tag ends that begins there (CommonMark 6.6); -1 where none does.
 
-    A text full of `<a b="` takes linear time: a tag holds no `<` but in quotes, and of two readings
-    that differ in whether they are within quotes, and in which, one has ended before a third begins.
+    A text of many `<a b="` takes linear time. A tag holds `<` only in quotes, and a quote mark moves
+    all unfinished readings between three states: no quotes, single ones, double ones. Two never
+    meet in one state, and the next `<` ends the reading that is in no quotes: so three go on.
     """
     end = end_of(CLOSING_TAG, text, at)
     if end >= 0:
@@ -2272,9 +2272,9 @@ RAW_INLINE = (                  # what begins raw HTML, what ends it, and how fa
     ("<?", "?>", 2),
     ("<![CDATA[", "]]>", 9),
 )
-DECLARATION = lazy_re("<![A-Za-z]")
-BLANKS = lazy_re(r"[ \t\n]*")
-LINE_END = lazy_re(r"[ \t]*(?:\n|\Z)")
+HTML_DECLARATION = lazy_re("<![A-Za-z]")
+LINK_BLANKS = lazy_re(r"[ \t\n]*")
+DEFINITION_END = lazy_re(r"[ \t]*(?:\n|\Z)")
 BARE_RUN = lazy_re(r"[^()\\\x00-\x20\x7f]*")
 # Where a part of a link ends: at the first match that is no escape.
 POINTED_STOP = lazy_re(r"\\.|[<>\n]")
@@ -2298,7 +2298,7 @@ class InlineLink(NamedTuple):
     end: int
 
 
-class Bracket(NamedTuple):
+class OpenBracket(NamedTuple):
     """An open `[` or `![`."""
 
     start: int
@@ -2308,7 +2308,7 @@ class Bracket(NamedTuple):
 
 
 def markdown_links(text: str) -> list[Link]:
-    """The inline links `[text](url)` with an absolute http(s) URL, in document order, each URL once.
+    """The inline links `[text](url)` with an absolute http(s) URL, in order, each URL once.
 
     R9, spec 10.4: CommonMark decides what is a link; images, code, raw HTML, autolinks and
     references are none. The title is plain text; the URL is what the document says, with escapes
@@ -2359,13 +2359,13 @@ def reference_labels(text: str) -> set[str]:
     for mark in DEFINED_LABEL.finditer(text):
         end = end_of_label(text, mark.end() - 1)
         if end >= 0 and text.startswith(":", end):
-            labels.add(label_key(text[mark.end():end - 1]))
+            labels.add(link_label_key(text[mark.end():end - 1]))
         if len(labels) == MAX_LISTED_ENTRIES:
             break
     return labels
 
 
-def label_key(label: str) -> str:
+def link_label_key(label: str) -> str:
     return " ".join(label.casefold().split())
 
 
@@ -2386,14 +2386,14 @@ def end_of_definition(text: str, at: int) -> int:
     end = end_of_label(text, at)
     if end < 0 or not text.startswith(":", end):
         return -1
-    start = end_of(BLANKS, text, end + 1)
+    start = end_of(LINK_BLANKS, text, end + 1)
     end = end_of_destination(text, start)
     if end <= start:            # it must not be empty
         return -1
-    end_of_line = end_of(LINE_END, text, end_of_title(text, end))
+    end_of_line = end_of(DEFINITION_END, text, end_of_title(text, end))
     if end_of_line >= 0:
         return end_of_line
-    return end_of(LINE_END, text, end)
+    return end_of(DEFINITION_END, text, end)
 
 
 def end_of_label(text: str, at: int) -> int:
@@ -2446,7 +2446,7 @@ def end_of_destination(text: str, at: int) -> int:
 
 def end_of_title(text: str, at: int) -> int:
     """Where a link's title ends, with the blanks that must precede it; `at` where there is none."""
-    start = end_of(BLANKS, text, at)
+    start = end_of(LINK_BLANKS, text, at)
     mark = text[start:start + 1]
     if start == at or mark not in TITLE_STOPS:
         return at
@@ -2460,31 +2460,34 @@ def link_destination(text: str, at: int) -> tuple[str, int]:
     """(destination, end) of the `(destination "title")` that begins there; end -1: none does."""
     if not text.startswith("(", at):
         return "", -1
-    start = end_of(BLANKS, text, at + 1)
+    start = end_of(LINK_BLANKS, text, at + 1)
     end = end_of_destination(text, start)
-    if end < 0:
+    if end < 0 or end - start > MAX_URL_LENGTH:
         return "", -1
-    closing = end_of(BLANKS, text, end_of_title(text, end))
+    closing = end_of(LINK_BLANKS, text, end_of_title(text, end))
     if not text.startswith(")", closing):
         return "", -1
     if text.startswith("<", start):
         start, end = start + 1, end - 1
-    return resolved(text[start:end]), closing + 1
+    return without_escapes(text[start:end]), closing + 1
 
 
-def resolved(text: str) -> str:
+def without_escapes(text: str) -> str:
     """Escapes and character references resolved."""
     if "\\" not in text and "&" not in text:
         return text
-    return ESCAPE_OR_ENTITY.sub(resolved_mark, text)
+    return ESCAPE_OR_ENTITY.sub(unescaped_mark, text)
 
 
-def resolved_mark(mark: re.Match[str]) -> str:
+def unescaped_mark(mark: re.Match[str]) -> str:
     return unescaped(mark[0].removeprefix("\\"))
 
 
 def unescaped(text: str) -> str:
-    """Character references resolved. Longer text than `MAX_FEED_TEXT` may hold too long numbers."""
+    """Character references resolved: of an entity, or of at most `MAX_FEED_TEXT` characters.
+
+    More may hold a number that is too long for Python to read.
+    """
     if "&" not in text:
         return text
     from html import unescape  # two thousand names: read only where a document uses one
@@ -2501,7 +2504,7 @@ class InlineScan:
     def __init__(self, text: str, labels: set[str]) -> None:
         self.text = text
         self.labels = labels
-        self.brackets: list[Bracket] = []
+        self.brackets: list[OpenBracket] = []
         self.newest_bracket = -1            # where it began that was opened last
         self.inactive_brackets = 0          # a link has ended inside of them, and links hold none
         self.pieces: list[str] = []
@@ -2519,7 +2522,7 @@ class InlineScan:
             if mark is None:
                 break
             if self.brackets:
-                self._add(self.text[at:mark.start()])
+                self._add(self._piece(at, mark.start()))
             reader = MARK_READERS[mark[0][0]]
             piece, at = reader(self, mark.start(), mark.end())
             self._add(piece)
@@ -2532,7 +2535,11 @@ class InlineScan:
 
     def _add(self, piece: str) -> None:
         if piece and self.brackets:
-            self.pieces.append(piece[:MAX_FEED_TEXT])
+            self.pieces.append(piece)
+
+    def _piece(self, start: int, end: int) -> str:
+        """What stands there, as much of it as a title can show."""
+        return self.text[start:min(end, start + MAX_FEED_TEXT)]
 
     # Each of these reads one mark: (what it means as plain text, where to go on).
 
@@ -2542,7 +2549,7 @@ class InlineScan:
             self.emphasis.clear()
             self.inactive_brackets = 0
         is_image = self.text[start] == "!"
-        bracket = Bracket(start, is_image, len(self.pieces), len(self.found))
+        bracket = OpenBracket(start, is_image, len(self.pieces), len(self.found))
         self.brackets.append(bracket)
         self.newest_bracket = start
         return self.text[start:end], end
@@ -2572,7 +2579,7 @@ class InlineScan:
             self.found.append(link)
         return title, tail_end
 
-    def _end_of_reference(self, bracket: Bracket, start: int, end: int) -> int:
+    def _end_of_reference(self, bracket: OpenBracket, start: int, end: int) -> int:
         """Where the reference ends whose text ends at `start`; -1 where it is none."""
         if not self.labels:
             return -1
@@ -2587,7 +2594,7 @@ class InlineScan:
             label = self.text[own_start:start][:MAX_LABEL_CHARS + 1]
         else:
             return -1
-        if label_key(label) in self.labels:
+        if link_label_key(label) in self.labels:
             return label_end
         return -1
 
@@ -2600,12 +2607,12 @@ class InlineScan:
             return piece, end
         runs = BACKTICK_RUN.finditer(self.text, end)
         closing = next(run for run in runs if run[0] == piece)
-        return self.text[end:closing.start()], closing.end()
+        return self._piece(end, closing.start()), closing.end()
 
     def _angle_bracket(self, start: int, end: int) -> tuple[str, int]:
         autolink = AUTOLINK.match(self.text, start)
         if autolink:
-            return autolink[1], autolink.end()
+            return self._piece(start + 1, autolink.end() - 1), autolink.end()
         html_end = self._end_of_html(start)
         if html_end >= 0:
             return "", html_end
@@ -2615,7 +2622,7 @@ class InlineScan:
         for opening, closing, offset in RAW_INLINE:
             if self.text.startswith(opening, start):
                 return self._end_of_next(closing, start + offset)
-        if DECLARATION.match(self.text, start):
+        if HTML_DECLARATION.match(self.text, start):
             return self._end_of_next(">", start)
         return end_of_tag(self.text, start)
 
@@ -2666,7 +2673,7 @@ MARK_READERS = {
 
 
 # 10b. llms.txt
-PLAIN_URL = lazy_re(            # nothing to resolve in it but dots
+RESOLVED_URL = lazy_re(            # nothing to resolve in it but dots
     r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9_.~!$&'()*+,;=:@%?/-]*")
 CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 
@@ -2674,11 +2681,11 @@ CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
-    The section is "" before the first H2. Relative URLs are resolved against `base_url`; what is no
-    http(s) URL then is left out. Of a list item the first link counts, of several links to one URL
+    The section is "" before the first H2. Relative URLs are resolved against `base_url`; what is no http(s)
+    URL then is left out. Of a list item the first link counts, of several links to one URL
     the first. A note is the text behind a link that begins its item. At most `MAX_LISTED_ENTRIES`.
     Never raises.
-    >>> parse_llms_txt("# Site\\n> Short.\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
+    >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
     title = summary = section = ""
@@ -2713,7 +2720,7 @@ def llms_note(text: str, link: InlineLink) -> str:
 
 
 def llms_links(text: str, base_url: str) -> list[Link]:
-    """The links of an llms.txt, as those of any Markdown (R9), but resolved and one an item."""
+    """The links of an llms.txt, as those of any Markdown (R9), but resolved, and one an item."""
     document = parse_llms_txt(text, base_url)
     return [Link(link.title, link.url) for link in document.links]
 
@@ -2723,7 +2730,7 @@ def absolute_url(base: str, reference: str) -> str:
     reference = reference.strip()
     if len(reference) > MAX_FEED_TEXT:
         return ""
-    is_plain = bool(PLAIN_URL.fullmatch(reference)) and "/." not in reference
+    is_plain = bool(RESOLVED_URL.fullmatch(reference)) and "/." not in reference
     if not base or not reference or is_plain:       # nine in ten: resolving is slow
         return one_line(reference)
     with suppress(ValueError):
@@ -2911,7 +2918,7 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
         directive = " ".join(item.split())
         name, colon, rest = directive.partition(":")
         name = name.rstrip()
-        if colon and name and " " not in name and not is_directive(name):
+        if colon and name and " " not in name and not is_robots_directive(name):
             agent = name.split("/")[0].strip("*")
             directive = rest.strip()
         name, colon, rest = directive.partition(":")
@@ -2930,7 +2937,7 @@ def robots_tag_items(value: str) -> Iterator[str]:
         yield item.rstrip(",")
 
 
-def is_directive(name: str) -> bool:
+def is_robots_directive(name: str) -> bool:
     """Whether a value follows the name, and no directive: `noindex:` is no agent either."""
     return name in ROBOTS_WARNINGS or bool(VALUED_DIRECTIVE.fullmatch(name))
 
