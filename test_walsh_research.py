@@ -1700,6 +1700,8 @@ def test_R9_links_are_listed_up_to_a_number(monkeypatch):
     monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", 20)
     text = "".join(f"[](http://{n})[](http://{n}.1)\n\n" for n in range(15))
     assert len(wr.markdown_links(text)) == 20 == len(wr.parse_llms_txt(text).links)
+    nothing = "[](x) " * 20
+    assert wr.parse_llms_txt(nothing + text).links == []        # what names nothing counts
 
 
 def calls_made(call, *arguments):

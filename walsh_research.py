@@ -2005,7 +2005,13 @@ BLOCK_NAMES = (
     "|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav|noframes|ol|optgroup|option|p"
     "|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul")
 BLOCK_MARKS = frozenset(">#`~<*+-_=0123456789")     # what a block start begins with
-INTERRUPTING_MARKS = ("-", "+", "*", "1.", "1)")    # of a list item that may follow a paragraph
+INTERRUPTING_MARKS = (          # of a list item that ends a paragraph
+    "-",
+    "+",
+    "*",
+    "1.",
+    "1)",
+)
 BLOCK_START = lazy_re(rf"""(?x)     # behind the indentation of a line: the first that fits
     (?P<quote>  >[ ]?)
   | (?P<heading>  \#{{1,6}}(?:[ ]+|\Z))
@@ -2108,7 +2114,8 @@ class MarkdownBlocks:
         self.containers[kept:] = opened
         if kind == "heading":
             level = line.count("#", at, end)
-            leaves.append(self._leaf(level, heading_text(line[end:])))
+            text = heading_text(line[end:])
+            leaves.append(self._leaf(level, text))
         elif kind == "fence":
             mark = line[end - 1]
             least = line.count(mark, at, end)
@@ -2129,8 +2136,12 @@ class MarkdownBlocks:
             at = end
         return len(self.containers), at
 
-    def _opened_containers(self, line: str, at: int, kept: int,
-                           ) -> tuple[list[BlockContainer], str, int, int]:
+    def _opened_containers(
+        self,
+        line: str,
+        at: int,
+        kept: int,
+    ) -> tuple[list[BlockContainer], str, int, int]:
         """The containers that the line opens; kind, start and end of what begins behind them."""
         opened: list[BlockContainer] = []
         in_paragraph = bool(self.paragraph)
@@ -2204,14 +2215,15 @@ def block_start(line: str, at: int, in_paragraph: bool) -> tuple[str, int]:
         return "", at
     if in_paragraph and UNDERLINE.match(line, start):
         return "underline", len(line)
-    if line[start] in "*_-" and is_thematic_break(line[start:]):
+    if is_thematic_break(line[start:]):
         return "rule", len(line)
     mark = BLOCK_START.match(line, start)
     if mark is None:
         if end_of_tag(line, start) == len(line):
             return "tag", len(line)
         return "", at
-    kind, end = str(mark.lastgroup), mark.end()
+    kind = str(mark.lastgroup)
+    end = mark.end()
     if kind != "item":
         return kind, end
     is_empty = end == len(line)
@@ -2226,7 +2238,9 @@ def block_start(line: str, at: int, in_paragraph: bool) -> tuple[str, int]:
 
 def is_thematic_break(text: str) -> bool:
     mark = text[0]
-    return text.count(mark) >= 3 and not text.strip(mark + " ")
+    if mark not in "*_-" or text.count(mark) < 3:
+        return False
+    return text.strip(mark + " ") == ""
 
 
 def heading_text(text: str) -> str:
@@ -2240,7 +2254,7 @@ def heading_text(text: str) -> str:
 def end_of_tag(text: str, at: int) -> int:
     """Where the HTML tag ends that begins there (CommonMark 6.6); -1 where none does.
 
-    A text of many `<a b="` takes linear time. A tag holds `<` only in quotes, and a quote mark moves
+    A text of many `<a b="` takes linear time: a tag holds `<` only in quotes, a quote mark moves
     all unfinished readings between three states: no quotes, single ones, double ones. Two never
     meet in one state, and the next `<` ends the reading that is in no quotes: so three go on.
     """
@@ -2275,6 +2289,7 @@ RAW_INLINE = (                  # what begins raw HTML, what ends it, and how fa
 HTML_DECLARATION = lazy_re("<![A-Za-z]")
 LINK_BLANKS = lazy_re(r"[ \t\n]*")
 DEFINITION_END = lazy_re(r"[ \t]*(?:\n|\Z)")
+BARE_MARKS = ("(", ")", "\\")
 BARE_RUN = lazy_re(r"[^()\\\x00-\x20\x7f]*")
 # Where a part of a link ends: at the first match that is no escape.
 POINTED_STOP = lazy_re(r"\\.|[<>\n]")
@@ -2320,12 +2335,11 @@ def markdown_links(text: str) -> list[Link]:
     labels = reference_labels(text)
     for leaf in markdown_leaves(text):
         for link in inline_links(leaf.text, labels):
-            if ABSOLUTE_HTTP.match(link.destination):
+            if len(titles) == MAX_LISTED_ENTRIES:
+                break
+            if ABSOLUTE_HTTP.match(link.destination):       # R9
                 titles.setdefault(link.destination, link.title)
-        if len(titles) >= MAX_LISTED_ENTRIES:
-            break
-    links = [Link(title, url) for url, title in titles.items()]
-    return links[:MAX_LISTED_ENTRIES]
+    return [Link(title, url) for url, title in titles.items()]
 
 
 def markdown_title(text: str) -> str:
@@ -2357,9 +2371,11 @@ def reference_labels(text: str) -> set[str]:
     if "]:" not in text:
         return labels
     for mark in DEFINED_LABEL.finditer(text):
-        end = end_of_label(text, mark.end() - 1)
+        start = mark.end()
+        end = end_of_label(text, start - 1)
         if end >= 0 and text.startswith(":", end):
-            labels.add(link_label_key(text[mark.end():end - 1]))
+            label = text[start:end - 1]
+            labels.add(link_label_key(label))
         if len(labels) == MAX_LISTED_ENTRIES:
             break
     return labels
@@ -2409,7 +2425,12 @@ def end_of_label(text: str, at: int) -> int:
     return end + 1
 
 
-def first_stop(stops: re.Pattern[str], text: str, at: int, limit: int = sys.maxsize) -> int:
+def first_stop(
+    stops: re.Pattern[str],
+    text: str,
+    at: int,
+    limit: int = sys.maxsize,
+) -> int:
     """Where the first match stands that is no escape; -1 where there is none before `limit`."""
     for stop in stops.finditer(text, at, limit):
         if not stop[0].startswith("\\"):
@@ -2426,13 +2447,13 @@ def end_of_destination(text: str, at: int) -> int:
         return -1
     depth = 0
     at = end_of(BARE_RUN, text, at)
-    while text.startswith(("(", ")", "\\"), at):
+    while text.startswith(BARE_MARKS, at):
         if text.startswith("\\", at):
-            if text.startswith(("(", ")", "\\"), at + 1):
-                at += 1
+            if text.startswith(BARE_MARKS, at + 1):
+                at += 1         # what is escaped counts for nothing
         elif text.startswith("(", at):
             depth += 1
-        elif depth == 0:
+        elif depth == 0:        # this parenthesis is the link's
             break
         else:
             depth -= 1
@@ -2549,7 +2570,12 @@ class InlineScan:
             self.emphasis.clear()
             self.inactive_brackets = 0
         is_image = self.text[start] == "!"
-        bracket = OpenBracket(start, is_image, len(self.pieces), len(self.found))
+        bracket = OpenBracket(
+            start=start,
+            is_image=is_image,
+            pieces=len(self.pieces),
+            links=len(self.found),
+        )
         self.brackets.append(bracket)
         self.newest_bracket = start
         return self.text[start:end], end
@@ -2575,7 +2601,12 @@ class InlineScan:
             return title, tail_end
         self.inactive_brackets = depth
         if not is_reference:
-            link = InlineLink(plain_line(title), destination, bracket.start, tail_end)
+            link = InlineLink(
+                title=plain_line(title),
+                destination=destination,
+                start=bracket.start,
+                end=tail_end,
+            )
             self.found.append(link)
         return title, tail_end
 
@@ -2681,16 +2712,17 @@ CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
-    The section is "" before the first H2. Relative URLs are resolved against `base_url`; what is no http(s)
-    URL then is left out. Of a list item the first link counts, of several links to one URL
-    the first. A note is the text behind a link that begins its item. At most `MAX_LISTED_ENTRIES`.
-    Never raises.
+    The section is "" before the first H2. Relative URLs are resolved against `base_url`; what is no
+    http(s) URL even then is left out. A list item gives its first link, and each URL is given once.
+    A note is the text behind a link that begins its item. The first `MAX_LISTED_ENTRIES` links are
+    looked at. Never raises.
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
     title = summary = section = ""
     links: dict[str, LlmsLink] = {}
-    items: set[int] = set()     # that have had their link
+    items: set[int] = set()     # list items that have given their link
+    looked_at = 0
     labels = reference_labels(text)
     for leaf in markdown_leaves(text):
         if leaf.level == 1:
@@ -2699,24 +2731,27 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
             section = plain_line(leaf.text)
         elif leaf.is_quoted:
             summary = summary or plain_line(leaf.text)
-        for link in inline_links(leaf.text, labels):
+        found = inline_links(leaf.text, labels)
+        for link in islice(found, MAX_LISTED_ENTRIES - looked_at):
+            looked_at += 1
+            if leaf.item in items:
+                continue
             url = http_url(base_url, link.destination)
-            if not url or leaf.item in items:
+            if not url:
                 continue
             if leaf.item:
                 items.add(leaf.item)
             note = llms_note(leaf.text, link)
             links.setdefault(url, LlmsLink(section, link.title, url, note))
-        if len(links) >= MAX_LISTED_ENTRIES:
-            break
-    return LlmsTxt(title, summary, list(links.values())[:MAX_LISTED_ENTRIES])
+    return LlmsTxt(title, summary, list(links.values()))
 
 
 def llms_note(text: str, link: InlineLink) -> str:
     """What a list item says behind the link that it begins with."""
     if link.start:
         return ""
-    return plain_line(text[link.end:link.end + MAX_FEED_TEXT].lstrip(" :\n"))
+    note = text[link.end:link.end + MAX_FEED_TEXT]
+    return plain_line(note.lstrip(" :\n"))
 
 
 def llms_links(text: str, base_url: str) -> list[Link]:
@@ -2764,11 +2799,30 @@ HEAD_VALUES = {                 # of an element of the head, the attribute that 
 HEAD_LABELS = {"meta": "name", "link": "rel"}       # and the one that says what it tells
 OWN_ROBOTS = "meta " + UA_TOKEN.lower()
 HEAD_FIELDS = frozenset((
-    "html", "title", "base", "meta description", "meta robots", OWN_ROBOTS, "link canonical"))
-HEAD_ATTRIBUTES = frozenset(("lang", "content", "href", "name", "rel", "type", "title"))
+    "html",
+    "title",
+    "base",
+    "meta description",
+    "meta robots",
+    OWN_ROBOTS,
+    "link canonical",
+))
+HEAD_ATTRIBUTES = frozenset((       # the others of a hostile page would take much memory
+    "lang",
+    "content",
+    "href",
+    "name",
+    "rel",
+    "type",
+    "title",
+))
 RAW_TEXT_ENDS = {
-    name: lazy_re(rf"(?i)</{name}(?=[\s/>])")
-    for name in ("title", "script", "style", "noscript", "template", "noframes")
+    "title": lazy_re(r"(?i)</title(?=[\s/>])"),
+    "script": lazy_re(r"(?i)</script(?=[\s/>])"),
+    "style": lazy_re(r"(?i)</style(?=[\s/>])"),
+    "noscript": lazy_re(r"(?i)</noscript(?=[\s/>])"),
+    "template": lazy_re(r"(?i)</template(?=[\s/>])"),
+    "noframes": lazy_re(r"(?i)</noframes(?=[\s/>])"),
 }
 HEAD_TAG = lazy_re(             # anything else begins the body, or ends the head
     r"<((?i:html|head|meta|link|base|basefont|bgsound|title|script|style|noscript|template"
@@ -2804,7 +2858,7 @@ def page_metadata(html: str | bytes, base_url: str = "") -> PageMetadata:
             advertised.append((attributes.get("title", ""), value))
     first = {field: (found or [""])[0] for field, found in values.items()}
     base = http_url(base_url, first["base"]) or base_url
-    feeds = (Link(title, http_url(base, href)) for title, href in advertised)
+    feeds = [Link(title, http_url(base, href)) for title, href in advertised]
     robots_values = values[OWN_ROBOTS] or values["meta robots"]
     directives = robots_tag_directives(",".join(robots_values))
     robots = dict.fromkeys(directive for _, directive in directives)
@@ -2919,7 +2973,9 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
         name, colon, rest = directive.partition(":")
         name = name.rstrip()
         if colon and name and " " not in name and not is_robots_directive(name):
-            agent = name.split("/")[0].strip("*")
+            agent = name.split("/")[0]
+            if agent == "*":
+                agent = ""
             directive = rest.strip()
         name, colon, rest = directive.partition(":")
         if colon:
@@ -2942,8 +2998,11 @@ def is_robots_directive(name: str) -> bool:
     return name in ROBOTS_WARNINGS or bool(VALUED_DIRECTIVE.fullmatch(name))
 
 
-def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata | None,
-                      now: float | None) -> tuple[list[str], list[str]]:
+def robots_directives(
+    headers: Iterable[tuple[str, str]],
+    metadata: PageMetadata | None,
+    now: float | None,
+) -> tuple[list[str], list[str]]:
     """(the directives that bind us, each once in order; a warning for each that forbids something).
 
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
@@ -2962,8 +3021,8 @@ def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata
     binding = to_us or to_all
     if metadata is not None:
         binding += metadata.robots
-    printable = filter(str.isprintable, dict.fromkeys(binding))
-    directives = list(islice(printable, MAX_HEAD_LISTED))
+    shown = filter(str.isprintable, dict.fromkeys(binding))
+    directives = list(islice(shown, MAX_HEAD_LISTED))
     warnings = []
     for directive in directives:
         warning = directive_warning(directive, now)
