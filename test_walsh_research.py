@@ -1658,30 +1658,108 @@ def test_R9_markdown_links_are_what_commonmark_calls_inline_links(text, expected
     assert [tuple(link) for link in wr.markdown_links(text)] == expected
 
 
-HOSTILE_MARKDOWN = [
-    "[", "![", "[](", "[](http://a", "<", "<a b=\"", "<!--", "`` ` ", "]", "*a_ ", "> ", "- ", "[a](<", "[a](u 'x", "\\[", "<a:", "&#1;[", "[a]: b\n",
-    "<?", "(", "\n", "ab\n", "<a ", "[![", "](",
-]
+# Each is far longer in memory, or was, than as text.
+HOSTILE_MARKDOWN = {
+    "one line": lambda size: "a " * (size // 2) + f"[a]({U})",
+    "short lines": lambda size: "ab\n" * (size // 3) + f"[a]({U})",
+    "one title": lambda size: "[" + "ab " * (size // 3) + f"]({U})",
+    "one heading": lambda size: "# " + "ab " * (size // 3) + f"[a]({U})",
+    "open brackets": lambda size: "[" * size + "](",
+    "labels": lambda size: "".join(f"[{n:x}]:\n" for n in range(size // 9)),
+    "links": lambda size: "".join(f"[](http://{n:x})" for n in range(size // 16)),
+    "quotes": lambda size: ">\n\n" * (size // 3),
+    "list items": lambda size: "- a\n\n" * (size // 5),
+    "escapes": lambda size: f"[a]({U}" + "\\&" * (size // 2) + ")](",
+    "references": lambda size: f"[a]({U}" + "&#x4e00;" * (size // 8) + ")](",
+    "attributes": lambda size: "x <a" + " b" * (size // 2) + ">](",
+    "a tilde fence": lambda size: "~" * size + "\n\n](",
+}
 
 
-@pytest.mark.parametrize("unit", HOSTILE_MARKDOWN)
-def test_R9_hostile_markdown_takes_linear_time_and_memory(unit):
-    import time
-    import tracemalloc
-
-    def seconds(text):
-        start = time.process_time()         # of this process: a busy neighbour costs nothing
-        wr.markdown_links(text)
-        return time.process_time() - start
-
-    small, large = unit * 400 + "](", unit * 3_200 + "]("
-    assert min(seconds(large), seconds(large)) < 40 * max(min(seconds(small), seconds(small)), 0.002)
+def peak_bytes(call, *arguments):
     tracemalloc.start()
     try:
-        wr.markdown_links(large)
-        assert tracemalloc.get_traced_memory()[1] < 16 * len(large) + 1_000_000
+        call(*arguments)
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", HOSTILE_MARKDOWN)
+def test_R9_hostile_markdown_takes_a_few_bytes_of_memory_for_each_of_its_own(name):
+    """Also where one emoji makes four bytes of each character; brackets are bounded by number."""
+    text = "\U0001f600\n\n" + HOSTILE_MARKDOWN[name](2**15)
+    wr.parse_llms_txt(text)             # compiles what it needs
+    assert peak_bytes(wr.parse_llms_txt, text) < 14 * len(text) + 2**18
+
+
+def test_R9_ordinary_markdown_takes_hardly_any_memory():
+    text = "\U0001f600 " + "Lorem ipsum [dolor](https://x.test/) sit\namet.\n\n" * 2000
+    assert peak_bytes(wr.markdown_links, text) < len(text)
+
+
+def test_R9_links_are_listed_up_to_a_number(monkeypatch):
+    monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", 20)
+    text = "".join(f"[](http://{n})[](http://{n}.1)\n\n" for n in range(15))
+    assert len(wr.markdown_links(text)) == 20 == len(wr.parse_llms_txt(text).links)
+    nothing = "[](x) " * 20
+    assert wr.parse_llms_txt(nothing + text).links == []        # what names nothing counts
+
+
+def calls_made(call, *arguments):
+    """How many functions are called, those of C included: a count of steps that no clock blurs."""
+    count = 0
+
+    def note(_frame, event, _argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        call(*arguments)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("line", ["", " ", "\t", "    "])
+def test_R9_empty_lines_inside_of_many_list_items_cost_no_more_than_elsewhere(line):
+    empty = (line + "\n") * 500
+    deep = calls_made(wr.markdown_links, "- " * 32 + "a\n" + empty)
+    assert deep < 2 * calls_made(wr.markdown_links, "a\n" + empty) + 1000
+
+
+def test_R9_images_around_a_long_text_do_not_copy_it():
+    def seconds(images, length):
+        text = "![" * images + "x" * length + "](x)" * images
+        start = time.thread_time()
+        wr.markdown_links(text)
+        return time.thread_time() - start
+
+    apart = seconds(2000, 1) + seconds(1, 2**20)
+    assert seconds(2000, 2**20) < 10 * max(apart, 0.02)
+
+
+@pytest.mark.parametrize("text, links", [
+    (f"[a {'*' * 4000} ]({U})", [("a " + "*" * 4000, U)]),
+    (f"[a](  {' ' * 4000} {U} \n 'b' )", [("a", U)]),
+    (f"x <!A {'<!a' * 2000} > [a]({U})", [("a", U)]),
+    (f"x <a {'b ' * 4000}c='[b]({V})'> [a]({U})", [("a", U)]),
+    (f"x <!-- {'<' * 4000} [b]({V}) --> [a]({U})", [("a", U)]),
+    (f"{'![' * 3000}x{f']({V})' * 3000} [a]({U})", [("a", U)]),
+    (f"[a](http://u.test/{'a' * 70_000}) [b]({V})", [("b", V)]),
+    ("> " * 40 + f"[a]({U})", [("a", U)]),
+    ("- " * 40 + f"[a]({U})", [("a", U)]),
+    (f"[{'a ' * 9000}]({U})", [(("a " * 2048).strip(), U)]),
+    (f"[ [*a](/x) b c* d]({U}) [*e*]({V})", [("e", V)]),
+    (f"![[*a]({U})](/x) [b c* d]({V})", [("b c* d", V)]),
+    (f"[a_b _c]({U}) [_d_e]({V})", [("a_b _c", U), ("_d_e", V)]),
+    (f"[![r] a]({U})\n\n[r]: /x", [("r a", U)]),
+    (f"<!-->\n[a]({U})", [("a", U)]),
+    (f"x <!--> [a]({U}) -->", [("a", U)]),
+])
+def test_R9_markdown_of_any_length_means_what_it_says(text, links):
+    assert [tuple(link) for link in wr.markdown_links(text)] == links
 
 
 def test_R9_backtick_runs_of_growing_length_are_text():
@@ -1721,11 +1799,45 @@ def test_R9_llms_txt_gives_title_summary_and_sections():
     assert [tuple(link) for link in document.links] == [
         ("", "Before", "https://a.test/", ""),
         ("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
-        ("Docs", "Two", "https://x.test/a/two.md", ""),
         ("Optional", "Four", "https://x.test/four", "fourth"),
     ]
     assert wr.parse_llms_txt("\ufeff# T\n> a\n\n> b")[:2] == ("T", "a")
     assert wr.parse_llms_txt("") == wr.LlmsTxt("", "", [])
+
+
+@pytest.mark.parametrize("text, links", [
+    ("- [A](/a): see [B](/b)\n- [C](/c)", [("A", "/a", "see [B](/b)"), ("C", "/c", "")]),
+    ("- See [A](/a) or [B](/b)", [("A", "/a", "")]),
+    ("- [A](/a)\n\n  More: [B](/b)", [("A", "/a", "")]),
+    ("- [A](/a)\n  - [B](/b)\n\n  [C](/c)", [("A", "/a", ""), ("B", "/b", "")]),
+    ("- Group\n  1. [A](/a)\n  2. [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
+    ("- > [A](/a) and [B](/b)", [("A", "/a", "and [B](/b)")]),
+    ("- [A](javascript:x) or [B](/b)", [("B", "/b", "")]),
+    ("- [r], see [B](/b)\n\n[r]: /x", [("B", "/b", "")]),
+    ("- [A](/a): one\n- [B](/b)\n- [C](/a): two", [("A", "/a", "one"), ("B", "/b", "")]),
+    ("- [A](/a)\n- [A again](/a): see [B](/b)", [("A", "/a", "")]),
+    ("See [A](/a) and [B](/b).\n\n[C](/c)", [("A", "/a", ""), ("B", "/b", ""), ("C", "/c", "")]),
+])
+def test_R9_llms_txt_gives_one_link_an_item_and_each_url_once(text, links):
+    site = "https://x.test"
+    document = wr.parse_llms_txt("# T\n\n## S\n\n" + text, site + "/llms.txt")
+    assert [tuple(link) for link in document.links] == [
+        ("S", title, site + path, note) for title, path, note in links]
+    assert wr.llms_links(text, site) == [
+        wr.Link(title, site + path) for title, path, _ in links]
+
+
+def test_R9_the_title_of_markdown_is_its_first_heading_of_the_first_level():
+    assert wr.markdown_title("## No\n\nA *title*\n===\n\n# Second") == "A *title*"
+    assert wr.markdown_title("text\n\n## No") == ""
+
+
+def test_ours_what_is_read_of_a_body_is_one_size():
+    whole = b"x" * wr.MAX_READ_BYTES
+    assert wr.MAX_READ_BYTES == 2 * 2**20
+    assert wr.cut_for_reading(whole) == (whole, "")
+    cut, warning = wr.cut_for_reading(whole + b"y")
+    assert cut == whole and "2097153" in warning and "2097152" in warning
 
 
 PAGE = """\ufeff<!doctype html><!-- <title>no</title> --><html lang="en-GB"><head data-x="a>b">
@@ -1760,13 +1872,22 @@ def test_R9_our_own_meta_replaces_the_general_one():
     assert wr.page_metadata(html).robots == ("noarchive", "unavailable_after: wed, 25 jun 2030 15:00:00 gmt")
 
 
-@pytest.mark.parametrize("unit", ["<meta ", " ", "=", '"', "a='", "<title", "</title", "<!--", "<script>", "<meta a ", "&", "/", "<"])
-def test_R9_a_hostile_head_takes_linear_time(unit):
-    import time
-    start = time.perf_counter()
-    wr.page_metadata("<meta " + unit * 20_000, "https://x.test/")
-    wr.page_metadata(unit * 20_000, "https://x.test/")
-    assert time.perf_counter() - start < 10
+@pytest.mark.parametrize("html", [
+    "<meta " + "".join(f"a{n:x}=b " for n in range(4000)) + ">",
+    "".join(f"<link href=/a rel='{' '.join(f'{n}.{m}' for m in range(99))}'>" for n in range(99)),
+    "<meta name=robots content=noai>" * 1000,
+    "<link rel=alternate type=application/rss+xml href=/a>" * 600,
+    "<title>" + "a" * 30_000,
+    "\U0001f600<title>" + "a" * 30_000 + "</title>",
+])
+def test_R9_a_hostile_head_takes_little_memory(html):
+    wr.page_metadata(html, "https://x.test/")
+    assert peak_bytes(wr.page_metadata, html, "https://x.test/") < 4 * len(html) + 2**14
+
+
+def test_R9_a_head_is_read_however_late_it_ends():
+    html = "<script>" + "x" * 2**20 + "</script><title>T</title><!--><meta name=robots content=' , a,'>"
+    assert wr.page_metadata(html)[:5] == ("T", "", "", "", ("a",))
 
 
 DIRECTIVE_CASES = [
@@ -1781,6 +1902,12 @@ DIRECTIVE_CASES = [
     (["otherbot: unavailable_after: 25 Jun 2030 15:00:00 PST"], []),
     (["unavailable_after:25 Jun 2030 15:00:00 PST"], ["unavailable_after: 25 jun 2030 15:00:00 pst"]),
     (["\x1b[31m, ,"], []),
+    (["unavailable_after: Wed", "noai"], ["unavailable_after: wed", "noai"]),
+    (["unavailable_after: Wed,, noai"], ["unavailable_after: wed", "noai"]),
+    (["max-image-preview:large, max-1: noai"], ["max-image-preview: large"]),
+    (["noarchive: x"], ["noarchive: x"]),
+    (["walsh-research:", "noai"], ["noai"]),
+    ([f"a{n}: noai" for n in range(500)] + ["none"], ["none"]),
 ]
 
 

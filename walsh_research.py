@@ -2262,6 +2262,7 @@ def end_of(expression: re.Pattern[str], text: str, at: int) -> int:
 # 10a. Markdown, its blocks: CommonMark's block structure decides which text is code.
 # All expressions down to 10d obey one rule, which makes them linear at a glance: no two neighbours
 # repeat the same character, and none repeats a repeat. What needs more is a loop over such ones.
+MARKDOWN_LINE = lazy_re(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")         # nothing else ends a line
 TABBED_MARKS = lazy_re(r"[ \t>*+.)0-9#_-]*")        # tab stops count from the line's start
 INDENTATION = lazy_re(" *")
 QUOTE_MARK = lazy_re(" {0,3}> ?")
@@ -2274,10 +2275,16 @@ BLOCK_NAMES = (
     "|header|hr|html|iframe|legend|li|link|main|menu|menuitem|nav|noframes|ol|optgroup|option|p"
     "|param|search|section|summary|table|tbody|td|tfoot|th|thead|title|tr|track|ul")
 BLOCK_MARKS = frozenset(">#`~<*+-_=0123456789")     # what a block start begins with
-INTERRUPTING_MARKS = ("-", "+", "*", "1.", "1)")    # of a list item that may follow a paragraph
+INTERRUPTING_MARKS = (          # of a list item that ends a paragraph
+    "-",
+    "+",
+    "*",
+    "1.",
+    "1)",
+)
 BLOCK_START = lazy_re(rf"""(?x)     # behind the indentation of a line: the first that fits
     (?P<quote>  >[ ]?)
-  | (?P<heading>  \#{{1,6}}(?=[ ]|\Z))
+  | (?P<heading>  \#{{1,6}}(?:[ ]+|\Z))
   | (?P<fence>  `{{3,}}(?=[^`]*\Z) | ~{{3,}})
   | (?P<item>  (?:[-+*]|[0-9]{{1,9}}[.)])(?:[ ]{{1,4}}(?=[^ ])|[ ]|\Z))
   | (?P<raw>  <(?i:{RAW_NAMES})(?=[\s>]|\Z))
@@ -2302,7 +2309,7 @@ TAG_END = lazy_re(r"\s*/?>")
 CLOSING_TAG = lazy_re(r"</[A-Za-z][A-Za-z0-9-]*\s*>")
 
 
-class Leaf(NamedTuple):
+class MarkdownLeaf(NamedTuple):
     """A heading or a paragraph: what holds inline text."""
 
     level: int                  # of a heading, from 1; 0 of a paragraph
@@ -2311,7 +2318,7 @@ class Leaf(NamedTuple):
     text: str
 
 
-class Container(NamedTuple):
+class BlockContainer(NamedTuple):
     """An open block quote or list item."""
 
     indentation: str            # what the lines of a list item begin with; "" of a block quote
@@ -2319,23 +2326,22 @@ class Container(NamedTuple):
     is_empty: bool              # nothing stands behind the list item's mark
 
 
-BLOCK_QUOTE = Container("", 0, False)
+BLOCK_QUOTE = BlockContainer("", 0, False)
 
 
-def markdown_leaves(text: str) -> Iterator[Leaf]:
+def markdown_leaves(text: str) -> Iterator[MarkdownLeaf]:
     """The headings and paragraphs, without the reference definitions that a paragraph begins with.
 
-    Lines are read from UTF-8: only LF, CR and CRLF end one, and no list of them takes memory.
+    Lines are cut out one at a time: a list of short ones would take fifty bytes for each. The last
+    is always empty, which ends the last paragraph.
     """
-    octets = io.BytesIO(text.encode("utf-8", "surrogatepass"))
     blocks = MarkdownBlocks()
-    last = "-"
-    for line in io.TextIOWrapper(octets, "utf-8-sig", "surrogatepass"):
-        line = line.rstrip(" \t\n")
-        if line or last:        # a second empty line changes nothing
+    was_blank = False
+    for match in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
+        line = match[1].rstrip(" \t")
+        if line or not was_blank:       # a second empty line changes nothing
             yield from blocks.read(line)
-        last = line
-    yield from blocks.read("")
+        was_blank = not line
 
 
 class MarkdownBlocks:
@@ -2346,12 +2352,12 @@ class MarkdownBlocks:
     """
 
     def __init__(self) -> None:
-        self.containers: list[Container] = []
+        self.containers: list[BlockContainer] = []
         self.items = 0                  # list items so far
         self.paragraph = bytearray()    # UTF-8: a list of short lines would take fifty bytes each
         self.raw_end: re.Pattern[str] | None = None     # inside code or raw HTML: what ends it
 
-    def read(self, line: str) -> Sequence[Leaf]:
+    def read(self, line: str) -> Sequence[MarkdownLeaf]:
         """The leaves that this line completes."""
         if "\t" in line:
             marks_end = end_of(TABBED_MARKS, line, 0)
@@ -2378,7 +2384,8 @@ class MarkdownBlocks:
         self.containers[kept:] = opened
         if kind == "heading":
             level = line.count("#", at, end)
-            leaves.append(self._leaf(level, heading_text(line[end:])))
+            text = heading_text(line[end:])
+            leaves.append(self._leaf(level, text))
         elif kind == "fence":
             mark = line[end - 1]
             least = line.count(mark, at, end)
@@ -2399,10 +2406,14 @@ class MarkdownBlocks:
             at = end
         return len(self.containers), at
 
-    def _opened_containers(self, line: str, at: int, kept: int,
-                           ) -> tuple[list[Container], str, int, int]:
+    def _opened_containers(
+        self,
+        line: str,
+        at: int,
+        kept: int,
+    ) -> tuple[list[BlockContainer], str, int, int]:
         """The containers that the line opens; kind, start and end of what begins behind them."""
-        opened: list[Container] = []
+        opened: list[BlockContainer] = []
         in_paragraph = bool(self.paragraph)
         are_all_kept = kept == len(self.containers)
         while True:
@@ -2419,18 +2430,18 @@ class MarkdownBlocks:
             kind = ""
         return opened, kind, at, end
 
-    def _container(self, kind: str, width: int, is_empty: bool) -> Container:
+    def _container(self, kind: str, width: int, is_empty: bool) -> BlockContainer:
         if kind == "quote":
             return BLOCK_QUOTE
         self.items += 1
-        return Container(" " * width, self.items, is_empty)
+        return BlockContainer(" " * width, self.items, is_empty)
 
     def _add_text(self, line: str) -> None:
         if self.paragraph:
             self.paragraph += b"\n"
         self.paragraph += line.lstrip(" ").encode("utf-8", "surrogatepass")
 
-    def _end_paragraph(self, level: int) -> list[Leaf]:
+    def _end_paragraph(self, level: int) -> list[MarkdownLeaf]:
         """The paragraph so far, if any: a heading where a level is given."""
         if not self.paragraph:
             return []
@@ -2441,16 +2452,16 @@ class MarkdownBlocks:
             return []
         return [self._leaf(level, text)]
 
-    def _leaf(self, level: int, text: str) -> Leaf:
+    def _leaf(self, level: int, text: str) -> MarkdownLeaf:
         item = 0
         is_quoted = False
         for container in self.containers:
             item = container.item or item
             is_quoted = is_quoted or not container.indentation
-        return Leaf(level, is_quoted, item, text)
+        return MarkdownLeaf(level, is_quoted, item, text)
 
 
-def end_of_container_mark(container: Container, line: str, at: int) -> int:
+def end_of_container_mark(container: BlockContainer, line: str, at: int) -> int:
     """Where the text begins of a line that continues the container; -1 where it does not."""
     if not container.indentation:
         return end_of(QUOTE_MARK, line, at)
@@ -2474,14 +2485,15 @@ def block_start(line: str, at: int, in_paragraph: bool) -> tuple[str, int]:
         return "", at
     if in_paragraph and UNDERLINE.match(line, start):
         return "underline", len(line)
-    if line[start] in "*_-" and is_thematic_break(line[start:]):
+    if is_thematic_break(line[start:]):
         return "rule", len(line)
     mark = BLOCK_START.match(line, start)
     if mark is None:
         if end_of_tag(line, start) == len(line):
             return "tag", len(line)
         return "", at
-    kind, end = str(mark.lastgroup), mark.end()
+    kind = str(mark.lastgroup)
+    end = mark.end()
     if kind != "item":
         return kind, end
     is_empty = end == len(line)
@@ -2496,12 +2508,13 @@ def block_start(line: str, at: int, in_paragraph: bool) -> tuple[str, int]:
 
 def is_thematic_break(text: str) -> bool:
     mark = text[0]
-    return text.count(mark) >= 3 and not text.strip(mark + " ")
+    if mark not in "*_-" or text.count(mark) < 3:
+        return False
+    return text.strip(mark + " ") == ""
 
 
 def heading_text(text: str) -> str:
-    """The text of a `#` heading without the `#` that may close it."""
-    text = text.strip(" ")
+    """What stands behind the marks of a heading, without the marks that may close it."""
     unclosed = text.rstrip("#")
     if unclosed and not unclosed.endswith(" "):
         return text
@@ -2511,8 +2524,9 @@ def heading_text(text: str) -> str:
 def end_of_tag(text: str, at: int) -> int:
     """Where the HTML tag ends that begins there (CommonMark 6.6); -1 where none does.
 
-    A text full of `<a b="` takes linear time: a tag holds no `<` but in quotes, and of two readings
-    that differ in whether they are within quotes, and in which, one has ended before a third begins.
+    A text of many `<a b="` takes linear time: a tag holds `<` only in quotes, a quote mark moves
+    all unfinished readings between three states: no quotes, single ones, double ones. Two never
+    meet in one state, and the next `<` ends the reading that is in no quotes: so three go on.
     """
     end = end_of(CLOSING_TAG, text, at)
     if end >= 0:
@@ -2542,9 +2556,10 @@ RAW_INLINE = (                  # what begins raw HTML, what ends it, and how fa
     ("<?", "?>", 2),
     ("<![CDATA[", "]]>", 9),
 )
-DECLARATION = lazy_re("<![A-Za-z]")
-BLANKS = lazy_re(r"[ \t\n]*")
-LINE_END = lazy_re(r"[ \t]*(?:\n|\Z)")
+HTML_DECLARATION = lazy_re("<![A-Za-z]")
+LINK_BLANKS = lazy_re(r"[ \t\n]*")
+DEFINITION_END = lazy_re(r"[ \t]*(?:\n|\Z)")
+BARE_MARKS = ("(", ")", "\\")
 BARE_RUN = lazy_re(r"[^()\\\x00-\x20\x7f]*")
 # Where a part of a link ends: at the first match that is no escape.
 POINTED_STOP = lazy_re(r"\\.|[<>\n]")
@@ -2568,7 +2583,7 @@ class InlineLink(NamedTuple):
     end: int
 
 
-class Bracket(NamedTuple):
+class OpenBracket(NamedTuple):
     """An open `[` or `![`."""
 
     start: int
@@ -2578,7 +2593,7 @@ class Bracket(NamedTuple):
 
 
 def markdown_links(text: str) -> list[Link]:
-    """The inline links `[text](url)` with an absolute http(s) URL, in document order, each URL once.
+    """The inline links `[text](url)` with an absolute http(s) URL, in order, each URL once.
 
     R9, spec 10.4: CommonMark decides what is a link; images, code, raw HTML, autolinks and
     references are none. The title is plain text; the URL is what the document says, with escapes
@@ -2590,12 +2605,11 @@ def markdown_links(text: str) -> list[Link]:
     labels = reference_labels(text)
     for leaf in markdown_leaves(text):
         for link in inline_links(leaf.text, labels):
-            if ABSOLUTE_HTTP.match(link.destination):
+            if len(titles) == MAX_LISTED_ENTRIES:
+                break
+            if ABSOLUTE_HTTP.match(link.destination):       # R9
                 titles.setdefault(link.destination, link.title)
-        if len(titles) >= MAX_LISTED_ENTRIES:
-            break
-    links = [Link(title, url) for url, title in titles.items()]
-    return links[:MAX_LISTED_ENTRIES]
+    return [Link(title, url) for url, title in titles.items()]
 
 
 def markdown_title(text: str) -> str:
@@ -2627,15 +2641,17 @@ def reference_labels(text: str) -> set[str]:
     if "]:" not in text:
         return labels
     for mark in DEFINED_LABEL.finditer(text):
-        end = end_of_label(text, mark.end() - 1)
+        start = mark.end()
+        end = end_of_label(text, start - 1)
         if end >= 0 and text.startswith(":", end):
-            labels.add(label_key(text[mark.end():end - 1]))
+            label = text[start:end - 1]
+            labels.add(link_label_key(label))
         if len(labels) == MAX_LISTED_ENTRIES:
             break
     return labels
 
 
-def label_key(label: str) -> str:
+def link_label_key(label: str) -> str:
     return " ".join(label.casefold().split())
 
 
@@ -2656,14 +2672,14 @@ def end_of_definition(text: str, at: int) -> int:
     end = end_of_label(text, at)
     if end < 0 or not text.startswith(":", end):
         return -1
-    start = end_of(BLANKS, text, end + 1)
+    start = end_of(LINK_BLANKS, text, end + 1)
     end = end_of_destination(text, start)
     if end <= start:            # it must not be empty
         return -1
-    end_of_line = end_of(LINE_END, text, end_of_title(text, end))
+    end_of_line = end_of(DEFINITION_END, text, end_of_title(text, end))
     if end_of_line >= 0:
         return end_of_line
-    return end_of(LINE_END, text, end)
+    return end_of(DEFINITION_END, text, end)
 
 
 def end_of_label(text: str, at: int) -> int:
@@ -2679,7 +2695,12 @@ def end_of_label(text: str, at: int) -> int:
     return end + 1
 
 
-def first_stop(stops: re.Pattern[str], text: str, at: int, limit: int = sys.maxsize) -> int:
+def first_stop(
+    stops: re.Pattern[str],
+    text: str,
+    at: int,
+    limit: int = sys.maxsize,
+) -> int:
     """Where the first match stands that is no escape; -1 where there is none before `limit`."""
     for stop in stops.finditer(text, at, limit):
         if not stop[0].startswith("\\"):
@@ -2696,13 +2717,13 @@ def end_of_destination(text: str, at: int) -> int:
         return -1
     depth = 0
     at = end_of(BARE_RUN, text, at)
-    while text.startswith(("(", ")", "\\"), at):
+    while text.startswith(BARE_MARKS, at):
         if text.startswith("\\", at):
-            if text.startswith(("(", ")", "\\"), at + 1):
-                at += 1
+            if text.startswith(BARE_MARKS, at + 1):
+                at += 1         # what is escaped counts for nothing
         elif text.startswith("(", at):
             depth += 1
-        elif depth == 0:
+        elif depth == 0:        # this parenthesis is the link's
             break
         else:
             depth -= 1
@@ -2716,7 +2737,7 @@ def end_of_destination(text: str, at: int) -> int:
 
 def end_of_title(text: str, at: int) -> int:
     """Where a link's title ends, with the blanks that must precede it; `at` where there is none."""
-    start = end_of(BLANKS, text, at)
+    start = end_of(LINK_BLANKS, text, at)
     mark = text[start:start + 1]
     if start == at or mark not in TITLE_STOPS:
         return at
@@ -2730,31 +2751,34 @@ def link_destination(text: str, at: int) -> tuple[str, int]:
     """(destination, end) of the `(destination "title")` that begins there; end -1: none does."""
     if not text.startswith("(", at):
         return "", -1
-    start = end_of(BLANKS, text, at + 1)
+    start = end_of(LINK_BLANKS, text, at + 1)
     end = end_of_destination(text, start)
-    if end < 0:
+    if end < 0 or end - start > MAX_URL_LENGTH:
         return "", -1
-    closing = end_of(BLANKS, text, end_of_title(text, end))
+    closing = end_of(LINK_BLANKS, text, end_of_title(text, end))
     if not text.startswith(")", closing):
         return "", -1
     if text.startswith("<", start):
         start, end = start + 1, end - 1
-    return resolved(text[start:end]), closing + 1
+    return without_escapes(text[start:end]), closing + 1
 
 
-def resolved(text: str) -> str:
+def without_escapes(text: str) -> str:
     """Escapes and character references resolved."""
     if "\\" not in text and "&" not in text:
         return text
-    return ESCAPE_OR_ENTITY.sub(resolved_mark, text)
+    return ESCAPE_OR_ENTITY.sub(unescaped_mark, text)
 
 
-def resolved_mark(mark: re.Match[str]) -> str:
+def unescaped_mark(mark: re.Match[str]) -> str:
     return unescaped(mark[0].removeprefix("\\"))
 
 
 def unescaped(text: str) -> str:
-    """Character references resolved. Longer text than `MAX_FEED_TEXT` may hold too long numbers."""
+    """Character references resolved: of an entity, or of at most `MAX_FEED_TEXT` characters.
+
+    More may hold a number that is too long for Python to read.
+    """
     if "&" not in text:
         return text
     from html import unescape  # two thousand names: read only where a document uses one
@@ -2771,7 +2795,7 @@ class InlineScan:
     def __init__(self, text: str, labels: set[str]) -> None:
         self.text = text
         self.labels = labels
-        self.brackets: list[Bracket] = []
+        self.brackets: list[OpenBracket] = []
         self.newest_bracket = -1            # where it began that was opened last
         self.inactive_brackets = 0          # a link has ended inside of them, and links hold none
         self.pieces: list[str] = []
@@ -2789,7 +2813,7 @@ class InlineScan:
             if mark is None:
                 break
             if self.brackets:
-                self._add(self.text[at:mark.start()])
+                self._add(self._piece(at, mark.start()))
             reader = MARK_READERS[mark[0][0]]
             piece, at = reader(self, mark.start(), mark.end())
             self._add(piece)
@@ -2802,7 +2826,11 @@ class InlineScan:
 
     def _add(self, piece: str) -> None:
         if piece and self.brackets:
-            self.pieces.append(piece[:MAX_FEED_TEXT])
+            self.pieces.append(piece)
+
+    def _piece(self, start: int, end: int) -> str:
+        """What stands there, as much of it as a title can show."""
+        return self.text[start:min(end, start + MAX_FEED_TEXT)]
 
     # Each of these reads one mark: (what it means as plain text, where to go on).
 
@@ -2812,7 +2840,12 @@ class InlineScan:
             self.emphasis.clear()
             self.inactive_brackets = 0
         is_image = self.text[start] == "!"
-        bracket = Bracket(start, is_image, len(self.pieces), len(self.found))
+        bracket = OpenBracket(
+            start=start,
+            is_image=is_image,
+            pieces=len(self.pieces),
+            links=len(self.found),
+        )
         self.brackets.append(bracket)
         self.newest_bracket = start
         return self.text[start:end], end
@@ -2838,11 +2871,16 @@ class InlineScan:
             return title, tail_end
         self.inactive_brackets = depth
         if not is_reference:
-            link = InlineLink(plain_line(title), destination, bracket.start, tail_end)
+            link = InlineLink(
+                title=plain_line(title),
+                destination=destination,
+                start=bracket.start,
+                end=tail_end,
+            )
             self.found.append(link)
         return title, tail_end
 
-    def _end_of_reference(self, bracket: Bracket, start: int, end: int) -> int:
+    def _end_of_reference(self, bracket: OpenBracket, start: int, end: int) -> int:
         """Where the reference ends whose text ends at `start`; -1 where it is none."""
         if not self.labels:
             return -1
@@ -2857,7 +2895,7 @@ class InlineScan:
             label = self.text[own_start:start][:MAX_LABEL_CHARS + 1]
         else:
             return -1
-        if label_key(label) in self.labels:
+        if link_label_key(label) in self.labels:
             return label_end
         return -1
 
@@ -2870,12 +2908,12 @@ class InlineScan:
             return piece, end
         runs = BACKTICK_RUN.finditer(self.text, end)
         closing = next(run for run in runs if run[0] == piece)
-        return self.text[end:closing.start()], closing.end()
+        return self._piece(end, closing.start()), closing.end()
 
     def _angle_bracket(self, start: int, end: int) -> tuple[str, int]:
         autolink = AUTOLINK.match(self.text, start)
         if autolink:
-            return autolink[1], autolink.end()
+            return self._piece(start + 1, autolink.end() - 1), autolink.end()
         html_end = self._end_of_html(start)
         if html_end >= 0:
             return "", html_end
@@ -2885,7 +2923,7 @@ class InlineScan:
         for opening, closing, offset in RAW_INLINE:
             if self.text.startswith(opening, start):
                 return self._end_of_next(closing, start + offset)
-        if DECLARATION.match(self.text, start):
+        if HTML_DECLARATION.match(self.text, start):
             return self._end_of_next(">", start)
         return end_of_tag(self.text, start)
 
@@ -2936,7 +2974,7 @@ MARK_READERS = {
 
 
 # 10b. llms.txt
-PLAIN_URL = lazy_re(            # nothing to resolve in it but dots
+RESOLVED_URL = lazy_re(            # nothing to resolve in it but dots
     r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9_.~!$&'()*+,;=:@%?/-]*")
 CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 
@@ -2945,15 +2983,16 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
     The section is "" before the first H2. Relative URLs are resolved against `base_url`; what is no
-    http(s) URL then is left out. Of a list item the first link counts, of several links to one URL
-    the first. A note is the text behind a link that begins its item. At most `MAX_LISTED_ENTRIES`.
-    Never raises.
-    >>> parse_llms_txt("# Site\\n> Short.\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
+    http(s) URL even then is left out. A list item gives its first link, and each URL is given once.
+    A note is the text behind a link that begins its item. The first `MAX_LISTED_ENTRIES` links are
+    looked at. Never raises.
+    >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
     title = summary = section = ""
     links: dict[str, LlmsLink] = {}
-    items: set[int] = set()     # that have had their link
+    items: set[int] = set()     # list items that have given their link
+    looked_at = 0
     labels = reference_labels(text)
     for leaf in markdown_leaves(text):
         if leaf.level == 1:
@@ -2962,28 +3001,31 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
             section = plain_line(leaf.text)
         elif leaf.is_quoted:
             summary = summary or plain_line(leaf.text)
-        for link in inline_links(leaf.text, labels):
+        found = inline_links(leaf.text, labels)
+        for link in islice(found, MAX_LISTED_ENTRIES - looked_at):
+            looked_at += 1
+            if leaf.item in items:
+                continue
             url = http_url(base_url, link.destination)
-            if not url or leaf.item in items:
+            if not url:
                 continue
             if leaf.item:
                 items.add(leaf.item)
             note = llms_note(leaf.text, link)
             links.setdefault(url, LlmsLink(section, link.title, url, note))
-        if len(links) >= MAX_LISTED_ENTRIES:
-            break
-    return LlmsTxt(title, summary, list(links.values())[:MAX_LISTED_ENTRIES])
+    return LlmsTxt(title, summary, list(links.values()))
 
 
 def llms_note(text: str, link: InlineLink) -> str:
     """What a list item says behind the link that it begins with."""
     if link.start:
         return ""
-    return plain_line(text[link.end:link.end + MAX_FEED_TEXT].lstrip(" :\n"))
+    note = text[link.end:link.end + MAX_FEED_TEXT]
+    return plain_line(note.lstrip(" :\n"))
 
 
 def llms_links(text: str, base_url: str) -> list[Link]:
-    """The links of an llms.txt, as those of any Markdown (R9), but resolved and one an item."""
+    """The links of an llms.txt, as those of any Markdown (R9), but resolved, and one an item."""
     document = parse_llms_txt(text, base_url)
     return [Link(link.title, link.url) for link in document.links]
 
@@ -2993,7 +3035,7 @@ def absolute_url(base: str, reference: str) -> str:
     reference = reference.strip()
     if len(reference) > MAX_FEED_TEXT:
         return ""
-    is_plain = bool(PLAIN_URL.fullmatch(reference)) and "/." not in reference
+    is_plain = bool(RESOLVED_URL.fullmatch(reference)) and "/." not in reference
     if not base or not reference or is_plain:       # nine in ten: resolving is slow
         return one_line(reference)
     with suppress(ValueError):
@@ -3027,11 +3069,30 @@ HEAD_VALUES = {                 # of an element of the head, the attribute that 
 HEAD_LABELS = {"meta": "name", "link": "rel"}       # and the one that says what it tells
 OWN_ROBOTS = "meta " + UA_TOKEN.lower()
 HEAD_FIELDS = frozenset((
-    "html", "title", "base", "meta description", "meta robots", OWN_ROBOTS, "link canonical"))
-HEAD_ATTRIBUTES = frozenset(("lang", "content", "href", "name", "rel", "type", "title"))
+    "html",
+    "title",
+    "base",
+    "meta description",
+    "meta robots",
+    OWN_ROBOTS,
+    "link canonical",
+))
+HEAD_ATTRIBUTES = frozenset((       # the others of a hostile page would take much memory
+    "lang",
+    "content",
+    "href",
+    "name",
+    "rel",
+    "type",
+    "title",
+))
 RAW_TEXT_ENDS = {
-    name: lazy_re(rf"(?i)</{name}(?=[\s/>])")
-    for name in ("title", "script", "style", "noscript", "template", "noframes")
+    "title": lazy_re(r"(?i)</title(?=[\s/>])"),
+    "script": lazy_re(r"(?i)</script(?=[\s/>])"),
+    "style": lazy_re(r"(?i)</style(?=[\s/>])"),
+    "noscript": lazy_re(r"(?i)</noscript(?=[\s/>])"),
+    "template": lazy_re(r"(?i)</template(?=[\s/>])"),
+    "noframes": lazy_re(r"(?i)</noframes(?=[\s/>])"),
 }
 HEAD_TAG = lazy_re(             # anything else begins the body, or ends the head
     r"<((?i:html|head|meta|link|base|basefont|bgsound|title|script|style|noscript|template"
@@ -3067,7 +3128,7 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
             advertised.append((attributes.get("title", ""), value))
     first = {field: (found or [""])[0] for field, found in values.items()}
     base = http_url(base_url, first["base"]) or base_url
-    feeds = (Link(title, http_url(base, href)) for title, href in advertised)
+    feeds = [Link(title, http_url(base, href)) for title, href in advertised]
     robots_values = values[OWN_ROBOTS] or values["meta robots"]
     directives = robots_tag_directives(",".join(robots_values))
     robots = dict.fromkeys(directive for _, directive in directives)
@@ -3181,8 +3242,10 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
         directive = " ".join(item.split())
         name, colon, rest = directive.partition(":")
         name = name.rstrip()
-        if colon and name and " " not in name and not is_directive(name):
-            agent = name.split("/")[0].strip("*")
+        if colon and name and " " not in name and not is_robots_directive(name):
+            agent = name.split("/")[0]
+            if agent == "*":
+                agent = ""
             directive = rest.strip()
         name, colon, rest = directive.partition(":")
         if colon:
@@ -3200,13 +3263,16 @@ def robots_tag_items(value: str) -> Iterator[str]:
         yield item.rstrip(",")
 
 
-def is_directive(name: str) -> bool:
+def is_robots_directive(name: str) -> bool:
     """Whether a value follows the name, and no directive: `noindex:` is no agent either."""
     return name in ROBOTS_WARNINGS or bool(VALUED_DIRECTIVE.fullmatch(name))
 
 
-def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata | None,
-                      now: float | None) -> tuple[list[str], list[str]]:
+def robots_directives(
+    headers: Iterable[tuple[str, str]],
+    metadata: PageMetadata | None,
+    now: float | None,
+) -> tuple[list[str], list[str]]:
     """(the directives that bind us, each once in order; a warning for each that forbids something).
 
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
@@ -3225,8 +3291,8 @@ def robots_directives(headers: Iterable[tuple[str, str]], metadata: PageMetadata
     binding = to_us or to_all
     if metadata is not None:
         binding += metadata.robots
-    printable = filter(str.isprintable, dict.fromkeys(binding))
-    directives = list(islice(printable, MAX_HEAD_LISTED))
+    shown = filter(str.isprintable, dict.fromkeys(binding))
+    directives = list(islice(shown, MAX_HEAD_LISTED))
     warnings = []
     for directive in directives:
         warning = directive_warning(directive, now)
