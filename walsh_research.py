@@ -321,7 +321,7 @@ def held_bytes(value: Any) -> int:
     if isinstance(value, bytes):
         return 40 + len(value)
     if isinstance(value, Mapping):
-        return 64 + sum(64 + held_bytes(item) for pair in value.items() for item in pair)
+        return held_bytes(list(value.items()))      # whose pairs stand for the table's rows
     if isinstance(value, (list, tuple)):
         return 64 + sum(8 + held_bytes(item) for item in value)
     return 32
