@@ -6872,7 +6872,7 @@ class RobotsStore:
     def __init__(self, cache: Shelf, wall_time: Callable[[], float], get: GetDocument) -> None:
         self._cache, self._time, self._get = cache, wall_time, get
         self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
-        self._held_bytes = 0
+        self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
     def key(self, site: str) -> str:
         """Of the site's entry in the cache."""
@@ -6899,14 +6899,13 @@ class RobotsStore:
 
     def _keep(self, site: str, state: Any) -> None:
         key = self.key(site)
-        forgotten = self._states.pop(key, None)
-        if forgotten is not None:
-            self._held_bytes -= forgotten.held_bytes
-        self._states[key] = state
-        self._held_bytes += state.held_bytes
-        while self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
-            _, oldest = self._states.popitem(last=False)
-            self._held_bytes -= oldest.held_bytes
+        self._states.pop(key, None)
+        self._states[key] = state               # the newest comes last
+        self._sizes[key] = state.held_bytes
+        held_bytes = sum(self._sizes.values())
+        while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
+            oldest, _ = self._states.popitem(last=False)
+            held_bytes -= self._sizes.pop(oldest)
 
     def _store(self, site: str, state: Any) -> None:
         self._keep(site, state)
