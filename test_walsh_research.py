@@ -9825,7 +9825,7 @@ def interrupted_at_every_bytecode(action):
         if frame.f_code.co_filename not in (wr.__file__, contextlib.__file__):
             return None
         frame.f_trace_opcodes = True
-        if event in ("opcode", "line", "call"):
+        if event in ("opcode", "call"):
             left[0] -= 1
             if left[0] == 0:
                 raise KeyboardInterrupt
