@@ -11411,6 +11411,15 @@ def test_ours_attest_with_selftest_has_the_live_fixtures(desk, checks, web, monk
     assert done.code == 0 and "live_fixtures" not in json.loads(done.out)
 
 
+@pytest.mark.parametrize("clause, outcome, conformant", [
+    ("13", "fail", False), ("R2", "fail", False), ("13", "skip", True), ("R2", "skip", True)])
+def test_ours_a_live_failure_denies_and_a_skip_does_not(checks, clause, outcome, conformant):
+    checks("pass")
+    document = wr.attest(live=[wr.Check(clause, "a fixture", outcome, "seen")])
+    assert document["conformant"] is conformant
+    assert document["requirements"]["R2"] is (outcome == "skip" or clause == "13")
+
+
 # --- R13: whose identity, and when it is sent -----------------------------------------
 
 def test_R13_the_identity_of_a_run_is_that_of_its_variables():
