@@ -94,6 +94,7 @@ from typing import (
 
 if TYPE_CHECKING:
     import ssl      # some decisions need no connection, and it is slow to import
+    import threading
     from datetime import datetime
 
 
@@ -195,6 +196,7 @@ WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADER_LINES = 500          # ours: real answers have 30; 87,000 lines of "a:" fit the bytes above
 DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 128 bytes pays for its own line
+MAX_LENGTH_DIGITS = 18          # ours: of a Content-Length; an exabyte, and `int` is quadratic
 MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate takes 5 to flush one
 MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
 MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
@@ -5728,8 +5730,12 @@ SENT_LINE = lazy_re(
     r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1"
     r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
 CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
+# What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
+# not hold; an OverflowError where it cannot express a number, a RuntimeError where it has no thread.
+TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
+    HeaderList = list[tuple[str, str]]      # (lower-case name, value)
 
 
 def cause_of(error: BaseException) -> str:
@@ -5760,14 +5766,12 @@ class Deadline:
         try:
             self.remaining_seconds()
             yield
-        # What `ssl` raises is an OSError, and a ValueError besides where a certificate does not
-        # hold. An address that the system cannot express is an OverflowError, and a thread that
-        # cannot be started a RuntimeError.
-        except (OSError, ValueError, ArithmeticError, RuntimeError) as error:
+        except TROUBLE as error:
+            final = final or isinstance(error, ValueError)
             reason = f"{stage}: {cause_of(error)}"
             if time.monotonic() >= self.ends_at:
                 reason = f"no complete answer within {self.seconds:g} s ({stage})"
-            raise TransportError(reason, final or isinstance(error, ValueError)) from None
+            raise TransportError(reason, final) from None
 
 
 class Wire:
@@ -5783,18 +5787,20 @@ class Wire:
         """To the first address that answers. OSError: none does."""
         import socket  # a decision from the cache needs none
 
-        tried = addresses[:MAX_ADDRESSES_TRIED]
-        for number, (family, address) in enumerate(tried, 1):
+        untried = addresses[:MAX_ADDRESSES_TRIED]
+        while untried:
             # Each address gets its share of the time, so that a dead one does not use it all.
-            shares = 1 + len(tried) - number
+            share_seconds = self.deadline.remaining_seconds() / len(untried)
+            family, address = untried[0]
+            untried = untried[1:]
             try:
                 self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(self.deadline.remaining_seconds() / shares)
+                self.connection.settimeout(share_seconds)
                 self.connection.connect(address)
                 return
             except OSError:
                 self.close()
-                if number == len(tried):
+                if not untried:
                     raise
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
@@ -5813,7 +5819,8 @@ class Wire:
 
     def timed(self) -> Any:
         """The connection, with the time that is left as its timeout."""
-        self.connection.settimeout(self.deadline.remaining_seconds())
+        seconds = self.deadline.remaining_seconds()
+        self.connection.settimeout(seconds)
         return self.connection
 
     def write(self, data: bytes) -> None:
@@ -5864,7 +5871,7 @@ class Wire:
 
 # 14b. An answer: its header, where its body ends, what the body holds.
 
-def read_head(wire: Wire) -> tuple[int, list[tuple[str, str]]]:
+def read_head(wire: Wire) -> tuple[int, HeaderList]:
     """Status and headers of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
     lines = head_lines(wire)
     while True:
@@ -5884,20 +5891,23 @@ def head_lines(wire: Wire) -> Iterator[str]:
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
-def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
-    """(lower-case name, value) pairs up to the empty line."""
-    headers: list[tuple[str, str]] = []
-    while (line := next(lines)) not in ("\r\n", "\n"):
+def read_headers(lines: Iterator[str]) -> HeaderList:
+    """The headers up to the empty line."""
+    headers: HeaderList = []
+    while True:
+        line = next(lines)
+        if line in ("\r\n", "\n"):
+            return headers
         match = HEADER_LINE.fullmatch(line)
-        if match is None or not (match[1] or headers):
+        is_begun = match is not None and (match[1] or headers)
+        if match is None or not is_begun:
             raise ConnectionError(f"broken header line: {printable(line, 60)}")
-        value = match[2].strip(" \t")
-        if match[1]:
-            headers.append((match[1].lower(), value))
-        else:
+        name, value = match.groups()
+        value = value.strip(" \t")
+        if name is None:
             name, begun = headers.pop()
-            headers.append((name, f"{begun} {value}"))
-    return headers
+            value = f"{begun} {value}"
+        headers.append((name.lower(), value))
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
@@ -5914,12 +5924,13 @@ def content_length(headers: Headers) -> int | None:
     items = header_items(headers, "content-length")
     if not items:
         return None
-    numbers = {item[:-1].lstrip("0") + item[-1:] for item in items}
-    number = min(numbers)
-    if len(numbers) > 1 or not re.fullmatch("[0-9]{1,18}", number):     # 18 digits: an exabyte
+    first = items[0].lstrip("0")
+    is_repeated = all(item.lstrip("0") == first for item in items)
+    is_number = all(re.fullmatch("[0-9]+", item) for item in items)
+    if not is_repeated or not is_number or len(first) > MAX_LENGTH_DIGITS:
         said = printable(", ".join(items), 60)
         raise ConnectionError(f"Content-Length {said!r}, want one number")
-    return int(number)
+    return int(first or "0")
 
 
 def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
@@ -5978,7 +5989,8 @@ def content_codings(headers: Headers) -> list[str]:
     """The Content-Encodings to take off. ValueError: one that we did not ask for, or too many."""
     items = header_items(headers, "content-encoding")
     codings = [item for item in items if item not in ("", "identity")]
-    if len(codings) > MAX_CONTENT_CODINGS or not set(codings).issubset(CONTENT_CODINGS):
+    is_known = set(codings).issubset(CONTENT_CODINGS)
+    if not is_known or len(codings) > MAX_CONTENT_CODINGS:
         said = printable(", ".join(codings), 60)
         raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
     return codings
@@ -6027,13 +6039,12 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
 
 
 def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[bytes, bool]:
-    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there.
-
-    A body that is announced as larger is not read: in part, nothing but a robots.txt is of use.
-    """
+    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
     codings = content_codings(headers)
-    length = content_length(headers)
-    if length is not None and not codings and length > limit > MAX_ROBOTS_BYTES + 1:
+    length = content_length(headers) or 0
+    # In part, nothing but a robots.txt is of use: what is announced as larger is not read.
+    is_robots = limit <= MAX_ROBOTS_BYTES + 1
+    if length > limit and not codings and not is_robots:
         return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
@@ -6051,25 +6062,26 @@ def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[by
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left."""
 
-    def __init__(self, host: str, port: int) -> None:
-        import threading  # a decision from the cache needs none
-
-        self.host, self.port = host, port
+    def __init__(self, host: str, port: int, is_done: threading.Event) -> None:
+        self.host, self.port, self.is_done = host, port, is_done
         self.addresses: Addresses = []      # none: there is no such name
         self.trouble: Exception | None = None
         self.answered_at = -math.inf        # on the monotonic clock, as is the next
         self.given_up_at = -math.inf
         self.given_up_after_seconds = 0.0
-        self.is_done = threading.Event()
 
     def ask(self) -> None:
         import socket
 
-        no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+        kind = socket.SOCK_STREAM
+        no_such_name = [socket.EAI_NONAME]
+        if hasattr(socket, "EAI_NODATA"):
+            no_such_name.append(socket.EAI_NODATA)
         name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
         try:
-            found = socket.getaddrinfo(name, self.port, type=socket.SOCK_STREAM)
-            self.addresses = [(family, address) for family, _, _, _, address in found]
+            for answer in socket.getaddrinfo(name, self.port, type=kind):
+                family, _, _, _, address = answer
+                self.addresses.append((family, address))
         except Exception as error:  # noqa: BLE001 - is raised where somebody waits for it
             if getattr(error, "errno", None) not in no_such_name:
                 self.trouble = error
@@ -6083,7 +6095,8 @@ class LookUp:
         if time.monotonic() < self.given_up_at + PIN_SECONDS:
             waited = f"{self.given_up_after_seconds:g} s"
             raise TimeoutError(f"no complete answer within {waited}, and none since")
-        if not self.is_done.wait(deadline.remaining_seconds()):
+        seconds = deadline.remaining_seconds()
+        if not self.is_done.wait(seconds):
             self.given_up_at = time.monotonic()
             self.given_up_after_seconds = deadline.seconds
             raise TimeoutError("timed out")
@@ -6098,8 +6111,9 @@ class Resolver:
     """
 
     def __init__(self) -> None:
-        self.pins: dict[tuple[str, int], LookUp] = {}       # replaced, never changed: threads read it
-        self.under_way: dict[str, LookUp] = {}              # by host
+        # By host and port. It is replaced and never changed, since threads read it.
+        self.pins: dict[tuple[str, int], LookUp] = {}
+        self.under_way: dict[str, LookUp] = {}      # by host
 
     def addresses(self, host: str, port: int, deadline: Deadline) -> Addresses:
         """All addresses of the name; [] where there is no such name. Errors as `LookUp.wait`."""
@@ -6114,15 +6128,15 @@ class Resolver:
 
     def begin(self, host: str, port: int) -> LookUp:
         """The look-up of the host that is under way, or a new one."""
-        import threading
+        import threading  # a decision from the cache needs none
 
-        new = LookUp(host, port)
+        new = LookUp(host, port, threading.Event())
+        thread = threading.Thread(target=self.look_up, args=(new,), daemon=True)
+        thread.name = "walsh-research resolver"
         try:
             current = self.under_way.setdefault(host, new)
             if current is new:
-                threading.Thread(
-                    target=self.look_up, args=(new,), name="walsh-research resolver",
-                    daemon=True).start()
+                thread.start()
             return current
         except BaseException:       # an interrupt, or no thread: nobody may wait for this one
             self.end(new)
@@ -6132,8 +6146,9 @@ class Resolver:
         """In a thread of its own. An answer that comes late is an answer; trouble is not kept."""
         look_up.ask()
         if look_up.trouble is None:
-            kept = [*self.pins.items(), ((look_up.host, look_up.port), look_up)]
-            self.pins = dict(kept[-MAX_PINS:])
+            pins = {**self.pins, (look_up.host, look_up.port): look_up}
+            newest = list(pins.items())[-MAX_PINS:]
+            self.pins = dict(newest)
         self.end(look_up)
         look_up.is_done.set()
 
@@ -6148,7 +6163,8 @@ def port_of(parts: UrlParts) -> int:
 
 def environment_proxies() -> dict[str, str]:
     """By scheme, "all" and "no" besides."""
-    if not any(re.fullmatch("(?i)(?:https?|all)_proxy", name) for name in os.environ):
+    pattern = re.compile("(?i)(?:https?|all)_proxy")
+    if not any(pattern.fullmatch(name) for name in os.environ):
         return {}
     # It brings http.client and email along, which are slow to load.
     from urllib.request import getproxies_environment
@@ -6157,30 +6173,38 @@ def environment_proxies() -> dict[str, str]:
 
 
 def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
-    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting.
-
-    No reason shows the setting: with a stray sign, any part of it may be a password.
-    """
-    names = [name for name in (parts.scheme, "all") if proxies.get(name)]
-    if not names:
+    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting."""
+    name = parts.scheme
+    if not proxies.get(name):
+        name = "all"
+    setting = proxies.get(name)
+    if not setting:
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    if proxy_bypass_environment(f"{parts.host.strip('[]')}:{port_of(parts)}", proxies):
+    bare_host = parts.host.strip("[]")
+    if proxy_bypass_environment(f"{bare_host}:{port_of(parts)}", proxies):
         return None
-    setting = proxies[names[0]].strip()
+    return parse_proxy(f"{name}_proxy", setting.strip())
+
+
+def parse_proxy(name: str, setting: str) -> UrlParts:
+    """`http://[user:password@]host[:port]`, or without its scheme. ValueError: it is none.
+
+    No reason shows the setting: with a stray sign, any part of it may be a password.
+    """
     wanted = "want http://[user:password@]host[:port]"
-    other = re.match(r"(?i)(socks[45]?[ah]?|https)://", setting)
-    if other:
-        raise ValueError(f"{names[0]}_proxy is a proxy of the kind {other[1].lower()}, {wanted}")
-    bare = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
+    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
+    if other_kind:
+        kind = other_kind[1].lower()
+        raise ValueError(f"{name} is a proxy of the kind {kind}, {wanted}")
+    match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     try:
-        if bare is None:
-            raise ValueError
-        return split_url(f"http://{bare[1]}")
+        if match:
+            return split_url(f"http://{match[1]}")
     except ValueError:
-        reason = f"{names[0]}_proxy is no proxy that can be used, {wanted}"
-        raise ValueError(reason) from None
+        pass
+    raise ValueError(f"{name} is no proxy that can be used, {wanted}")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -6190,11 +6214,23 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
     from urllib.parse import unquote_to_bytes  # rarely needed
 
     user, _, password = proxy.userinfo.partition(":")
-    credentials = binascii.b2a_base64(unquote_to_bytes(f"{user}:{password}"), newline=False)
-    return {"Proxy-Authorization": f"Basic {credentials.decode()}"}
+    credentials = unquote_to_bytes(f"{user}:{password}")
+    encoded = binascii.b2a_base64(credentials, newline=False)
+    return {"Proxy-Authorization": f"Basic {encoded.decode()}"}
 
 
 # 14d. The exchange.
+
+class Route(NamedTuple):
+    """Where a request goes, and by which proxy, if by one."""
+
+    target: UrlParts
+    proxy: UrlParts | None
+
+    @property
+    def next_stop(self) -> UrlParts:
+        return self.proxy or self.target
+
 
 class Door:
     """The default transport: one connection an exchange, to the address that was checked.
@@ -6216,8 +6252,7 @@ class Door:
         """
         deadline = Deadline(timeout)
         with deadline.during("name"):
-            parts, proxy = self.route(url)
-            self.checked_addresses(parts, proxy, deadline)
+            self.checked_addresses(self.route(url), deadline)
 
     def send(self, request: Request) -> Response:
         """One exchange within `request.timeout` seconds: an answer of any status.
@@ -6226,74 +6261,78 @@ class Door:
         """
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
-            parts, proxy = self.route(request.url)
-            head = request_head(request, parts, proxy)
+            route = self.route(request.url)
+            head = request_head(request, route)
         # That our own proxy is out of reach is final: it is no fault of the target's host, and
         # holds nobody back.
+        is_final = False
         place = ""
-        if proxy is not None:
-            place = f"proxy {proxy.host}:{port_of(proxy)}: "
-        with deadline.during(f"{place}name", final=proxy is not None):
-            addresses = self.checked_addresses(parts, proxy, deadline)
+        if route.proxy is not None:
+            is_final = True
+            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
+        with deadline.during(f"{place}name", is_final):
+            addresses = self.checked_addresses(route, deadline)
         wire = Wire(deadline)
         try:
             try:
-                with deadline.during(f"{place}connect", final=proxy is not None):
+                with deadline.during(f"{place}connect", is_final):
                     wire.connect(addresses)
-                if parts.scheme == "https":
-                    self.secure(wire, parts, proxy)
-                return exchange(wire, request, head, proxy)
+                if route.target.scheme == "https":
+                    self.secure(wire, route)
+                return exchange(wire, request, head, route)
             finally:
                 wire.close()
         finally:
             wire.close()        # again: an interrupt may have ended the first one early
 
-    def route(self, url: str) -> tuple[UrlParts, UrlParts | None]:
-        """The parts of a URL, and its proxy. Errors as `proxy_for`, and TransportError.
+    def route(self, url: str) -> Route:
+        """ValueError as `split_url` and `proxy_for`.
 
         Proxy or not, a host whose spelling already tells that it is private is refused here.
         """
-        parts = split_url(url)
-        refusal = host_refusal(parts.host)
+        target = split_url(url)
+        refusal = host_refusal(target.host)
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = self.proxies
         if proxies is None:
             proxies = environment_proxies()
-        return parts, proxy_for(parts, proxies)
+        proxy = proxy_for(target, proxies)
+        return Route(target, proxy)
 
-    def checked_addresses(
-            self, parts: UrlParts, proxy: UrlParts | None, deadline: Deadline) -> Addresses:
+    def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
         """Where to connect to: all addresses of the name, refused if any is not public.
 
         Behind a proxy they are those of the proxy, which may well be private: the names of
         targets are its business.
         """
-        place = proxy or parts
-        addresses = self.resolver.addresses(place.host, port_of(place), deadline)
+        host = route.next_stop.host
+        port = port_of(route.next_stop)
+        addresses = self.resolver.addresses(host, port, deadline)
         if not addresses:
-            raise ValueError(f"{place.host} does not exist")
-        if self.allow_private or proxy is not None:
+            raise ValueError(f"{host} does not exist")
+        if self.allow_private or route.proxy is not None:
             return addresses
         for _, address in addresses:
             refusal = address_refusal(address[0])
             if refusal:
-                reason = f"{place.host}: {refusal}"
+                reason = f"{host}: {refusal}"
                 raise TransportError(reason, final=True, refused=True)
         return addresses
 
-    def secure(self, wire: Wire, parts: UrlParts, proxy: UrlParts | None) -> None:
+    def secure(self, wire: Wire, route: Route) -> None:
         """TLS to the target, through a tunnel where there is a proxy."""
-        if proxy is not None:
+        if route.proxy is not None:
             with wire.deadline.during("proxy"):
-                open_tunnel(wire, parts, proxy)
+                open_tunnel(wire, route.target, route.proxy)
         with wire.deadline.during("TLS"):
             if self.tls_context is None:
                 self.tls_context = verifying_tls_context()
-            wire.secure(self.tls_context, parts.host.strip("[]"))
+            host = route.target.host.strip("[]")
+            wire.secure(self.tls_context, host)
 
 
-def exchange(wire: Wire, request: Request, head: bytes, proxy: UrlParts | None) -> Response:
+def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
     """The request and its answer, over a connection that is open."""
     with wire.deadline.during("request"):
         wire.write(head)
@@ -6302,7 +6341,7 @@ def exchange(wire: Wire, request: Request, head: bytes, proxy: UrlParts | None) 
     with wire.deadline.during("answer"):
         status, headers = read_head(wire)
         pieces = framed_pieces(wire, headers)
-    if proxy is not None and status == 407:
+    if status == 407 and route.proxy is not None:
         raise TransportError("proxy: wants other credentials (407)", final=True)
     if request.method == "HEAD" or status in (204, 304):
         return Response(status, headers, b"")
@@ -6314,11 +6353,13 @@ def exchange(wire: Wire, request: Request, head: bytes, proxy: UrlParts | None) 
     return Response(status, headers, body, is_cut)
 
 
-def open_tunnel(wire: Wire, parts: UrlParts, proxy: UrlParts) -> None:
+def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
     """OSError where a proxy does not connect now, ValueError where it will not."""
-    authority = f"{parts.host}:{port_of(parts)}"
-    wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", {
-        "Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}))
+    authority = f"{target.host}:{port_of(target)}"
+    headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
+    headers.update(proxy_headers(proxy))
+    head = head_bytes(f"CONNECT {authority} HTTP/1.1", headers)
+    wire.write(head)
     status, _ = read_head(wire)
     if status >= 500:
         raise ConnectionError(f"answers {status} to CONNECT, want 200")
@@ -6328,16 +6369,16 @@ def open_tunnel(wire: Wire, parts: UrlParts, proxy: UrlParts) -> None:
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, parts: UrlParts, proxy: UrlParts | None) -> bytes:
-    """The request line and headers as they leave: ours first, User-Agent (R1) as handed in."""
+def request_head(request: Request, route: Route) -> bytes:
+    """The request line and headers as they leave. User-Agent (R1) is the one that was handed in."""
     authority = host_key(request.url)
-    target = f"{parts.path or '/'}{parts.query}"
+    path = f"{route.target.path or '/'}{route.target.query}"
     headers = {"Host": authority, "Connection": "close"}
-    if proxy is not None and parts.scheme == "http":        # RFC 9112 3.2.2: the absolute form
-        target = f"http://{authority}{target}"
-        headers.update(proxy_headers(proxy))
+    if route.proxy is not None and route.target.scheme == "http":
+        path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
+        headers.update(proxy_headers(route.proxy))
     headers.update(request.headers)
-    return head_bytes(f"{request.method} {target} HTTP/1.1", headers)
+    return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
 
 def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
@@ -6346,9 +6387,10 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
     lines += [f"{name}: {value}" for name, value in headers.items()]
     for line in lines:
         if not SENT_LINE.fullmatch(line):
-            name = line.partition(":")[0]
-            raise ValueError(f"{printable(name, 60)!r} cannot be sent as it is")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+            name = printable(line.partition(":")[0], 60)
+            raise ValueError(f"{name!r} cannot be sent as it is")
+    head = "\r\n".join([*lines, "", ""])
+    return head.encode("latin-1")
 
 
 def verifying_tls_context() -> ssl.SSLContext:
@@ -6363,7 +6405,7 @@ def verifying_tls_context() -> ssl.SSLContext:
     # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
-    if bundle:      # OpenSSL passes over an unreadable one: every site would look self-signed
+    if bundle:          # OpenSSL passes over an unreadable one: every site would look self-signed
         try:
             context.load_verify_locations(cafile=bundle)
         except OSError as error:
