@@ -12,6 +12,7 @@ import contextlib
 import copy
 import doctest
 import errno
+import gc
 import gzip
 import importlib.util
 import inspect
@@ -8728,6 +8729,283 @@ def test_ours_random_bytes_are_parsed_or_refused(name, make_bot):
             raise
         if time.monotonic() - started > 3:      # a slow machine tries less
             break
+
+
+# --- Pumped input for every parser ---------------------------------------------------
+# prefix + part * n + suffix, of each parser's own tokens and of all kinds of white space and of
+# combining marks. All are timed at n; those that take longest must take about four times as long
+# at 4n. A parser that is not linear is among them, since squares take longest.
+
+PUMP_CHARACTERS = 1000          # n parts have as many characters; squares then cost milliseconds
+PUMP_SUSPECTS = 12              # rows of a parser that are looked at twice
+PUMP_BLANKS = [
+    " ", "\t", "\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1f", "\x85", "\xa0", "\u1680", "\u2003",
+    "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\ufeff", "\u200b", "\u2800", " \n", "\n ",
+]
+PUMP_MARKS = [                  # of several classes, and in an order that normal forms change
+    "\u0301", "\u0327", "\u0345", "\u05b0", "\u093c", "\u0488", "\u0903", "\u20dd", "\u3099",
+    "\u0301\u0327", "\u0327\u0301", "a\u0301", "\u1100\u1161", "\u200d", "\u0130", "\ud800",
+]
+MARKDOWN_PARTS = [
+    "a", "[", "]", "(", ")", "![", "](", "[a](", "[a](b", "[a](b)", "[a](b ", "[](", "[a](<",
+    ">", "<", "<a", "<a ", "<a b", "<a b='", '<a b="', "<!a", "<!--", "-->", "<?", "<![CDATA[",
+    "</a", "<a:", "<a@", "`", "` `` ", "*", "*a ", "*a* ", "_", "_a ", "\\", "\\[", "\\*", "&",
+    "&a", "&#1", "&amp;", "'", '"', "\\'", " 'a", "[a]", "[a][", "[a]: b\n", "[a]: b 'c\n",
+    "[a]:\n", "> ", ">\n", "- ", "-\n", "- a\n", "1. ", "#", "# ", "# #", "=", "-", "- - x\n",
+    "~", "```\n", "~~~\n", "<div>\n", "a\n", "\t- ", "\n    a", "x\n=\n", "*a\n\n",
+]
+PAGE_PARTS = [
+    "a", "<", ">", "/", "=", '"', "'", "<a", "<!a", "<!", "<!-", "<!--", "-->", "<?", "a=",
+    "a='", 'a="', "a=b ", "a =", "<meta ", "<meta>", "<meta name=robots content=a>", "<title>",
+    "</title", "<script>", "</script", "</a>", "<link rel=alternate href=a>", "<base href=a>",
+    "&", "&amp;", "&#9", "<html>", "rel=",
+]
+URL_PARTS = [
+    "a", "A", "/", "//", "/.", "/..", "/../a", "%", "%2", "%2e", "%41", "@", ":", ":@", "[", "]",
+    "?", "#", "&", "=", "a=b&", ";", ".", "a.", "-", "xn--", "1", "1.", "::", "0:", "0x1.", "\\",
+    ",", "http:", "http:/", "http://", "u:p@", "://", "\xe9", "\u3002", "\u1fb3",
+]
+ROBOTS_PARTS = [
+    "a", "*", "*a", "a*", "$", "*$", "%", "%41", "%2f", "#", ":", ",", "=", "/", ";",
+    "User-agent: *\n", "user-agent: a\n", "Disallow: /\n", "Disallow: /*a*b\n", "Allow: /a$\n",
+    "Crawl-delay: 1\n", "1", ".", "Sitemap: http://x.test/\n", "Content-Signal: ai-input=no\n",
+    "ai-input=no, ", "a=b,", "disallow ",
+]
+ROBOTS2_PARTS = [
+    *ROBOTS_PARTS, "[", "]", "[agent: a]\n", "[agent: ai-researcher]\n", "[", "# meta: ",
+    "train: yes\n", "crawl: no\n", "chain: http://x.test/\n", "allow: ask\n", "report-to: a\n",
+    "a: b\n", "signal: a\n",
+]
+JSON_PARTS = [
+    "[", "]", "{", "}", '{"a":', "{},", "[],", '"', '\\"', "\\", "\\u0041", "\\ud800", "1", "1,",
+    "-", "1e", ".", "null,", "true", '"a",', '"a":1,', "/*",
+]
+XML_PARTS = [
+    "a", "<", ">", "</", "<a>", "<a/>", "<a ", "<a b='c'>", "a='b' ", "&", "&amp;", "&#1;",
+    "&nbsp;", "&a", "]]>", "<![CDATA[", "<![CDATA[]]>", "<!--", "<!-- -->", "<?", "<?a?>",
+    "<!DOCTYPE", "<!ENTITY a 'b'>", "<item>", "<item/>", "<item><title>a</title></item>",
+    "</item><item>", "<entry/>", "<url>", "<url/>", "<loc>",
+    "<url><loc>http://x.test/</loc></url>", "http://x.test/\n", "http://x.test/ ", "{}", "{},",
+    "<title>", "<b>", "&lt;b", "&lt;b ", "&lt;!--", "xml:base='a' ", "Sun, ", "2026-", "06 Nov ",
+]
+PUMP_PATTERNS = [
+    "^(a+)+$", "(a|b|ab)*c", "^(a?){9}a{9}$", "(x+x+)+y", "^\\S+@\\S+\\.\\S+$",
+    r"^P(?!$)(\d+W|(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)$",
+]
+
+
+def pump_robots(text):
+    robots = wr.RobotsTxt.parse(text)
+    for target in "/" + "ab" * 50, "http://x.test/a?b=%41":
+        robots.verdict(target)
+    return robots.content_signals
+
+
+def pump_target(target):
+    rules = "User-agent: *\nDisallow: /*a*b*c$\nAllow: /a*/%2F\nDisallow: /aa*a\n"
+    wr.RobotsTxt.parse(rules).verdict(target)
+
+
+def pump_blocklist(text):
+    document = {"contract": "walsh-research-blocklist/v1", "blocked": [{"domain": text}]}
+    wr.Blocklist.from_document(document, {}).blocks(text)
+
+
+def pump_patterns(text):
+    for pattern in PUMP_PATTERNS:
+        with contextlib.suppress(ValueError):
+            wr.validate(text, {"pattern": pattern})
+
+
+def pump_headers(text):
+    headers = [("content-type", text), ("connection", text)]
+    wr.header_items(headers, "connection")
+    wr.decode_body(b"a", text)
+
+
+def as_bytes(text):
+    return text.encode("utf-8", "surrogatepass")
+
+
+# parser: (call, prefixes, parts, suffixes)
+PUMPED = {
+    "parse_duration": (
+        wr.parse_duration,
+        ["", "P", "PT", "P1D", "PT1."],
+        [*"19DTHMSW.-+_", "1D", "T1H"],
+        ["", "S"],
+    ),
+    "parse_retry_after": (
+        lambda text: wr.parse_retry_after(text, NOW),
+        ["", "Sun, ", "Sun, 06 Nov 1994 08:49:37 ", "Sunday, 06-"],
+        [*"10:-,aG", "Sun", "Nov ", "06 "],
+        ["", " GMT"],
+    ),
+    "canonical_url": (
+        wr.canonical_url,
+        ["", "http:", "http://", "http://x.test/", "http://x.test?"],
+        URL_PARTS,
+        ["", "@h/"],
+    ),
+    "host_key": (
+        wr.host_key,
+        ["http://", "http://x.test:"],
+        URL_PARTS,
+        ["", ".test/"],
+    ),
+    "wire_url": (
+        wr.wire_url,
+        ["http://", "http://x.test/", "http://x.test/?", "http://["],
+        URL_PARTS,
+        ["", "/"],
+    ),
+    "tag_url": (
+        lambda url: wr.tag_url(url, url, ""),
+        ["http://x.test/"],
+        URL_PARTS,
+        [""],
+    ),
+    "mask_credentials": (
+        wr.mask_credentials,
+        ["", "http:", "http:/", "http://", "a "],
+        URL_PARTS,
+        ["", "@h", "@h/ "],
+    ),
+    "printable": (
+        lambda text: wr.printable(text, len(text)),
+        [""],
+        ["a", "\x1b", "\x1b[", "\\"],
+        ["", "a"],
+    ),
+    "RobotsTxt": (
+        pump_robots,
+        ["", "User-agent: *\n", "User-agent: ", "User-agent: *\nDisallow: /", "Sitemap: ",
+         "User-agent: *\nAllow: /a", "User-agent: *\nContent-Signal: "],
+        ROBOTS_PARTS,
+        ["", "\nDisallow: /b"],
+    ),
+    "RobotsTxt.verdict": (
+        pump_target,
+        ["/", "http://x.test/?"],
+        URL_PARTS,
+        ["", "c"],
+    ),
+    "Robots2": (
+        wr.Robots2.parse,
+        ["", "[agent: *]\n", "[agent: ", "allow: ", "chain: ", "train: "],
+        ROBOTS2_PARTS,
+        ["", "]\n", "\ntrain: no"],
+    ),
+    "parse_json": (
+        lambda text: wr.parse_json(as_bytes(text), "it"),
+        ["", "[", '{"a":', '"', '["'],
+        JSON_PARTS,
+        ["", "]", '"]', "}"],
+    ),
+    "validate": (
+        pump_patterns,
+        [""],
+        ["a", "b", "x", "ab", "1", "P1D", "T", "@", ".", "a@b."],
+        ["", "!"],
+    ),
+    "validate, its pattern": (
+        lambda text: wr.validate("a" * 50, {"pattern": text}),
+        ["", "(", "(?:", "[", "^"],
+        ["a", "a?", "a*", "a+", "(a)", "(a|b)", "(?=a)", "(?!b)", "[ab]", "\\d", "\\b", "a{2}",
+         "|", "(", "[", "^", "$", ".*", "\\u0041", "a|"],
+        ["", "b", ")"],
+    ),
+    "Blocklist": (
+        pump_blocklist,
+        ["", "x.", "*."],
+        URL_PARTS,
+        ["", ".test"],
+    ),
+    "markdown_links": (
+        wr.markdown_links,
+        ["", "x ", "[", "[a ", "[a](", "[a](<", "[a](b '", "[r]: "],
+        MARKDOWN_PARTS,
+        [" ](http://x.test/)"],
+    ),
+    "parse_llms_txt": (
+        lambda text: wr.parse_llms_txt(text, "http://x.test/"),
+        ["", "- [a](b)", "> - "],
+        MARKDOWN_PARTS,
+        ["](http://x.test/)"],
+    ),
+    "page_metadata": (
+        lambda text: wr.page_metadata(text, "http://x.test/"),
+        ["", "<", "<meta ", "<title>", "<link rel=", "<!", "<!--", "<meta name=robots content='"],
+        PAGE_PARTS,
+        ["", ">", "'><p>"],
+    ),
+    "robots_directives": (
+        lambda text: wr.robots_directives([("x-robots-tag", text)] * 3, None, NOW),
+        ["", "max-", "unavailable_after:", "unavailable_after: ", "a:", "a: noai,"],
+        ["a", ":", ",", "-", "/", "*", "a,", "a:", "max-", "max-a", "noai", "noai,",
+         "unavailable_after", "unavailable_after:", "wed,", "1", "25 jun ", "none: "],
+        ["", "1:", ": noai", ","],
+    ),
+    "parse_feed": (
+        lambda text: wr.parse_feed(as_bytes(text), "", "http://x.test/"),
+        ["", "<rss>", "<rss><channel><item><title>", "<rss><channel><item><pubDate>",
+         "<feed xmlns='http://www.w3.org/2005/Atom'><entry><title type='html'>", "<?xml ",
+         "<rss ", '{"version":"https://jsonfeed.org/version/1.1","items":['],
+        XML_PARTS,
+        ["", "</title></item>"],
+    ),
+    "parse_sitemap": (
+        lambda text: wr.parse_sitemap(as_bytes(text), "http://x.test/"),
+        ["", "<urlset>", "<urlset><url><loc>", "<urlset ", "http://x.test/"],
+        XML_PARTS,
+        ["", "</loc>"],
+    ),
+    "headers": (
+        pump_headers,
+        ["", "text/html", "text/html;", "text/html; charset="],
+        [*"a/+;=,\"'-", "charset=", "; charset=", "xml", "+xml"],
+        ["", "x"],
+    ),
+}
+
+
+def pump_seconds(call, row, characters):
+    """What one call takes of this thread: a busy neighbour costs nothing."""
+    prefix, part, suffix = row
+    text = prefix + part * (characters // len(part)) + suffix
+    start = time.thread_time()
+    with contextlib.suppress(ValueError):
+        call(text)
+    return time.thread_time() - start
+
+
+def pump_growth(call, row):
+    """How much longer four times as much takes: the best of a few tries, of which one suffices."""
+    small = large = math.inf
+    for _ in range(6):
+        small = min(small, pump_seconds(call, row, PUMP_CHARACTERS))
+        large = min(large, pump_seconds(call, row, 4 * PUMP_CHARACTERS))
+        if large < 8 * small or large < 0.0005:
+            break
+    return large / max(small, 1e-9)
+
+
+@pytest.mark.parametrize("name", PUMPED)
+def test_ours_every_parser_takes_linear_time_for_pumped_input(name):
+    call, prefixes, parts, suffixes = PUMPED[name]
+    rows = list(itertools.product(prefixes, [*parts, *PUMP_BLANKS, *PUMP_MARKS], suffixes))
+    taken = {}
+    gc.disable()
+    try:
+        pump_seconds(call, rows[0], PUMP_CHARACTERS)        # compiles what it needs
+        for row in rows:
+            taken[row] = pump_seconds(call, row, PUMP_CHARACTERS)
+            assert taken[row] < 2, f"{row} takes {taken[row]:.1f} s"
+        for row in sorted(rows, key=taken.__getitem__)[-PUMP_SUSPECTS:]:
+            growth = pump_growth(call, row)
+            assert growth < 8, f"{row} takes {growth:.1f} times as long for four times as much"
+    finally:
+        gc.enable()
 
 
 # === 8. BESIDE ITSELF ====================================================
