@@ -12045,7 +12045,7 @@ BANNERS = [(at, int(match[1]), match[2]) for at, line in enumerate(SOURCE.splitl
 ROOMS = ["CONSTANTS", "NOUNS", "TIME", "ADDRESSES", "ROBOTS", "SCHEMA", "BLOCKLIST", "PACING", "FRESHNESS", "READINGS", "ROBOTS2", "EXCHANGE",
          "SHELF", "TRANSPORT", "BOT", "PROOF", "DESK"]
 FIRST_ROOM_BELOW_THE_WATERLINE = 13
-PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math
+PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math stringprep
                       unicodedata urllib.parse xml.parsers xml.parsers.expat zlib re enum typing operator heapq contextlib""".split())
 PURE_OF_SYS = {"maxsize", "maxunicode", "version_info"}
 IMPURE_NAMES = set("time os sys random socket ssl threading _thread subprocess tempfile logging open print input exec eval __import__ errno stat".split())

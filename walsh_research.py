@@ -140,14 +140,21 @@ MAX_WILDCARD_OCTETS = 2 ** 26           # ours: octets of a URL times its wildca
 # JSON, schemas, the blocklist.
 MAX_JSON_DEPTH = 200                    # ours: levels; no document of the spec has ten, and C recursion ends near a thousand
 MAX_JSON_DIGITS = 4300                  # ours: digits of one integer; CPython 3.11's own limit, since conversion is quadratic
-MAX_PATTERN_STEPS = 50_000              # ours: work spent on proving a schema's pattern harmless
-MAX_PATTERN_WORK = 2**20                # ours: steps of a pattern that backtracks by a power of the length; that bounds the length
+LEAST_BYTES_PER_CONTAINER = 16          # ours: bytes of JSON for each array or object; `{"domain":"a.b"},` has 17, `{},` would fill memory
+FREE_JSON_CONTAINERS = 10_000           # ours: arrays and objects that any JSON may have, however short; 2 MiB of memory
+JSON_PIECE_BYTES = 64 * 1024            # ours: bytes of JSON whose brackets are counted at a time, so that counting takes no memory
+MAX_SUBSCHEMAS = 2_000                  # ours: each is compiled to functions; a published schema has a few hundred
+MAX_PATTERN_STATES = 100_000            # ours: of all patterns of one schema; `(a{999}){999}` would have a million
+MAX_PATTERN_WORK = 2**27                # ours: steps that patterns take on one document, a few seconds; 10^6 domains take 2^25
+WORK_OF_A_STATE = 8                     # ours: steps; what it takes to visit one state, where a character takes one step
+WORK_OF_A_LOOKAROUND = 4                # ours: steps for each character; the byte that is held for it included
+MAX_PATTERN_CELLS = 2**16               # ours: transitions of patterns that are kept, some 10 MiB; beyond it they are made anew
+CELLS_OF_A_STATE = 8                    # ours: what a state takes beside its places, counted in transitions
 MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hammer the origin
 MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
-MAX_BLOCKLIST_KEY = 1024                # ours: characters; DNS ends at 253, so no opt-out is lost
+MAX_BLOCKLIST_KEY = 1024                # ours: characters of a host before it is folded; DNS ends at 253, so no opt-out is lost
+MAX_FOLDED_LABEL = 200                  # ours: characters; DNS ends at 63, NFD spells each with three; composing marks is quadratic
 MAX_BLOCKLIST_WARNINGS = 20             # ours: lines told about one document
-MAX_SUBSCHEMAS = 2_000                  # ours: each is compiled to functions; a published schema has a few hundred
-MAX_PATTERN_LENGTH = 500                # ours: characters of a schema's pattern
 # Readings.
 MAX_READ_BYTES = 2 * 2**20      # ours: of a body that is read for its meaning; the one bound on work
 MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs a step for each
@@ -553,15 +560,14 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold.
+    """The instance does not hold: `pointer` is its JSON Pointer, `keyword` the assertion that failed.
 
-    `pointer` is the JSON Pointer of what does not, `keyword` the assertion that failed.
+    The pointer stands as the document writes its names; the message is one printable line.
     """
 
-    def __init__(self, pointer: str, keyword: str, detail: str) -> None:
-        super().__init__(f"{pointer or '/'}: {keyword}: {detail}")
-        self.pointer = pointer
-        self.keyword = keyword
+    def __init__(self, pointer: str, keyword: str, message: str) -> None:
+        super().__init__(message)
+        self.pointer, self.keyword = pointer, keyword
 
 
 class UnsupportedSchema(ValueError):
@@ -1325,164 +1331,620 @@ class RobotsTxt(NamedTuple):
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
-# Owns JSON as it arrives and a Draft 2020-12 subset: a schema is compiled once to closures, then applied. Knows no blocklist.
+# JSON as it arrives, the patterns of ECMA 262, and a Draft 2020-12 subset. Knows no blocklist.
 
-def json_depth(body: bytes) -> int:
-    """How many arrays and objects are open at once, at most: counted without the decoder, whose own C recursion must never begin."""
-    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")          # escapes first: then every quote begins or ends a string
-    bare = bare.translate(bytes.maketrans(b"[{]}", b"\1\1\xff\xff"), bytes(set(range(256)) - set(b'"[]{}')))
-    bare = b"".join(bare.replace(b'""', b"").split(b'"')[::2])
-    return max(itertools.accumulate(memoryview(bare).cast("b")), default=0)
+# 6a. JSON. What would cost too much time or memory is refused before the decoder sees it.
+JSON_BRACKETS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")       # +1 and -1, as signed bytes
+NO_JSON_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{}')
+
+
+def json_pieces(body: bytes) -> Iterator[bytes]:
+    """The body in pieces, none of which ends inside an escape."""
+    start = 0
+    while start < len(body):
+        end = start + JSON_PIECE_BYTES
+        while body[end - 1:end] == b"\\":
+            end += 1
+        yield body[start:end]
+        start = end
+
+
+def check_json_structure(body: bytes, what: str) -> None:
+    """Counts the brackets outside strings; ValueError where they nest too deep or are too many.
+
+    The decoder of the standard library recurses in C, and makes 26 bytes of memory of one of `{}`.
+    """
+    most = max(FREE_JSON_CONTAINERS, len(body) // LEAST_BYTES_PER_CONTAINER)
+    opened = depth = 0
+    first_outside = 0           # of the texts between quotes, every second one is no string
+    for piece in json_pieces(body):
+        unescaped = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        between_quotes = unescaped.translate(JSON_BRACKETS, NO_JSON_STRUCTURE).split(b'"')
+        brackets = memoryview(b"".join(between_quotes[first_outside::2])).cast("b")
+        first_outside = (first_outside + len(between_quotes) + 1) % 2
+        depths = list(itertools.accumulate(brackets, initial=depth))
+        if max(depths) > MAX_JSON_DEPTH:
+            raise ValueError(f"{what} nests deeper than {MAX_JSON_DEPTH} levels")
+        depth = depths[-1]
+        opened += brackets.tobytes().count(1)
+        if opened > most:
+            raise ValueError(
+                f"{what} has more than {most} arrays and objects in {len(body)} bytes, "
+                f"want at most one for each {LEAST_BYTES_PER_CONTAINER} bytes")
+
+
+def json_integer(digits: str) -> int:
+    """An integer as the decoder finds it; ValueError where converting it takes quadratic time."""
+    if len(digits) > MAX_JSON_DIGITS:
+        raise ValueError(f"an integer has {len(digits)} digits, want at most {MAX_JSON_DIGITS}")
+    return int(digits)
+
+
+def refuse_json_constant(name: str) -> None:
+    """NaN and Infinity, which the decoder would take."""
+    raise ValueError(f"{name} is no JSON number")
 
 
 def parse_json(body: bytes, what: str) -> Any:
-    """The JSON value in `body` (UTF-8, a byte order mark is accepted); ValueError names `what` where there is none.
+    """The JSON value in `body` (UTF-8, a byte order mark is accepted).
 
-    Refused besides broken JSON: NaN and Infinity, deeper nesting than MAX_JSON_DEPTH, integers that take quadratic time.
+    ValueError, which names `what`, where there is none, and besides for NaN and Infinity, deeper
+    nesting than MAX_JSON_DEPTH, longer integers than MAX_JSON_DIGITS, and more arrays and objects
+    than one for each LEAST_BYTES_PER_CONTAINER bytes (FREE_JSON_CONTAINERS are always allowed).
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
     """
     import json  # only where a document arrives
 
-    if json_depth(body) > MAX_JSON_DEPTH:
-        raise ValueError(f"{what} nests deeper than {MAX_JSON_DEPTH} levels")
-    try:        # int() itself refuses what is none
-        return json.loads(body.decode("utf-8-sig"), parse_constant=int,
-                          parse_int=lambda digits: int(digits if len(digits) <= MAX_JSON_DIGITS else digits[:20] + "…"))
+    check_json_structure(body, what)
+    try:
+        text = body.decode("utf-8-sig")
+        return json.loads(text, parse_int=json_integer, parse_constant=refuse_json_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
 
-# 6a. Patterns: ECMA 262, written again for `re`, which must never backtrack without bound.
-ECMA_SPACES = {      # within a set; with re.ASCII, `\s` alone is the first six
-    "\\s": r"\s\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff",
-    "\\S": r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\ufefe"
-           r"\uff00-\U0010ffff"}
-PATTERN_ESCAPE = r"\\[dDwWsStnvfr]|\\0(?![0-9])|\\x[0-9A-Fa-f]{2}|\\u(?![dD][89A-Fa-f])[0-9A-Fa-f]{4}|\\[!-/:-@\[-`{-~]"
-PATTERN_TOKEN = lazy_re(
-    rf"(?P<set>\[\^?(?:{PATTERN_ESCAPE}|\\b|(?!--)[^\]\\])*\])|(?P<atom>{PATTERN_ESCAPE}|[^\\()\[\]{{}}*+?|^$])|(?P<edge>\\b|[$^])"
-    r"|(?P<open>\((?:\?:|(?!\?)))|(?P<close>\))|(?P<bar>\|)|(?P<count>(?:[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\})\??(?![*+?{]))")
-REWRITTEN_TOKENS = {"(": "(?:", "$": r"\Z", ".": r"[^\n\r\u2028\u2029]", **{escape: f"[{items}]" for escape, items in ECMA_SPACES.items()}}
-REWRITTEN_IN_SETS = lazy_re(r"(?!^)(?:\\.|[\[&~|])")        # but for the escapes, what `re` would take for the algebra of sets
-BEYOND_ASCII = lazy_re(r"(?=[^ -~]|\[\^|\\[xuUDWS])")       # a class, as written for `re`, that may hold more than ASCII: "" stands for that
+# 6b. Patterns: ECMA 262, run as a set of states (Thompson), so that none can backtrack.
+#
+# A pattern becomes a program: steps with relative jumps, so that a repeated part is a repeated
+# list. Each lookaround is a program of its own. It runs over the whole text before the program
+# that asks for it, a lookbehind forwards and a lookahead backwards, and notes at which positions
+# its matches end. So the time is linear in the text, whatever the pattern.
+READ = "read"       # READ, edges: the next character is in the set
+GO = "go"           # GO, offsets: any of these steps is next, counted from this one
+HOLD = "hold"       # HOLD, (condition, wanted): goes on where the condition is as wanted
+END = "end"         # a match ends here
+AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
+if TYPE_CHECKING:
+    Edges = list[int]                       # of a set of characters, see `edges_of`
+    Program = list[tuple[str, Any]]         # a match ends behind the last step
+    TruthTables = dict[int, bytearray]      # by the number of a lookaround: where it holds
 
 
-def pattern_automaton(tokens: list[tuple[str, str]]) -> tuple[list[set[str]], list[set[int]]]:
-    """Glushkov's: what each state reads, and which states may read next. State 0 is the beginning, state 1 what a search skips.
+def edges_of(ranges: Iterable[Sequence[int]]) -> Edges:
+    """A set of code points as the points where membership changes, from ranges (first, behind)."""
+    edges: Edges = []
+    for first, behind in sorted(ranges):
+        if edges and first <= edges[-1]:
+            edges[-1] = max(edges[-1], behind)
+        else:
+            edges += [first, behind]
+    return edges
 
-    States are numbered as they stand in the pattern: only a repeated group leads backwards. Every count but `?` passes for endless, which
-    only makes the proof stricter.
+
+def ranges_of(edges: Edges) -> Iterator[tuple[int, int]]:
+    """The ranges (first, behind) that `edges_of` takes."""
+    return zip(edges[::2], edges[1::2])
+
+
+def complement(edges: Edges) -> Edges:
+    """The edges of all other characters."""
+    return [0, *edges, sys.maxunicode + 1]
+
+
+def is_in(character: str, edges: Edges) -> bool:
+    """Whether the set with these edges holds the character; no set holds the end of the text."""
+    return character != "" and bisect_right(edges, ord(character)) % 2 == 1
+
+
+def edges_of_items(*items: str) -> Edges:
+    """The set of single characters and of ranges as in `a-z`."""
+    return edges_of((ord(item[0]), ord(item[-1]) + 1) for item in items)
+
+
+LINE_END_EDGES = edges_of_items("\n", "\r", "\u2028-\u2029")
+DIGIT_EDGES = edges_of_items("0-9")
+WORD_EDGES = edges_of_items("0-9", "A-Z", "_", "a-z")
+SPACE_EDGES = edges_of_items(
+    "\t-\r", " ", "\xa0", "\u1680", "\u2000-\u200a", "\u2028-\u2029", "\u202f", "\u205f",
+    "\u3000", "\ufeff")
+CLASS_ESCAPES = {
+    "d": DIGIT_EDGES,
+    "D": complement(DIGIT_EDGES),
+    "w": WORD_EDGES,
+    "W": complement(WORD_EDGES),
+    "s": SPACE_EDGES,
+    "S": complement(SPACE_EDGES),
+}
+CONTROL_ESCAPES = {"t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "0": "\0"}
+PATTERN_ESCAPE = lazy_re(       # what follows a backslash
+    r"(?P<letter>[dDwWsS])|(?P<control>[tnvfr]|0(?![0-9]))|c(?P<caret>[A-Za-z])"
+    r"|u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
+    r"|x(?P<byte>[0-9A-Fa-f]{2})|u(?P<unit>[0-9A-Fa-f]{4})|u\{(?P<point>[0-9A-Fa-f]{1,6})\}"
+    r"|(?P<mark>[ -/:-@\[-`{-~])")
+PATTERN_COUNT = lazy_re(r"(?:([*+?])|\{([0-9]+)(,([0-9]*))?\})\??")
+PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
+LOOKAROUNDS = {     # by its opening: whether it reads backwards, and whether it wants a match
+    "(?=": (True, True),
+    "(?!": (True, False),
+    "(?<=": (False, True),
+    "(?<!": (False, False),
+}
+
+
+class PatternBudget:
+    """What all patterns of one schema may use together: states, time, memory."""
+
+    def __init__(self) -> None:
+        self.states_left = MAX_PATTERN_STATES
+        self.work_left = MAX_PATTERN_WORK
+        self.cells_left = MAX_PATTERN_CELLS
+        self.machines: list[PatternMachine] = []
+
+    def allot(self, states: int) -> None:
+        """Before a program grows."""
+        self.states_left -= states
+        if self.states_left < 0:
+            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
+
+    def spend(self, work: int) -> None:
+        """Before a program runs."""
+        self.work_left -= work
+        if self.work_left < 0:
+            raise UnsupportedSchema(
+                f"the patterns take more than {MAX_PATTERN_WORK} steps on one document")
+
+    def keep(self, cells: int) -> None:
+        """Before a state or a transition is kept; at the limit all are forgotten, and made anew."""
+        self.cells_left -= cells
+        if self.cells_left < 0:
+            self.cells_left = MAX_PATTERN_CELLS
+            for machine in self.machines:
+                machine.forget()
+
+    def renew(self) -> None:
+        """For another document."""
+        self.work_left = MAX_PATTERN_WORK
+
+
+class PatternState(dict):       # type: ignore[type-arg]
+    """Where a simulation stands before a symbol; as a dict, where each symbol leads to."""
+
+    __slots__ = ("after_word", "is_end", "machine", "places")
+
+    def __init__(self, machine: PatternMachine, places: tuple[int, ...], after_word: bool,
+                 is_end: bool) -> None:
+        super().__init__()
+        self.machine = machine
+        self.places = places            # the steps that may be next
+        self.after_word = after_word
+        self.is_end = is_end            # a match ended before the symbol that led here
+
+    def __missing__(self, symbol: Any) -> PatternState:
+        self.machine.budget.keep(1)
+        target = self.machine.advance(self, symbol)
+        self[symbol] = target
+        return target
+
+
+class PatternMachine:
+    """A program and the states of its simulation, each made when a text first leads there."""
+
+    def __init__(self, program: Program, budget: PatternBudget, is_backwards: bool,
+                 stops_at_match: bool) -> None:
+        self.budget = budget
+        self.is_backwards = is_backwards
+        self.stops_at_match = stops_at_match
+        self.steps: Program = []        # with the jumps by place
+        conditions = set()
+        for place, (kind, value) in enumerate(program):
+            if kind == GO:
+                value = [place + offset for offset in value]
+            elif kind == HOLD:
+                conditions.add(value[0])
+            self.steps.append((kind, value))
+        self.steps.append((END, None))
+        self.lookarounds = sorted(conditions - {AT_START, AT_END, AT_BOUNDARY})
+        self.sees_words = AT_BOUNDARY in conditions
+        self.start = PatternState(self, (), False, False)
+        self.found = PatternState(self, (), False, True)
+        self.states: dict[Any, PatternState] = {}
+        budget.machines.append(self)
+
+    def forget(self) -> None:
+        for state in (self.start, self.found, *self.states.values()):
+            state.clear()       # they lead to each other
+        self.states.clear()
+
+    def symbols(self, text: str, tables: TruthTables) -> tuple[Iterable[Any], Any]:
+        """What is read, in the machine's direction: a symbol for each character, and the last one.
+
+        A symbol is a character, or "" at the end; where the program asks for lookarounds, a tuple
+        of that and what holds before it.
+        """
+        if not self.lookarounds and not self.is_backwards:
+            return text, ""
+        asked = [tables[number] for number in self.lookarounds]
+        if self.is_backwards:
+            text = text[::-1]
+            asked = [table[::-1] for table in asked]
+        if not asked:
+            return text, ""
+        return zip(text, *asked), ("", *[table[-1] for table in asked])
+
+    def matches(self, text: str, tables: TruthTables) -> bool:
+        """Whether there is a match anywhere."""
+        symbols, last = self.symbols(text, tables)
+        state = self.start
+        for symbol in symbols:
+            state = state[symbol]
+        return state[last].is_end
+
+    def ends(self, text: str, tables: TruthTables) -> bytearray:
+        """For each position from the text's beginning on, whether a match ends there."""
+        symbols, last = self.symbols(text, tables)
+        ends = bytearray()
+        state = self.start
+        for symbol in symbols:
+            state = state[symbol]
+            ends.append(state.is_end)
+        ends.append(state[last].is_end)
+        if self.is_backwards:
+            ends.reverse()
+        return ends
+
+    def advance(self, state: PatternState, symbol: Any) -> PatternState:
+        """Where the symbol leads; a match may begin at every position."""
+        if state is self.found:
+            return state
+        character, held = symbol, ()
+        if isinstance(symbol, tuple):
+            character, *held = symbol
+        is_word = self.sees_words and is_in(character, WORD_EDGES)
+        conditions = dict(zip(self.lookarounds, held))
+        conditions[AT_START] = state is self.start
+        conditions[AT_END] = character == ""
+        conditions[AT_BOUNDARY] = state.after_word != is_word
+        reached = self.reached([0, *state.places], conditions)
+        self.budget.spend(WORK_OF_A_STATE * len(reached))
+        is_end = len(self.steps) - 1 in reached
+        if is_end and self.stops_at_match:
+            return self.found
+        places = []
+        for place in reached:
+            kind, value = self.steps[place]
+            if kind == READ and is_in(character, value):
+                places.append(place + 1)
+        return self.state(tuple(sorted(places)), is_word, is_end)
+
+    def reached(self, pending: list[int], conditions: dict[int, bool]) -> set[int]:
+        """The steps that are reached from the pending ones without reading."""
+        reached: set[int] = set()
+        while pending:
+            place = pending.pop()
+            if place in reached:
+                continue
+            reached.add(place)
+            kind, value = self.steps[place]
+            if kind == GO:
+                pending += value
+            elif kind == HOLD and conditions[value[0]] == value[1]:
+                pending.append(place + 1)
+        return reached
+
+    def state(self, places: tuple[int, ...], after_word: bool, is_end: bool) -> PatternState:
+        """The one state of this content."""
+        key = (places, after_word, is_end)
+        if key not in self.states:
+            self.budget.keep(len(places) + CELLS_OF_A_STATE)
+            self.states[key] = PatternState(self, *key)
+        return self.states[key]
+
+
+def reads_one_length(program: Program) -> bool:
+    """Whether all texts that the program matches have the same length."""
+    lengths = {0: 0}            # by step: of what is read before it
+    pending = [0]
+    while pending:
+        place = pending.pop()
+        if place == len(program):
+            continue
+        kind, value = program[place]
+        length = lengths[place] + (kind == READ)
+        offsets = (1,)
+        if kind == GO:
+            offsets = value
+        for target in [place + offset for offset in offsets]:
+            if target not in lengths:
+                lengths[target] = length
+                pending.append(target)
+            elif lengths[target] != length:
+                return False
+    return True
+
+
+class PatternGroup:
+    """A group of a pattern, while it is read."""
+
+    def __init__(self, opening: str, is_backwards: bool) -> None:
+        self.opening = opening
+        self.is_backwards = is_backwards
+        self.branches: list[list[Program]] = [[]]
+
+    def program(self) -> Program:
+        """The alternatives as one program: each but the last begins with a fork and ends with a jump."""
+        branches = []
+        for pieces in self.branches:
+            if self.is_backwards:
+                pieces.reverse()
+            branches.append(list(itertools.chain.from_iterable(pieces)))
+        program: Program = []
+        left = sum(len(branch) + 2 for branch in branches[:-1]) + len(branches[-1])
+        for branch in branches[:-1]:
+            left -= len(branch) + 2
+            program += [(GO, (1, len(branch) + 2)), *branch, (GO, (left + 1,))]
+        return program + branches[-1]
+
+
+class Pattern:
+    """An ECMA pattern, read from left to right with a stack of open groups, not by recursion.
+
+    ValueError where it is none, or uses what is not supported: back-references, lookbehinds of
+    no fixed length, `\\p{...}`, modifiers. Where browsers and the strict grammar differ, the
+    browsers' reading is taken (`{` or `]` may stand for itself).
     """
-    ascii_text = bytes(range(128)).decode()
-    reads, follow = [set(), {"", *ascii_text}], [set(), set()]      # type: list[set[str]], list[set[int]]
-    here, before, piece, groups = {0, 1}, set(), 0, []      # type: set[int], set[int], int, list[tuple[set[int], int, set[int]]]
-    for kind, written in [("open", "("), *tokens, ("close", ")")]:
-        # who may have read last is `here`, and was `before` the piece, whose first state is `piece`
-        if kind == "count":
-            again = {state for earlier in before for state in follow[earlier] if state >= piece and written[0] != "?"}
-            if before & here or any(again & follow[state] for state in here):
-                raise ValueError("could backtrack without bound")
-            for state in here:
-                follow[state] |= again
-            here = here | before if written[0] in "*?" or "{0" in written else here
-        elif kind in ("bar", "close"):
-            before, piece, ends = groups[-1]
-            if before & here & ends:
-                raise ValueError("two ways to match nothing")
-            ends |= here
-            here = before if kind == "bar" else groups.pop()[2]
-        elif kind == "open":
-            groups.append((here, len(reads), set()))
-        elif kind != "edge":
-            before, piece = here, len(reads)
-            for state in before:
-                follow[state].add(piece)
-            here = {piece}
-            follow.append(set())
-            reads.append({*re.findall(written, ascii_text, re.ASCII), *BEYOND_ASCII.findall(written)})
-        elif written == "^":
-            here = here - {1}       # nothing was skipped
-    for state in (0, 1) if follow[1] else ():
-        follow[state].add(1)
-    return reads, follow
+
+    def __init__(self, source: str, budget: PatternBudget) -> None:
+        self.source = source
+        self.at = 0
+        self.budget = budget
+        self.groups = [PatternGroup("", False)]
+        self.lookarounds: list[PatternMachine] = []     # an inner one before its outer one
+        while self.at < len(source):
+            self.read_term()
+        if len(self.groups) > 1:
+            raise ValueError("a group that is not closed")
+        program = self.groups[0].program()
+        self.machine = PatternMachine(program, budget, is_backwards=False, stops_at_match=True)
+
+    def search(self, text: str) -> bool:
+        """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
+        self.budget.spend(len(text) * (1 + WORK_OF_A_LOOKAROUND * len(self.lookarounds)))
+        tables: TruthTables = {}
+        if self.lookarounds:
+            for number, lookaround in enumerate(self.lookarounds, FIRST_LOOKAROUND):
+                tables[number] = lookaround.ends(text, tables)
+        return self.machine.matches(text, tables)
+
+    def read_term(self) -> None:
+        """One alternative's bar, one group's opening, or one piece with its count."""
+        character = self.source[self.at]
+        if character == "|":
+            self.at += 1
+            self.budget.allot(2)
+            self.groups[-1].branches.append([])
+        elif character == "(":
+            self.open_group()
+        elif character == ")":
+            self.at += 1
+            self.add_counted(self.close_group())
+        else:
+            self.budget.allot(1)
+            self.add_counted([self.read_step(character)])
+
+    def open_group(self) -> None:
+        opening = PATTERN_GROUP.match(self.source, self.at)[0]
+        is_backwards = self.groups[-1].is_backwards
+        if opening in LOOKAROUNDS:
+            is_backwards = LOOKAROUNDS[opening][0]
+        self.at += len(opening)
+        self.groups.append(PatternGroup(opening, is_backwards))
+
+    def close_group(self) -> Program:
+        """What stands for the group in the one around it."""
+        if len(self.groups) == 1:
+            raise ValueError("a ) without its (")
+        group = self.groups.pop()
+        program = group.program()
+        if group.opening not in LOOKAROUNDS:
+            return program
+        if group.opening.startswith("(?<") and not reads_one_length(program):
+            raise ValueError("a lookbehind of no fixed length")
+        self.budget.allot(1)
+        number = FIRST_LOOKAROUND + len(self.lookarounds)
+        self.lookarounds.append(
+            PatternMachine(program, self.budget, group.is_backwards, stops_at_match=False))
+        return [(HOLD, (number, LOOKAROUNDS[group.opening][1]))]
+
+    def read_step(self, character: str) -> tuple[str, Any]:
+        """A set, an anchor or a literal."""
+        if PATTERN_COUNT.match(self.source, self.at):
+            raise ValueError("a count with nothing to repeat")
+        self.at += 1
+        if character == "[":
+            return READ, self.read_set()
+        if character == ".":
+            return READ, complement(LINE_END_EDGES)
+        if character in "^$":
+            is_first = (character == "^") != self.groups[-1].is_backwards
+            return HOLD, (AT_START if is_first else AT_END, True)
+        if character != "\\":
+            return READ, [ord(character), ord(character) + 1]
+        if self.source[self.at:self.at + 1] in ("b", "B"):
+            self.at += 1
+            return HOLD, (AT_BOUNDARY, self.source[self.at - 1] == "b")
+        return READ, self.read_escape()
+
+    def read_escape(self) -> Edges:
+        """The characters that an escape stands for, from behind its backslash."""
+        found = PATTERN_ESCAPE.match(self.source, self.at)
+        if found is None:
+            shown = self.source[self.at:self.at + 1]
+            if shown and shown in "123456789k":
+                raise ValueError("a back-reference")
+            raise ValueError(f"the escape {chr(92) + shown!r}")
+        self.at = found.end()
+        written = found[found.lastgroup]
+        if found.lastgroup == "letter":
+            return CLASS_ESCAPES[written]
+        if found.lastgroup == "control":
+            point = ord(CONTROL_ESCAPES[written])
+        elif found.lastgroup == "caret":
+            point = ord(written) % 32
+        elif found.lastgroup == "mark":
+            point = ord(written)
+        elif found.lastgroup == "low":
+            high, low = int(found["high"], 16), int(written, 16)
+            point = 0x10000 + ((high & 0x3FF) << 10) + (low & 0x3FF)
+        else:
+            point = int(written, 16)
+        if point > sys.maxunicode:
+            raise ValueError(f"the code point {written}")
+        return [point, point + 1]
+
+    def read_set(self) -> Edges:
+        """The characters of a set, from behind its opening bracket."""
+        is_negated = self.source.startswith("^", self.at)
+        if is_negated:
+            self.at += 1
+        ranges: list[tuple[int, int]] = []
+        while not self.source.startswith("]", self.at):
+            ranges += ranges_of(self.read_member())
+        self.at += 1
+        edges = edges_of(ranges)
+        if is_negated:
+            return complement(edges)
+        return edges
+
+    def read_member(self) -> Edges:
+        """One character, class or range of a set."""
+        first = self.read_set_character()
+        rest = self.source[self.at:self.at + 2]
+        if not rest.startswith("-") or rest in ("-", "-]"):
+            return first
+        self.at += 1
+        last = self.read_set_character()
+        if len(first) > 2 or len(last) > 2 or first[1] - first[0] > 1 or last[1] - last[0] > 1:
+            hyphen = [ord("-"), ord("-") + 1]       # beside a class it stands for itself
+            return edges_of([*ranges_of(first), *ranges_of(hyphen), *ranges_of(last)])
+        if last[0] < first[0]:
+            raise ValueError("a range that ends before it begins")
+        return [first[0], last[1]]
+
+    def read_set_character(self) -> Edges:
+        character = self.source[self.at:self.at + 1]
+        if not character:
+            raise ValueError("a set that is not closed")
+        self.at += 1
+        if character != "\\":
+            return [ord(character), ord(character) + 1]
+        if self.source.startswith("b", self.at):
+            self.at += 1
+            return [ord("\b"), ord("\b") + 1]
+        return self.read_escape()
+
+    def add_counted(self, program: Program) -> None:
+        """Adds a piece as often as the count says that may follow it."""
+        count = PATTERN_COUNT.match(self.source, self.at)
+        if count is not None:
+            self.at = count.end()
+            sign, digits, comma, more_digits = count.groups("")
+            if max(len(digits), len(more_digits)) > 9:
+                raise ValueError(f"more than {MAX_PATTERN_STATES} states")
+            if sign:
+                least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
+            elif not comma:
+                least = most = int(digits)
+            else:
+                least, most = int(digits), None
+                if more_digits:
+                    most = int(more_digits)
+            program = self.repeated(program, least, most)
+        self.groups[-1].branches[-1].append(program)
+
+    def repeated(self, program: Program, least: int, most: int | None) -> Program:
+        """The program `least` times, then up to `most` times, or for ever where that is None."""
+        size = len(program) + 1
+        if most is None:
+            self.budget.allot((least + 1) * size + 1)
+            loop = [(GO, (1, size + 1)), *program, (GO, (-size,))]
+            return program * least + loop
+        if most < least:
+            raise ValueError("a count whose end is below its beginning")
+        self.budget.allot(most * size)
+        repeated = program * least
+        for left in range(most - least, 0, -1):
+            repeated += [(GO, (1, left * size)), *program]
+        return repeated
 
 
-def longest_text(tokens: list[tuple[str, str]]) -> int:
-    """How long a text the pattern may see; ValueError where it could backtrack without bound.
-
-    Where no two ways through a pattern read the same text, backtracking is linear. Where two do, it is a power of the length, by the
-    repeated characters; a repeated group could make it exponential.
-    """
-    reads, follow = pattern_automaton(tokens)
-    pairs, steps = [(0, 0)], 0
-    seen = set(pairs)
-    for left, right in pairs:       # of states that one text leads to; grows while it is read
-        steps += len(follow[left]) * len(follow[right])
-        if steps > MAX_PATTERN_STEPS:
-            raise ValueError("too large to be proved harmless")
-        fresh = {(one, other) for one, other in itertools.product(follow[left], follow[right]) if not reads[one].isdisjoint(reads[other])} - seen
-        seen |= fresh
-        pairs += fresh
-    if not any(left != right and follow[left] & follow[right] for left, right in pairs):
-        return sys.maxsize
-    powers = sum(state in later for state, later in enumerate(follow))
-    choices = sum(kind == "bar" or written[0] == "?" for kind, written in tokens)
-    if powers > 3 or choices > 6 or any(min(later, default=state) < state for state, later in enumerate(follow)):
-        raise ValueError("could backtrack without bound")
-    return int(MAX_PATTERN_WORK ** (1 / max(powers, 2)))
-
-
-def compile_pattern(source: str) -> Callable[[str], Any]:
-    """An ECMA pattern as a search. UnsupportedSchema where it is none that is read here, or could backtrack without bound."""
-    found = list(PATTERN_TOKEN.finditer(source[:MAX_PATTERN_LENGTH]))
-    tokens = [(str(token.lastgroup), REWRITTEN_TOKENS.get(token[0], token[0]) if token["set"] is None else
-               REWRITTEN_IN_SETS.sub(lambda item: ECMA_SPACES.get(item[0], "\\" + item[0][-1]), token[0])) for token in found]
+def compile_pattern(source: str, budget: PatternBudget) -> Callable[[str], bool]:
+    """An ECMA pattern as a search; UnsupportedSchema where it is none that is supported here."""
     try:
-        if "".join(token[0] for token in found) != source:
-            raise ValueError(f"a part that is not supported, or more than {MAX_PATTERN_LENGTH} characters")
-        search = re.compile("".join(written for _, written in tokens), re.ASCII).search     # `re` sees to the syntax
-        longest = longest_text(tokens)
-    except (ValueError, OverflowError, RecursionError, re.error) as error:
+        return Pattern(source, budget).search
+    except ValueError as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
-    def search_bounded(text: str) -> Any:
-        if len(text) > longest:
-            raise UnsupportedSchema(f"pattern {source[:80]!r}: {len(text)} characters, want at most {longest}")
-        return search(text)
-    return search if longest == sys.maxsize else search_bounded
 
-
-# 6b. Schemas: each becomes a table of checks, by the type of the instance.
+# 6c. Schemas: each becomes a table of assertions, by the type of the instance.
 class SchemaMismatch(Exception):
     """An assertion that failed, on its way up: the pointer so far, keyword, detail."""
 
 
 if TYPE_CHECKING:
     SchemaCheck = Callable[[Any], Any]      # true where it holds; else false, or SchemaMismatch
-    CheckTable = dict[type, list[tuple[str, SchemaCheck, Any]]]     # what is asked of a value by its type: the keyword, the check, what it wants
+    # By the type of the value: the keyword, its check, what the keyword wants.
+    CheckTable = dict[type, list[tuple[str, SchemaCheck, Any]]]
+
+JSON_TYPES = {
+    dict: ["object"],
+    list: ["array"],
+    str: ["string"],
+    int: ["integer", "number"],
+    float: ["number"],
+    bool: ["boolean"],
+    type(None): ["null"],
+}
+NOT_JSON: list[tuple[str, SchemaCheck, Any]] = [("type", lambda value: False, "JSON")]
 
 
 def brief_value(value: Any) -> str:
-    """A value for a message, whatever its size: 5,000 digits are more than `str` converts."""
+    """A value for a message, whatever its size, on one line and without control characters."""
     if isinstance(value, list) and len(value) < 9 and all(isinstance(item, str) for item in value):
         return str(value)[:200]
-    if isinstance(value, (dict, list)):
-        return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
+    if isinstance(value, dict):
+        return f"an object of {len(value)}"
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
-        return f"an integer of {value.bit_length()} bits"
-    return repr(value[:60] if isinstance(value, str) else value)
-
-
-JSON_TYPES = {dict: ["object"], list: ["array"], str: ["string"], int: ["integer", "number"], float: ["number"], bool: ["boolean"], type(None): ["null"]}
+        return f"an integer of {value.bit_length()} bits"       # `str` converts 4,300 digits
+    if isinstance(value, str):
+        return repr(value[:60])
+    return repr(value)
 
 
 def json_key(value: Any) -> Any:
-    """What equal JSON values share (1.0 is 1, true is not, members have no order). Integers as bytes: made to collide when hashed, they could stall."""
+    """What equal JSON values share: 1.0 is 1, true is not, members have no order.
+
+    Integers become bytes, since a list of them that is made to collide could stall a set.
+    """
     if isinstance(value, dict):
         return frozenset((name, json_key(content)) for name, content in value.items())
     if isinstance(value, list):
         return tuple(map(json_key, value))
-    return b"%x" % int(value) if type(value) in (int, float) and value % 1 == 0 else value
+    if type(value) in (int, float) and value % 1 == 0:
+        return b"%x" % int(value)
+    return value
 
 
 def anything(value: Any) -> bool:
@@ -1500,15 +1962,32 @@ def pointer_part(name: Any) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def parts_check(parts_of: Callable[[Any], Iterable[tuple[Any, Any]]], find: Callable[[Any, SchemaCheck], SchemaCheck], rest: Any) -> SchemaCheck:
-    """What an instance holds, each part by the check that its name or number finds, else by `rest`."""
+def table_check(table: CheckTable) -> SchemaCheck:
+    """All assertions of one schema, in the order of its table, which may still be filled."""
+    assertions_of = table.get
+
+    def check_value(value: Any) -> bool:
+        for keyword, check, wanted in assertions_of(type(value), NOT_JSON):
+            if not check(value):
+                detail = f"{brief_value(value)}, want {brief_value(wanted)}"
+                raise SchemaMismatch("", keyword, detail)
+        return True
+    return check_value
+
+
+def parts_check(
+    parts_of: Callable[[Any], Iterable[tuple[Any, Any]]],
+    check_of: Callable[[Any, SchemaCheck], SchemaCheck],
+    rest: SchemaCheck | None,
+) -> SchemaCheck:
+    """What an instance holds, each part by the check of its name or number, else by `rest`."""
     otherwise = rest or anything
 
     def check_parts(instance: Any) -> bool:
         name: Any = ""
         try:
             for name, part in parts_of(instance):
-                find(name, otherwise)(part)
+                check_of(name, otherwise)(part)
         except SchemaMismatch as mismatch:
             pointer, *details = mismatch.args
             raise SchemaMismatch(f"/{pointer_part(name)}{pointer}", *details) from None
@@ -1516,14 +1995,21 @@ def parts_check(parts_of: Callable[[Any], Iterable[tuple[Any, Any]]], find: Call
     return check_parts
 
 
-def members_check(properties: Any, patterns: Any, rest: Any) -> SchemaCheck:
-    searches = [(compile_pattern(source), check) for source, check in (patterns or {}).items()]
-    named = (properties or {}).get
+# Each of the following takes what a keyword's value was compiled to, and gives its check.
+def minimum_check(least: Any) -> SchemaCheck:
+    return lambda value: value >= least
 
-    def find(name: str, otherwise: SchemaCheck) -> SchemaCheck:
-        checks = [check for check in (named(name), *(check for search, check in searches if search(name))) if check]
-        return (lambda content: all(check(content) for check in checks)) if checks else otherwise
-    return parts_check(dict.items, find if patterns else named, rest)
+
+def maximum_check(most: Any) -> SchemaCheck:
+    return lambda value: value <= most
+
+
+def exclusive_minimum_check(bound: Any) -> SchemaCheck:
+    return lambda value: value > bound
+
+
+def exclusive_maximum_check(bound: Any) -> SchemaCheck:
+    return lambda value: value < bound
 
 
 def multiple_check(step: Any) -> SchemaCheck:
@@ -1531,187 +2017,403 @@ def multiple_check(step: Any) -> SchemaCheck:
     from fractions import Fraction  # only for this keyword
 
     def exact(number: Any) -> Fraction:
-        return Fraction(number if isinstance(number, int) else repr(number))
-    return lambda value: value - value == 0 and exact(value) % exact(step) == 0      # infinity is none
+        if isinstance(number, int):
+            return Fraction(number)
+        return Fraction(repr(number))
+
+    def check_multiple(value: Any) -> bool:
+        is_finite = value - value == 0
+        return is_finite and exact(value) % exact(step) == 0
+    return check_multiple
 
 
-def among_check(values: list[Any]) -> SchemaCheck:
+def least_length_check(least: int) -> SchemaCheck:
+    return lambda value: len(value) >= least
+
+
+def most_length_check(most: int) -> SchemaCheck:
+    return lambda value: len(value) <= most
+
+
+def pattern_check(search: SchemaCheck) -> SchemaCheck:
+    return search
+
+
+def unique_check(is_wanted: bool) -> SchemaCheck:
+    return lambda value: not is_wanted or len(set(map(json_key, value))) == len(value)
+
+
+def items_check(rest: SchemaCheck | None, first: dict[int, SchemaCheck] | None) -> SchemaCheck:
+    return parts_check(enumerate, (first or {}).get, rest)
+
+
+def contains_check(check: SchemaCheck | None, least: int | None, most: int | None) -> SchemaCheck:
+    if check is None:           # the counts alone assert nothing
+        return anything
+    fewest = 1 if least is None else least
+
+    def check_contains(value: Any) -> bool:
+        found = sum(holds(check, item) for item in value)
+        return found >= fewest and (most is None or found <= most)
+    return check_contains
+
+
+def required_check(names: list[str]) -> SchemaCheck:
+    return frozenset(names).issubset
+
+
+def members_check(
+    properties: dict[str, SchemaCheck] | None,
+    patterns: list[tuple[SchemaCheck, SchemaCheck]] | None,
+    rest: SchemaCheck | None,
+) -> SchemaCheck:
+    named = properties or {}
+    if not patterns:
+        return parts_check(dict.items, named.get, rest)
+    searches = patterns
+
+    def check_of(name: str, otherwise: SchemaCheck) -> SchemaCheck:
+        checks = [check for search, check in searches if search(name)]
+        if name in named:
+            checks.append(named[name])
+        if not checks:
+            return otherwise
+        return all_check(checks)
+    return parts_check(dict.items, check_of, rest)
+
+
+def dependent_names_check(others: dict[str, list[str]]) -> SchemaCheck:
+    def check_names(value: Any) -> bool:
+        return all(value.keys() >= set(others[name]) for name in others.keys() & value.keys())
+    return check_names
+
+
+def dependent_schemas_check(checks: dict[str, SchemaCheck]) -> SchemaCheck:
+    def check_schemas(value: Any) -> bool:
+        return all(check(value) for name, check in checks.items() if name in value)
+    return check_schemas
+
+
+def names_check(check: SchemaCheck) -> SchemaCheck:
+    return lambda value: all(holds(check, name) for name in value)
+
+
+def enum_check(values: list[Any]) -> SchemaCheck:
     keys = frozenset(map(json_key, values))
     return lambda value: json_key(value) in keys
 
 
-def at_least(least: int) -> SchemaCheck:
-    return lambda value: len(value) >= least
+def const_check(wanted: Any) -> SchemaCheck:
+    return enum_check([wanted])
 
 
-def at_most(most: int) -> SchemaCheck:
-    return lambda value: len(value) <= most
+def not_check(check: SchemaCheck) -> SchemaCheck:
+    return lambda value: not holds(check, value)
 
 
-NOT_JSON: list[tuple[str, SchemaCheck, Any]] = [("type", lambda value: False, "JSON")]
-# What is asserted: the types that the keywords are about, and the check that the keyword's value makes, once compiled. Where several
-# keywords make one check, their values come in this order, None for each that is absent.
-ASSERTIONS: list[tuple[Iterable[type], dict[str, Callable[..., SchemaCheck]]]] = [
-    ([int, float], {
-        "minimum": lambda least: lambda value: value >= least, "exclusiveMinimum": lambda less: lambda value: value > less,
-        "maximum": lambda most: lambda value: value <= most, "exclusiveMaximum": lambda more: lambda value: value < more,
-        "multipleOf": multiple_check}),
-    ([str], {"minLength": at_least, "maxLength": at_most, "pattern": compile_pattern}),
-    ([list], {
-        "minItems": at_least, "maxItems": at_most,
-        "uniqueItems": lambda wanted: lambda value: not wanted or len(set(map(json_key, value))) == len(value),
-        "items prefixItems": lambda rest, first: parts_check(enumerate, (first or {}).get, rest),
-        "contains minContains maxContains": lambda check, least, most: lambda value: not check or (
-            (1 if least is None else least) <= sum(holds(check, item) for item in value) <= (len(value) if most is None else most))}),
-    ([dict], {
-        "minProperties": at_least, "maxProperties": at_most, "required": lambda names: frozenset(names).issubset,
-        "properties patternProperties additionalProperties": members_check,
-        "dependentRequired": lambda others: lambda value: all(value.keys() >= set(others[name]) for name in others.keys() & value.keys()),
-        "dependentSchemas": lambda checks: lambda value: all(checks[name](value) for name in checks.keys() & value.keys()),
-        "propertyNames": lambda check: lambda value: all(holds(check, name) for name in value)}),
-    (JSON_TYPES, {
-        "enum": among_check, "const": lambda wanted: among_check([wanted]), "not": lambda check: lambda value: not holds(check, value),
-        "allOf": lambda checks: lambda value: all(check(value) for check in checks.values()),
-        "anyOf": lambda checks: lambda value: any(holds(check, value) for check in checks.values()),
-        "oneOf": lambda checks: lambda value: sum(holds(check, value) for check in checks.values()) == 1,
-        "if then else": lambda test, then, otherwise: lambda value: not test or ((then if holds(test, value) else otherwise) or anything)(value)}),
+def all_check(checks: Iterable[SchemaCheck]) -> SchemaCheck:
+    return lambda value: all(check(value) for check in checks)
+
+
+def all_of_check(checks: dict[int, SchemaCheck]) -> SchemaCheck:
+    return all_check(checks.values())
+
+
+def any_of_check(checks: dict[int, SchemaCheck]) -> SchemaCheck:
+    return lambda value: any(holds(check, value) for check in checks.values())
+
+
+def one_of_check(checks: dict[int, SchemaCheck]) -> SchemaCheck:
+    return lambda value: sum(holds(check, value) for check in checks.values()) == 1
+
+
+def if_check(
+    test: SchemaCheck | None, then: SchemaCheck | None, otherwise: SchemaCheck | None,
+) -> SchemaCheck:
+    if test is None:            # without an `if` the other two assert nothing
+        return anything
+    check_then, check_else = then or anything, otherwise or anything
+
+    def check_branch(value: Any) -> Any:
+        if holds(test, value):
+            return check_then(value)
+        return check_else(value)
+    return check_branch
+
+
+# What is asserted: the types that the keywords are about, the keywords, what makes their check.
+# Where several keywords make one, their values come in this order, None for each that is absent.
+ASSERTIONS: list[tuple[Iterable[type], str, Callable[..., SchemaCheck]]] = [
+    ([int, float], "minimum", minimum_check),
+    ([int, float], "maximum", maximum_check),
+    ([int, float], "exclusiveMinimum", exclusive_minimum_check),
+    ([int, float], "exclusiveMaximum", exclusive_maximum_check),
+    ([int, float], "multipleOf", multiple_check),
+    ([str], "minLength", least_length_check),
+    ([str], "maxLength", most_length_check),
+    ([str], "pattern", pattern_check),
+    ([list], "minItems", least_length_check),
+    ([list], "maxItems", most_length_check),
+    ([list], "uniqueItems", unique_check),
+    ([list], "items prefixItems", items_check),
+    ([list], "contains minContains maxContains", contains_check),
+    ([dict], "minProperties", least_length_check),
+    ([dict], "maxProperties", most_length_check),
+    ([dict], "required", required_check),
+    ([dict], "properties patternProperties additionalProperties", members_check),
+    ([dict], "dependentRequired", dependent_names_check),
+    ([dict], "dependentSchemas", dependent_schemas_check),
+    ([dict], "propertyNames", names_check),
+    (JSON_TYPES, "enum", enum_check),
+    (JSON_TYPES, "const", const_check),
+    (JSON_TYPES, "not", not_check),
+    (JSON_TYPES, "allOf", all_of_check),
+    (JSON_TYPES, "anyOf", any_of_check),
+    (JSON_TYPES, "oneOf", one_of_check),
+    (JSON_TYPES, "if then else", if_check),
 ]
-IN_PLACE = lazy_re(r"(?:/not|/if|/then|/else|/(?:allOf|anyOf|oneOf|dependentSchemas)/[^/]*)*")      # between schemas that see the same value
-# What the value of each keyword must be, as a schema; a keyword that is not here is an annotation.
-A_SCHEMA, A_TEXT = {"type": ["object", "boolean"]}, {"type": "string"}
-SCHEMAS, SCHEMA_MAP = {"type": "array", "minItems": 1, "items": A_SCHEMA}, {"type": "object", "additionalProperties": A_SCHEMA}
-NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
+# The schemas of these keywords see the same value as the schema that holds them.
+IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
+DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
+
+A_SCHEMA = {"type": ["object", "boolean"]}
+A_TEXT = {"type": "string"}
+A_NUMBER = {"type": "number"}
+A_COUNT = {"type": "integer", "minimum": 0}
 A_TYPE = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
-KEYWORD_SHAPES: dict[str, Any] = {keyword: shape for keywords, shape in [
-    ("not if then else items contains additionalProperties propertyNames", A_SCHEMA), ("allOf anyOf oneOf prefixItems", SCHEMAS),
-    ("$defs definitions dependentSchemas properties patternProperties", SCHEMA_MAP), ("$id $ref $anchor pattern", A_TEXT), ("required", NAMES),
-    ("minimum maximum exclusiveMinimum exclusiveMaximum", {"type": "number"}), ("uniqueItems", {"type": "boolean"}), ("enum", {"type": "array"}),
-    ("minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains", {"type": "integer", "minimum": 0}),
-    ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
+NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
+SCHEMAS = {"type": "array", "minItems": 1, "items": A_SCHEMA}
+SCHEMA_MAP = {"type": "object", "additionalProperties": A_SCHEMA}
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+SHAPES_BY_KEYWORDS: list[tuple[str, Any]] = [
+    ("not if then else items contains additionalProperties propertyNames", A_SCHEMA),
+    ("allOf anyOf oneOf prefixItems", SCHEMAS),
+    ("$defs definitions dependentSchemas properties patternProperties", SCHEMA_MAP),
+    ("$id $ref $anchor pattern", A_TEXT),
+    ("required", NAMES),
     ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
+    ("minimum maximum exclusiveMinimum exclusiveMaximum", A_NUMBER),
+    ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
+    ("minLength maxLength minItems maxItems minProperties maxProperties", A_COUNT),
+    ("minContains maxContains", A_COUNT),
+    ("uniqueItems", {"type": "boolean"}),
+    ("enum", {"type": "array"}),
     ("type", {"anyOf": [A_TYPE, {**NAMES, "minItems": 1, "items": A_TYPE}]}),
-    ("$schema", {"enum": ["https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"]}),
-    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False)] for keyword in keywords.split()}
+    ("$schema", {"enum": [DRAFT, DRAFT + "#"]}),
+    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
+]
 
 
-def table_check(table: CheckTable) -> SchemaCheck:
-    checks_of = table.get
+def keyword_shapes() -> dict[str, Any]:
+    shapes = {}
+    for keywords, shape in SHAPES_BY_KEYWORDS:
+        shapes.update(dict.fromkeys(keywords.split(), shape))
+    return shapes
 
-    def check_value(value: Any) -> bool:
-        for keyword, check, wanted in checks_of(type(value), NOT_JSON):
-            if not check(value):
-                raise SchemaMismatch("", keyword, f"{brief_value(value)}, want {brief_value(wanted)}")
+
+# What each keyword's value must be, as a schema; a keyword that is not here is an annotation.
+KEYWORD_SHAPES = keyword_shapes()
+
+
+def is_own_name(name: str, own_id: str) -> bool:
+    """Whether the part of a $ref before its # means the document with this $id."""
+    if not name:
         return True
-    return check_value
+    try:
+        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
+        return resolve_url(own, name) == own
+    except ValueError:
+        return False
 
 
-def schema_function(root: Any, is_well_formed: SchemaCheck) -> Callable[[Any], None]:
-    """Every schema in `root` is read, used or not, then what each $ref names: a refusal must not depend on what is used."""
-    from graphlib import CycleError, TopologicalSorter
-    from urllib.parse import unquote
+class SchemaCompiler:
+    """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root."""
 
-    # By place, the JSON Pointer of a schema in `root`; how often each is applied; what was seen.
-    tables, anchors, references = {}, {}, {}        # type: dict[str, CheckTable], dict[str, str], dict[str, str]
-    applied, known = collections.Counter(), {}      # type: collections.Counter[str], dict[tuple[int, int], Any]
+    def __init__(self, root: Any, check_shape: SchemaCheck) -> None:
+        self.root = root
+        self.check_shape = check_shape          # SchemaMismatch or false where a keyword is malformed
+        self.budget = PatternBudget()
+        self.tables: dict[str, CheckTable] = {}             # by place
+        self.anchors: dict[str, str] = {}                   # $anchor -> place
+        self.references: dict[str, str] = {}                # place -> $ref
+        self.same_value: dict[str, list[str]] = {}          # place -> what it applies to its value
+        self.times_applied: collections.Counter[str] = collections.Counter()
+        self.seen: dict[tuple[int, int], Any] = {}          # (check, value), by identity -> outcome
 
-    def check_of(schema: Any, keyword: str, place: str) -> SchemaCheck:
-        if max(len(tables), len(place)) > MAX_SUBSCHEMAS:
-            raise UnsupportedSchema(f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
-        applied[place] += keyword != "$defs"
+    def compile(self) -> Callable[[Any], None]:
+        """Every schema is read, used or not: a refusal must not depend on what is used."""
+        check_root = self.check_of(self.root, "", "false")
+        for place, reference in self.references.items():
+            self.link(place, self.target_of(reference))
+        self.refuse_endless_references()
+        for place, table in self.tables.items():
+            if self.times_applied[place] > 1:
+                check = self.remembering(table_check(dict(table)))
+                table.update((kind, [("", check, "")]) for kind in JSON_TYPES)
+
+        def check_instance(instance: Any) -> None:
+            self.seen.clear()           # identities are those of the last instance
+            self.budget.renew()
+            try:
+                check_root(instance)
+            except SchemaMismatch as mismatch:
+                pointer, keyword, detail = mismatch.args
+                message = f"{printable(pointer) or '/'}: {keyword}: {detail}"
+                raise SchemaViolation(pointer, keyword, message) from None
+            except RecursionError:
+                message = "/: $ref: nests deeper than can be validated"
+                raise SchemaViolation("", "$ref", message) from None
+        return check_instance
+
+    def check_of(self, schema: Any, place: str, keyword: str) -> SchemaCheck:
+        """The check of the schema at `place`, which is, or is part of, the value of `keyword`."""
+        if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(
+                f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
+        if keyword not in DEFINITIONS:
+            self.times_applied[place] += 1
+        self.same_value[place] = []
         if isinstance(schema, bool):
-            tables[place] = {kind: [(keyword, lambda value: schema, schema)] for kind in JSON_TYPES}
-            return table_check(tables[place])
-        is_well_formed(schema)
-        if "$id" in schema and place or anchors.setdefault(schema.get("$anchor", place), place) != place:
-            raise UnsupportedSchema("an $id within the document, or an $anchor that is given twice, is not supported")
+            assertions = [(keyword, lambda value: schema, schema)]
+            self.tables[place] = {kind: assertions for kind in JSON_TYPES}
+        else:
+            self.check_shape(schema)
+            self.note_names(schema, place)
+            self.tables[place] = self.table_of(schema, place)
+        return table_check(self.tables[place])
+
+    def note_names(self, schema: dict[str, Any], place: str) -> None:
+        anchor = schema.get("$anchor")
+        if "$id" in schema and place or anchor in self.anchors:
+            raise UnsupportedSchema(
+                "an $id within the document, or an $anchor that is given twice, is not supported")
+        if anchor is not None:
+            self.anchors[anchor] = place
         if "$ref" in schema:
-            references[place] = schema["$ref"]
-        given = {keyword: compiled(keyword, content, place) for keyword, content in schema.items()}
-        types = schema.get("type", A_TYPE["enum"])      # no type's name is in another's: a lone one needs no list
-        table = tables[place] = {kind: [] if any(name in types for name in names) else [
-            ("type", lambda value: isinstance(value, float) and value.is_integer() and "integer" in types, types)] for kind, names in JSON_TYPES.items()}
-        for kinds, makers in ASSERTIONS:
-            for keywords, make in makers.items():
-                names = keywords.split()
-                if not given.keys().isdisjoint(names):
-                    check = make(*map(given.get, names))
-                    for kind in kinds:
-                        table[kind].append((names[0], check, schema.get(names[0])))
-        return table_check(table)
+            self.references[place] = schema["$ref"]
 
-    def compiled(keyword: str, content: Any, holder: str) -> Any:
-        """The schemas of a keyword's value as checks, alone or by name or number; else the value itself."""
-        shape, place = KEYWORD_SHAPES.get(keyword), f"{holder}/{keyword}"
-        if shape in (SCHEMAS, SCHEMA_MAP):
-            named = content if isinstance(content, dict) else dict(enumerate(content))
-            return {name: check_of(child, keyword, f"{place}/{pointer_part(name)}") for name, child in named.items()}
-        return check_of(content, keyword, place) if shape is A_SCHEMA else content
+    def table_of(self, schema: dict[str, Any], place: str) -> CheckTable:
+        compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
+        table = type_table(schema.get("type"))
+        for kinds, keywords, make_check in ASSERTIONS:
+            names = keywords.split()
+            if compiled.keys().isdisjoint(names):
+                continue
+            check = make_check(*map(compiled.get, names))
+            for kind in kinds:
+                table[kind].append((names[0], check, schema.get(names[0])))
+        return table
 
-    def remembering(check: SchemaCheck) -> SchemaCheck:
+    def compiled(self, keyword: str, value: Any, holder: str) -> Any:
+        """A keyword's value, the schemas and patterns in it compiled."""
+        place = f"{holder}/{keyword}"
+        shape = KEYWORD_SHAPES.get(keyword)
+        if keyword == "pattern":
+            return compile_pattern(value, self.budget)
+        if shape is A_SCHEMA:
+            return self.part_of(holder, value, place, keyword)
+        if shape is SCHEMAS:
+            value = dict(enumerate(value))
+        elif shape is not SCHEMA_MAP:
+            return value
+        checks = {}
+        for name, schema in value.items():
+            checks[name] = self.part_of(holder, schema, f"{place}/{pointer_part(name)}", keyword)
+        if keyword != "patternProperties":
+            return checks
+        return [(compile_pattern(name, self.budget), check) for name, check in checks.items()]
+
+    def part_of(self, holder: str, schema: Any, place: str, keyword: str) -> SchemaCheck:
+        if keyword in IN_PLACE:
+            self.same_value[holder].append(place)
+        return self.check_of(schema, place, keyword)
+
+    def target_of(self, reference: str) -> str:
+        """The place that a $ref names; UnsupportedSchema where it is not in this document."""
+        name, _, fragment = reference.partition("#")
+        pointer = percent_decoded(fragment)
+        target = self.anchors.get(pointer, pointer)
+        if target not in self.tables or not is_own_name(name, self.root.get("$id", "")):
+            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
+        return target
+
+    def link(self, place: str, target: str) -> None:
+        self.times_applied[target] += 1
+        self.same_value[place].append(target)
+        check = table_check(self.tables[target])
+        for assertions in self.tables[place].values():
+            assertions.append(("$ref", check, ""))
+
+    def refuse_endless_references(self) -> None:
+        """UnsupportedSchema where a schema would be applied to a value within itself."""
+        from graphlib import CycleError, TopologicalSorter  # only where a schema is compiled
+
+        try:
+            TopologicalSorter(self.same_value).prepare()
+        except CycleError:
+            message = "a $ref leads back to itself without descending"
+            raise UnsupportedSchema(message) from None
+
+    def remembering(self, check: SchemaCheck) -> SchemaCheck:
         """A schema that several places apply sees each value once, so that doubling is no work."""
+        seen = self.seen
+
         def check_once(value: Any) -> bool:
             key = (id(check), id(value))
-            if key not in known:
+            if key not in seen:
                 try:
-                    known[key] = check(value)
+                    seen[key] = check(value)
                 except SchemaMismatch as mismatch:
-                    known[key] = mismatch.args
-            if known[key] is not True:
-                raise SchemaMismatch(*known[key])
+                    seen[key] = mismatch.args
+            if seen[key] is not True:
+                raise SchemaMismatch(*seen[key])
             return True
         return check_once
 
-    check_root = check_of(root, "false", "")
-    for place, reference in references.items():
-        base, _, fragment = reference.partition("#")
-        target = anchors.get(unquote(fragment), unquote(fragment))
-        if base not in ("", root.get("$id", "").partition("#")[0]) or target not in tables:
-            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
-        references[place] = target
-        applied[target] += 1
-        check = table_check(tables[target])
-        for checks in tables[place].values():
-            checks.append(("$ref", check, ""))
-    try:
-        TopologicalSorter({top: [target for place, target in references.items() if place.startswith(top) and IN_PLACE.fullmatch(place, len(top))]
-                           for top in {*references.values()}}).prepare()
-    except CycleError:
-        raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-    for place, table in tables.items():
-        if applied[place] > 1:
-            table.update({kind: [("", remembering(table_check({**table})), "")] for kind in table})
 
-    def check_instance(instance: Any) -> None:
-        known.clear()       # identities are those of the last instance
-        try:
-            check_root(instance)
-        except SchemaMismatch as mismatch:
-            raise SchemaViolation(*mismatch.args) from None
-        except RecursionError:
-            raise SchemaViolation("", "$ref", "nests deeper than can be validated") from None
-    return check_instance
+def type_table(types: Any) -> CheckTable:
+    """The table with what the keyword `type` asserts: a list of names, a lone one, or None."""
+    wanted = A_TYPE["enum"] if types is None else types
+
+    def is_whole_number(value: Any) -> bool:
+        return "integer" in wanted and isinstance(value, float) and value.is_integer()
+    table: CheckTable = {}
+    for kind, names in JSON_TYPES.items():
+        table[kind] = []
+        if not any(name in wanted for name in names):       # no type's name is in another's
+            table[kind].append(("type", is_whole_number, types))
+    return table
+
+
+def percent_decoded(fragment: str) -> str:
+    from urllib.parse import unquote  # only for a $ref
+
+    return unquote(fragment)
 
 
 @cache
 def well_formed_check() -> Callable[[Any], None]:
-    return schema_function({**A_SCHEMA, "properties": KEYWORD_SHAPES}, anything)
+    return SchemaCompiler({**A_SCHEMA, "properties": KEYWORD_SHAPES}, anything).compile()
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
-    """The schema as a function of the instance: None where it holds, else SchemaViolation. R3c, Draft 2020-12.
+    """The schema as a function of the instance: None where it holds, else SchemaViolation.
 
-    UnsupportedSchema where it asserts what is not implemented here, is malformed, never ends, or holds a pattern that may
-    backtrack without bound; the function raises it where a text is too long for its pattern. `format`, `content*` and unknown keywords are annotations.
+    R3c, Draft 2020-12. UnsupportedSchema where it asserts what is not implemented here, is
+    malformed or never ends; the function raises it where the schema's patterns exceed
+    MAX_PATTERN_WORK. `format`, `content*` and unknown keywords are annotations.
     """
     try:
-        return schema_function(schema, well_formed_check())
+        return SchemaCompiler(schema, well_formed_check()).compile()
     except (SchemaViolation, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed: {error}") from None
 
 
 def validate(instance: Any, schema: Any) -> None:
-    """None where the parsed JSON `instance` holds; SchemaViolation (JSON Pointer, keyword) or UnsupportedSchema, both ValueError.
+    """None where the parsed JSON `instance` holds against the schema.
 
+    SchemaViolation names the JSON Pointer and the keyword; UnsupportedSchema, a schema that
+    cannot be applied. Both are ValueErrors of one line.
     >>> validate({"domain": "example.com"}, {"required": ["domain"]})
     >>> validate([1, "two"], {"items": {"type": "integer"}})
     Traceback (most recent call last):
@@ -1721,11 +2423,14 @@ def validate(instance: Any, schema: Any) -> None:
 
 
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =========================
-# Owns which document is adopted and which host it covers. Forgiving about spelling: an opt-out must never be lost.
+# Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
 URL_TAIL = lazy_re(r"[/?#\\]")
+LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")      # what IDNA takes for a dot
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
-IGNORED_IN_HOSTS = dict.fromkeys([0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFE0F, 0xFEFF])      # what IDNA maps to nothing
+HOST_PADDING = ". \t\r\n"
+COLUMN_FIELDS = {"domains": "domain", "added": "added", "reasons": "reason"}
+COLUMN_TYPES = {**dict.fromkeys(["keys", *COLUMN_FIELDS, "updated"], str), "refresh_seconds": float}
 
 
 class BlockedDomain(NamedTuple):
@@ -1740,62 +2445,109 @@ class BlockedDomain(NamedTuple):
         return record_dict(self)
 
 
-def folded_host(text: str) -> str:
-    """Full-width, ideographic stops, NFD and case become one form. ß stays itself: its punycode is another name than `ss`."""
-    import unicodedata  # only for names beyond ASCII
-    text = unicodedata.normalize("NFKC", text.translate(IGNORED_IN_HOSTS))
-    return unicodedata.normalize("NFKC", text.lower()).replace("\u03c2", "\u03c3").replace("\u3002", ".")
+@lru_cache(maxsize=4096)
+def folded_character(character: str) -> str:
+    """What IDNA makes of one character before it composes them (RFC 3491): the mapping of URLs.
+
+    Sharp s stays itself: its punycode is another name than that of `ss`.
+    """
+    import stringprep  # only for names beyond ASCII
+
+    if character in "\u00df\u1e9e":
+        return "\u00df"
+    if stringprep.in_table_b1(character):       # soft hyphens, joiners, variation selectors
+        return ""
+    return stringprep.map_table_b2(character)
 
 
-def unicode_label(label: str) -> str:
-    """An A-label as its folded U-label; any other label as it stands."""
-    if not label.startswith("xn--") or not 4 < len(label) <= 63:        # the codec is quadratic
-        return label
+def label_key(label: str) -> str:
+    """A label in its folded Unicode form, which all its spellings share."""
+    unicode_label = label
+    if label.startswith("xn--") and len(label) <= 63:       # the codec is quadratic
+        unicode_label = decoded_label(label)
+    if unicode_label.isascii() or len(unicode_label) > MAX_FOLDED_LABEL:
+        return unicode_label.lower()
+    from unicodedata import ucd_3_2_0       # the version that IDNA is defined on
+
+    return ucd_3_2_0.normalize("NFKC", "".join(map(folded_character, unicode_label)))
+
+
+def decoded_label(label: str) -> str:
+    """An A-label's Unicode; the label itself where that would be no label, or one in ASCII."""
     try:
-        decoded = folded_host(label[4:].encode("ascii").decode("punycode"))
+        decoded = label[4:].encode("ascii").decode("punycode")
     except (UnicodeError, OverflowError):
         return label
-    return label if decoded.isascii() or NO_DOMAIN.search(decoded) or "." in decoded else decoded
+    if decoded.isascii() or "." in decoded or NO_DOMAIN.search(decoded):
+        return label
+    return decoded
 
 
-def is_plain_host(host: str) -> bool:
-    """Whether it is its own blocklist_key, as most are: thrice as fast as a regular expression."""
-    return bool(host.isascii() and host.islower() and host.replace(".", "").replace("-", "").isalnum() and host[0] != "." != host[-1]
-                and ".." not in host and "xn--" not in host and len(host) <= MAX_BLOCKLIST_KEY)
+def host_within(text: str) -> str:
+    """The host in what a list gives as a domain or a caller as a host: a URL, a user around it."""
+    if "%" in text:
+        from urllib.parse import unquote  # hardly ever needed
+
+        text = unquote(text)
+    authority = URL_TAIL.split(text.split("//", 1)[-1], maxsplit=1)[0]
+    return authority.rpartition("@")[2].strip()
 
 
 def blocklist_key(host: str) -> str:
     """The one form in which listed domains and asked hosts are compared; "" where nothing is left.
 
-    >>> blocklist_key(" *.B\\u00dcCHER.example.:443 ") == blocklist_key("xn--bcher-kva.example")
+    `host` as host_within gives it, at most MAX_BLOCKLIST_KEY characters.
+    >>> blocklist_key("*.B\\u00dcCHER.example.:443") == blocklist_key("xn--bcher-kva.example")
     True
     """
-    if "%" in host:
-        from urllib.parse import unquote  # only for a percent-encoded host
-        host = unquote(host)
-    host = host.lower() if host.isascii() else folded_host(host)
-    host = URL_TAIL.split(host.split("//", 1)[-1], maxsplit=1)[0].rpartition("@")[2].strip()
     if host.startswith("[") or host.count(":") > 1:
-        from ipaddress import ip_address  # only for a host in IPv6 form
-        host = host.lstrip("[").partition("]")[0].partition("%")[0]
-        try:
-            return str(ip_address(host))
-        except ValueError:
-            return host.strip(". ")
-    host = host.partition(":")[0].lstrip("*. \t\r\n").rstrip(". \t\r\n")
-    return ".".join(map(unicode_label, host.split("."))) if "xn--" in host else host
+        return address_key(host)
+    name = LABEL_STOPS.sub(".", host.partition(":")[0].lower())
+    name = name.lstrip("*" + HOST_PADDING).rstrip(HOST_PADDING)
+    key = ".".join(map(label_key, name.split(".")))
+    number = ipv4_number(key)
+    if number is not None:
+        return ipv4_text(number)
+    return key
+
+
+def address_key(host: str) -> str:
+    """As blocklist_key, of an IPv6 address, with brackets and a port or without both."""
+    address = host.lstrip("[").partition("]")[0].partition("%")[0]
+    try:
+        return normalize_host(f"[{address}]")
+    except ValueError:
+        return address.strip(HOST_PADDING)
+
+
+def is_plain_name(host: str) -> bool:
+    """Whether it is its own blocklist_key, as most hosts are."""
+    return PLAIN_HOST.fullmatch(host) is not None and "xn--" not in host
+
+
+def listed_key(domain: str) -> str:
+    """The key of a listed domain; "" where it cannot be one."""
+    if is_plain_name(domain):
+        return domain
+    host = host_within(domain)
+    if len(host) > MAX_BLOCKLIST_KEY:
+        return ""
+    key = blocklist_key(host)
+    if NO_DOMAIN.search(key):
+        return ""
+    return key
 
 
 def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
-    """key -> the first entry, where that can be a domain; BlocklistRejected where one is no object with a string `domain`."""
+    """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
     listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
         domain = entry.get("domain") if isinstance(entry, dict) else None
         if not isinstance(domain, str):
-            raise BlocklistRejected(f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
-        is_plain = is_plain_host(domain)
-        key = domain if is_plain else blocklist_key(domain)
-        if is_plain or key and len(key) <= MAX_BLOCKLIST_KEY and not NO_DOMAIN.search(key):
+            raise BlocklistRejected(
+                f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
+        key = listed_key(domain)
+        if key:
             listed.setdefault(key, entry)
         else:
             warnings.append(f"/blocked/{number}: {brief_value(domain)} cannot be a domain")
@@ -1803,51 +2555,81 @@ def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[st
 
 
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
-    """The document's own refresh, kept within five minutes and seven days; PT6H where it names none that can be read."""
+    """The document's own refresh, kept within bounds; BLOCKLIST_REFRESH where none can be read."""
     try:
-        seconds = parse_duration(refresh if isinstance(refresh, str) else "")
+        if not isinstance(refresh, str):
+            raise ValueError("no string")
+        seconds = parse_duration(refresh)
     except ValueError:
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
-    return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
+    at_least = max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS)
+    return float(min(at_least, MAX_BLOCKLIST_REFRESH_SECONDS))
+
+
+def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
+    """One field of all entries as lines; what is no string is an empty line."""
+    lines = []
+    for entry in entries:
+        text = entry.get(field)
+        if not isinstance(text, str):
+            text = ""
+        lines.append(text.replace("\n", " "))
+    return "\n".join(lines)
+
+
+def shortened_warnings(warnings: list[str]) -> list[str]:
+    surplus = len(warnings) - MAX_BLOCKLIST_WARNINGS
+    if surplus <= 0:
+        return warnings
+    return [*warnings[:MAX_BLOCKLIST_WARNINGS - 1], f"and {surplus + 1} more entries"]
 
 
 class Blocklist:
     """An adopted list of opt-outs (R3). Look-ups do not grow with its length.
 
-    `refresh_seconds` (float, within five minutes and seven days), `updated` (as the document writes it), `warnings`
-    (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
+    `refresh_seconds` (float, within five minutes and seven days), `updated` (as the document
+    writes it), `warnings` (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
     def __init__(self, columns: dict[str, Any], warnings: Sequence[str] = ()) -> None:
         """From what to_columns gave; ValueError where the shape is another."""
-        types = {"keys": str, "domains": str, "added": str, "reasons": str, "refresh_seconds": float, "updated": str}
-        if not isinstance(columns, dict) or {name: type(value) for name, value in columns.items()} != types:
+        if not isinstance(columns, dict) or set(columns) != set(COLUMN_TYPES):
             raise ValueError("no blocklist columns")
-        self._columns, self._rows, self.warnings = columns, [], tuple(warnings)      # type: dict[str, Any], list[list[str]], tuple[str, ...]
+        if any(type(columns[name]) is not wanted for name, wanted in COLUMN_TYPES.items()):
+            raise ValueError("blocklist columns of other types")
+        self._columns = columns
+        self._rows: list[list[str]] = []
+        self.warnings = tuple(warnings)
         self.refresh_seconds: float = columns["refresh_seconds"]
         self.updated: str = columns["updated"]
         keys = columns["keys"].split("\n") if columns["keys"] else []
         self._index = dict(zip(keys, range(len(keys))))
-        line_ends = {columns[name].count("\n") for name in ("keys", "domains", "added", "reasons")}
-        if line_ends != {max(len(self) - 1, 0)} or "" in self._index or not (
-                MIN_BLOCKLIST_REFRESH_SECONDS <= self.refresh_seconds <= MAX_BLOCKLIST_REFRESH_SECONDS):
-            raise ValueError("blocklist columns of unequal length, or a refresh out of bounds")
+        line_ends = {columns[name].count("\n") for name in ("keys", *COLUMN_FIELDS)}
+        if line_ends != {max(len(self) - 1, 0)} or "" in self._index:
+            raise ValueError("blocklist columns of unequal length")
+        least, most = MIN_BLOCKLIST_REFRESH_SECONDS, MAX_BLOCKLIST_REFRESH_SECONDS
+        if not least <= self.refresh_seconds <= most:
+            raise ValueError("a blocklist's refresh is out of bounds")
 
     def __len__(self) -> int:
         return len(self._index)
 
-    def blocks(self, host: str) -> Optional[BlockedDomain]:
-        """The entry that covers `host` (R3a: the domain itself or any subdomain), or None. Port, case and spelling aside."""
-        domain = host if is_plain_host(host) else blocklist_key(host)[-MAX_BLOCKLIST_KEY:]      # no name is longer: its end decides
-        while domain not in self._index:
+    def blocks(self, host: str) -> BlockedDomain | None:
+        """The entry that covers `host`, or None. Port, case and spelling aside."""
+        domain = host
+        if not is_plain_name(host):
+            domain = blocklist_key(host_within(host)[-MAX_BLOCKLIST_KEY:])      # its end decides
+        while domain not in self._index:        # R3a: the domain itself, or one above it
             domain = domain.partition(".")[2]
             if not domain:
                 return None
-        if not self._rows:      # split at the first hit: most runs never have one
-            self._rows = [self._columns[name].split("\n") for name in ("domains", "added", "reasons")]
+        return self._entry(self._index[domain])
+
+    def _entry(self, row: int) -> BlockedDomain:
+        if not self._rows:      # split at the first hit, which most runs never have
+            self._rows = [self._columns[name].split("\n") for name in COLUMN_FIELDS]
         domains, added, reasons = self._rows
-        row = self._index[domain]
         return BlockedDomain(domains[row], added[row], reasons[row])
 
     def to_columns(self) -> dict[str, Any]:
@@ -1856,34 +2638,46 @@ class Blocklist:
 
     @classmethod
     def from_document(cls, document: Any, schema: Any = None) -> Blocklist:
-        """The list in a parsed `walsh-research-blocklist/v1` document, validated against its inline schema, else against `schema`.
+        """The list in a parsed `walsh-research-blocklist/v1` document.
 
-        R3c, R10: BlocklistRejected where the contract's major is unknown, the document does not hold, or there is no schema.
+        It is validated against its inline schema, else against `schema`. BlocklistRejected, a
+        ValueError of one line, where the contract's major is unknown, the document does not
+        hold, or there is no schema (R3c, R10).
         """
-        contract = document.get("contract") if isinstance(document, dict) else None
-        if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):
-            raise BlocklistRejected(f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
-        schema = document["schema"] if isinstance(document.get("schema"), dict) else schema
-        if not isinstance(schema, dict):
-            raise BlocklistRejected("no schema, inline or standalone, to validate it against")
-        try:
-            validate(document, schema)
-        except ValueError as error:
-            raise BlocklistRejected(f"{'schema' if isinstance(error, UnsupportedSchema) else 'document'}: {error}") from None
-        blocked, updated = document.get("blocked"), document.get("updated")
-        if not isinstance(blocked, list):
-            raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
+        blocked = checked_entries(document, schema)
         warnings: list[str] = []
         listed = listed_domains(blocked, warnings)
-        columns: dict[str, Any] = {name: "\n".join([
-            text.replace("\n", " ") if isinstance(text, str) else "" for text in [entry.get(field) for entry in listed.values()]])
-            for name, field in (("domains", "domain"), ("added", "added"), ("reasons", "reason"))}
-        keys = "\n".join(listed)
-        columns.update(keys=keys, domains=keys if columns["domains"] == keys else columns["domains"], updated=updated if isinstance(updated, str) else "",
-                       refresh_seconds=blocklist_refresh_seconds(document.get("refresh", BLOCKLIST_REFRESH), warnings))
-        if len(warnings) > MAX_BLOCKLIST_WARNINGS:
-            warnings[MAX_BLOCKLIST_WARNINGS - 1:] = [f"and {len(warnings) - MAX_BLOCKLIST_WARNINGS + 1} more entries"]
-        return cls(columns, warnings)
+        columns: dict[str, Any] = {"keys": "\n".join(listed)}
+        for name, field in COLUMN_FIELDS.items():
+            columns[name] = column_of(field, listed.values())
+        if columns["domains"] == columns["keys"]:
+            columns["domains"] = columns["keys"]        # held once
+        columns["updated"] = column_of("updated", [document])
+        refresh = document.get("refresh", BLOCKLIST_REFRESH)
+        columns["refresh_seconds"] = blocklist_refresh_seconds(refresh, warnings)
+        return cls(columns, shortened_warnings(warnings))
+
+
+def checked_entries(document: Any, schema: Any) -> list[Any]:
+    """The `blocked` of a document that holds; BlocklistRejected otherwise."""
+    contract = document.get("contract") if isinstance(document, dict) else None
+    if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):      # R3c
+        raise BlocklistRejected(
+            f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
+    if isinstance(document.get("schema"), dict):        # R3c: the inline one first
+        schema = document["schema"]
+    if not isinstance(schema, dict):                    # R10: with none, nothing is adopted
+        raise BlocklistRejected("no schema, inline or standalone, to validate it against")
+    try:
+        validate(document, schema)                      # R3c
+    except UnsupportedSchema as error:
+        raise BlocklistRejected(f"schema: {error}") from None
+    except SchemaViolation as error:
+        raise BlocklistRejected(f"document: {error}") from None
+    blocked = document.get("blocked")
+    if not isinstance(blocked, list):
+        raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
+    return blocked
 
 
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==========================
