@@ -1244,11 +1244,13 @@ ROBOTS_RULE_LINE = robots_line_regex(       # the field unless it is a Disallow,
     r"([^\n#]*)"
 )
 ROBOTS_ALLOW_LINE = robots_line_regex(r"allow[^\n#]*")
+ROBOTS_DELAY_LINE = robots_line_regex(
+    r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)"
+)
 ROBOTS_SIGNAL_LINE = robots_line_regex(r"content-signal[{blank}]*:([^\n#]*)")
 ROBOTS_SITEMAP_LINE = robots_line_regex(
     r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)"
 )
-ROBOTS_DELAY = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 ROBOTS_SIGNAL = lazy_re(    # its name, its answer
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
 )
@@ -1369,31 +1371,34 @@ def robots_group(text: str, token: str) -> tuple[str | None, list[tuple[int, str
     return values[names.index(wanted)], selected
 
 
-def robots_rules(parts: Iterable[tuple[int, str]]) -> tuple[str, str, str, list[float]]:
-    """The rules of a group as three columns in file order, and its Crawl-delays in seconds.
-
-    A letter for each rule ("A" is Allow, "D" Disallow); a line for each, its value; a line for
-    each, its line number, a space and its value.
-    """
-    kinds: list[str] = []
-    values: list[str] = []
-    written: list[str] = []
-    delays: list[float] = []
+def robots_rules(parts: Iterable[tuple[int, str]]) -> Iterator[Rule]:
+    """The Allow and Disallow lines of a group, in file order."""
     for line_number, lines in parts:
         counted = 0
         for found in ROBOTS_RULE_LINE.finditer(lines):
             start = found.start() + 1
             line_number += lines.count("\n", counted, start)
             counted = start
-            field = found[1] or "disallow"
-            value = found[2].strip(ROBOTS_BLANKS)
-            if field.lower() != "crawl-delay":
-                kinds.append(field[0].upper())
-                values.append(value)
-                written.append(f"{line_number} {value}")
-            elif ROBOTS_DELAY.fullmatch(value):
-                delays.append(float(value))
-    return "".join(kinds), "\n".join(values), "\n".join(written), delays
+            field = (found[1] or "disallow").lower()
+            if field != "crawl-delay":
+                value = found[2].strip(ROBOTS_BLANKS)
+                yield Rule(field == "allow", value, line_number)
+
+
+def robots_columns(parts: Iterable[tuple[int, str]]) -> tuple[str, str]:
+    """A letter for each rule, "A" for Allow and "D" for Disallow, and its value, one a line."""
+    kinds: list[str] = []
+    values: list[str] = []
+    for rule in robots_rules(parts):
+        kinds.append("A" if rule.allow else "D")
+        values.append(rule.value)
+    return "".join(kinds), "\n".join(values)
+
+
+def robots_crawl_delay(lines: str) -> float | None:
+    """The largest Crawl-delay of a group in seconds, None where it names none. R2d."""
+    delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
+    return max(filter(math.isfinite, delays), default=None)
 
 
 def robots_signals(lines: str) -> dict[str, str]:
@@ -1487,30 +1492,28 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
-    first, star, rest = form.partition("*")
-    if not path.startswith(first):
+    star = form.find("*")
+    if star < 0:
+        if not path.startswith(form):
+            return -1
+        return min(len(form), len(path) - 1)
+    if not path.startswith(form[:star]):
         return -1
-    end = len(first)
-    if star:
-        # Pieces never overlap. The leftmost place of each inner one leaves the most room to the
-        # last one, which alone decides the length.
-        *inner, last = rest.split("*")
-        for piece in inner:
-            start = path.find(piece, end)
-            if start < 0:
-                return -1
-            end = start + len(piece)
-        start = path.rfind(last, end) if is_longest else path.find(last, end)
+    # Pieces never overlap. The leftmost place of each inner one leaves the most room to the last
+    # one, which alone decides the length.
+    end = star
+    while (next_star := form.find("*", star + 1)) >= 0:
+        piece = form[star + 1:next_star]
+        start = path.find(piece, end)
         if start < 0:
             return -1
-        end = start + len(last)
-    return min(end, len(path) - 1)
-
-
-def robots_held_rule(kind: str, written: str) -> Rule:
-    """The rule that RobotsTxt holds as a letter of `kinds` and a line of `written`."""
-    line_number, _, value = written.partition(" ")
-    return Rule(kind == "A", value, int(line_number))
+        end = start + len(piece)
+        star = next_star
+    last = form[star + 1:]
+    start = path.rfind(last, end) if is_longest else path.find(last, end)
+    if start < 0:
+        return -1
+    return min(start + len(last), len(path) - 1)
 
 
 class RobotsTxt(NamedTuple):
@@ -1529,11 +1532,11 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
-    # The rules of the group, as columns in file order.
+    parts: list[tuple[int, str]]        # the lines of the group, as robots_group gives them
+    # Its rules, as columns in file order.
     kinds: str                          # a letter for each: "A" is Allow, "D" Disallow
     literals: tuple[str, ...]           # the value in the one spelling, "$" where it has a `*`
     wildcards: tuple[str, ...]          # likewise, "" where it has no `*`
-    written: str                        # a line for each: its number, a space, its value
     affordable_octets: int              # of a path on which all wildcards are tried
 
     @classmethod
@@ -1544,7 +1547,8 @@ class RobotsTxt(NamedTuple):
         """
         text, is_text = robots_text(body)
         group, parts = robots_group(text, robots_agent_name(token))
-        kinds, values, written, delays = robots_rules(parts)
+        lines = "".join(lines for _, lines in parts)
+        kinds, values = robots_columns(parts)
         literals = []
         wildcards = []
         work = 1
@@ -1558,40 +1562,43 @@ class RobotsTxt(NamedTuple):
                 wildcards.append("")
         return cls(
             group=group,
-            crawl_delay=max(filter(math.isfinite, delays), default=None),       # R2d
-            content_signals=robots_signals("".join(lines for _, lines in parts)),
+            crawl_delay=robots_crawl_delay(lines),
+            content_signals=robots_signals(lines),
             sitemaps=robots_sitemaps(text),
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
+            parts=parts,
             kinds=kinds,
             literals=tuple(literals),
             wildcards=tuple(wildcards),
-            written=written,
             affordable_octets=MAX_WILDCARD_OCTETS // work,
         )
 
     @property
     def rules(self) -> list[Rule]:
         """The Allow and Disallow lines of the selected group, in file order."""
-        return list(map(robots_held_rule, self.kinds, self.written.split("\n")))
+        return list(robots_rules(self.parts))
 
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        tables = [self, self.literals, self.wildcards, self.sitemaps, self.content_signals]
-        texts = [self.kinds, self.written, self.group or ""]
+        tables = [self, self.parts, self.literals, self.wildcards]
+        tables += [self.sitemaps, self.content_signals]
+        texts = [self.kinds, self.group or ""]
+        texts += [lines for _, lines in self.parts]
         texts += [literal for literal in self.literals if literal != MATCHES_NOTHING]
         texts += filter(None, self.wildcards)
         texts += self.sitemaps
         texts += self.content_signals.keys()
         texts += self.content_signals.values()
-        return sum(map(sys.getsizeof, tables)) + sum(map(sys.getsizeof, texts))
+        part_bytes = len(self.parts) * (sys.getsizeof((0, "")) + sys.getsizeof(0))
+        return part_bytes + sum(map(sys.getsizeof, [*tables, *texts]))
 
     def match(self, target: str) -> Rule | None:
         """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
         index = self._deciding_index(target)
         if index is None:
             return None
-        return robots_held_rule(self.kinds[index], self.written.split("\n")[index])
+        return next(islice(robots_rules(self.parts), index, None))
 
     def ruling(self, target: str) -> tuple[Verdict, Rule | None]:
         """What the file says of `target`, an absolute URL or a `path[?query]`, and its rule."""
@@ -1624,20 +1631,18 @@ class RobotsTxt(NamedTuple):
                 deciding, best = index, (length, is_allow)
         return deciding
 
-    def _likely_rules(self, path: str) -> list[tuple[int, str]]:
+    def _likely_rules(self, path: str) -> Iterator[tuple[int, str]]:
         """The index and the value of each rule that may match, which is quick to tell."""
-        likely: list[tuple[int, str]] = []
         if path.startswith(self.literals):      # most paths begin with none of them
             begins = map(path.startswith, self.literals)
-            likely += compress(enumerate(self.literals), begins)
+            yield from compress(enumerate(self.literals), begins)
         for index, form in compress(enumerate(self.wildcards), self.wildcards):
             if len(path) <= self.affordable_octets:
                 if form.rpartition("*")[2] in path:
-                    likely.append((index, form))
+                    yield index, form
             elif self.kinds[index] == "D":
                 # R2c: what would take too long to know is denied, from the first `*` on.
-                likely.append((index, form.partition("*")[0] + "*"))
-        return likely
+                yield index, form.partition("*")[0] + "*"
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
