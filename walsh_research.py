@@ -744,7 +744,7 @@ def parse_http_date(value: str, now: float) -> float | None:
     return (moment - epoch).total_seconds() + second
 
 
-def parse_retry_after(value: str | None, now: float) -> float | None:
+def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
     """Seconds that Retry-After asks for from `now` (Unix seconds); None where it is neither form.
 
     R5, RFC 9110 10.2.3. 0.0 for a date that has passed. Never raises; a wait is cut at
@@ -1656,8 +1656,8 @@ class RobotsTxt(NamedTuple):
     Rule(allow=False, value='/private', line=2)
     """
 
-    group: str | None                   # the selected User-agent value as the file writes it
-    crawl_delay: float | None           # seconds, the largest; None where the group names none
+    group: Optional[str]                   # the selected User-agent value as the file writes it
+    crawl_delay: Optional[float]           # seconds, the largest; None where the group names none
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
@@ -1668,12 +1668,8 @@ class RobotsTxt(NamedTuple):
     wildcards: tuple[str, ...]          # likewise, "" where it has no `*`
     affordable_octets: int              # of a path on which all wildcards are tried
 
-    @property
-    def held_bytes(self) -> int:
-        return len(self.text) * 4
-
     @classmethod
-    def parse(cls, body: bytes | bytearray | str, token: str = UA_TOKEN) -> RobotsTxt:
+    def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
         """How the product token reads `body` (its first 500 KiB). Never raises.
 
         Spec 9.1.1 to 9.1.3.
@@ -1726,14 +1722,14 @@ class RobotsTxt(NamedTuple):
         part_bytes = len(self.parts) * (sys.getsizeof((0, "")) + sys.getsizeof(0))
         return part_bytes + sum(map(sys.getsizeof, [*tables, *texts]))
 
-    def match(self, target: str) -> Rule | None:
+    def match(self, target: str) -> Optional[Rule]:
         """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
         index = self._deciding_index(target)
         if index is None:
             return None
         return next(islice(robots_rules(self.parts), index, None))
 
-    def ruling(self, target: str) -> tuple[Verdict, Rule | None]:
+    def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """What the file says of `target`, an absolute URL or a `path[?query]`, and its rule."""
         rule = self.match(target)
         if rule is None:
@@ -1869,7 +1865,7 @@ if TYPE_CHECKING:
     TruthTables = dict[int, bytearray]      # by the number of a lookaround: where it holds
 
 
-def edges_of(ranges: Iterable[Sequence[int]]) -> Edges:
+def edges_of(ranges: Iterable[tuple[int, int]]) -> Edges:
     """A set of code points as the points where membership changes, from ranges (first, behind)."""
     edges: Edges = []
     for first, behind in sorted(ranges):
@@ -2968,6 +2964,9 @@ def address_key(host: str) -> str:
         return address.strip(HOST_PADDING)
 
 
+PLAIN_HOST = lazy_re(r"(?=.{1,253}\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
+
+
 def is_plain_name(host: str) -> bool:
     """Whether it is its own blocklist_key, as most hosts are."""
     return PLAIN_HOST.fullmatch(host) is not None and "xn--" not in host
@@ -3063,7 +3062,7 @@ class Blocklist:
     def __len__(self) -> int:
         return len(self._index)
 
-    def blocks(self, host: str) -> BlockedDomain | None:
+    def blocks(self, host: str) -> Optional[BlockedDomain]:
         """The entry that covers `host`, or None. Port, case and spelling aside."""
         domain = host
         if not is_plain_name(host):
@@ -3137,7 +3136,7 @@ class HostPace(NamedTuple):
     last_at: float = -math.inf      # the latest start of a request that takes a slot, or its claim
     interval: float = MIN_REQUEST_INTERVAL      # seconds that this start leaves after it
     departed_at: float = -math.inf  # when such a request last really left
-    policy_at: float = -math.inf    # the latest policy document that took no slot
+    policy_at: float = -math.inf    # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
     not_before: float = -math.inf   # Retry-After, back-off, or the hold after the last retry
     why: str = ""                   # who asked for `not_before`, in a few words
@@ -3155,7 +3154,7 @@ def roll() -> float:
 
 
 def backoff_delay(
-    attempt: int, retry_after: float | None = None, rand: Callable[[], float] = roll
+    attempt: int, retry_after: Optional[float] = None, rand: Callable[[], float] = roll
 ) -> float:
     """Seconds before retry number `attempt` (from 0).  R5, spec 9.4.
 
@@ -3179,8 +3178,8 @@ def is_unseen(pace: HostPace) -> bool:
 def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
     """When the host's next request may start; -inf where it may at once.  R4, spec 9.3.
 
-    The first request of a target follows a policy document that took no slot after `policy_gap`:
-    at once on an unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
+    The first request of a target follows a policy document after `policy_gap`: at once on an
+    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
     that one pair, or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
     """
     spacing = max(interval, pace.interval)                          # R4b
@@ -7751,6 +7750,7 @@ class Slot:
         self.host = ""
         self.start = -math.inf          # the claimed start, on the monotonic clock
         self.interval = MIN_REQUEST_INTERVAL        # seconds that it leaves after it
+        self.role = "other"             # of its request, as `claim` has it
         self.is_free = False            # a policy document that takes no slot
         self.has_left = False           # its request
         self.lock = ShelfLock("")       # the host's, until the request has left; "" is none
@@ -7758,6 +7758,10 @@ class Slot:
     def release(self) -> None:
         """Lets other processes at the host."""
         self.lock.release()
+
+    def hand_over(self, other: Slot) -> None:
+        """The claimed start goes to a request that must come first."""
+        other.start, self.start = self.start, -math.inf
 
 
 class RateLimiter:
@@ -7792,8 +7796,8 @@ class RateLimiter:
                 return self._locks.later(name, "R4", f"another process is at {host}")
             slot.lock = lock
         pace = self.pace_of(host)
-        slot.host, slot.interval = host, interval + self._margin
-        later = self._due(slot, pace, role, now)
+        slot.host, slot.interval, slot.role = host, interval + self._margin, role
+        later = self._due(slot, pace, now)
         if later.at <= now:
             self._begin(slot, pace, now)
             return None
@@ -7804,16 +7808,19 @@ class RateLimiter:
         slot.release()
         return later
 
-    def _due(self, slot: Slot, pace: HostPace, role: str, now: float) -> Later:
+    def _due(self, slot: Slot, pace: HostPace, now: float) -> Later:
         """When the request of this slot may start, and who says so."""
-        slot.is_free = role == "policy" and takes_no_slot(pace, slot.interval, now)
+        has_claimed = slot.start > -math.inf
+        slot.is_free = slot.role == "policy" and not has_claimed
+        if slot.is_free:
+            slot.is_free = takes_no_slot(pace, slot.interval, now)
         if slot.is_free:
             start = pace.not_before
-        elif slot.start > -math.inf:        # a request that left late pushes all behind it
+        elif has_claimed:                   # a request that left late pushes all behind it
             start = max(slot.start, pace.not_before, pace.departed_at + slot.interval)
         else:
-            start = next_start(pace, slot.interval, role == "target")
-        return self._explained(start, pace, host=slot.host, interval=slot.interval)
+            start = next_start(pace, slot.interval, slot.role == "target")
+        return self._explained(start, pace, slot.host, slot.interval)
 
     def _explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
         if start == pace.not_before:
@@ -7824,15 +7831,25 @@ class RateLimiter:
     def _begin(self, slot: Slot, pace: HostPace, now: float) -> None:
         """A request starts."""
         slot.start = now
-        if slot.is_free:
-            gap = MIN_REQUEST_INTERVAL + self._margin
-            if is_unseen(pace):                 # R4c: its first target follows at once
-                gap = 0.0
-            self._write(slot.host, pace._replace(policy_at=now, policy_gap=gap))
+        if slot.role == "policy":
+            self._write(slot.host, self._after_policy(slot, pace, now))
             return
         last_at = max(pace.last_at, now)
         started = pace._replace(last_at=last_at, interval=slot.interval, departed_at=now)
         self._write(slot.host, started)
+
+    def _after_policy(self, slot: Slot, pace: HostPace, now: float) -> HostPace:
+        """A policy document starts: its own target follows sooner than the interval.
+
+        The slot that it may have waited for no longer counts as a start.
+        """
+        gap = MIN_REQUEST_INTERVAL + self._margin
+        if is_unseen(pace):                     # R4c: its first target follows at once
+            gap = 0.0
+        last_at = pace.last_at
+        if last_at <= now:                      # else another has claimed a slot behind it
+            last_at = min(last_at, now - max(slot.interval, pace.interval))
+        return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
 
     def left(self, slot: Slot) -> None:
         """The request has left: the server counts from here, and so do we."""
@@ -7840,7 +7857,7 @@ class RateLimiter:
         now = self._now()
         if now - slot.start > SLOT_TOLERANCE_SECONDS:
             pace = self.pace_of(slot.host)
-            if slot.is_free:
+            if slot.role == "policy":
                 self._write(slot.host, pace._replace(policy_at=now))
             else:
                 self._begin(slot, pace, now)
@@ -9092,6 +9109,8 @@ class Fetcher:
         """
         visit = Visit(kind, url, url, waiting.started_at, waiting.deadline)
         visit.held, visit.is_single = validators, once
+        if visit.place.host == waiting.place.host:      # else each would wait for the other
+            waiting.slot.hand_over(visit.slot)
         visit.requests = waiting.requests
         ending = yield from self._requester.walk(visit)
         return visit, ending
@@ -9670,9 +9689,9 @@ class Bot(Fetcher):
 
     def __init__(
         self,
-        cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE,
+        cache_dir: Union[str, os.PathLike[str], None] = PLATFORM_CACHE,
         *,
-        robots2: bool | str = False,
+        robots2: Union[bool, str] = False,
         **options: Any,
     ) -> None:
         self._category = self._identity = ""
@@ -12548,7 +12567,7 @@ class Signals:
             signal.signal(number, handler)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Optional[Sequence[str]] = None) -> int:
     """The command: its arguments (`sys.argv[1:]` by default) to its exit code.
 
     Prints, and handles signals while it runs.
