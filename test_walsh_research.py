@@ -2204,6 +2204,16 @@ def test_R9_what_stands_before_the_root_is_no_matter(before):
     assert only(wr.parse_feed((before + rss("<title>t&nbsp;</title>")).encode())).title == "t\u00a0"
 
 
+def test_ours_the_root_stands_within_a_bound():
+    for size, is_read in ((200_000, True), (400_000, False)):
+        body = f"<!--{'-' * size}-->" + rss("<title>t</title>")
+        if is_read:
+            assert only(wr.parse_feed(body)).title == "t"
+            continue
+        with pytest.raises(ValueError, match="no element in the first .* line 1"):
+            wr.parse_feed(body)
+
+
 def test_R9_a_prefix_that_nobody_declared_breaks_nothing():
     assert only(wr.parse_feed(rss("<itunes:title>no</itunes:title><title>t</title><dc:date>2004</dc:date>"))) == (
         "t",

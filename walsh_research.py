@@ -2458,7 +2458,7 @@ def is_unread_type(media_type: str) -> bool:
     subtype = subtype.removeprefix("x-")
     if subtype.startswith("font-"):
         return True
-    return kind in UNREAD_TYPES or subtype in UNREAD_TYPES
+    return kind in UNREAD_TYPES or subtype in UNREAD_TYPES          # R6
 
 
 def media_kind(media_type: str) -> str:
@@ -2877,6 +2877,10 @@ def feed_codec(body: bytes, content_type: str) -> str:
     return candidates[0]
 
 
+def feed_texts(body: bytes, codec: str) -> Iterator[str]:
+    return text_pieces(byte_pieces(io.BytesIO(body)), codec)
+
+
 PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
     r"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
     r"|<([a-z_:]|[^\x00-\x7f])")
@@ -2900,11 +2904,12 @@ def xml_pieces(texts: Iterator[str]) -> Iterator[bytes]:
     for text in texts:
         prolog += text
         root = root_start(prolog)
-        if root >= 0 or len(prolog) > MAX_XML_TOKEN_BYTES:
+        if root >= 0:
             break
+        if len(prolog) > MAX_XML_TOKEN_BYTES:
+            raise ValueError(f"no element in the first {len(prolog)} characters: line 1")
     if root < 0:
-        yield b"\n" * prolog.count("\n")
-        return
+        root = len(prolog)
     yield b"\n" * prolog.count("\n", 0, root) + prolog[root:].encode()
     for text in texts:
         yield text.encode()
@@ -2945,6 +2950,13 @@ def mended_xml(document: bytes) -> bytes:
     return bytes(mended)
 
 
+def mended_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The document with its first MAX_READ_BYTES mended: what is mended is held whole."""
+    beginning = itertools.islice(pieces, MAX_READ_BYTES // XML_PIECE_BYTES)
+    mended = mended_xml(b"".join(beginning))
+    return itertools.chain(byte_pieces(io.BytesIO(mended)), pieces)
+
+
 SLIP_MESSAGES = (               # expat's own, of what mending may help against
     "not well-formed (invalid token)",
     "reference to invalid character number",
@@ -2962,7 +2974,9 @@ class XmlContainer(NamedTuple):
 def plain_namespace(name: str) -> str:
     """A namespace as it is compared: publishers write another scheme or last mark, or capitals."""
     name = name.strip().lower()
-    return (name.partition("://")[2] or name).rstrip("/#")
+    for scheme in ("http://", "https://"):
+        name = name.removeprefix(scheme)
+    return name.rstrip("/#")
 
 
 def declared_namespaces(attributes: dict[str, str]) -> dict[str, str]:
@@ -2990,8 +3004,8 @@ class XmlEntries:
         self.fields = self.head         # or those of the entry that is open
         self.complete: list[dict[str, str]] = []
         self.containers = [XmlContainer(base, {}, {})]      # those that are open, in the outside
-        self.names = self.containers[0].names               # of the innermost of them
-        self.level = 1                  # how deep the elements are that it holds
+        self.names = self.containers[0].names               # those of the innermost
+        self.level = 1                  # how deep the elements are that the innermost holds
         self.depth = 0                  # of the open element
         self.field = ""                 # the one that is open
         self.text: list[str] = []       # of the open field
@@ -3213,8 +3227,9 @@ def json_feed(document: bytes, base_url: str) -> Feed:
     items = data.get("items")
     if not isinstance(items, list):
         items = []
-    return feed_of((json_fields(item, base_url) for item in items),
-                   {**json_fields(data, base_url), "kind": "json"})
+    head = json_fields(data, base_url)
+    head["kind"] = "json"
+    return feed_of((json_fields(item, base_url) for item in items), head)
 
 
 def feed_of(entries: Iterable[dict[str, str]], head: dict[str, str]) -> Feed:
@@ -3225,21 +3240,11 @@ def feed_of(entries: Iterable[dict[str, str]], head: dict[str, str]) -> Feed:
     return Feed(kind, title_of(head, kind), site, items, warning)
 
 
-def xml_feed(texts: Iterator[str], base_url: str) -> tuple[Feed, bool]:
+def xml_feed(pieces: Iterator[bytes], base_url: str) -> tuple[Feed, bool]:
     """The feed, and whether mending the document may help against what broke it."""
     entries = XmlEntries(FEED_ROOTS, base_url)
-    feed = feed_of(entries.read(xml_pieces(texts)), entries.head)
+    feed = feed_of(entries.read(pieces), entries.head)
     return feed, entries.has_slip
-
-
-def mended_feed(texts: Iterator[str], base_url: str) -> Feed:
-    """The feed of a document whose first MAX_READ_BYTES are mended."""
-    pieces = xml_pieces(texts)
-    beginning = b"".join(itertools.islice(pieces, MAX_READ_BYTES // XML_PIECE_BYTES))
-    mended = io.BytesIO(mended_xml(beginning))
-    entries = XmlEntries(FEED_ROOTS, base_url)
-    whole = itertools.chain(byte_pieces(mended), pieces)
-    return feed_of(entries.read(whole), entries.head)
 
 
 def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") -> Feed:
@@ -3257,15 +3262,13 @@ def parse_feed(body: bytes | str, content_type: str = "", base_url: str = "") ->
     """
     body = marked_utf8(body)
     codec = feed_codec(body, content_type)
-
-    def texts() -> Iterator[str]:
-        return text_pieces(byte_pieces(io.BytesIO(body)), codec)
-
-    if next(texts(), "").startswith("{"):
-        return json_feed(b"".join(map(str.encode, texts())), base_url)
-    feed, has_slip = xml_feed(texts(), base_url)
-    if has_slip:
-        feed = mended_feed(texts(), base_url)
+    if next(feed_texts(body, codec), "").startswith("{"):
+        document = b"".join(map(str.encode, feed_texts(body, codec)))
+        return json_feed(document, base_url)
+    feed, has_slip = xml_feed(xml_pieces(feed_texts(body, codec)), base_url)
+    if has_slip:                # once, and no more
+        mended = mended_pieces(xml_pieces(feed_texts(body, codec)))
+        feed, _ = xml_feed(mended, base_url)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
