@@ -95,7 +95,7 @@ from typing import (
 if TYPE_CHECKING:
     import ssl      # some decisions need no connection, and it is slow to import
     import threading
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
 
 # === 1. CONSTANTS   spec 6 ================================================
@@ -164,19 +164,20 @@ MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a refe
 MAX_LINK_TEXT_TOKENS = 4096     # ours: marks in a link's text; an open bracket keeps 100 bytes each
 MAX_HEAD_CHARS = 512 * 1024             # ours: of a page, where its <head> must have ended
 MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is a line of output
-MAX_XML_DEPTH = 256             # ours: open elements; a feed has six, and expat keeps some 100 bytes for each
-MAX_XML_NAMES = 4096            # ours: different element and attribute names of one document; a feed has dozens
-MAX_XML_TOKEN_BYTES = 256 * 1024        # ours: one tag or comment; expat holds it whole, its attributes many times over
+# Feeds and sitemaps. They are read in linear time whatever their size; these bound what is kept of
+# them, and the work that a small gzip can ask for.
 XML_PIECE_BYTES = 64 * 1024     # ours: handed to expat at a time; the bounds are checked in between
-MAX_BASE_LENGTH = 2048          # ours: characters; each relative link of a document repeats its base
-MAX_JSON_FEED_BYTES = 1536 * 1024       # ours: JSON is parsed whole, and a hostile byte of it takes up to 45 of memory (tiny objects)
-MAX_LISTED_ENTRIES = 50_000     # sitemaps.org: of one sitemap; a feed has hundreds
-MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: of one sitemap, uncompressed
-MAX_SITEMAP_TAGS = 2_000_000    # ours: 50,000 entries of 20 elements each; 50 MiB of "<a/>" are 13 million
-MAX_SITEMAP_TEXT = 12 * 2**20   # ours: characters of all URLs kept of one sitemap; 50,000 of 250
-MAX_GZIP_MEMBERS = 1024         # ours: a block-wise gzip of 50 MiB has 800
-MAX_DATE_LENGTH = 80            # ours: characters; no date of a feed is longer
-MAX_FEED_TEXT = 4096            # ours: characters of one title, id or link; nothing that a person reads is longer
+MAX_XML_DEPTH = 256             # ours: open elements; a feed has six, expat keeps 100 bytes for each
+MAX_XML_NAMES = 4096            # ours: names of elements and attributes; expat keeps 300 bytes for each
+MAX_XML_TOKEN_BYTES = 256 * 1024        # ours: one tag, one comment, or all before the root: held whole
+MAX_MENDED_SLIPS = 100_000      # ours: bare & and the like of one feed; each takes two microseconds
+MAX_LISTED_ENTRIES = 50_000     # sitemaps.org: of one sitemap; 17 KB of gzip can hold two million empty
+MAX_LISTED_BYTES = 16 * 2**20   # ours: texts of all entries; 50,000 of 300; a long base grows each link
+MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: uncompressed; 2 MiB of gzip can hold 2 GiB of spaces
+MAX_SITEMAP_MARKS = 1_000_000   # ours: < and & in a gzip, 20 an entry; 50 KB can hold 17 million
+MAX_GZIP_MEMBERS = 1024         # ours: a block-wise gzip has 800; 2 MiB can hold 100,000 in a second
+MAX_DATE_LENGTH = 80            # ours: characters; a longer run of spaces could be read in two ways
+MAX_FEED_TEXT = 4096            # ours: characters of a title, id, link or base; no person reads more
 # robots2.txt.
 ROBOTS2_AGENT = "Walsh-Research/1.2"            # ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
 ROBOTS2_CATEGORY = "ai-researcher"              # robots2: our agent category unless told otherwise
@@ -655,7 +656,7 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
         found = re.fullmatch(form, text)
         if found is not None:
             numbers = [float(number.replace(",", ".")) for number in found.groups("0")]
-            return sum(map(operator.mul, numbers, UNIT_SECONDS))
+            return float(sum(map(operator.mul, numbers, UNIT_SECONDS)))
     return None
 
 
@@ -4557,161 +4558,361 @@ def directive_warning(directive: str, now: float | None) -> str:
     return ""
 
 
-# 10e. What a body is, and in which letters
-# A codec, and Python's names for what the web means by it (its latin-1 is windows-1252). None that does more: zlib, punycode, utf-7.
-# UTF-16 and UTF-32 are seen, not believed.
-CODECS = """
-    utf-8 utf_8 unicode_1_1_utf_8; gb18030 gb2312 gb_2312_80 csgb2312 gbk; big5hkscs big5 cn_big5; cp1252 ascii latin_1 iso88591;
-    cp1254 iso8859_9;
-    cp874 tis_620 iso8859_11; cp932 shift_jis cp31j; cp949 euc_kr ksc_5601; koi8_r koi8; koi8_u koi8_ru; mac_roman mac;
-    iso8859_8 iso_8859_8_i;
-    cp866; cp1250; cp1251; cp1253; cp1255; cp1256; cp1257; cp1258; iso8859_2; iso8859_3; iso8859_4; iso8859_5; iso8859_6; iso8859_7;
-    iso8859_10; iso8859_13; iso8859_14; iso8859_15; iso8859_16; mac_cyrillic; euc_jp; iso2022_jp"""
-CODEC_BY_NAME = first_of_names(CODECS)
-BYTE_ORDER = lazy_re(           # UTF-32's little-endian mark begins with UTF-16's; a NUL among the first two says it without a mark
-    rb"(?s)(?P<utf_8>\xef\xbb\xbf)|(?P<utf_32_le>\xff\xfe\0\0)|(?P<utf_32_be>\0\0\xfe\xff)|(?P<utf_16_le>\xff\xfe|.\0)|(?P<utf_16_be>\xfe\xff|\0.)")
-DECLARED_IN_XML = rb"""\A\s*<\?xml[^>]{0,200}?\sencoding"""
-DECLARED_IN_HTML = rb"""(?i)<meta\s[^>]{0,256}?charset"""
-DECLARED_CHARSET = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
+# --- 10e. The letters of a body: its media type, and the charset it is written in ---
+
+def keys_by_name(table: dict[str, str]) -> dict[str, str]:
+    """For each key of a table, and for each word of its value, that key."""
+    keys = {}
+    for key, names in table.items():
+        keys[key] = key
+        for name in names.split():
+            keys[name] = key
+    return keys
+
+
+# A codec, and Python's names for what the web means by it: the web's latin-1 is windows-1252.
+# None does more than map letters, as zlib, punycode and utf-7 would.
+# UTF-16 and UTF-32 are seen in a body and never believed, so they have no name here.
+CODECS = {
+    "utf-8": "utf_8 unicode_1_1_utf_8",
+    "big5hkscs": "big5 cn_big5",
+    "cp1250": "",
+    "cp1251": "",
+    "cp1252": "ascii latin_1 iso88591",
+    "cp1253": "",
+    "cp1254": "iso8859_9",
+    "cp1255": "",
+    "cp1256": "",
+    "cp1257": "",
+    "cp1258": "",
+    "cp866": "",
+    "cp874": "tis_620 iso8859_11",
+    "cp932": "shift_jis cp31j",
+    "cp949": "euc_kr ksc_5601",
+    "euc_jp": "",
+    "gb18030": "gb2312 gb_2312_80 csgb2312 gbk",
+    "iso2022_jp": "",
+    "iso8859_2": "",
+    "iso8859_3": "",
+    "iso8859_4": "",
+    "iso8859_5": "",
+    "iso8859_6": "",
+    "iso8859_7": "",
+    "iso8859_8": "iso_8859_8_i",
+    "iso8859_10": "",
+    "iso8859_13": "",
+    "iso8859_14": "",
+    "iso8859_15": "",
+    "iso8859_16": "",
+    "koi8_r": "koi8",
+    "koi8_u": "koi8_ru",
+    "mac_cyrillic": "",
+    "mac_roman": "mac",
+}
+CODEC_BY_NAME = keys_by_name(CODECS)
+BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
+    (b"\xef\xbb\xbf", "utf_8"),
+    (b"\xff\xfe\0\0", "utf_32_le"),
+    (b"\0\0\xfe\xff", "utf_32_be"),
+    (b"\xff\xfe", "utf_16_le"),
+    (b"\xfe\xff", "utf_16_be"),
+)
+DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
+CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
+XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
+HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
 CHARSET_PARAMETER = lazy_re(r"""(?i);\s*charset\s*=\s*["']?([^\s"';,]*)""")
-UNREAD_TYPES = (                # R6: sub-resources, archives, executables, by kind or subtype; PDF is a document and is read
-    " image font audio video "
-    "css javascript ecmascript wasm binary octet-stream vnd.ms-fontobject zip zip-compressed gzip bzip bzip2 xz zstd tar gtar "
-    "7z-compressed rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage debian-package vnd.debian.binary-package rpm "
-    "redhat-package-manager vnd.android.package-archive msdownload msdos-program msi vnd.microsoft.portable-executable executable "
-    "sharedlib mach-binary elf shockwave-flash ogg mp4 mpegurl vnd.apple.mpegurl dash+xml ")
-MEDIA_KIND = lazy_re(           # spec 10.4: "the Content-Type contains markdown"
-    r".*(?P<markdown>markdown)|(?P<html>text/html|application/xhtml\+xml)$"
-    r"|(?P<feed>(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json))$|.*[/+](?:(?P<json>json)|(?P<xml>xml))$|(?P<text>text/)|")
+
+# R6: sub-resources, archives and executables, by kind or subtype. PDF is a document and is read.
+UNREAD_TYPES = frozenset("""
+    image font audio video
+    css javascript ecmascript wasm
+    binary octet-stream vnd.ms-fontobject
+    zip zip-compressed gzip bzip bzip2 xz zstd tar gtar 7z-compressed
+    rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage
+    debian-package vnd.debian.binary-package rpm redhat-package-manager
+    vnd.android.package-archive
+    msdownload msdos-program msi vnd.microsoft.portable-executable
+    executable sharedlib mach-binary elf shockwave-flash
+    ogg mp4 mpegurl vnd.apple.mpegurl dash+xml
+""".split())
+HTML_TYPES = ("text/html", "application/xhtml+xml")
+FEED_TYPE = lazy_re(r"(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json)")
 
 
 def media_type_of(content_type: str) -> str:
+    """The media type of a Content-Type without its parameters, lower-case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def content_type_of(headers: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """(media type, charset) of the first Content-Type, lower-case; "" where it names none."""
-    value = next((value for name, value in headers if name.lower() == "content-type"), "")
-    charset = CHARSET_PARAMETER.search(value)
-    return media_type_of(value), charset[1].lower() if charset else ""
+    values = [value for name, value in headers if name.lower() == "content-type"]
+    if not values:
+        return "", ""
+    charset = CHARSET_PARAMETER.search(values[0])
+    if charset is None:
+        return media_type_of(values[0]), ""
+    return media_type_of(values[0]), charset[1].lower()
+
+
+def is_unread_type(media_type: str) -> bool:
+    """R6: is a body of this type never read (image, script, style, font, film, archive, binary)?"""
+    kind, _, subtype = media_type_of(media_type).partition("/")
+    subtype = subtype.removeprefix("x-")
+    if subtype.startswith("font-"):
+        return True
+    return kind in UNREAD_TYPES or subtype in UNREAD_TYPES          # R6
+
+
+def media_kind(media_type: str) -> str:
+    """Which reading fits: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
+    media_type = media_type_of(media_type)
+    if "markdown" in media_type:        # R9.2, spec 10.4: "the Content-Type contains markdown"
+        return "markdown"
+    if media_type in HTML_TYPES:
+        return "html"
+    if FEED_TYPE.fullmatch(media_type):
+        return "feed"
+    for kind in ("json", "xml"):
+        if media_type.endswith((f"/{kind}", f"+{kind}")):
+            return kind
+    if media_type.startswith("text/"):
+        return "text"
+    return "other"
 
 
 def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web, from a list of those that only map letters; None for any other.
+    """The Python codec for a charset's name on the web; None for a name that is not listed.
 
     >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
     ('gb18030', 'cp1252', None)
     """
     from encodings.aliases import aliases
 
-    name = re.sub("[^a-z0-9]+", "_", label[:64].lower().strip(" \t\r\n\"'")).removeprefix("x_").replace("windows_", "cp")
+    label = label[:64].lower().strip(" \t\r\n\"'")
+    name = re.sub("[^a-z0-9]+", "_", label)
+    name = name.removeprefix("x_").replace("windows_", "cp")
     return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
 
 
+def marked_codec(body: bytes) -> str:
+    """The codec that a byte order mark, or a NUL among the first two bytes, gives away; or ""."""
+    for mark, codec in BYTE_ORDER_MARKS:
+        if body.startswith(mark):
+            return codec
+    if body[1:2] == b"\0":
+        return "utf_16_le"
+    if body[:1] == b"\0" and len(body) > 1:
+        return "utf_16_be"
+    return ""
+
+
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try: by the byte order mark or NULs alone, else by the header, the body's own declaration, UTF-8 (RFC 7303 3)."""
-    if (order := BYTE_ORDER.match(body)) and order.lastgroup:
-        return [order.lastgroup]
-    declared = re.search((DECLARED_IN_HTML if media_kind(content_type) == "html" else DECLARED_IN_XML) + DECLARED_CHARSET, body[:1024])
-    labels = content_type_of([("content-type", content_type)])[1], declared[1].decode("latin-1") if declared else "", "utf-8"
-    return list(filter(None, map(charset_codec, labels)))
+    """The codecs to try, in their order (RFC 7303 3): that of a byte order mark alone; else
+
+    those of the header, of the body's own declaration, and UTF-8.
+    """
+    marked = marked_codec(body)
+    if marked:
+        return [marked]
+    expression = XML_CHARSET
+    if media_kind(content_type) == "html":
+        expression = HTML_CHARSET
+    labels = [content_type_of([("content-type", content_type)])[1]]
+    declared = expression.search(body[:DECLARATION_BYTES])
+    if declared:
+        labels.append(declared[1].decode("latin-1"))
+    labels.append("utf-8")
+    codecs = map(charset_codec, labels)
+    return [codec for codec in codecs if codec]
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
-    """The text of a body: byte order mark, charset of the header, <meta charset> (HTML), then UTF-8 with U+FFFD. Never raises."""
-    return body.decode(body_codecs(body, content_type_header)[0], "replace").removeprefix("\ufeff")
+    """The text of a body; what is torn is U+FFFD. Never raises.
+
+    Its charset is that of the byte order mark, else of the header, else of the document's own
+    declaration, else UTF-8.
+    """
+    codec = body_codecs(body, content_type_header)[0]
+    return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
-def is_unread_type(media_type: str) -> bool:
-    """R6: is this a kind of body that is never read (image, script, stylesheet, font, sound, film, archive, binary)?"""
-    kind, _, subtype = media_type_of(media_type).partition("/")
-    subtype = subtype.removeprefix("x-")
-    return f" {kind} " in UNREAD_TYPES or f" {subtype} " in UNREAD_TYPES or subtype.startswith("font-")
+# --- 10f. Feeds and sitemaps   R9: titles, links, ids and dates; never the articles ---
+# Both are XML that lists entries, so one reader serves both: a table says which roots, entries and
+# fields there are.
+
+class XmlRoot(NamedTuple):
+    """What a document is whose root has this name."""
+
+    kind: str                   # of the Feed or the Sitemap
+    entry: str                  # the name of its entries
+    namespaces: frozenset[str]  # its own, besides the root's and none
 
 
-
-def media_kind(media_type: str) -> str:
-    """Which reading fits a media type: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
-    return next(MEDIA_KIND.finditer(media_type_of(media_type))).lastgroup or "other"
-
-
-
-# --- Feeds and sitemaps   R9: titles, links, ids and dates; never the articles ---
-# Both are XML that lists entries, so one walker serves both: a table says which roots, entries and fields there are.
-
-XML_PREFIXES = {                # what stands before an element's name for us: by its namespace, or by a prefix that nobody declared
-    **dict.fromkeys(first_of_names("""http://www.w3.org/2005/atom http://purl.org/atom/ns# http://purl.org/rss/1.0/ http://my.netscape.com/rdf/simple/0.9/
-        http://channel.netscape.com/rdf/simple/0.9/ http://backend.userland.com/rss2 atom atom10 a10 rss"""), ""),
-    "http://purl.org/dc/elements/1.1/": "dc:", "http://purl.org/dc/terms/": "dcterms:",
+# A namespace is written without its scheme and its last mark, as `plain_namespace` gives it.
+# A prefix that nobody declared counts as a namespace: it stands for the one that it is usual for.
+ATOM_NAMESPACES = frozenset(("www.w3.org/2005/atom", "purl.org/atom/ns", "atom", "atom10", "a10"))
+RSS_NAMESPACES = frozenset((
+    "purl.org/rss/1.0",
+    "my.netscape.com/rdf/simple/0.9",
+    "channel.netscape.com/rdf/simple/0.9",
+    "backend.userland.com/rss2",
+    "rss",
+))
+DUBLIN_CORE = {                 # namespace -> what stands before an element's name in ENTRY_FIELDS
+    "purl.org/dc/elements/1.1": "dc:",
+    "purl.org/dc/elements/1.0": "dc:",
+    "dc": "dc:",
+    "purl.org/dc/terms": "dcterms:",
+    "dcterms": "dcterms:",
 }
-FEED_ROOTS = {**dict.fromkeys(("rss", "rdf", "channel"), ("rss", "item")), "feed": ("atom", "entry")}     # kind, entry
-SITEMAP_ROOTS = {"urlset": ("urlset", "url"), "sitemapindex": ("index", "sitemap")}
-ENTRY_FIELDS = first_of_names(  # a field, and the elements that fill it besides its own
-    "title; dc:title; link loc; id guid; published pubdate issued dcterms:issued; dc:date; created dcterms:created; "
-    "updated modified dcterms:modified; lastmod; channel")
-JSON_FIELDS = first_of_names("title; link url home_page_url; alternate external_url; id; published date_published; updated date_modified")
-# Which field tells most. A link without rel is "alternate" (RFC 4287 4.2.7.2).
+RSS_ROOT = XmlRoot("rss", "item", RSS_NAMESPACES | ATOM_NAMESPACES)
+FEED_ROOTS = {
+    "rss": RSS_ROOT,
+    "rdf": RSS_ROOT,
+    "channel": RSS_ROOT,
+    "feed": XmlRoot("atom", "entry", ATOM_NAMESPACES),
+}
+SITEMAP_ROOTS = {
+    "urlset": XmlRoot("urlset", "url", frozenset()),
+    "sitemapindex": XmlRoot("index", "sitemap", frozenset()),
+}
+ENTRY_FIELDS = keys_by_name({   # a field, and the elements that fill it besides its own
+    "title": "",
+    "dc:title": "",
+    "link": "loc",
+    "id": "guid",
+    "published": "pubdate issued dcterms:issued",
+    "dc:date": "",
+    "created": "dcterms:created",
+    "updated": "modified dcterms:modified",
+    "lastmod": "",
+    "channel": "",
+})
+JSON_FIELDS = keys_by_name({
+    "title": "",
+    "link": "url home_page_url",
+    "alternate": "external_url",
+    "id": "",
+    "published": "date_published",
+    "updated": "date_modified",
+})
+# Of several fields the first that is there tells most.
 FEED_TITLES = ("title", "dc:title")
-FEED_LINKS = ("link", "alternate", "alternate of another type", "permalink", "self", "related", "via", "rdf:about")
+SITE_LINKS = ("link", "alternate", "alternate of another type")
+FEED_LINKS = (*SITE_LINKS, "permalink", "self", "related", "via", "rdf:about")
 FEED_IDS = ("id", "opaque id", "rdf:about")
 FEED_DATES = ("published", "dc:date", "created", "updated")
-PLAIN_REFERENCE = lazy_re(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9_.~!$&'()*+,;=:@%?/-]*")       # nothing to resolve but dots
-UNPRINTABLE_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 
-# What a decision does not need is compiled, and kept by re, where a document is read: it would be a third of the import.
-PROLOG_TOKEN = (                # 1: the root
-    rb"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<([a-z_:\x80-\xff])")
-XML_SLIP = (                    # 1: what may hold anything; else a numeric reference, a bare & or <
-    rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))|&#(?:[0-9]{1,7}|[xX][0-9a-fA-F]{1,6});"
-    rb"|&(?![A-Za-z][A-Za-z0-9]{0,31};)|<(?![A-Za-z_:/!?\x80-\xff])")
-XML_FORBIDDEN = b"\0\1\2\3\4\5\6\7\10\13\14\16\17\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37"
-BREAK_TAG = r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>"
-TITLE_TAGS = {                  # by the type of the title; in RSS only known tags are some: `List<String>` is a title
-    "rss": r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small|span|strike|strong"
-           r"|sub|sup|tt|u|var|wbr)\b[^<>]*>",
-    "html": r"(?s)</?[A-Za-z][^<>]*>|<!--.*?(?:-->|\Z)",    # RFC 4287 3.1.1; any other type is text, and has no markup
-}
 
-ZONES = (                       # hours: RFC 822 5.1, and names that publishers use; any other name counts as UTC (RFC 5322 4.3)
-    "-12 m; -10 hst; -9 akst; -8 pst pt akdt; -7 mst pdt mt; -6 cst mdt ct; -5 est cdt et; -4 ast edt; -3 adt; -1 a; "
-    "1 n bst cet met west; 2 cest mest eet; 3 eest msk; 9 jst kst; 10 aest; 11 aedt; 12 y nzst; 13 nzdt")
-ZONE_HOURS = first_of_names(ZONES)
-DAY, MONTH = r"(?P<day>\d\d?)(?:st|nd|rd|th)?", "(?P<month>[a-z]{3,9})"
-DATE = (                        # one of the days below, a time, a zone
-    r"(?a)(?:[a-z]+[.,]?\s*)??%s(?:[\s,t]+(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,]\d+)?)?)?"
-    r"\s*(?:(?:gmt|utc?)?(?P<sign>[+-])(?P<zone_hours>\d\d?):?(?P<zone_minutes>\d\d)?(?:\s*\([\w\s]*\))?|(?P<zone>[a-z]{1,5}))?(?:\s+\d{4})?")
+# Dates.
+ZONE_HOURS = keys_by_name({     # RFC 822 5.1, and names that publishers use
+    "-12": "m",
+    "-10": "hst",
+    "-9": "akst",
+    "-8": "pst pt akdt",
+    "-7": "mst pdt mt",
+    "-6": "cst mdt ct",
+    "-5": "est cdt et",
+    "-4": "ast edt",
+    "-3": "adt",
+    "-1": "a",
+    "1": "n bst cet met west",
+    "2": "cest mest eet",
+    "3": "eest msk",
+    "9": "jst kst",
+    "10": "aest",
+    "11": "aedt",
+    "12": "y nzst",
+    "13": "nzdt",
+})
+DAY = r"(?P<day>\d\d?)(?:st|nd|rd|th)?"
+MONTH = "(?P<month>[a-z]{3,9})"
+TIME_OF_DAY = r"(?P<hour>\d\d?):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,]\d+)?)?"
+ZONE = (
+    r"(?:(?:gmt|utc?)?(?P<sign>[+-])(?P<zone_hours>\d\d?):?(?P<zone_minutes>\d\d)?"
+    r"(?:\s*\([\w\s]*\))?|(?P<zone>[a-z]{1,5}))")
 DAYS = (
-    r"(?P<year>\d{4})(?:[-/]?(?P<month>\d\d)(?:[-/]?(?P<day>\d\d))?)?",     # W3C-DTF, RFC 3339
-    rf"{DAY}[\s-]+{MONTH}[.,\s-]+(?P<year>\d{{4}}|\d\d)",                  # RFC 822
-    rf"{MONTH}\.?\s+{DAY}[\s,]+(?P<year>\d{{4}})",                         # January 1st, 2004
-    rf"{MONTH}\.?\s+{DAY}(?=.*\s(?P<year>\d{{4}})\Z)",                     # asctime
+    # W3C-DTF, RFC 3339
+    r"(?P<year>\d{4})(?:[-/]?(?P<month>\d\d)(?:[-/]?(?P<day>\d\d))?)?",
+    # RFC 822
+    rf"{DAY}[\s-]+{MONTH}[.,\s-]+(?P<year>\d{{4}}|\d\d)",
+    # January 1st, 2004
+    rf"{MONTH}\.?\s+{DAY}[\s,]+(?P<year>\d{{4}})",
+    # asctime
+    rf"{MONTH}\.?\s+{DAY}(?=.*\s(?P<year>\d{{4}})\Z)",
 )
-UTC_DATE = (                    # nine in ten, in days that every month has: RFC 822, or W3C-DTF as it is wanted
-    r"(0[1-9]|1[0-9]|2[0-8]) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{3}) ((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]) "
-    r"(?:GMT|[+-]0000)|[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
+DATES = tuple(                  # a name of the weekday, the day, a time, a zone, a year
+    lazy_re(rf"(?a)(?:[a-z]+[.,]?\s*)??{day}(?:[\s,t]+{TIME_OF_DAY})?\s*{ZONE}?(?:\s+\d{{4}})?")
+    for day in DAYS)
+
+USUAL_DAY = "0[1-9]|1[0-9]|2[0-8]"      # of every month
+USUAL_TIME = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+# Nine dates in ten are of RFC 822 in UTC, or are as they are wanted. Without a way of their own a
+# feed would take a third longer.
+USUAL_DATE = lazy_re(
+    rf"(?:[A-Z][a-z][a-z], )?({USUAL_DAY}) "
+    rf"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{{3}}) ({USUAL_TIME}) "
+    r"(?:GMT|[+-]0000)"
+    rf"|[12][0-9]{{3}}-(?:0[1-9]|1[0-2])-(?:{USUAL_DAY})T{USUAL_TIME}Z")
+
+
+def zone_offset(part: dict[str, str]) -> timedelta:
+    """How far a date's zone is ahead of UTC; not at all where it is unknown (RFC 5322 4.3)."""
+    from datetime import timedelta
+
+    sign = part["sign"]
+    if not sign:
+        return timedelta(hours=int(ZONE_HOURS.get(part["zone"], "0")))
+    minutes = part["zone_minutes"] or "0"
+    return timedelta(hours=int(sign + part["zone_hours"]), minutes=int(sign + minutes))
+
+
+def date_year(digits: str) -> int:
+    """The year; of two digits it is the nearer one of RFC 5322 4.3."""
+    year = int(digits)
+    if len(digits) > 2:
+        return year
+    if year < 50:
+        return year + 2000
+    return year + 1900
+
+
+def date_month(name: str) -> int:
+    """The month of its digits, its name or "", which is January. ValueError where it is none."""
+    if not name:
+        return 1
+    if name.isdigit():
+        return int(name)
+    return MONTH_NAMES.index(name[:3]) + 1
+
+
+def date_parts(text: str) -> dict[str, str] | None:
+    text = text.strip()[:MAX_DATE_LENGTH].lower()
+    for expression in DATES:
+        found = expression.fullmatch(text)
+        if found:
+            return found.groupdict("")
+    return None
 
 
 def date_moment(text: str) -> datetime | None:
-    """A date of RFC 822, W3C-DTF or a common misspelling, in UTC; it is so where it names no zone. None where it is no date."""
-    from datetime import (  # only where a feed, or a robots directive, has one
-        datetime,
-        timedelta,
-    )
+    """A date of RFC 822, W3C-DTF or a common misspelling, without a zone, in UTC.
 
-    text = text.strip()[:MAX_DATE_LENGTH].lower()
-    found = next(filter(None, (re.fullmatch(DATE % day, text) for day in DAYS)), None)
-    if not found:
+    It counts as UTC where it names no zone. None where it is no date.
+    """
+    from datetime import datetime  # only where a feed, or a robots directive, has one
+
+    part = date_parts(text)
+    if part is None:
         return None
-    part = found.groupdict("")
-    year, day, hour, minute, second = (int(part[name] or name == "day") for name in ("year", "day", "hour", "minute", "second"))
-    if len(part["year"]) == 2:
-        year += 2000 if year < 50 else 1900         # RFC 5322 4.3
-    month, sign = part["month"] or "1", part["sign"]
-    zone_hours = sign + part["zone_hours"] if sign else ZONE_HOURS.get(part["zone"], "0")
-    offset = timedelta(hours=int(zone_hours), minutes=int(sign + (part["zone_minutes"] or "0")))
+    day, hour, minute = int(part["day"] or 1), int(part["hour"] or 0), int(part["minute"] or 0)
+    second = min(int(part["second"] or 0), 59)         # a leap second is :60
     try:
-        month_number = int(month) if month.isdigit() else MONTH_NAMES.index(month[:3]) + 1
-        return datetime(year, month_number, day, hour, minute, min(second, 59)) - offset        # :60 leaps
+        month = date_month(part["month"])
+        local = datetime(date_year(part["year"]), month, day, hour, minute, second)
+        return local - zone_offset(part)
     except (ValueError, OverflowError):
         return None
 
@@ -4723,300 +4924,646 @@ def feed_date(text: str) -> str | None:
     '2004-01-02T00:48:21Z'
     """
     text = text.strip()
-    if simple := re.fullmatch(UTC_DATE, text[5 * (text[3:5] == ", "):]):
-        day, month, year, time_of_day = simple.groups()
-        return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z" if month else text
+    usual = USUAL_DATE.fullmatch(text)
+    if usual:
+        day, month, year, time_of_day = usual.groups()
+        if not month:
+            return text
+        return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z"
     moment = date_moment(text)
-    return f"{moment.isoformat()}Z" if moment else None
+    if moment is None:
+        return None
+    return f"{moment.isoformat()}Z"
+
+
+# Entries: their fields, by name, become value tuples.
+BREAK_TAG = lazy_re(r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>")
+TITLE_TAGS = {                  # by the type of a title; any other type is text, without markup
+    # RSS names no type. Only known tags are markup: `List<String>` is a title.
+    "rss": lazy_re(
+        r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small"
+        r"|span|strike|strong|sub|sup|tt|u|var|wbr)\b[^<>]*>"),
+    # RFC 4287 3.1.1
+    "html": lazy_re(r"(?s)</?[A-Za-z][^<>]*>|<!--.*?(?:-->|\Z)"),
+}
 
 
 def feed_title(text: str, form: str) -> str:
     """One line of text, whose markup is that of `form`: "rss", "html" or none."""
     text = text[:MAX_FEED_TEXT]
-    if form in TITLE_TAGS:
-        if "<" in text:
-            text = re.sub(TITLE_TAGS[form], "", re.sub(BREAK_TAG, " ", text))
-        text = unescaped(text)
-    return one_line(text)
+    tags = TITLE_TAGS.get(form)
+    if tags is None:
+        return one_line(text)
+    if "<" in text:
+        text = tags.sub("", BREAK_TAG.sub(" ", text))
+    return one_line(unescaped(text))
 
 
-def first_field(fields: dict[str, str], names: Sequence[str]) -> str:
-    return next(filter(None, map(fields.get, names)), "")
+def first_field(fields: dict[str, str], names: Iterable[str]) -> str:
+    for name in names:
+        value = fields.get(name)
+        if value:
+            return value
+    return ""
+
+
+def title_of(fields: dict[str, str], kind: str) -> str:
+    """The title of an entry, or of the whole, of a feed of this kind."""
+    form = fields.get("type", "")
+    if kind == "rss":
+        form = "rss"
+    return feed_title(first_field(fields, FEED_TITLES), form)
+
+
+def first_date(fields: dict[str, str]) -> str | None:
+    """The first date of an entry that can be read."""
+    for name in FEED_DATES:
+        text = fields.get(name)
+        if not text:
+            continue
+        date = feed_date(text)
+        if date:
+            return date
+    return None
 
 
 def feed_item(fields: dict[str, str], kind: str) -> FeedItem:
     if ABSOLUTE_HTTP.match(fields.get("id", "").lstrip()):
         fields["permalink"] = fields["id"]
-    title = feed_title(first_field(fields, FEED_TITLES), "rss" if kind == "rss" else fields.get("type", ""))
-    published = next(filter(None, map(feed_date, filter(None, map(fields.get, FEED_DATES)))), None)
-    url = absolute_url(fields["base"], first_field(fields, FEED_LINKS))
-    return FeedItem(title, url, one_line(first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]), published)
+    identifier = first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]
+    return FeedItem(
+        title=title_of(fields, kind),
+        url=absolute_url(fields["base"], first_field(fields, FEED_LINKS)),
+        id=one_line(identifier),
+        published=first_date(fields))
 
 
-def gathered(entries: Iterable[Any], room: int) -> tuple[list[Any], str]:
-    """The entries that name anything, and what broke them off. `room`: characters of URLs, since a long base makes short links long."""
+def sitemap_entry(fields: dict[str, str]) -> SitemapEntry:
+    url = absolute_url(fields["base"], fields.get("link", ""))
+    if not url:
+        return SitemapEntry("", None)
+    lastmod = one_line(fields.get("lastmod", "")[:MAX_DATE_LENGTH])
+    return SitemapEntry(url, lastmod or None)
+
+
+def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
+    """The entries that name anything, and what broke them off or "".
+
+    Every entry counts towards the limit, also one that names nothing: it costs the same time.
+    """
     kept: list[Any] = []
+    held_bytes = seen = 0
     try:
         for entry in entries:
-            room -= len(entry.url)
-            if room < 0 or len(kept) == MAX_LISTED_ENTRIES:
-                return kept, f"cut after {len(kept)} entries"
+            if seen == MAX_LISTED_ENTRIES or held_bytes > MAX_LISTED_BYTES:
+                return kept, f"cut after {seen} entries"
+            seen += 1
             if any(entry):
                 kept.append(entry)
+                held_bytes += sum(map(sys.getsizeof, entry))
     except ValueError as error:
         return kept, str(error)
     return kept, ""
 
 
-# What a document is written in, and how it is mended.
-def feed_document(body: bytes, content_type: str) -> bytes:
-    """The body as UTF-8, without what may stand before its first character."""
-    codecs = body_codecs(body, content_type)
-    text = next((text for text in (body.decode(codec, "replace") for codec in codecs) if "\ufffd" not in text), "")
-    if not text:            # a few torn characters in UTF-8, or the Latin text of an editor that never heard of it
-        latin = codecs[0] == "utf-8" and not re.search(rb"[\xc2-\xf4][\x80-\xbf]", body)
-        text = body.decode("cp1252" if latin else codecs[0], "replace")
-    return text.lstrip("\ufeff \t\r\n\0").encode()
+# The text of a document, a piece at a time: a whole copy with one emoji takes four times its bytes.
+
+def marked_utf8(body: bytes | str) -> bytes:
+    """Text as UTF-8 with a byte order mark, which overrules the encoding that it declares."""
+    if isinstance(body, bytes):
+        return body
+    return body.encode("utf-8-sig", "replace")
 
 
-def xml_without_prolog(document: bytes) -> bytes:
-    """The root element and what follows it, on the lines where they were. Without a DOCTYPE there is no entity to expand, by any expat."""
-    root = next((token.start() for token in re.finditer(PROLOG_TOKEN, document) if token[1]), len(document))
-    return b"\n" * document.count(b"\n", 0, root) + document[root:]
-
-
-def repaired_xml(document: bytes) -> bytes:
-    """Bare & and <, impossible references and control characters mended: the slips that need not lose the rest of a document."""
-    from html import escape
-    repaired, end = bytearray(), 0      # not sub(): joining a million pieces takes 80 bytes for each
-    for slip in re.finditer(XML_SLIP, document):
-        if not slip[1]:
-            repaired += document[end:slip.start()] + escape(unescaped(slip[0].decode())).encode()
-            end = slip.end()
-    repaired += document[end:]
-    return bytes(repaired.translate(None, XML_FORBIDDEN).replace(b"\xef\xbf\xbe", b"").replace(b"\xef\xbf\xbf", b""))
-
-
-def in_pieces(stream: Any) -> Iterator[bytes]:
+def byte_pieces(stream: Any) -> Iterator[bytes]:
+    """What is left in a binary stream."""
     return iter(lambda: stream.read1(XML_PIECE_BYTES), b"")
 
 
-def xml_entries(pieces: Iterable[bytes], roots: dict[str, tuple[str, str]], head: dict[str, str], base: str) -> Iterator[dict[str, str]]:
-    """The fields of each entry of a document in UTF-8, as soon as it is complete; "base" is among them.
+def text_pieces(pieces: Iterable[bytes], codec: str) -> Iterator[str]:
+    """The text of a document without what may stand before its first character."""
+    from codecs import iterdecode
 
-    `head` gets the "kind", and the fields of the whole. ValueError, with the position, where the document breaks off or passes a bound.
+    has_begun = False
+    for text in iterdecode(pieces, codec, "replace"):
+        if not has_begun:
+            text = text.lstrip("\ufeff \t\r\n\0")
+            has_begun = bool(text)
+        if text:
+            yield text
+
+
+def is_written_in(body: bytes, codec: str) -> bool:
+    """Is every character whole in this codec? A body that was cut may end inside one."""
+    from codecs import getincrementaldecoder
+
+    decoder = getincrementaldecoder(codec)()
+    try:
+        for piece in byte_pieces(io.BytesIO(body)):
+            decoder.decode(piece)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+UTF_8_SEQUENCE = lazy_re(rb"[\xc2-\xf4][\x80-\xbf]")
+
+
+def feed_codec(body: bytes, content_type: str) -> str:
+    """The first of the likely codecs in which the whole body can be read."""
+    candidates = body_codecs(body, content_type)
+    for codec in candidates:
+        if is_written_in(body, codec):
+            return codec
+    # UTF-8 with a few torn characters, or the Latin text of an editor that never heard of it.
+    if candidates[0] == "utf-8" and not UTF_8_SEQUENCE.search(body):
+        return "cp1252"
+    return candidates[0]
+
+
+def feed_texts(body: bytes, codec: str) -> Iterator[str]:
+    return text_pieces(byte_pieces(io.BytesIO(body)), codec)
+
+
+PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
+    r"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
+    r"|<([a-z_:]|[^\x00-\x7f])")
+
+
+def root_start(text: str) -> int:
+    """Where the root element begins; -1 where none does."""
+    for token in PROLOG_TOKEN.finditer(text):
+        if token[1]:
+            return token.start()
+    return -1
+
+
+def xml_pieces(texts: Iterator[str]) -> Iterator[bytes]:
+    """The root element and what follows it in UTF-8, on the lines where they were.
+
+    Without a DOCTYPE there is no entity that expat, of whatever version, could expand.
     """
-    from xml.parsers import expat  # C, and nothing else of the xml package
+    prolog = ""
+    root = -1
+    for text in texts:
+        prolog += text
+        root = root_start(prolog)
+        if root >= 0:
+            break
+        if len(prolog) > MAX_XML_TOKEN_BYTES:
+            raise ValueError(f"no element in the first {len(prolog)} characters: line 1")
+    if root < 0:
+        root = len(prolog)
+    yield b"\n" * prolog.count("\n", 0, root) + prolog[root:].encode()
+    for text in texts:
+        yield text.encode()
 
-    parser = expat.ParserCreate("utf-8")
-    parser.buffer_text = True
-    parser.UseForeignDTD(True)          # &nbsp; without a DTD is then skipped, not an error
-    complete: list[dict[str, str]] = []
-    fields = head                       # or those of the entry that is open
-    prefixes, names = dict(XML_PREFIXES), {}        # type: dict[str, str], dict[str, str]
-    bases = [base]                      # and those of the open containers: root, channel, entry
-    depth = 0                           # of the open element; a container holds what is as deep as there are bases
-    entry = field = ""                  # what an entry is called here; the field that is open
-    text: list[str] = []
 
-    def stop(reason: str) -> None:
-        raise ValueError(f"{reason}: line {parser.CurrentLineNumber}")
+# The group may hold anything; else a slip is a numeric reference, a bare & or a bare <.
+XML_SLIP = lazy_re(
+    rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))"
+    rb"|&#(?:[0-9]{1,7}|[xX][0-9a-fA-F]{1,6});"
+    rb"|&(?![A-Za-z][A-Za-z0-9]{0,31};)"
+    rb"|<(?![A-Za-z_:/!?\x80-\xff])")
+XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
+XML_NONCHARACTERS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")          # U+FFFE and U+FFFF
 
-    def based(attributes: dict[str, str]) -> str:
-        base = absolute_url(bases[-1], attributes["xml:base"]) if "xml:base" in attributes else ""
-        return base if 0 < len(base) <= MAX_BASE_LENGTH else bases[-1]
 
-    def start(element: str, attributes: dict[str, str]) -> None:
-        nonlocal depth, entry, fields, field
-        depth += 1
-        if depth > MAX_XML_DEPTH:
-            stop(f"elements nested deeper than {MAX_XML_DEPTH}")
-        if depth != len(bases):         # inside a field, an image, a source, somebody's extension
-            return
-        name = names.get(element)
-        if name is None:
-            prefix, colon, name = element.lower().rpartition(":")
-            if depth == 1:              # whatever its namespace
-                if name not in roots:
-                    stop(f"found <{element[:40]}>, want {' or '.join(roots)}")
-                prefixes[prefix] = ""
-                head["kind"], entry = roots[name]
-                name = "channel"
-            name = prefixes.get(prefix, prefix + colon) + name
-            name = names[element] = "entry" if name == entry else ENTRY_FIELDS.get(name, "")
-        if fields is head and name in ("entry", "channel"):
-            if name == "entry":
-                fields = {"rdf:about": attributes.get("rdf:about", "")}
-            fields["base"] = based(attributes)
-            bases.append(fields["base"])
-            for attribute, value in attributes.items():
-                if attribute.startswith("xmlns:") and value.lower() in XML_PREFIXES:
-                    prefixes[attribute[6:].lower()] = XML_PREFIXES[value.lower()]
-                    names.clear()
-        elif name == "link" and "href" in attributes:
-            rel = attributes.get("rel", "").strip().lower().rpartition("/")[2] or "alternate"       # the registry's URI form, too
-            if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
-                rel = "alternate of another type"
-            if rel in FEED_LINKS:
-                href = attributes["href"]       # resolved late: a long base makes short links long
-                fields.setdefault(rel, absolute_url(based(attributes), href) if "xml:base" in attributes else href)
-        elif name:
-            field = name
-            if name == "title":
-                fields.setdefault("type", attributes.get("type", "").lower().removeprefix("text/"))     # of Atom 0.3
-            elif name == "id" and attributes.get("isPermaLink", "true").strip().lower() != "true":
-                field = "opaque id"
-            parser.CharacterDataHandler = text.append
+def mended_xml(document: bytes) -> bytes:
+    """Bare & and <, impossible references and control characters mended, up to a number.
 
-    def end(element: str) -> None:
-        nonlocal depth, fields, field
-        if depth < len(bases):          # a container
-            bases.pop()
-            if fields is not head:
-                complete.append(fields)
-                fields = head
-        elif field and depth == len(bases):
-            parser.CharacterDataHandler = None
-            fields[field] = fields.get(field) or "".join(text)
-            text.clear()
-            field = ""
-        depth -= 1
+    They are the slips that need not lose the rest of a document.
+    """
+    from html import escape
 
-    def skipped(entity: str, is_parameter: bool) -> None:
-        if field and not is_parameter:
-            text.append(unescaped(f"&{entity};"))
+    mended = bytearray()        # sub() would join a million pieces, of 80 bytes each
+    end = slips = 0
+    for slip in XML_SLIP.finditer(document):
+        if slip[1]:
+            continue
+        if slips == MAX_MENDED_SLIPS:
+            break
+        slips += 1
+        mended += document[end:slip.start()]
+        mended += escape(unescaped(slip[0].decode())).encode()
+        end = slip.end()
+    mended += document[end:]
+    mended = mended.translate(None, XML_FORBIDDEN)
+    for character in XML_NONCHARACTERS:
+        mended = mended.replace(character, b"")
+    return bytes(mended)
 
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.SkippedEntityHandler, parser.EntityDeclHandler = skipped, lambda *entity: stop("a document that declares entities")
-    parser.AttlistDeclHandler = lambda *attribute: stop("a document that declares attributes")     # each tag would have all of them
-    given = 0
-    for piece in itertools.chain(filter(None, pieces), (b"",)):
+
+def mended_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The document with its first MAX_READ_BYTES mended: what is mended is held whole."""
+    beginning = itertools.islice(pieces, MAX_READ_BYTES // XML_PIECE_BYTES)
+    mended = mended_xml(b"".join(beginning))
+    return itertools.chain(byte_pieces(io.BytesIO(mended)), pieces)
+
+
+SLIP_MESSAGES = (               # expat's own, of what mending may help against
+    "not well-formed (invalid token)",
+    "reference to invalid character number",
+)
+
+
+class XmlContainer(NamedTuple):
+    """A root, channel or entry that is open."""
+
+    base: str                   # what its links are relative to
+    namespaces: dict[str, str]  # prefix -> namespace, of its own declarations
+    names: dict[str, str]       # element -> the field it fills, as far as known
+
+
+def plain_namespace(name: str) -> str:
+    """A namespace as it is compared: publishers write another scheme or last mark, or capitals."""
+    name = name.strip().lower()
+    for scheme in ("http://", "https://"):
+        name = name.removeprefix(scheme)
+    return name.rstrip("/#")
+
+
+def declared_namespaces(attributes: dict[str, str]) -> dict[str, str]:
+    declared = {}
+    for attribute, value in attributes.items():
+        name, _, prefix = attribute.partition(":")
+        if name == "xmlns":
+            declared[prefix.lower()] = plain_namespace(value)
+    return declared
+
+
+class XmlEntries:
+    """The fields of each entry of an XML document in UTF-8, which comes in pieces.
+
+    `head` has the fields of the whole, and its "kind"; "base" is among the fields of each.
+    Namespaces are resolved here: expat would refuse a document with a prefix that nobody declared.
+    """
+
+    def __init__(self, roots: dict[str, XmlRoot], base: str) -> None:
+        from xml.parsers import expat  # C, and nothing else of the xml package
+
+        self.roots = roots
+        self.head = {"kind": "", "base": base}
+        self.has_slip = False           # whether mending may help against what broke it
+        self.fields = self.head         # or those of the entry that is open
+        self.complete: list[dict[str, str]] = []
+        self.containers = [XmlContainer(base, {}, {})]      # those that are open, in the outside
+        self.names = self.containers[0].names               # those of the innermost
+        self.level = 1                  # how deep the elements are that the innermost holds
+        self.depth = 0                  # of the open element
+        self.field = ""                 # the one that is open
+        self.text: list[str] = []       # of the open field
+        self.own_namespaces: set[str] = set()
+        self.element_fields = ENTRY_FIELDS
+        self.given_bytes = 0
+        self.expat = expat
+        self.parser = self._make_parser()
+
+    def _make_parser(self) -> Any:
+        parser = self.expat.ParserCreate("utf-8")
+        parser.buffer_text = True
+        parser.UseForeignDTD(True)      # &nbsp; without a DTD is then skipped, not an error
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.SkippedEntityHandler = self._skip_entity
+        return parser
+
+    def read(self, pieces: Iterable[bytes]) -> Iterator[dict[str, str]]:
+        """Each entry as soon as it is complete. ValueError, with the position, where it breaks."""
+        for piece in itertools.chain(pieces, (b"",)):
+            trouble = self._parse(piece)
+            yield from self.complete
+            self.complete.clear()
+            if trouble:
+                raise ValueError(trouble)
+            self.text[:] = ["".join(self.text)[:XML_PIECE_BYTES]]
+
+    def _parse(self, piece: bytes) -> str:
+        """What broke the document in this piece, or ""; no bytes are the end."""
         try:
-            parser.Parse(piece, not piece)
-            given += len(piece)
-            if len(parser.intern) > MAX_XML_NAMES:
-                stop(f"more than {MAX_XML_NAMES} different names")
-            if piece and given - parser.CurrentByteIndex > MAX_XML_TOKEN_BYTES:
-                stop(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes")
-        except expat.ExpatError as error:
-            raise ValueError(str(error)) from None
-        finally:
-            yield from complete         # those before a break, too
-            complete.clear()
-        text[:] = ["".join(text)[:XML_PIECE_BYTES]]
+            self.parser.Parse(piece, not piece)
+            self.given_bytes += len(piece)
+            if piece:
+                self._check_sizes()
+        except self.expat.ExpatError as error:
+            self.has_slip = str(error).startswith(SLIP_MESSAGES)
+            return str(error)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def _stop(self, reason: str) -> None:
+        raise ValueError(f"{reason}: line {self.parser.CurrentLineNumber}")
+
+    def _check_sizes(self) -> None:
+        if len(self.parser.intern) > MAX_XML_NAMES:
+            self._stop(f"more than {MAX_XML_NAMES} different names")
+        if self.given_bytes - self.parser.CurrentByteIndex > MAX_XML_TOKEN_BYTES:
+            self._stop(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes")
+
+    # What expat calls.
+
+    def _start(self, element: str, attributes: dict[str, str]) -> None:
+        depth = self.depth = self.depth + 1
+        if depth != self.level:         # inside a field, an image, somebody's extension
+            if depth > MAX_XML_DEPTH:
+                self._stop(f"elements nested deeper than {MAX_XML_DEPTH}")
+            return
+        field = self.names.get(element)
+        if field is None or attributes:
+            field = self._field_of(element, attributes)
+        if not field:
+            return
+        if field in ("entry", "channel") and self.fields is self.head:
+            if field == "entry":
+                self.fields = {"rdf:about": attributes.get("rdf:about", "")}
+            self._open_container(attributes)
+        elif field == "link" and "href" in attributes:
+            self._add_link(attributes)
+        else:
+            self._open_field(field, attributes)
+
+    def _end(self, element: str) -> None:
+        depth = self.depth
+        self.depth = depth - 1
+        if depth < self.level:
+            self._close_container()
+        elif self.field and depth == self.level:
+            self._close_field()
+
+    def _skip_entity(self, entity: str, is_parameter: bool) -> None:
+        if self.field and len(self.text) < MAX_FEED_TEXT:       # more than that is cut anyway
+            self.text.append(unescaped(f"&{entity};"))
+
+    # Names and namespaces.
+
+    def _namespace_of(self, prefix: str, declared: dict[str, str]) -> str:
+        if prefix in declared:
+            return declared[prefix]
+        for container in reversed(self.containers):
+            if prefix in container.namespaces:
+                return container.namespaces[prefix]
+        return prefix
+
+    def _field_of(self, element: str, attributes: dict[str, str]) -> str:
+        """The field that an element fills, "entry", "channel", or "" where it is none of ours."""
+        declared = declared_namespaces(attributes)
+        if self.level == 1:
+            return self._root_field(element, declared)
+        if declared:
+            return self._find_field(element, declared)
+        field = self.names.get(element)
+        if field is None:
+            field = self._find_field(element, declared)
+            self.names[element] = field
+        return field
+
+    def _find_field(self, element: str, declared: dict[str, str]) -> str:
+        prefix, _, name = element.lower().rpartition(":")
+        namespace = self._namespace_of(prefix, declared)
+        if namespace in self.own_namespaces:
+            return self.element_fields.get(name, "")
+        if namespace in DUBLIN_CORE:
+            return self.element_fields.get(DUBLIN_CORE[namespace] + name, "")
+        return ""
+
+    # Containers and fields.
+
+    def _root_field(self, element: str, declared: dict[str, str]) -> str:
+        """The root is a container, whatever its namespace, which is then the document's."""
+        prefix, _, name = element.lower().rpartition(":")
+        if name not in self.roots:
+            self._stop(f"found <{element[:40]}>, want {' or '.join(self.roots)}")
+        root = self.roots[name]
+        namespace = self._namespace_of(prefix, declared)
+        self.own_namespaces = {"", namespace, *root.namespaces}
+        if root is RSS_ROOT:            # RSS 1.0 has RDF's root; its own namespace is the default
+            self.own_namespaces.add(self._namespace_of("", declared))
+        self.element_fields = {**ENTRY_FIELDS, root.entry: "entry"}
+        self.head["kind"] = root.kind
+        return "channel"
+
+    def _open_container(self, attributes: dict[str, str]) -> None:
+        container = self.containers[-1]
+        if attributes:
+            container = self._container_of(attributes)
+        self.fields["base"] = container.base
+        self.names = container.names
+        self.containers.append(container)
+        self.level += 1
+
+    def _container_of(self, attributes: dict[str, str]) -> XmlContainer:
+        names = self.names
+        namespaces = declared_namespaces(attributes)
+        if namespaces:
+            names = {}
+        return XmlContainer(self._base_of(attributes), namespaces, names)
+
+    def _close_container(self) -> None:
+        self.containers.pop()
+        self.level -= 1
+        self.names = self.containers[-1].names
+        if self.fields is not self.head:
+            self.complete.append(self.fields)
+            self.fields = self.head
+
+    def _base_of(self, attributes: dict[str, str]) -> str:
+        outer = self.containers[-1].base
+        if "xml:base" not in attributes:
+            return outer
+        base = absolute_url(outer, attributes["xml:base"])
+        if not base or len(base) > MAX_FEED_TEXT:       # or each of nested ones would be longer
+            return outer
+        return base
+
+    def _add_link(self, attributes: dict[str, str]) -> None:
+        """An Atom link, by its rel; without one it is "alternate" (RFC 4287 4.2.7.2)."""
+        rel = attributes.get("rel", "").strip().lower()
+        rel = rel.rpartition("/")[2] or "alternate"     # the registry's URI form, too
+        if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
+            rel = "alternate of another type"
+        if rel not in FEED_LINKS:
+            return
+        href = attributes["href"]
+        if "xml:base" in attributes:
+            href = absolute_url(self._base_of(attributes), href)
+        self.fields.setdefault(rel, href)
+
+    def _open_field(self, name: str, attributes: dict[str, str]) -> None:
+        if name == "title":
+            form = attributes.get("type", "").lower()
+            self.fields.setdefault("type", form.removeprefix("text/"))      # as Atom 0.3 has it
+        elif name == "id":
+            is_permalink = attributes.get("isPermaLink", "true").strip().lower() == "true"
+            if not is_permalink:
+                name = "opaque id"
+        self.field = name
+        self.parser.CharacterDataHandler = self.text.append
+
+    def _close_field(self) -> None:
+        self.parser.CharacterDataHandler = None
+        if not self.fields.get(self.field):
+            text = "".join(self.text).strip(" \t\r\n")
+            self.fields[self.field] = text[:MAX_FEED_TEXT + 1]      # so a URL shows it is too long
+        self.text.clear()
+        self.field = ""
 
 
-def json_entries(document: bytes, head: dict[str, str], base: str) -> Iterator[dict[str, str]]:
-    """As `xml_entries`, of a JSON Feed."""
-    if len(document) > MAX_JSON_FEED_BYTES:
-        raise ValueError(f"JSON feed of {len(document)} bytes, want at most {MAX_JSON_FEED_BYTES}")
+def json_fields(holder: Any, base: str) -> dict[str, str]:
+    """The fields of a feed or an item in JSON; of what is no object, none."""
+    fields = {"base": base}
+    if not isinstance(holder, dict):
+        return fields
+    for name, field in JSON_FIELDS.items():
+        value = holder.get(name)
+        if type(value) in (str, int, float):        # numeric ids are coerced
+            text = str(value).encode("utf-8", "replace").decode()       # no lone surrogates
+            fields.setdefault(field, text)
+    return fields
+
+
+def json_feed(document: bytes, base_url: str) -> Feed:
     data = parse_json(document, "JSON feed")
     if not isinstance(data, dict) or "jsonfeed.org/version/" not in str(data.get("version")):
-        raise ValueError("line 1, column 0: found JSON whose version is no JSON Feed's, want https://jsonfeed.org/version/1 or 1.1")
-
-    def fields_of(holder: dict[str, Any]) -> dict[str, str]:
-        fields = {"base": base}
-        for name, field in JSON_FIELDS.items():
-            if type(holder.get(name)) in (str, int, float):     # numeric ids are coerced; a lone surrogate cannot be printed
-                fields.setdefault(field, str(holder[name]).encode("utf-8", "replace").decode())
-        return fields
-
-    head.update(fields_of(data), kind="json")
-    if isinstance(data.get("items"), list):
-        yield from (fields_of(item) for item in data["items"] if isinstance(item, dict))
+        raise ValueError(
+            "no feed: line 1, column 0: found JSON whose version is no JSON Feed's, "
+            "want https://jsonfeed.org/version/1 or 1.1")
+    items = data.get("items")
+    if not isinstance(items, list):
+        items = []
+    head = json_fields(data, base_url)
+    head["kind"] = "json"
+    return feed_of((json_fields(item, base_url) for item in items), head)
 
 
-def read_feed(document: bytes, base_url: str) -> Feed:
-    """What broke it is in `.warning`; where no feed began, `.kind` is ""."""
-    head: dict[str, Any] = {"kind": "", "base": ""}
-    found = (json_entries(document, head, base_url) if document[:1] == b"{" else
-             xml_entries(in_pieces(io.BytesIO(xml_without_prolog(document))), FEED_ROOTS, head, base_url))
-    items, warning = gathered((feed_item(fields, head["kind"]) for fields in found), 4 * len(document) + XML_PIECE_BYTES)
-    site = absolute_url(head["base"], first_field(head, FEED_LINKS[:3]))
-    return Feed(head["kind"], feed_item(head, head["kind"]).title, site, items, warning)
+def feed_of(entries: Iterable[dict[str, str]], head: dict[str, str]) -> Feed:
+    """The feed of the fields of its entries; those of the whole may grow while they are read."""
+    items, warning = listed(feed_item(fields, head["kind"]) for fields in entries)
+    kind = head["kind"]
+    site = absolute_url(head["base"], first_field(head, SITE_LINKS))
+    return Feed(kind, title_of(head, kind), site, items, warning)
+
+
+def xml_feed(pieces: Iterator[bytes], base_url: str) -> tuple[Feed, bool]:
+    """The feed, and whether mending the document may help against what broke it."""
+    entries = XmlEntries(FEED_ROOTS, base_url)
+    feed = feed_of(entries.read(pieces), entries.head)
+    return feed, entries.has_slip
 
 
 def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = "") -> Feed:
-    """A feed of RSS 0.9x, 1.0 or 2.0, Atom 0.3 or 1.0, or JSON Feed 1.x: what it lists, in its order (R9).
+    """A feed of RSS 0.9x, 1.0 or 2.0, Atom 0.3 or 1.0, or JSON Feed 1.x, in its order (R9).
 
-    Titles are text, links absolute where `base_url` or the feed gives a base, dates ISO 8601 in UTC or None. A feed that breaks off
-    gives the items before the break, and `.warning` says where. ValueError, with the position, where no feed began. Linear time; no
-    entity of a DTD is expanded.
+    Titles are text, links absolute where `base_url` or the feed gives a base, dates ISO 8601 in
+    UTC or None. A feed that breaks off, or passes a bound, gives the items before, and `.warning`
+    says where. ValueError, with the position, where no feed began. Linear time, and memory of the
+    body and the items only; no entity of a DTD is expanded.
 
-    >>> parse_feed("<rss><channel><item><title>AT&amp;T</title><link>a</link></item></channel></rss>", base_url="https://wal.sh/").items[0]
+    >>> feed = parse_feed("<rss><channel><item><title>AT&amp;T</title><link>a</link></item>"
+    ...                   "</channel></rss>", base_url="https://wal.sh/")
+    >>> feed.items[0]
     FeedItem(title='AT&T', url='https://wal.sh/a', id='', published=None)
     """
-    document = feed_document(marked_utf8(body), content_type)
-    feed = read_feed(document, base_url)
-    if feed.warning and document[:1] != b"{" and (repaired := repaired_xml(document)) != document:
-        feed = read_feed(repaired, base_url)
+    body = marked_utf8(body)
+    codec = feed_codec(body, content_type)
+    if next(feed_texts(body, codec), "").startswith("{"):
+        document = b"".join(map(str.encode, feed_texts(body, codec)))
+        return json_feed(document, base_url)
+    feed, has_slip = xml_feed(xml_pieces(feed_texts(body, codec)), base_url)
+    if has_slip:                # once, and no more
+        mended = mended_pieces(xml_pieces(feed_texts(body, codec)))
+        feed, _ = xml_feed(mended, base_url)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
 
 
-def marked_utf8(body: bytes | str) -> bytes:
-    """Text as UTF-8 with a byte order mark, which overrules the encoding that it declares."""
-    return body if isinstance(body, bytes) else body.encode("utf-8-sig", "replace")
+# Sitemaps.
 
-
-def sitemap_pieces(body: bytes) -> Iterator[bytes]:
-    """The sitemap, decompressed where it is gzip. ValueError where it breaks or passes a bound."""
+def unpacked(body: bytes) -> Iterator[bytes]:
+    """What a gzip holds. ValueError where it breaks or passes a bound."""
     import gzip
     import zlib
-    is_gzip = body.startswith(b"\x1f\x8b")
-    if is_gzip and body.count(b"\x1f\x8b\x08") > MAX_GZIP_MEMBERS:      # before any is read, since empty ones are read in one go
+
+    if body.count(b"\x1f\x8b\x08") > MAX_GZIP_MEMBERS:      # empty ones are read in one go
         raise ValueError(f"gzip of more than {MAX_GZIP_MEMBERS} members: byte 0")
     packed = io.BytesIO(body)
-    size = tags = 0
+    size_bytes = marks = 0
     try:
-        for piece in in_pieces(gzip.GzipFile(fileobj=packed) if is_gzip else packed):
+        for piece in byte_pieces(gzip.GzipFile(fileobj=packed)):
             yield piece
-            size, tags = size + len(piece), tags + piece.count(b"<")
-            if size > MAX_SITEMAP_BYTES or tags > MAX_SITEMAP_TAGS:
-                raise ValueError(f"cut after {MAX_SITEMAP_BYTES} bytes, or {MAX_SITEMAP_TAGS} tags")
+            size_bytes += len(piece)
+            marks += piece.count(b"<") + piece.count(b"&")
+            if size_bytes > MAX_SITEMAP_BYTES or marks > MAX_SITEMAP_MARKS:
+                raise ValueError(f"cut after {size_bytes} bytes, {marks} tags and references")
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"broken gzip: byte {packed.tell()}: {error}") from None
 
 
-def text_entries(pieces: Iterable[str], base_url: str) -> Iterator[dict[str, str]]:
-    """As `xml_entries`, of a list with one URL a line; what is none is passed over."""
-    torn = ""                           # the line that the next piece goes on with
-    for piece in itertools.chain(pieces, ("\n",)):
-        *lines, torn = (torn[:MAX_URL_LENGTH] + piece).replace("\r", "\n").split("\n")
-        yield from ({"link": url, "base": base_url} for url in map(str.strip, lines) if ABSOLUTE_HTTP.match(url))
+URL_LINE = lazy_re(r"(?i)https?://[^\s/?#]\S*")
 
 
-def sitemap_entry(fields: dict[str, str]) -> SitemapEntry:
-    url = absolute_url(fields["base"], fields.get("link", ""))
-    return SitemapEntry(url, url and one_line(fields.get("lastmod", "")[:MAX_DATE_LENGTH]) or None)
+def text_lines(texts: Iterable[str]) -> Iterator[str]:
+    """The lines of a text; LF, CR and CRLF end one."""
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    torn = ""                   # the line that the next piece goes on with
+    for text in texts:
+        lines = (torn[:MAX_URL_LENGTH] + newlines.decode(text)).split("\n")
+        torn = lines.pop()
+        yield from lines
+    if torn:
+        yield torn
+
+
+def text_entries(texts: Iterable[str], base_url: str) -> Iterator[dict[str, str]]:
+    """The fields of each line; a line that is no URL names nothing."""
+    for line in text_lines(texts):
+        fields = {"base": base_url}
+        url = line.strip()
+        if URL_LINE.fullmatch(url):
+            fields["link"] = url
+        yield fields
+
+
+def text_sitemap(texts: Iterable[str], base_url: str) -> Sitemap:
+    entries, warning = listed(map(sitemap_entry, text_entries(texts, base_url)))
+    if not entries:
+        trouble = warning or "found neither XML nor a line that is an absolute URL"
+        raise ValueError(f"no sitemap: line 1: {trouble}")
+    return Sitemap("text", entries, warning)
+
+
+def xml_sitemap(texts: Iterator[str], base_url: str) -> Sitemap:
+    found = XmlEntries(SITEMAP_ROOTS, base_url)
+    entries, warning = listed(map(sitemap_entry, found.read(xml_pieces(texts))))
+    if not found.head["kind"]:
+        raise ValueError(f"no sitemap: {warning}")
+    return Sitemap(found.head["kind"], entries, warning)
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
-    """A sitemap or a sitemap index of sitemaps.org in XML, or a list of URLs in text; gzip or not. Nothing it names is followed.
+    """A sitemap or an index of sitemaps of sitemaps.org in XML, or URLs in text; gzip or not.
 
-    One that breaks off, or passes a bound, gives the entries before, and `.warning` says where. ValueError, with the position, where it is
-    no sitemap. Linear time, and memory of the entries only.
+    In text each line that is an absolute URL is an entry, and other lines are passed over.
+    Nothing that it names is followed. One that breaks off, or passes a bound, gives the entries
+    before, and `.warning` says where. ValueError, with the position, where it is no sitemap.
+    Linear time, and memory of the body and the entries only.
 
-    >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc><lastmod>2026-05-23</lastmod></url></urlset>").entries
-    [SitemapEntry(url='https://wal.sh/', lastmod='2026-05-23')]
+    >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc></url></urlset>").entries
+    [SitemapEntry(url='https://wal.sh/', lastmod=None)]
     """
-    from codecs import iterdecode
-
-    head: dict[str, Any] = {}
-    pieces = sitemap_pieces(marked_utf8(body))
+    body = marked_utf8(body)
+    pieces = byte_pieces(io.BytesIO(body))
+    if body.startswith(b"\x1f\x8b"):
+        pieces = unpacked(body)
     first = next(pieces, b"")
-    texts = iterdecode(itertools.chain((first,), pieces), body_codecs(first, "")[0], "replace")
-    start = next(texts, "").lstrip("\ufeff \t\r\n\0")
+    codec = body_codecs(first, "")[0]
+    texts = text_pieces(itertools.chain((first,), pieces), codec)
+    start = next(texts, "")
     whole = itertools.chain((start,), texts)
-    if ABSOLUTE_HTTP.match(start):
-        head["kind"], found = "text", text_entries(whole, base_url)
-    else:
-        found = xml_entries(map(str.encode, whole), SITEMAP_ROOTS, head, base_url)
-    entries, warning = gathered(map(sitemap_entry, found), MAX_SITEMAP_TEXT)
-    if "kind" not in head:
-        raise ValueError(f"no sitemap: {warning}")
-    return Sitemap(head["kind"], entries, warning)
+    if start.startswith("<"):
+        return xml_sitemap(whole, base_url)
+    return text_sitemap(whole, base_url)
 
 
 # === 11. ROBOTS2   robots2 v0.2.1 (opt-in) ================================
