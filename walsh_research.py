@@ -12432,8 +12432,9 @@ VERSION_LINE = f"walsh_research {__version__} ({SPEC_VERSION})"
 HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
 MODES = ("--help", "--version", "--check", "--discover", "--attest", "--selftest")  # the first wins
 RIVALS = (      # at most one of each
-    ("--check", "--discover", "--selftest", "--force"),
-    ("--check", "--discover", "--attest", "--force"),
+    ("--check", "--discover", "--selftest"),
+    ("--check", "--discover", "--attest"),
+    ("--check", "--selftest", "--attest", "--force"),
     ("--selftest", "a target"),
     ("--attest", "a target"),
     ("--cache-dir", "--no-cache"),
