@@ -818,16 +818,19 @@ AT_SIGNS = ("@", "%40", "\uff20", "\ufe6b")
 BARE_AUTHORITY = lazy_re(
     r"[A-Za-z][A-Za-z0-9+.-]*://"
     r"(?:\[[0-9A-Fa-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40))+)"
-    r"(?::[0-9]{0,5})?"
+    r"(?!://)(?::[0-9]{0,5})?"
     r"(?=[/?#]|\Z)"
 )
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
 # The opening of a URL within a URL, where userinfo follows: an at sign comes before the path, or
 # what stands for a port is no number, so that a password holds a slash.
 INNER_OPENING = lazy_re(
-    r"(?i)(?://|https?:[/\\]+|%2f%2f)"
-    r"(?=(?:(?!%2f|%3f|%23|%26|%40)[^\s/?#&\\@\uff20\ufe6b])*(?:@|%40|\uff20|\ufe6b))"
-    r"|://(?=[^\s/?#&\\:\[]*:(?![0-9]{0,5}(?:[/?#&\s]|\Z)))"
+    r"(?i)(?://|https?:[/\\]+)"
+    r"(?=(?:(?!%40)[^/?#&\\@\uff20\ufe6b])*(?:@|%40|\uff20|\ufe6b))"
+    r"|%2f%2f"          # the same in a parameter
+    r"(?=(?:(?!%40|%2f|%3f|%23|%26)[^/?#&\\@\uff20\ufe6b])*(?:@|%40|\uff20|\ufe6b))"
+    r"|(?:://|%2f%2f)"
+    r"(?=(?:(?!%2f|%3a)[^/?#&\\:\[])*(?::|%3a)(?![0-9]{0,5}(?:[/?#&\s]|%2f|%3f|\Z)))"
 )
 
 # What has a width and prints as nothing or as a blank, though `isprintable` takes it for a sign:
@@ -1293,7 +1296,7 @@ def block_reason(number: int, bits: int) -> str:
 
 
 def addresses_inside(number: int, reason: str) -> list[int]:
-    """The IPv4 addresses in an IPv6 address, by the row that holds it; none where there are none."""
+    """The IPv4 addresses in an IPv6 address, by the reason of the row that holds it."""
     shifted = {
         "IPv4 inside": [number],
         "6to4": [number >> 80],
@@ -1398,8 +1401,7 @@ ROBOTS_ESCAPED = r"(?:(?<=%)([0-9A-Fa-f]{2}))?"
 ROBOTS_RULE_OCTET = lazy_re(rf"[^{ROBOTS_STANDING}*$\n]{ROBOTS_ESCAPED}")
 ROBOTS_TARGET_OCTET = lazy_re(rf"[^{ROBOTS_STANDING}]{ROBOTS_ESCAPED}")
 ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-# Every path begins with another octet, and has this one, a `$`, only at its end.
-MATCHES_NOTHING = "$"
+MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 
 
@@ -1414,8 +1416,18 @@ def robots_meaning(status: int) -> str:
         return "redirect"
     if status in BACKOFF_STATUSES:      # R5
         return "backoff"
-    # Any other 3xx leads nowhere: such a robots.txt is unavailable, which means no rules.
-    return {2: "rules", 3: "none", 4: "none"}.get(status // 100, "unreachable")
+    if 200 <= status < 300:
+        return "rules"
+    if 300 <= status < 500:             # any other 3xx leads nowhere, so that it is unavailable
+        return "none"
+    return "unreachable"
+
+
+class RobotsPart(NamedTuple):
+    """What follows a User-agent line, up to the next one."""
+
+    agent_line: int             # the number of that line, 1-based
+    lines: str
 
 
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
@@ -1426,10 +1438,13 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """
     if isinstance(body, str):
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
-    text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
+    kept = body[:MAX_ROBOTS_BYTES]
+    next_octet = body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1]
+    text = "\n" + kept.decode("utf-8", "surrogateescape")
     if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1] not in b"\r\n":
+        text = text.replace("\r\n", "\n")
+        text = text.replace("\r", "\n")
+    if next_octet not in b"\r\n":
         text = robots_without_cut(text)
     if "\ufeff" in text:
         text = ROBOTS_ALLOW_LINE.sub(robots_certain_allow, text)
@@ -1451,7 +1466,9 @@ def robots_without_cut(text: str) -> str:
 
 def robots_certain_allow(line: re.Match[str]) -> str:
     """R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count."""
-    return "\n" if "\ufeff" in line[0] else line[0]
+    if "\ufeff" in line[0]:
+        return "\n"
+    return line[0]
 
 
 def robots_undecoded_form(octet: re.Match[str]) -> str:
@@ -1465,43 +1482,47 @@ def robots_agent_name(value: str) -> str:
     ['walsh-research', 'walsh', '*', '']
     """
     words = value.partition("/")[0].split(None, 1)
-    if not words or not words[0].isascii():
+    if not words:
         return ""
-    return words[0].rstrip("*").lower() or "*"
+    name = words[0]
+    if not name.isascii():
+        return ""
+    return name.rstrip("*").lower() or "*"
 
 
-def robots_group(text: str, token: str) -> tuple[str | None, list[tuple[int, str]]]:
+def robots_group(text: str, token: str) -> tuple[str | None, list[RobotsPart]]:
     """The selected User-agent value as written, or None, and the parts of its groups.
 
-    A part is what follows a User-agent line, up to the next one: the number of that line, and
-    the text. Spec 9.1.2 and 9.1.3.
+    Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
+    below_values = rest[1::2]
     names = [robots_agent_name(value) for value in values]
     fitting = [name for name in names if name and token.startswith(name)]
     wanted = max(fitting, key=len, default="*")         # R2a
     if wanted not in names:
         return None, []
-    selected: list[tuple[int, str]] = []
-    group: list[tuple[int, str]] = []
+    selected: list[RobotsPart] = []
+    group: list[RobotsPart] = []
     is_ours = False
     line_number = before.count("\n")
-    for name, below in zip(names, rest[1::2]):
+    for name, below in zip(names, below_values):
         line_number += 1
-        group.append((line_number, below))
+        group.append(RobotsPart(line_number, below))
         line_number += below.count("\n")
         is_ours = is_ours or name == wanted
         if ROBOTS_RULE_LINE.search(below):      # a rule closes the list of agents
             if is_ours:
                 selected += group
-            group, is_ours = [], False
+            group = []
+            is_ours = False
     if is_ours:
         selected += group
     return values[names.index(wanted)], selected
 
 
-def robots_rules(parts: Iterable[tuple[int, str]]) -> Iterator[Rule]:
+def robots_rules(parts: Iterable[RobotsPart]) -> Iterator[Rule]:
     """The Allow and Disallow lines of a group, in file order."""
     for line_number, lines in parts:
         counted = 0
@@ -1509,13 +1530,14 @@ def robots_rules(parts: Iterable[tuple[int, str]]) -> Iterator[Rule]:
             start = found.start() + 1
             line_number += lines.count("\n", counted, start)
             counted = start
-            field = (found[1] or "disallow").lower()
+            field = found[1] or "disallow"
+            field = field.lower()
             if field != "crawl-delay":
                 value = found[2].strip(ROBOTS_BLANKS)
                 yield Rule(field == "allow", value, line_number)
 
 
-def robots_columns(parts: Iterable[tuple[int, str]]) -> tuple[str, str]:
+def robots_columns(parts: Iterable[RobotsPart]) -> tuple[str, str]:
     """A letter for each rule, "A" for Allow and "D" for Disallow, and its value, one a line."""
     kinds: list[str] = []
     values: list[str] = []
@@ -1527,19 +1549,22 @@ def robots_columns(parts: Iterable[tuple[int, str]]) -> tuple[str, str]:
 
 def robots_crawl_delay(lines: str) -> float | None:
     """The largest Crawl-delay of a group in seconds, None where it names none. R2d."""
-    delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
-    return max(filter(math.isfinite, delays), default=None)
+    seconds = map(float, ROBOTS_DELAY_LINE.findall(lines))
+    finite = filter(math.isfinite, seconds)
+    return max(finite, default=None)
 
 
 def robots_signals(lines: str) -> dict[str, str]:
     """The Content-Signals of a group; where its lines contradict each other, "no" stands."""
     signals: dict[str, str] = {}
-    for found in ROBOTS_SIGNAL.finditer(",".join(ROBOTS_SIGNAL_LINE.findall(lines))):
-        name, answer = found[1].lower(), found[2]
-        if signals.get(name, "").lower() == "no":
-            continue
-        if name in signals or len(signals) < MAX_CONTENT_SIGNALS:
-            signals[name] = answer
+    listed = ",".join(ROBOTS_SIGNAL_LINE.findall(lines))
+    for found in ROBOTS_SIGNAL.finditer(listed):
+        name = found[1].lower()
+        if name not in signals:
+            if len(signals) < MAX_CONTENT_SIGNALS:
+                signals[name] = found[2]
+        elif signals[name].lower() != "no":
+            signals[name] = found[2]
     return signals
 
 
@@ -1579,7 +1604,8 @@ def robots_octets(text: str, octet: re.Pattern[str] = ROBOTS_RULE_OCTET) -> str:
     '/~ann/%2Fx%20y'
     """
     if not text.isascii():
-        text = text.encode("utf-8", "surrogatepass").decode("latin-1")
+        encoded = text.encode("utf-8", "surrogatepass")
+        text = encoded.decode("latin-1")
     return octet.sub(robots_octet_form, text)
 
 
@@ -1606,7 +1632,8 @@ def robots_target(target: str) -> str:
     origin = ROBOTS_ORIGIN.match(target)
     if origin:
         target = target[origin.end():]
-    octets = robots_octets(target.partition("#")[0], ROBOTS_TARGET_OCTET)
+    target, _, _ = target.partition("#")
+    octets = robots_octets(target, ROBOTS_TARGET_OCTET)
     path, mark, query = octets.partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
@@ -1662,11 +1689,11 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
-    parts: list[tuple[int, str]]        # the lines of the group, as robots_group gives them
+    parts: list[RobotsPart]             # the lines of the group
     # Its rules, as columns in file order.
     kinds: str                          # a letter for each: "A" is Allow, "D" Disallow
-    literals: tuple[str, ...]           # the value in the one spelling, "$" where it has a `*`
-    wildcards: tuple[str, ...]          # likewise, "" where it has no `*`
+    literals: tuple[str, ...]           # the value in the one spelling, if it has no `*`
+    wildcards: tuple[str, ...]          # the same if it has one, else ""
     affordable_octets: int              # of a path on which all wildcards are tried
 
     @classmethod
@@ -1677,7 +1704,7 @@ class RobotsTxt(NamedTuple):
         """
         text, is_text = robots_text(body)
         group, parts = robots_group(text, robots_agent_name(token))
-        lines = "".join(lines for _, lines in parts)
+        lines = "".join(part.lines for part in parts)
         kinds, values = robots_columns(parts)
         literals = []
         wildcards = []
@@ -1711,17 +1738,16 @@ class RobotsTxt(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        tables = [self, self.parts, self.literals, self.wildcards]
-        tables += [self.sitemaps, self.content_signals]
-        texts = [self.kinds, self.group or ""]
-        texts += [lines for _, lines in self.parts]
-        texts += [literal for literal in self.literals if literal != MATCHES_NOTHING]
-        texts += filter(None, self.wildcards)
-        texts += self.sitemaps
-        texts += self.content_signals.keys()
-        texts += self.content_signals.values()
-        part_bytes = len(self.parts) * (sys.getsizeof((0, "")) + sys.getsizeof(0))
-        return part_bytes + sum(map(sys.getsizeof, [*tables, *texts]))
+        held: list[Any] = [self, self.parts, self.sitemaps, self.content_signals]
+        held += [self.kinds, self.literals, self.wildcards]
+        held += self.sitemaps
+        held += self.content_signals.keys()
+        held += self.content_signals.values()
+        held += [literal for literal in self.literals if literal != MATCHES_NOTHING]
+        held += filter(None, self.wildcards)
+        for part in self.parts:
+            held += [part, *part]
+        return sum(map(sys.getsizeof, held))
 
     def match(self, target: str) -> Optional[Rule]:
         """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
@@ -1753,12 +1779,14 @@ class RobotsTxt(NamedTuple):
         if path == "/robots.txt" or path.startswith("/robots.txt?"):
             return None         # it is always allowed (RFC 9309 2.2.2)
         path += "$"
-        deciding, best = None, (-1, True)
+        deciding = None
+        best = (-1, True)
         for index, form in self._likely_rules(path):
             is_allow = self.kinds[index] == "A"
             length = robots_match_length(form, path, is_longest=not is_allow)
             if (length, is_allow) > best:       # R2b: the longest match; of equals, Allow wins
-                deciding, best = index, (length, is_allow)
+                best = (length, is_allow)
+                deciding = index
         return deciding
 
     def _likely_rules(self, path: str) -> Iterator[tuple[int, str]]:
