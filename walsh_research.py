@@ -1808,7 +1808,7 @@ class RobotsTxt(NamedTuple):
 
 # 6a. JSON. What would cost too much time or memory is refused before the decoder sees it.
 JSON_BRACKETS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")       # +1 and -1, as signed bytes
-NO_JSON_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{}')
+NO_JSON_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
 
 
 def json_pieces(body: bytes) -> Iterator[bytes]:
@@ -1831,15 +1831,18 @@ def check_json_structure(body: bytes, what: str) -> None:
     opened = depth = 0
     first_outside = 0           # of the texts between quotes, every second one is no string
     for piece in json_pieces(body):
-        unescaped = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-        between_quotes = unescaped.translate(JSON_BRACKETS, NO_JSON_STRUCTURE).split(b'"')
-        brackets = memoryview(b"".join(between_quotes[first_outside::2])).cast("b")
+        piece = piece.replace(b"\\\\", b"")
+        piece = piece.replace(b'\\"', b"")
+        piece = piece.translate(JSON_BRACKETS, NO_JSON_STRUCTURE)
+        between_quotes = piece.split(b'"')
+        brackets = b"".join(between_quotes[first_outside::2])
         first_outside = (first_outside + len(between_quotes) + 1) % 2
-        depths = list(itertools.accumulate(brackets, initial=depth))
+        steps = memoryview(brackets).cast("b")
+        depths = list(itertools.accumulate(steps, initial=depth))
         if max(depths) > MAX_JSON_DEPTH:
             raise ValueError(f"{what} nests deeper than {MAX_JSON_DEPTH} levels")
         depth = depths[-1]
-        opened += brackets.tobytes().count(1)
+        opened += brackets.count(1)
         if opened > most:
             raise ValueError(
                 f"{what} has more than {most} arrays and objects in {len(body)} bytes, "
@@ -1889,13 +1892,15 @@ HOLD = "hold"       # HOLD, (condition, wanted): goes on where the condition is 
 END = "end"         # a match ends here
 AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
 if TYPE_CHECKING:
+    Step = tuple[str, Any]
+    Program = list[Step]                    # a match ends behind the last step
     Edges = list[int]                       # of a set of characters, see `edges_of`
-    Program = list[tuple[str, Any]]         # a match ends behind the last step
+    Ranges = Iterable[tuple[int, int]]      # of code points: the first, and the one behind the last
     TruthTables = dict[int, bytearray]      # by the number of a lookaround: where it holds
 
 
-def edges_of(ranges: Iterable[tuple[int, int]]) -> Edges:
-    """A set of code points as the points where membership changes, from ranges (first, behind)."""
+def edges_of(ranges: Ranges) -> Edges:
+    """A set of code points as those where membership changes, in order."""
     edges: Edges = []
     for first, behind in sorted(ranges):
         if edges and first <= edges[-1]:
@@ -1905,8 +1910,8 @@ def edges_of(ranges: Iterable[tuple[int, int]]) -> Edges:
     return edges
 
 
-def ranges_of(edges: Edges) -> Iterator[tuple[int, int]]:
-    """The ranges (first, behind) that `edges_of` takes."""
+def ranges_of(edges: Edges) -> Ranges:
+    """What `edges_of` was made from, as far as it matters."""
     return zip(edges[::2], edges[1::2])
 
 
@@ -1915,22 +1920,46 @@ def complement(edges: Edges) -> Edges:
     return [0, *edges, sys.maxunicode + 1]
 
 
+def one_point(point: int) -> Edges:
+    return [point, point + 1]
+
+
+def is_one_point(edges: Edges) -> bool:
+    return len(edges) == 2 and edges[1] - edges[0] == 1
+
+
 def is_in(character: str, edges: Edges) -> bool:
-    """Whether the set with these edges holds the character; no set holds the end of the text."""
-    return character != "" and bisect_right(edges, ord(character)) % 2 == 1
+    """Whether the set with these edges holds the character; none holds the end of the text."""
+    if character == "":
+        return False
+    edges_before = bisect_right(edges, ord(character))
+    return edges_before % 2 == 1
 
 
 def edges_of_items(*items: str) -> Edges:
     """The set of single characters and of ranges as in `a-z`."""
-    return edges_of((ord(item[0]), ord(item[-1]) + 1) for item in items)
+    ranges = []
+    for item in items:
+        first, last = item[0], item[-1]
+        ranges.append((ord(first), ord(last) + 1))
+    return edges_of(ranges)
 
 
 LINE_END_EDGES = edges_of_items("\n", "\r", "\u2028-\u2029")
 DIGIT_EDGES = edges_of_items("0-9")
 WORD_EDGES = edges_of_items("0-9", "A-Z", "_", "a-z")
 SPACE_EDGES = edges_of_items(
-    "\t-\r", " ", "\xa0", "\u1680", "\u2000-\u200a", "\u2028-\u2029", "\u202f", "\u205f",
-    "\u3000", "\ufeff")
+    "\t-\r",
+    " ",
+    "\xa0",
+    "\u1680",
+    "\u2000-\u200a",
+    "\u2028-\u2029",
+    "\u202f",
+    "\u205f",
+    "\u3000",
+    "\ufeff",
+)
 CLASS_ESCAPES = {
     "d": DIGIT_EDGES,
     "D": complement(DIGIT_EDGES),
@@ -1939,13 +1968,26 @@ CLASS_ESCAPES = {
     "s": SPACE_EDGES,
     "S": complement(SPACE_EDGES),
 }
-CONTROL_ESCAPES = {"t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "0": "\0"}
+CONTROL_ESCAPES = {
+    "t": "\t",
+    "n": "\n",
+    "v": "\v",
+    "f": "\f",
+    "r": "\r",
+    "0": "\0",
+}
 PATTERN_ESCAPE = lazy_re(       # what follows a backslash
     r"(?P<letter>[dDwWsS])|(?P<control>[tnvfr]|0(?![0-9]))|c(?P<caret>[A-Za-z])"
     r"|u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
     r"|x(?P<byte>[0-9A-Fa-f]{2})|u(?P<unit>[0-9A-Fa-f]{4})|u\{(?P<point>[0-9A-Fa-f]{1,6})\}"
     r"|(?P<mark>[ -/:-@\[-`{-~])")
-PATTERN_COUNT = lazy_re(r"(?:([*+?])|\{([0-9]+)(,([0-9]*))?\})\??")
+PATTERN_COUNT = lazy_re(
+    r"(?:(?P<sign>[*+?])|\{(?P<least>[0-9]+)(?P<comma>,(?P<most>[0-9]*))?\})\??")
+SIGN_COUNTS = {
+    "*": (0, None),
+    "+": (1, None),
+    "?": (0, 1),
+}
 PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
 LOOKAROUNDS = {     # by its opening: whether it reads backwards, and whether it wants a match
     "(?=": (True, True),
@@ -1995,8 +2037,13 @@ class PatternState(dict):       # type: ignore[type-arg]
 
     __slots__ = ("after_word", "is_end", "machine", "places")
 
-    def __init__(self, machine: PatternMachine, places: tuple[int, ...], after_word: bool,
-                 is_end: bool) -> None:
+    def __init__(
+        self,
+        machine: PatternMachine,
+        places: tuple[int, ...],
+        after_word: bool,
+        is_end: bool,
+    ) -> None:
         super().__init__()
         self.machine = machine
         self.places = places            # the steps that may be next
@@ -2013,12 +2060,17 @@ class PatternState(dict):       # type: ignore[type-arg]
 class PatternMachine:
     """A program and the states of its simulation, each made when a text first leads there."""
 
-    def __init__(self, program: Program, budget: PatternBudget, is_backwards: bool,
-                 stops_at_match: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        budget: PatternBudget,
+        is_backwards: bool,
+        stops_at_match: bool,
+    ) -> None:
         self.budget = budget
         self.is_backwards = is_backwards
         self.stops_at_match = stops_at_match
-        self.steps: Program = []        # with the jumps by place
+        self.steps: Program = []        # as the program, with the jumps by place
         conditions = set()
         for place, (kind, value) in enumerate(program):
             if kind == GO:
@@ -2026,20 +2078,27 @@ class PatternMachine:
             elif kind == HOLD:
                 conditions.add(value[0])
             self.steps.append((kind, value))
+        self.last_place = len(program)
         self.steps.append((END, None))
-        self.lookarounds = sorted(conditions - {AT_START, AT_END, AT_BOUNDARY})
         self.sees_words = AT_BOUNDARY in conditions
-        self.start = PatternState(self, (), False, False)
-        self.found = PatternState(self, (), False, True)
+        self.lookarounds = sorted(conditions - {AT_START, AT_END, AT_BOUNDARY})
+        self.start = PatternState(self, (), after_word=False, is_end=False)
+        self.found = PatternState(self, (), after_word=False, is_end=True)
         self.states: dict[Any, PatternState] = {}
         budget.machines.append(self)
 
     def forget(self) -> None:
-        for state in (self.start, self.found, *self.states.values()):
+        self.start.clear()
+        self.found.clear()
+        for state in self.states.values():
             state.clear()       # they lead to each other
         self.states.clear()
 
-    def symbols(self, text: str, tables: TruthTables) -> tuple[Iterable[Any], Any]:
+    def symbols(
+        self,
+        text: str,
+        tables: TruthTables,
+    ) -> tuple[Iterable[Any], Any]:
         """What is read, in the machine's direction: a symbol for each character, and the last one.
 
         A symbol is a character, or "" at the end; where the program asks for lookarounds, a tuple
@@ -2053,7 +2112,8 @@ class PatternMachine:
             asked = [table[::-1] for table in asked]
         if not asked:
             return text, ""
-        return zip(text, *asked), ("", *[table[-1] for table in asked])
+        at_end = [table[-1] for table in asked]
+        return zip(text, *asked), ("", *at_end)
 
     def matches(self, text: str, tables: TruthTables) -> bool:
         """Whether there is a match anywhere."""
@@ -2088,19 +2148,24 @@ class PatternMachine:
         conditions[AT_START] = state is self.start
         conditions[AT_END] = character == ""
         conditions[AT_BOUNDARY] = state.after_word != is_word
-        reached = self.reached([0, *state.places], conditions)
+        pending = [0, *state.places]
+        reached = self.reached(pending, conditions)
         self.budget.spend(WORK_OF_A_STATE * len(reached))
-        is_end = len(self.steps) - 1 in reached
+        is_end = self.last_place in reached
         if is_end and self.stops_at_match:
             return self.found
         places = []
-        for place in reached:
+        for place in sorted(reached):
             kind, value = self.steps[place]
             if kind == READ and is_in(character, value):
                 places.append(place + 1)
-        return self.state(tuple(sorted(places)), is_word, is_end)
+        return self.state(tuple(places), is_word, is_end)
 
-    def reached(self, pending: list[int], conditions: dict[int, bool]) -> set[int]:
+    def reached(
+        self,
+        pending: list[int],
+        conditions: dict[int, bool],
+    ) -> set[int]:
         """The steps that are reached from the pending ones without reading."""
         reached: set[int] = set()
         while pending:
@@ -2111,11 +2176,18 @@ class PatternMachine:
             kind, value = self.steps[place]
             if kind == GO:
                 pending += value
-            elif kind == HOLD and conditions[value[0]] == value[1]:
-                pending.append(place + 1)
+            elif kind == HOLD:
+                condition, wanted = value
+                if conditions[condition] == wanted:
+                    pending.append(place + 1)
         return reached
 
-    def state(self, places: tuple[int, ...], after_word: bool, is_end: bool) -> PatternState:
+    def state(
+        self,
+        places: tuple[int, ...],
+        after_word: bool,
+        is_end: bool,
+    ) -> PatternState:
         """The one state of this content."""
         key = (places, after_word, is_end)
         if key not in self.states:
@@ -2133,11 +2205,14 @@ def reads_one_length(program: Program) -> bool:
         if place == len(program):
             continue
         kind, value = program[place]
-        length = lengths[place] + (kind == READ)
+        length = lengths[place]
+        if kind == READ:
+            length += 1
         offsets = (1,)
         if kind == GO:
             offsets = value
-        for target in [place + offset for offset in offsets]:
+        for offset in offsets:
+            target = place + offset
             if target not in lengths:
                 lengths[target] = length
                 pending.append(target)
@@ -2155,18 +2230,24 @@ class PatternGroup:
         self.branches: list[list[Program]] = [[]]
 
     def program(self) -> Program:
-        """The alternatives as one program: each but the last begins with a fork and ends with a jump."""
-        branches = []
-        for pieces in self.branches:
-            if self.is_backwards:
-                pieces.reverse()
-            branches.append(list(itertools.chain.from_iterable(pieces)))
+        """The alternatives as one program: a fork before each but the last, a jump behind it."""
+        *branches, last = map(self.joined, self.branches)
+        size = len(last)
+        for branch in branches:
+            size += len(branch) + 2
         program: Program = []
-        left = sum(len(branch) + 2 for branch in branches[:-1]) + len(branches[-1])
-        for branch in branches[:-1]:
-            left -= len(branch) + 2
-            program += [(GO, (1, len(branch) + 2)), *branch, (GO, (left + 1,))]
-        return program + branches[-1]
+        for branch in branches:
+            behind = len(branch) + 2
+            program.append((GO, (1, behind)))
+            program += branch
+            program.append((GO, (size - len(program),)))
+        return program + last
+
+    def joined(self, pieces: list[Program]) -> Program:
+        """One after the other, in the direction in which the text is read."""
+        if self.is_backwards:
+            pieces = pieces[::-1]
+        return list(itertools.chain.from_iterable(pieces))
 
 
 class Pattern:
@@ -2181,31 +2262,41 @@ class Pattern:
         self.source = source
         self.at = 0
         self.budget = budget
-        self.groups = [PatternGroup("", False)]
+        self.groups = [PatternGroup("", is_backwards=False)]
         self.lookarounds: list[PatternMachine] = []     # an inner one before its outer one
         while self.at < len(source):
             self.read_term()
         if len(self.groups) > 1:
             raise ValueError("a group that is not closed")
-        program = self.groups[0].program()
-        self.machine = PatternMachine(program, budget, is_backwards=False, stops_at_match=True)
+        self.machine = PatternMachine(
+            self.groups[0].program(),
+            budget,
+            is_backwards=False,
+            stops_at_match=True,
+        )
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        self.budget.spend(len(text) * (1 + WORK_OF_A_LOOKAROUND * len(self.lookarounds)))
+        work = 1 + WORK_OF_A_LOOKAROUND * len(self.lookarounds)
+        self.budget.spend(work * len(text))
         tables: TruthTables = {}
         if self.lookarounds:
-            for number, lookaround in enumerate(self.lookarounds, FIRST_LOOKAROUND):
-                tables[number] = lookaround.ends(text, tables)
+            for number, machine in enumerate(self.lookarounds, FIRST_LOOKAROUND):
+                tables[number] = machine.ends(text, tables)
         return self.machine.matches(text, tables)
+
+    def next(self, length: int = 1) -> str:
+        """What stands next in the source, without going on."""
+        return self.source[self.at:self.at + length]
 
     def read_term(self) -> None:
         """One alternative's bar, one group's opening, or one piece with its count."""
-        character = self.source[self.at]
+        character = self.next()
+        group = self.groups[-1]
         if character == "|":
             self.at += 1
             self.budget.allot(2)
-            self.groups[-1].branches.append([])
+            group.branches.append([])
         elif character == "(":
             self.open_group()
         elif character == ")":
@@ -2217,7 +2308,8 @@ class Pattern:
 
     def open_group(self) -> None:
         opening = PATTERN_GROUP.match(self.source, self.at)[0]
-        is_backwards = self.groups[-1].is_backwards
+        outer = self.groups[-1]
+        is_backwards = outer.is_backwards
         if opening in LOOKAROUNDS:
             is_backwards = LOOKAROUNDS[opening][0]
         self.at += len(opening)
@@ -2231,15 +2323,22 @@ class Pattern:
         program = group.program()
         if group.opening not in LOOKAROUNDS:
             return program
-        if group.opening.startswith("(?<") and not reads_one_length(program):
+        is_backwards, wanted = LOOKAROUNDS[group.opening]
+        if not is_backwards and not reads_one_length(program):
             raise ValueError("a lookbehind of no fixed length")
         self.budget.allot(1)
         number = FIRST_LOOKAROUND + len(self.lookarounds)
-        self.lookarounds.append(
-            PatternMachine(program, self.budget, group.is_backwards, stops_at_match=False))
-        return [(HOLD, (number, LOOKAROUNDS[group.opening][1]))]
+        machine = PatternMachine(
+            program,
+            self.budget,
+            is_backwards,
+            stops_at_match=False,
+        )
+        self.lookarounds.append(machine)
+        condition = (number, wanted)
+        return [(HOLD, condition)]
 
-    def read_step(self, character: str) -> tuple[str, Any]:
+    def read_step(self, character: str) -> Step:
         """A set, an anchor or a literal."""
         if PATTERN_COUNT.match(self.source, self.at):
             raise ValueError("a count with nothing to repeat")
@@ -2248,42 +2347,50 @@ class Pattern:
             return READ, self.read_set()
         if character == ".":
             return READ, complement(LINE_END_EDGES)
-        if character in "^$":
-            is_first = (character == "^") != self.groups[-1].is_backwards
-            return HOLD, (AT_START if is_first else AT_END, True)
+        if character == "^" or character == "$":
+            return HOLD, (self.anchored(character), True)
         if character != "\\":
-            return READ, [ord(character), ord(character) + 1]
-        if self.source[self.at:self.at + 1] in ("b", "B"):
+            return READ, one_point(ord(character))
+        escaped = self.next()
+        if escaped == "b" or escaped == "B":
             self.at += 1
-            return HOLD, (AT_BOUNDARY, self.source[self.at - 1] == "b")
+            return HOLD, (AT_BOUNDARY, escaped == "b")
         return READ, self.read_escape()
+
+    def anchored(self, character: str) -> int:
+        """Where an anchor holds; who reads backwards begins at the text's end."""
+        group = self.groups[-1]
+        is_start = character == "^"
+        if is_start == group.is_backwards:
+            return AT_END
+        return AT_START
 
     def read_escape(self) -> Edges:
         """The characters that an escape stands for, from behind its backslash."""
         found = PATTERN_ESCAPE.match(self.source, self.at)
         if found is None:
-            shown = self.source[self.at:self.at + 1]
-            if shown and shown in "123456789k":
+            escaped = self.next()
+            if escaped and escaped in "123456789k":
                 raise ValueError("a back-reference")
-            raise ValueError(f"the escape {chr(92) + shown!r}")
+            raise ValueError(f"an escape of {escaped!r}")
         self.at = found.end()
-        written = found[found.lastgroup]
-        if found.lastgroup == "letter":
+        kind = found.lastgroup
+        written = found[kind]
+        if kind == "letter":
             return CLASS_ESCAPES[written]
-        if found.lastgroup == "control":
-            point = ord(CONTROL_ESCAPES[written])
-        elif found.lastgroup == "caret":
-            point = ord(written) % 32
-        elif found.lastgroup == "mark":
-            point = ord(written)
-        elif found.lastgroup == "low":
-            high, low = int(found["high"], 16), int(written, 16)
-            point = 0x10000 + ((high & 0x3FF) << 10) + (low & 0x3FF)
-        else:
-            point = int(written, 16)
+        if kind == "control":
+            return one_point(ord(CONTROL_ESCAPES[written]))
+        if kind == "caret":
+            return one_point(ord(written) % 32)
+        if kind == "mark":
+            return one_point(ord(written))
+        point = int(written, 16)
+        if kind == "low":       # of a pair of surrogates
+            high = int(found["high"], 16)
+            point += 0x10000 - 0xDC00 + (high - 0xD800) * 0x400
         if point > sys.maxunicode:
             raise ValueError(f"the code point {written}")
-        return [point, point + 1]
+        return one_point(point)
 
     def read_set(self) -> Edges:
         """The characters of a set, from behind its opening bracket."""
@@ -2302,28 +2409,28 @@ class Pattern:
     def read_member(self) -> Edges:
         """One character, class or range of a set."""
         first = self.read_set_character()
-        rest = self.source[self.at:self.at + 2]
-        if not rest.startswith("-") or rest in ("-", "-]"):
+        rest = self.next(2)
+        if not rest.startswith("-") or rest == "-" or rest == "-]":
             return first
         self.at += 1
         last = self.read_set_character()
-        if len(first) > 2 or len(last) > 2 or first[1] - first[0] > 1 or last[1] - last[0] > 1:
-            hyphen = [ord("-"), ord("-") + 1]       # beside a class it stands for itself
+        if not is_one_point(first) or not is_one_point(last):
+            hyphen = one_point(ord("-"))        # beside a class it stands for itself
             return edges_of([*ranges_of(first), *ranges_of(hyphen), *ranges_of(last)])
-        if last[0] < first[0]:
+        if last < first:
             raise ValueError("a range that ends before it begins")
         return [first[0], last[1]]
 
     def read_set_character(self) -> Edges:
-        character = self.source[self.at:self.at + 1]
+        character = self.next()
         if not character:
             raise ValueError("a set that is not closed")
         self.at += 1
         if character != "\\":
-            return [ord(character), ord(character) + 1]
-        if self.source.startswith("b", self.at):
+            return one_point(ord(character))
+        if self.next() == "b":
             self.at += 1
-            return [ord("\b"), ord("\b") + 1]
+            return one_point(ord("\b"))
         return self.read_escape()
 
     def add_counted(self, program: Program) -> None:
@@ -2331,37 +2438,56 @@ class Pattern:
         count = PATTERN_COUNT.match(self.source, self.at)
         if count is not None:
             self.at = count.end()
-            sign, digits, comma, more_digits = count.groups("")
-            if max(len(digits), len(more_digits)) > 9:
-                raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-            if sign:
-                least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
-            elif not comma:
-                least = most = int(digits)
-            else:
-                least, most = int(digits), None
-                if more_digits:
-                    most = int(more_digits)
+            least, most = count_bounds(count)
             program = self.repeated(program, least, most)
-        self.groups[-1].branches[-1].append(program)
+        group = self.groups[-1]
+        group.branches[-1].append(program)
 
-    def repeated(self, program: Program, least: int, most: int | None) -> Program:
+    def repeated(
+        self,
+        program: Program,
+        least: int,
+        most: int | None,
+    ) -> Program:
         """The program `least` times, then up to `most` times, or for ever where that is None."""
         size = len(program) + 1
+        repeated: Program = []
         if most is None:
             self.budget.allot((least + 1) * size + 1)
-            loop = [(GO, (1, size + 1)), *program, (GO, (-size,))]
-            return program * least + loop
+            repeated += program * least
+            repeated.append((GO, (1, size + 1)))
+            repeated += program
+            repeated.append((GO, (-size,)))
+            return repeated
         if most < least:
             raise ValueError("a count whose end is below its beginning")
         self.budget.allot(most * size)
-        repeated = program * least
+        repeated += program * least
         for left in range(most - least, 0, -1):
-            repeated += [(GO, (1, left * size)), *program]
+            behind = left * size
+            repeated.append((GO, (1, behind)))
+            repeated += program
         return repeated
 
 
-def compile_pattern(source: str, budget: PatternBudget) -> Callable[[str], bool]:
+def count_bounds(count: re.Match[str]) -> tuple[int, int | None]:
+    """The least and the most of a count; None where it is endless."""
+    if count["sign"]:
+        return SIGN_COUNTS[count["sign"]]
+    least, most = count["least"], count["most"]
+    if count["comma"] is None:
+        most = least
+    if max(len(least), len(most)) > 9:
+        raise ValueError(f"more than {MAX_PATTERN_STATES} states")
+    if not most:
+        return int(least), None
+    return int(least), int(most)
+
+
+def compile_pattern(
+    source: str,
+    budget: PatternBudget,
+) -> Callable[[str], bool]:
     """An ECMA pattern as a search; UnsupportedSchema where it is none that is supported here."""
     try:
         return Pattern(source, budget).search
@@ -2376,8 +2502,10 @@ class SchemaMismatch(Exception):
 
 if TYPE_CHECKING:
     SchemaCheck = Callable[[Any], Any]      # true where it holds; else false, or SchemaMismatch
-    # By the type of the value: the keyword, its check, what the keyword wants.
-    CheckTable = dict[type, list[tuple[str, SchemaCheck, Any]]]
+    SomeCheck = SchemaCheck | None
+    NamedChecks = dict[str, SchemaCheck]
+    Assertion = tuple[str, SchemaCheck, Any]        # the keyword, its check, what it wants
+    CheckTable = dict[type, list[Assertion]]        # by the type of the value
 
 JSON_TYPES = {
     dict: ["object"],
@@ -2388,16 +2516,15 @@ JSON_TYPES = {
     bool: ["boolean"],
     type(None): ["null"],
 }
-NOT_JSON: list[tuple[str, SchemaCheck, Any]] = [("type", lambda value: False, "JSON")]
 
 
 def brief_value(value: Any) -> str:
     """A value for a message, whatever its size, on one line and without control characters."""
-    if isinstance(value, list) and len(value) < 9 and all(isinstance(item, str) for item in value):
-        return str(value)[:200]
     if isinstance(value, dict):
         return f"an object of {len(value)}"
     if isinstance(value, list):
+        if len(value) < 9 and all(isinstance(item, str) for item in value):
+            return str(value)[:200]
         return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"       # `str` converts 4,300 digits
@@ -2412,7 +2539,8 @@ def json_key(value: Any) -> Any:
     Integers become bytes, since a list of them that is made to collide could stall a set.
     """
     if isinstance(value, dict):
-        return frozenset((name, json_key(content)) for name, content in value.items())
+        keys = map(json_key, value.values())
+        return frozenset(zip(value, keys))
     if isinstance(value, list):
         return tuple(map(json_key, value))
     if type(value) in (int, float) and value % 1 == 0:
@@ -2424,6 +2552,10 @@ def anything(value: Any) -> bool:
     return True
 
 
+def nothing(value: Any) -> bool:
+    return False
+
+
 def holds(check: SchemaCheck, value: Any) -> bool:
     try:
         return bool(check(value))
@@ -2432,7 +2564,11 @@ def holds(check: SchemaCheck, value: Any) -> bool:
 
 
 def pointer_part(name: Any) -> str:
-    return str(name).replace("~", "~0").replace("/", "~1")
+    escaped = str(name).replace("~", "~0")
+    return escaped.replace("/", "~1")
+
+
+NOT_JSON: list[Assertion] = [("type", nothing, "JSON")]
 
 
 def table_check(table: CheckTable) -> SchemaCheck:
@@ -2440,7 +2576,8 @@ def table_check(table: CheckTable) -> SchemaCheck:
     assertions_of = table.get
 
     def check_value(value: Any) -> bool:
-        for keyword, check, wanted in assertions_of(type(value), NOT_JSON):
+        assertions = assertions_of(type(value), NOT_JSON)
+        for keyword, check, wanted in assertions:
             if not check(value):
                 detail = f"{brief_value(value)}, want {brief_value(wanted)}"
                 raise SchemaMismatch("", keyword, detail)
@@ -2449,9 +2586,9 @@ def table_check(table: CheckTable) -> SchemaCheck:
 
 
 def parts_check(
-    parts_of: Callable[[Any], Iterable[tuple[Any, Any]]],
-    check_of: Callable[[Any, SchemaCheck], SchemaCheck],
-    rest: SchemaCheck | None,
+    parts_of: Callable[..., Iterable[Any]],
+    check_of: Callable[..., SchemaCheck],
+    rest: SomeCheck,
 ) -> SchemaCheck:
     """What an instance holds, each part by the check of its name or number, else by `rest`."""
     otherwise = rest or anything
@@ -2513,21 +2650,38 @@ def pattern_check(search: SchemaCheck) -> SchemaCheck:
 
 
 def unique_check(is_wanted: bool) -> SchemaCheck:
-    return lambda value: not is_wanted or len(set(map(json_key, value))) == len(value)
+    if not is_wanted:
+        return anything
+
+    def check_unique(value: Any) -> bool:
+        different = set(map(json_key, value))
+        return len(different) == len(value)
+    return check_unique
 
 
-def items_check(rest: SchemaCheck | None, first: dict[int, SchemaCheck] | None) -> SchemaCheck:
-    return parts_check(enumerate, (first or {}).get, rest)
+def items_check(
+    rest: SomeCheck,
+    first: list[SchemaCheck] | None,
+) -> SchemaCheck:
+    numbered = dict(enumerate(first or []))
+    return parts_check(enumerate, numbered.get, rest)
 
 
-def contains_check(check: SchemaCheck | None, least: int | None, most: int | None) -> SchemaCheck:
+def contains_check(
+    check: SomeCheck,
+    least: int | None,
+    most: int | None,
+) -> SchemaCheck:
     if check is None:           # the counts alone assert nothing
         return anything
-    fewest = 1 if least is None else least
+    if least is None:
+        least = 1
+    if most is None:
+        most = sys.maxsize
 
     def check_contains(value: Any) -> bool:
         found = sum(holds(check, item) for item in value)
-        return found >= fewest and (most is None or found <= most)
+        return least <= found <= most
     return check_contains
 
 
@@ -2536,9 +2690,9 @@ def required_check(names: list[str]) -> SchemaCheck:
 
 
 def members_check(
-    properties: dict[str, SchemaCheck] | None,
+    properties: NamedChecks | None,
     patterns: list[tuple[SchemaCheck, SchemaCheck]] | None,
-    rest: SchemaCheck | None,
+    rest: SomeCheck,
 ) -> SchemaCheck:
     named = properties or {}
     if not patterns:
@@ -2546,29 +2700,40 @@ def members_check(
     searches = patterns
 
     def check_of(name: str, otherwise: SchemaCheck) -> SchemaCheck:
-        checks = [check for search, check in searches if search(name)]
+        checks = []
         if name in named:
             checks.append(named[name])
+        for search, check in searches:
+            if search(name):
+                checks.append(check)
         if not checks:
             return otherwise
-        return all_check(checks)
+        return all_of_check(checks)
     return parts_check(dict.items, check_of, rest)
 
 
 def dependent_names_check(others: dict[str, list[str]]) -> SchemaCheck:
     def check_names(value: Any) -> bool:
-        return all(value.keys() >= set(others[name]) for name in others.keys() & value.keys())
+        for name in others:
+            if name in value and not value.keys() >= set(others[name]):
+                return False
+        return True
     return check_names
 
 
-def dependent_schemas_check(checks: dict[str, SchemaCheck]) -> SchemaCheck:
+def dependent_schemas_check(checks: NamedChecks) -> SchemaCheck:
     def check_schemas(value: Any) -> bool:
-        return all(check(value) for name, check in checks.items() if name in value)
+        for name, check in checks.items():
+            if name in value and not check(value):
+                return False
+        return True
     return check_schemas
 
 
 def names_check(check: SchemaCheck) -> SchemaCheck:
-    return lambda value: all(holds(check, name) for name in value)
+    def check_names(value: Any) -> bool:
+        return all(holds(check, name) for name in value)
+    return check_names
 
 
 def enum_check(values: list[Any]) -> SchemaCheck:
@@ -2584,28 +2749,34 @@ def not_check(check: SchemaCheck) -> SchemaCheck:
     return lambda value: not holds(check, value)
 
 
-def all_check(checks: Iterable[SchemaCheck]) -> SchemaCheck:
-    return lambda value: all(check(value) for check in checks)
+def all_of_check(checks: list[SchemaCheck]) -> SchemaCheck:
+    def check_all(value: Any) -> bool:
+        return all(check(value) for check in checks)
+    return check_all
 
 
-def all_of_check(checks: dict[int, SchemaCheck]) -> SchemaCheck:
-    return all_check(checks.values())
+def any_of_check(checks: list[SchemaCheck]) -> SchemaCheck:
+    def check_any(value: Any) -> bool:
+        return any(holds(check, value) for check in checks)
+    return check_any
 
 
-def any_of_check(checks: dict[int, SchemaCheck]) -> SchemaCheck:
-    return lambda value: any(holds(check, value) for check in checks.values())
-
-
-def one_of_check(checks: dict[int, SchemaCheck]) -> SchemaCheck:
-    return lambda value: sum(holds(check, value) for check in checks.values()) == 1
+def one_of_check(checks: list[SchemaCheck]) -> SchemaCheck:
+    def check_one(value: Any) -> bool:
+        held = sum(holds(check, value) for check in checks)
+        return held == 1
+    return check_one
 
 
 def if_check(
-    test: SchemaCheck | None, then: SchemaCheck | None, otherwise: SchemaCheck | None,
+    test: SomeCheck,
+    then: SomeCheck,
+    otherwise: SomeCheck,
 ) -> SchemaCheck:
     if test is None:            # without an `if` the other two assert nothing
         return anything
-    check_then, check_else = then or anything, otherwise or anything
+    check_then = then or anything
+    check_else = otherwise or anything
 
     def check_branch(value: Any) -> Any:
         if holds(test, value):
@@ -2616,27 +2787,28 @@ def if_check(
 
 # What is asserted: the types that the keywords are about, the keywords, what makes their check.
 # Where several keywords make one, their values come in this order, None for each that is absent.
-ASSERTIONS: list[tuple[Iterable[type], str, Callable[..., SchemaCheck]]] = [
-    ([int, float], "minimum", minimum_check),
-    ([int, float], "maximum", maximum_check),
-    ([int, float], "exclusiveMinimum", exclusive_minimum_check),
-    ([int, float], "exclusiveMaximum", exclusive_maximum_check),
-    ([int, float], "multipleOf", multiple_check),
-    ([str], "minLength", least_length_check),
-    ([str], "maxLength", most_length_check),
-    ([str], "pattern", pattern_check),
-    ([list], "minItems", least_length_check),
-    ([list], "maxItems", most_length_check),
-    ([list], "uniqueItems", unique_check),
-    ([list], "items prefixItems", items_check),
-    ([list], "contains minContains maxContains", contains_check),
-    ([dict], "minProperties", least_length_check),
-    ([dict], "maxProperties", most_length_check),
-    ([dict], "required", required_check),
-    ([dict], "properties patternProperties additionalProperties", members_check),
-    ([dict], "dependentRequired", dependent_names_check),
-    ([dict], "dependentSchemas", dependent_schemas_check),
-    ([dict], "propertyNames", names_check),
+NUMBERS = (int, float)
+ASSERTIONS: list[Any] = [
+    (NUMBERS, "minimum", minimum_check),
+    (NUMBERS, "maximum", maximum_check),
+    (NUMBERS, "exclusiveMinimum", exclusive_minimum_check),
+    (NUMBERS, "exclusiveMaximum", exclusive_maximum_check),
+    (NUMBERS, "multipleOf", multiple_check),
+    ((str,), "minLength", least_length_check),
+    ((str,), "maxLength", most_length_check),
+    ((str,), "pattern", pattern_check),
+    ((list,), "minItems", least_length_check),
+    ((list,), "maxItems", most_length_check),
+    ((list,), "uniqueItems", unique_check),
+    ((list,), "items prefixItems", items_check),
+    ((list,), "contains minContains maxContains", contains_check),
+    ((dict,), "minProperties", least_length_check),
+    ((dict,), "maxProperties", most_length_check),
+    ((dict,), "required", required_check),
+    ((dict,), "properties patternProperties additionalProperties", members_check),
+    ((dict,), "dependentRequired", dependent_names_check),
+    ((dict,), "dependentSchemas", dependent_schemas_check),
+    ((dict,), "propertyNames", names_check),
     (JSON_TYPES, "enum", enum_check),
     (JSON_TYPES, "const", const_check),
     (JSON_TYPES, "not", not_check),
@@ -2652,8 +2824,11 @@ DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
 A_SCHEMA = {"type": ["object", "boolean"]}
 A_TEXT = {"type": "string"}
 A_NUMBER = {"type": "number"}
+A_STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
 A_COUNT = {"type": "integer", "minimum": 0}
-A_TYPE = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
+TYPE_NAMES = "array boolean integer null number object string".split()
+A_TYPE = {"enum": TYPE_NAMES}
+SOME_TYPES = {"type": "array", "items": A_TYPE, "uniqueItems": True, "minItems": 1}
 NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
 SCHEMAS = {"type": "array", "minItems": 1, "items": A_SCHEMA}
 SCHEMA_MAP = {"type": "object", "additionalProperties": A_SCHEMA}
@@ -2666,12 +2841,12 @@ SHAPES_BY_KEYWORDS: list[tuple[str, Any]] = [
     ("required", NAMES),
     ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
     ("minimum maximum exclusiveMinimum exclusiveMaximum", A_NUMBER),
-    ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
+    ("multipleOf", A_STEP),
     ("minLength maxLength minItems maxItems minProperties maxProperties", A_COUNT),
     ("minContains maxContains", A_COUNT),
     ("uniqueItems", {"type": "boolean"}),
     ("enum", {"type": "array"}),
-    ("type", {"anyOf": [A_TYPE, {**NAMES, "minItems": 1, "items": A_TYPE}]}),
+    ("type", {"anyOf": [A_TYPE, SOME_TYPES]}),
     ("$schema", {"enum": [DRAFT, DRAFT + "#"]}),
     ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
 ]
@@ -2680,7 +2855,8 @@ SHAPES_BY_KEYWORDS: list[tuple[str, Any]] = [
 def keyword_shapes() -> dict[str, Any]:
     shapes = {}
     for keywords, shape in SHAPES_BY_KEYWORDS:
-        shapes.update(dict.fromkeys(keywords.split(), shape))
+        for keyword in keywords.split():
+            shapes[keyword] = shape
     return shapes
 
 
@@ -2693,7 +2869,8 @@ def is_own_name(name: str, own_id: str) -> bool:
     if not name:
         return True
     try:
-        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
+        base, _, _ = own_id.partition("#")
+        own = resolve_url("https://schema.invalid/", base)
         return resolve_url(own, name) == own
     except ValueError:
         return False
@@ -2704,25 +2881,26 @@ class SchemaCompiler:
 
     def __init__(self, root: Any, check_shape: SchemaCheck) -> None:
         self.root = root
-        self.check_shape = check_shape          # SchemaMismatch or false where a keyword is malformed
+        self.check_shape = check_shape          # raises where a keyword is malformed
         self.budget = PatternBudget()
         self.tables: dict[str, CheckTable] = {}             # by place
         self.anchors: dict[str, str] = {}                   # $anchor -> place
         self.references: dict[str, str] = {}                # place -> $ref
         self.same_value: dict[str, list[str]] = {}          # place -> what it applies to its value
         self.times_applied: collections.Counter[str] = collections.Counter()
-        self.seen: dict[tuple[int, int], Any] = {}          # (check, value), by identity -> outcome
+        self.seen: dict[Any, Any] = {}          # (check, value), by identity -> what came of it
 
     def compile(self) -> Callable[[Any], None]:
         """Every schema is read, used or not: a refusal must not depend on what is used."""
         check_root = self.check_of(self.root, "", "false")
         for place, reference in self.references.items():
-            self.link(place, self.target_of(reference))
+            target = self.target_of(reference)
+            self.link(place, target)
         self.refuse_endless_references()
         for place, table in self.tables.items():
             if self.times_applied[place] > 1:
                 check = self.remembering(table_check(dict(table)))
-                table.update((kind, [("", check, "")]) for kind in JSON_TYPES)
+                table.update(dict.fromkeys(JSON_TYPES, [("", check, "")]))
 
         def check_instance(instance: Any) -> None:
             self.seen.clear()           # identities are those of the last instance
@@ -2738,7 +2916,12 @@ class SchemaCompiler:
                 raise SchemaViolation("", "$ref", message) from None
         return check_instance
 
-    def check_of(self, schema: Any, place: str, keyword: str) -> SchemaCheck:
+    def check_of(
+        self,
+        schema: Any,
+        place: str,
+        keyword: str,
+    ) -> SchemaCheck:
         """The check of the schema at `place`, which is, or is part of, the value of `keyword`."""
         if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(
@@ -2747,8 +2930,7 @@ class SchemaCompiler:
             self.times_applied[place] += 1
         self.same_value[place] = []
         if isinstance(schema, bool):
-            assertions = [(keyword, lambda value: schema, schema)]
-            self.tables[place] = {kind: assertions for kind in JSON_TYPES}
+            self.tables[place] = boolean_table(keyword, schema)
         else:
             self.check_shape(schema)
             self.note_names(schema, place)
@@ -2766,15 +2948,18 @@ class SchemaCompiler:
             self.references[place] = schema["$ref"]
 
     def table_of(self, schema: dict[str, Any], place: str) -> CheckTable:
-        compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
+        compiled = {}
+        for keyword, value in schema.items():
+            compiled[keyword] = self.compiled(keyword, value, place)
         table = type_table(schema.get("type"))
         for kinds, keywords, make_check in ASSERTIONS:
             names = keywords.split()
             if compiled.keys().isdisjoint(names):
                 continue
             check = make_check(*map(compiled.get, names))
+            wanted = schema.get(names[0])
             for kind in kinds:
-                table[kind].append((names[0], check, schema.get(names[0])))
+                table[kind].append((names[0], check, wanted))
         return table
 
     def compiled(self, keyword: str, value: Any, holder: str) -> Any:
@@ -2784,19 +2969,39 @@ class SchemaCompiler:
         if keyword == "pattern":
             return compile_pattern(value, self.budget)
         if shape is A_SCHEMA:
-            return self.part_of(holder, value, place, keyword)
+            return self.part_check(value, place, keyword, holder)
         if shape is SCHEMAS:
-            value = dict(enumerate(value))
-        elif shape is not SCHEMA_MAP:
+            checks = self.part_checks(enumerate(value), place, keyword, holder)
+            return list(checks.values())
+        if shape is not SCHEMA_MAP:
             return value
-        checks = {}
-        for name, schema in value.items():
-            checks[name] = self.part_of(holder, schema, f"{place}/{pointer_part(name)}", keyword)
+        checks = self.part_checks(value.items(), place, keyword, holder)
         if keyword != "patternProperties":
             return checks
-        return [(compile_pattern(name, self.budget), check) for name, check in checks.items()]
+        searches = [compile_pattern(name, self.budget) for name in checks]
+        return list(zip(searches, checks.values()))
 
-    def part_of(self, holder: str, schema: Any, place: str, keyword: str) -> SchemaCheck:
+    def part_checks(
+        self,
+        named: Iterable[tuple[Any, Any]],
+        place: str,
+        keyword: str,
+        holder: str,
+    ) -> NamedChecks:
+        """By name, or by number, the checks of the schemas that a keyword's value lists."""
+        checks = {}
+        for name, schema in named:
+            part_place = f"{place}/{pointer_part(name)}"
+            checks[name] = self.part_check(schema, part_place, keyword, holder)
+        return checks
+
+    def part_check(
+        self,
+        schema: Any,
+        place: str,
+        keyword: str,
+        holder: str,
+    ) -> SchemaCheck:
         if keyword in IN_PLACE:
             self.same_value[holder].append(place)
         return self.check_of(schema, place, keyword)
@@ -2806,7 +3011,8 @@ class SchemaCompiler:
         name, _, fragment = reference.partition("#")
         pointer = percent_decoded(fragment)
         target = self.anchors.get(pointer, pointer)
-        if target not in self.tables or not is_own_name(name, self.root.get("$id", "")):
+        own_id = self.root.get("$id", "")
+        if target not in self.tables or not is_own_name(name, own_id):
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
@@ -2844,16 +3050,29 @@ class SchemaCompiler:
         return check_once
 
 
+def boolean_table(keyword: str, is_valid: bool) -> CheckTable:
+    """The table of the schema `true` or `false`."""
+    check = anything
+    if not is_valid:
+        check = nothing
+    return {kind: [(keyword, check, is_valid)] for kind in JSON_TYPES}
+
+
 def type_table(types: Any) -> CheckTable:
     """The table with what the keyword `type` asserts: a list of names, a lone one, or None."""
-    wanted = A_TYPE["enum"] if types is None else types
+    if isinstance(types, str):
+        wanted = [types]
+    else:
+        wanted = types or TYPE_NAMES
 
     def is_whole_number(value: Any) -> bool:
-        return "integer" in wanted and isinstance(value, float) and value.is_integer()
+        if not isinstance(value, float) or "integer" not in wanted:
+            return False
+        return value.is_integer()
     table: CheckTable = {}
     for kind, names in JSON_TYPES.items():
         table[kind] = []
-        if not any(name in wanted for name in names):       # no type's name is in another's
+        if set(names).isdisjoint(wanted):
             table[kind].append(("type", is_whole_number, types))
     return table
 
@@ -2866,7 +3085,8 @@ def percent_decoded(fragment: str) -> str:
 
 @cache
 def well_formed_check() -> Callable[[Any], None]:
-    return SchemaCompiler({**A_SCHEMA, "properties": KEYWORD_SHAPES}, anything).compile()
+    meta_schema = {**A_SCHEMA, "properties": KEYWORD_SHAPES}
+    return SchemaCompiler(meta_schema, anything).compile()
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
@@ -2876,8 +3096,9 @@ def compile_schema(schema: Any) -> Callable[[Any], None]:
     malformed or never ends; the function raises it where the schema's patterns exceed
     MAX_PATTERN_WORK. `format`, `content*` and unknown keywords are annotations.
     """
+    compiler = SchemaCompiler(schema, well_formed_check())
     try:
-        return SchemaCompiler(schema, well_formed_check()).compile()
+        return compiler.compile()
     except (SchemaViolation, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed: {error}") from None
 
@@ -2902,8 +3123,19 @@ URL_TAIL = lazy_re(r"[/?#\\]")
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")      # what IDNA takes for a dot
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
 HOST_PADDING = ". \t\r\n"
-COLUMN_FIELDS = {"domains": "domain", "added": "added", "reasons": "reason"}
-COLUMN_TYPES = {**dict.fromkeys(["keys", *COLUMN_FIELDS, "updated"], str), "refresh_seconds": float}
+COLUMN_FIELDS = {
+    "domains": "domain",
+    "added": "added",
+    "reasons": "reason",
+}
+COLUMN_TYPES = {
+    "keys": str,
+    "domains": str,
+    "added": str,
+    "reasons": str,
+    "updated": str,
+    "refresh_seconds": float,
+}
 
 
 class BlockedDomain(NamedTuple):
@@ -2935,20 +3167,21 @@ def folded_character(character: str) -> str:
 
 def label_key(label: str) -> str:
     """A label in its folded Unicode form, which all its spellings share."""
-    unicode_label = label
     if label.startswith("xn--") and len(label) <= 63:       # the codec is quadratic
-        unicode_label = decoded_label(label)
-    if unicode_label.isascii() or len(unicode_label) > MAX_FOLDED_LABEL:
-        return unicode_label.lower()
-    from unicodedata import ucd_3_2_0       # the version that IDNA is defined on
+        label = decoded_label(label)
+    if label.isascii() or len(label) > MAX_FOLDED_LABEL:
+        return label
+    import unicodedata  # only for names beyond ASCII
 
-    return ucd_3_2_0.normalize("NFKC", "".join(map(folded_character, unicode_label)))
+    folded = "".join(map(folded_character, label))
+    return unicodedata.ucd_3_2_0.normalize("NFKC", folded)      # as IDNA is defined
 
 
 def decoded_label(label: str) -> str:
     """An A-label's Unicode; the label itself where that would be no label, or one in ASCII."""
     try:
-        decoded = label[4:].encode("ascii").decode("punycode")
+        punycode = label[4:].encode("ascii")
+        decoded = punycode.decode("punycode")
     except (UnicodeError, OverflowError):
         return label
     if decoded.isascii() or "." in decoded or NO_DOMAIN.search(decoded):
@@ -2962,8 +3195,11 @@ def host_within(text: str) -> str:
         from urllib.parse import unquote  # hardly ever needed
 
         text = unquote(text)
-    authority = URL_TAIL.split(text.split("//", 1)[-1], maxsplit=1)[0]
-    return authority.rpartition("@")[2].strip()
+    if "//" in text:
+        _, _, text = text.partition("//")
+    authority = URL_TAIL.split(text, maxsplit=1)[0]
+    _, _, host = authority.rpartition("@")
+    return host.strip()
 
 
 def blocklist_key(host: str) -> str:
@@ -2975,9 +3211,11 @@ def blocklist_key(host: str) -> str:
     """
     if host.startswith("[") or host.count(":") > 1:
         return address_key(host)
-    name = LABEL_STOPS.sub(".", host.partition(":")[0].lower())
-    name = name.lstrip("*" + HOST_PADDING).rstrip(HOST_PADDING)
-    key = ".".join(map(label_key, name.split(".")))
+    name, _, _ = host.lower().partition(":")
+    name = LABEL_STOPS.sub(".", name)
+    name = name.lstrip("*" + HOST_PADDING)
+    labels = name.rstrip(HOST_PADDING).split(".")
+    key = ".".join(map(label_key, labels))
     number = ipv4_number(key)
     if number is not None:
         return ipv4_text(number)
@@ -2986,7 +3224,8 @@ def blocklist_key(host: str) -> str:
 
 def address_key(host: str) -> str:
     """As blocklist_key, of an IPv6 address, with brackets and a port or without both."""
-    address = host.lstrip("[").partition("]")[0].partition("%")[0]
+    address, _, _ = host.lstrip("[").partition("]")
+    address, _, _ = address.partition("%")      # a scope
     try:
         return normalize_host(f"[{address}]")
     except ValueError:
@@ -2998,7 +3237,9 @@ PLAIN_HOST = lazy_re(r"(?=.{1,253}\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62
 
 def is_plain_name(host: str) -> bool:
     """Whether it is its own blocklist_key, as most hosts are."""
-    return PLAIN_HOST.fullmatch(host) is not None and "xn--" not in host
+    if "xn--" in host:
+        return False
+    return PLAIN_HOST.fullmatch(host) is not None
 
 
 def listed_key(domain: str) -> str:
@@ -3014,11 +3255,16 @@ def listed_key(domain: str) -> str:
     return key
 
 
-def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
+def listed_domains(
+    blocked: list[Any],
+    warnings: list[str],
+) -> dict[str, dict[str, Any]]:
     """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
     listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
-        domain = entry.get("domain") if isinstance(entry, dict) else None
+        domain = None
+        if isinstance(entry, dict):
+            domain = entry.get("domain")
         if not isinstance(domain, str):
             raise BlocklistRejected(
                 f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
@@ -3061,6 +3307,21 @@ def shortened_warnings(warnings: list[str]) -> list[str]:
     return [*warnings[:MAX_BLOCKLIST_WARNINGS - 1], f"and {surplus + 1} more entries"]
 
 
+def check_columns(columns: Any) -> None:
+    """ValueError where they are not what Blocklist.to_columns gives."""
+    if not isinstance(columns, dict) or columns.keys() != COLUMN_TYPES.keys():
+        raise ValueError("no blocklist columns")
+    for name, wanted in COLUMN_TYPES.items():
+        if type(columns[name]) is not wanted:
+            raise ValueError(f"the blocklist column {name} is no {wanted.__name__}")
+    for name in COLUMN_FIELDS:
+        if columns[name].count("\n") != columns["keys"].count("\n"):
+            raise ValueError("blocklist columns of unequal length")
+    seconds = columns["refresh_seconds"]
+    if not MIN_BLOCKLIST_REFRESH_SECONDS <= seconds <= MAX_BLOCKLIST_REFRESH_SECONDS:
+        raise ValueError("a blocklist's refresh is out of bounds")
+
+
 class Blocklist:
     """An adopted list of opt-outs (R3). Look-ups do not grow with its length.
 
@@ -3068,25 +3329,24 @@ class Blocklist:
     writes it), `warnings` (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
-    def __init__(self, columns: dict[str, Any], warnings: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        columns: dict[str, Any],
+        warnings: Sequence[str] = (),
+    ) -> None:
         """From what to_columns gave; ValueError where the shape is another."""
-        if not isinstance(columns, dict) or set(columns) != set(COLUMN_TYPES):
-            raise ValueError("no blocklist columns")
-        if any(type(columns[name]) is not wanted for name, wanted in COLUMN_TYPES.items()):
-            raise ValueError("blocklist columns of other types")
+        check_columns(columns)
         self._columns = columns
         self._rows: list[list[str]] = []
         self.warnings = tuple(warnings)
         self.refresh_seconds: float = columns["refresh_seconds"]
         self.updated: str = columns["updated"]
-        keys = columns["keys"].split("\n") if columns["keys"] else []
-        self._index = dict(zip(keys, range(len(keys))))
-        line_ends = {columns[name].count("\n") for name in ("keys", *COLUMN_FIELDS)}
-        if line_ends != {max(len(self) - 1, 0)} or "" in self._index:
-            raise ValueError("blocklist columns of unequal length")
-        least, most = MIN_BLOCKLIST_REFRESH_SECONDS, MAX_BLOCKLIST_REFRESH_SECONDS
-        if not least <= self.refresh_seconds <= most:
-            raise ValueError("a blocklist's refresh is out of bounds")
+        keys: list[str] = []
+        if columns["keys"]:
+            keys = columns["keys"].split("\n")
+        self._index = dict(zip(keys, range(len(keys))))     # key -> row
+        if len(self._index) != len(keys) or "" in self._index:
+            raise ValueError("a blocklist key is empty, or given twice")
 
     def __len__(self) -> int:
         return len(self._index)
@@ -3095,7 +3355,8 @@ class Blocklist:
         """The entry that covers `host`, or None. Port, case and spelling aside."""
         domain = host
         if not is_plain_name(host):
-            domain = blocklist_key(host_within(host)[-MAX_BLOCKLIST_KEY:])      # its end decides
+            name = host_within(host)
+            domain = blocklist_key(name[-MAX_BLOCKLIST_KEY:])       # its end decides
         while domain not in self._index:        # R3a: the domain itself, or one above it
             domain = domain.partition(".")[2]
             if not domain:
@@ -3105,8 +3366,8 @@ class Blocklist:
     def _entry(self, row: int) -> BlockedDomain:
         if not self._rows:      # split at the first hit, which most runs never have
             self._rows = [self._columns[name].split("\n") for name in COLUMN_FIELDS]
-        domains, added, reasons = self._rows
-        return BlockedDomain(domains[row], added[row], reasons[row])
+        fields = [lines[row] for lines in self._rows]
+        return BlockedDomain(*fields)
 
     def to_columns(self) -> dict[str, Any]:
         """Plain data for the cache: strings of lines, all equally long, and two scalars."""
@@ -3123,7 +3384,8 @@ class Blocklist:
         blocked = checked_entries(document, schema)
         warnings: list[str] = []
         listed = listed_domains(blocked, warnings)
-        columns: dict[str, Any] = {"keys": "\n".join(listed)}
+        columns: dict[str, Any] = {}
+        columns["keys"] = "\n".join(listed)
         for name, field in COLUMN_FIELDS.items():
             columns[name] = column_of(field, listed.values())
         if columns["domains"] == columns["keys"]:
@@ -3136,7 +3398,9 @@ class Blocklist:
 
 def checked_entries(document: Any, schema: Any) -> list[Any]:
     """The `blocked` of a document that holds; BlocklistRejected otherwise."""
-    contract = document.get("contract") if isinstance(document, dict) else None
+    contract = None
+    if isinstance(document, dict):
+        contract = document.get("contract")
     if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):      # R3c
         raise BlocklistRejected(
             f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
