@@ -9695,8 +9695,8 @@ class Fetcher:
             self._transport = Door(allow_private=allow_private)
         counts_tries = transport is not None
         self._requester = Requester(self, self._transport, rand, trace, counts_tries)
-        self._cache, pace_cache = self._open_caches(cache_dir, shares_pace)
-        self.limiter = RateLimiter(self._clock, pace_cache, timeout)
+        self._cache, self._pace_cache = self._open_caches(cache_dir, shares_pace)
+        self.limiter = RateLimiter(self._clock, self._pace_cache, timeout)
         locks = PatientLocks(self._cache, self.now, 2 * timeout)
         self._refreshes = Refreshes(locks, self.now)
         self._blocklist = BlocklistStore(
@@ -9739,7 +9739,10 @@ class Fetcher:
     def close(self) -> None:
         """Nothing is left open between two requests; what is old goes from the cache."""
         self._refreshes.clear()
-        self._cache.sweep(self.time())
+        if self._cache.folder is not None:
+            self._cache.sweep(self.time())          # and the pace in it
+        elif self._pace_cache is not None:
+            self._pace_cache.sweep(self.time())
 
     # --- What callers ask -------------------------------------------------
 
