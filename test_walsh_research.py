@@ -10324,7 +10324,7 @@ def test_R11_an_entry_is_no_larger_than_what_its_file_holds(body, shelf_folder, 
 def test_R11_no_filler_hides_what_a_reference_repeats(filler):
     """A list or a long string is repeated, whatever stands between it and its MEMOIZE."""
     for pushed in (b"](K\x01K\x02e", b"]", b"}", b"\x8c\xff" + b"x" * 255):
-        blob = b"\x80\x04](" + pushed + filler + b"\x94" + b"h\x00" * 900 + b"e."
+        blob = b"\x80\x04](\x8c\x00" + pushed + filler + b"\x94" + b"h\x00" * 900 + b"e."
         assert pickle_refusal(blob), (filler, pushed)
 
 
@@ -10705,6 +10705,8 @@ def test_ours_shelf_a_forked_child_keeps_no_lock(shelf_folder, shelf_lines):
                     os.fstat(fd)
             os.write(ready[1], b"1" if refused else b"0")
             os.read(go[0], 1)                           # stays alive while the parent tries
+        except BaseException:
+            os.write(ready[1], b"0")                    # or the parent would wait for ever
         finally:
             os._exit(0)
     try:
@@ -10891,6 +10893,29 @@ def test_ours_shelf_a_clock_that_jumps_takes_no_live_writers_file(shelf_folder, 
     shelf.sweep(time.time() + 1e9)
     assert os.path.exists(scratch)
     file.close()
+
+
+@shelf_posix_only
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_R4_a_lock_of_a_file_that_is_gone_excludes_nobody_and_is_none(
+        is_made_again, shelf_folder, shelf_lines, monkeypatch):
+    """Its holder released it after we had opened it; the next comer has a file of its own."""
+    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf.store("host", "a", {})
+
+    def late(fd, real=wr.lock_file):
+        (name,) = [name for name in os.listdir(shelf_folder) if name.startswith("lock-")]
+        os.unlink(os.path.join(shelf_folder, name))
+        if is_made_again:
+            open(os.path.join(shelf_folder, name), "wb").close()
+        return real(fd)
+    free = lowest_free_descriptor()
+    with monkeypatch.context() as patch:
+        patch.setattr(wr, "lock_file", late)
+        assert shelf.try_lock("x") is None
+    assert lowest_free_descriptor() == free
+    with shelf.try_lock("x") as lock:
+        assert lock and shelf_lines == []
 
 
 @shelf_posix_only
