@@ -7811,7 +7811,7 @@ SENT_LINE = lazy_re(
     r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
 CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
 # What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an OverflowError where it cannot express a number, a RuntimeError where it has no thread.
+# not hold; an OverflowError where a number is too large, a RuntimeError where there is no thread.
 TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
@@ -7979,12 +7979,12 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
         if line in ("\r\n", "\n"):
             return headers
         match = HEADER_LINE.fullmatch(line)
-        is_begun = match is not None and (match[1] or headers)
-        if match is None or not is_begun:
+        is_fold = match is not None and match[1] is None
+        if match is None or (is_fold and not headers):
             raise ConnectionError(f"broken header line: {printable(line, 60)}")
         name, value = match.groups()
         value = value.strip(" \t")
-        if name is None:
+        if is_fold:
             name, begun = headers.pop()
             value = f"{begun} {value}"
         headers.append((name.lower(), value))
@@ -8122,10 +8122,9 @@ def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[by
     """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
     codings = content_codings(headers)
     length = content_length(headers) or 0
-    # In part, nothing but a robots.txt is of use: what is announced as larger is not read.
-    is_robots = limit <= MAX_ROBOTS_BYTES + 1
-    if length > limit and not codings and not is_robots:
-        return b"", True
+    is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
+    if length > limit and not codings and not is_useful_in_part:
+        return b"", True        # it is not even read
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
     body = io.BytesIO()     # whose `getvalue` is no second copy
@@ -8145,7 +8144,7 @@ class LookUp:
     def __init__(self, host: str, port: int, is_done: threading.Event) -> None:
         self.host, self.port, self.is_done = host, port, is_done
         self.addresses: Addresses = []      # none: there is no such name
-        self.trouble: Exception | None = None
+        self.trouble = ""                   # why there is no answer
         self.answered_at = -math.inf        # on the monotonic clock, as is the next
         self.given_up_at = -math.inf
         self.given_up_after_seconds = 0.0
@@ -8162,16 +8161,16 @@ class LookUp:
             for answer in socket.getaddrinfo(name, self.port, type=kind):
                 family, _, _, _, address = answer
                 self.addresses.append((family, address))
-        except Exception as error:  # noqa: BLE001 - is raised where somebody waits for it
+        except Exception as error:  # noqa: BLE001 - is told to those who wait
             if getattr(error, "errno", None) not in no_such_name:
-                self.trouble = error
+                self.trouble = cause_of(error)
         self.answered_at = time.monotonic()
 
     def is_fresh(self) -> bool:
         return time.monotonic() < self.answered_at + PIN_SECONDS
 
     def wait(self, deadline: Deadline) -> None:
-        """OSError or RuntimeError: there is no answer, or none in time."""
+        """OSError: there is no answer, or none in time."""
         if time.monotonic() < self.given_up_at + PIN_SECONDS:
             waited = f"{self.given_up_after_seconds:g} s"
             raise TimeoutError(f"no complete answer within {waited}, and none since")
@@ -8180,8 +8179,8 @@ class LookUp:
             self.given_up_at = time.monotonic()
             self.given_up_after_seconds = deadline.seconds
             raise TimeoutError("timed out")
-        if self.trouble is not None:
-            raise self.trouble
+        if self.trouble:
+            raise OSError(self.trouble)
 
 
 class Resolver:
@@ -8196,7 +8195,7 @@ class Resolver:
         self.under_way: dict[str, LookUp] = {}      # by host
 
     def addresses(self, host: str, port: int, deadline: Deadline) -> Addresses:
-        """All addresses of the name; [] where there is no such name. Errors as `LookUp.wait`."""
+        """All addresses of the name; [] where there is no such name. OSError as `LookUp.wait`."""
         pin = self.pins.get((host, port))
         if pin is not None and pin.is_fresh():
             return pin.addresses
@@ -8224,13 +8223,18 @@ class Resolver:
 
     def look_up(self, look_up: LookUp) -> None:
         """In a thread of its own. An answer that comes late is an answer; trouble is not kept."""
-        look_up.ask()
-        if look_up.trouble is None:
-            pins = {**self.pins, (look_up.host, look_up.port): look_up}
-            newest = list(pins.items())[-MAX_PINS:]
-            self.pins = dict(newest)
-        self.end(look_up)
-        look_up.is_done.set()
+        try:
+            look_up.ask()
+            if not look_up.trouble:
+                self.pin(look_up)
+        finally:
+            self.end(look_up)
+            look_up.is_done.set()
+
+    def pin(self, look_up: LookUp) -> None:
+        pins = {**self.pins, (look_up.host, look_up.port): look_up}
+        newest = list(pins.items())[-MAX_PINS:]
+        self.pins = dict(newest)
 
     def end(self, look_up: LookUp) -> None:
         if self.under_way.get(look_up.host) is look_up:
@@ -8310,6 +8314,11 @@ class Route(NamedTuple):
     @property
     def next_stop(self) -> UrlParts:
         return self.proxy or self.target
+
+    @property
+    def is_forwarded(self) -> bool:
+        """By http through a proxy, which reads the request and may answer it."""
+        return self.proxy is not None and self.target.scheme == "http"
 
 
 class Door:
@@ -8421,7 +8430,7 @@ def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Respons
     with wire.deadline.during("answer"):
         status, headers = read_head(wire)
         pieces = framed_pieces(wire, headers)
-    if status == 407 and route.proxy is not None:
+    if status == 407 and route.is_forwarded:
         raise TransportError("proxy: wants other credentials (407)", final=True)
     if request.method == "HEAD" or status in (204, 304):
         return Response(status, headers, b"")
@@ -8454,7 +8463,7 @@ def request_head(request: Request, route: Route) -> bytes:
     authority = host_key(request.url)
     path = f"{route.target.path or '/'}{route.target.query}"
     headers = {"Host": authority, "Connection": "close"}
-    if route.proxy is not None and route.target.scheme == "http":
+    if route.proxy is not None and route.is_forwarded:
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
         headers.update(proxy_headers(route.proxy))
     headers.update(request.headers)
