@@ -4611,7 +4611,7 @@ def test_R3b_a_list_of_another_lineage_is_never_taken_for_our_own(is_torn, other
 def test_R3b_a_hostile_validator_in_the_cache_does_not_stop_the_refresh(make_bot, web, clock, tmp_path):
     listed(web, "b.test")
     make_bot(cache_dir=tmp_path).fetch(A)
-    shelf = wr.Shelf(str(tmp_path), print, clock.time)
+    shelf = wr.Cache(str(tmp_path), print, clock.time)
     shelf.store("refresh", wr.ORIGIN, {**shelf.load("refresh", wr.ORIGIN), "etag": "a\nb"})
     listed(web, "a.test")
     clock.sleep(7 * HOUR)
@@ -4658,7 +4658,7 @@ def test_R3b_a_newer_generation_that_loads_but_does_not_hold_falls_back_to_the_o
     clock.sleep(7 * HOUR)
     listed(web, "x.test", "y.test")
     make_bot(cache_dir=tmp_path).may_fetch(A)
-    shelf = wr.Shelf(str(tmp_path), lambda line: None, clock.time)
+    shelf = wr.Cache(str(tmp_path), lambda line: None, clock.time)
     entries = {key: shelf.load("blocklist", key) for key in ("https://wal.sh 0", "https://wal.sh 1")}
     newest = max(entries, key=lambda key: entries[key]["serial"])
     shelf.store("blocklist", newest, {**entries[newest], "columns": {"keys": "a"}})
@@ -4987,7 +4987,7 @@ def test_ours_a_proxy_out_of_reach_is_named_and_holds_nobody_back(make_bot, web,
     with contextlib.closing(socket.socket()) as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    door = wr.Door(proxies={"http": f"http://user:secret@127.0.0.1:{port}"})
+    door = wr.HttpTransport(proxies={"http": f"http://user:secret@127.0.0.1:{port}"})
     with pytest.raises(wr.TransportError) as caught:
         door.send(wr.Request("GET", "http://a.test/", {}, 5.0, 100))
     assert caught.value.final and caught.value.reason.startswith(f"proxy 127.0.0.1:{port}: connect") and "secret" not in caught.value.reason
@@ -5049,7 +5049,7 @@ def test_ours_a_resolver_that_breaks_is_a_refusal(make_bot, web):
 
 def test_ours_robots_txt_bodies_in_memory_are_bounded(make_bot, web, monkeypatch):
     monkeypatch.setattr(wr, "MAX_REMEMBERED_ROBOTS_BYTES", 10_000)
-    shelf = wr.Shelf(None, print)
+    shelf = wr.Cache(None, print)
     for n in range(50):
         shelf.store("robots", str(n), {"body": b"x" * 1000})
         shelf.store("host", str(n), {"last_at": 1.0})
@@ -7215,7 +7215,7 @@ def door_request(url, method="GET", headers=None, timeout=10.0, max_bytes=10 * 2
 
 
 def door_send(url, door=None, **more):
-    return (door or wr.Door(allow_private=True, proxies={})).send(door_request(url, **more))
+    return (door or wr.HttpTransport(allow_private=True, proxies={})).send(door_request(url, **more))
 
 
 def door_answer(script, **more):
@@ -7393,7 +7393,7 @@ def test_ours_door_departed_is_not_called_where_nothing_left():
 
 def test_ours_door_one_connection_an_exchange_and_no_redirect_followed():
     with DoorServer(b"HTTP/1.1 302 Found\r\nLocation: /next\r\nContent-Length: 0\r\n\r\n") as server:
-        door = wr.Door(allow_private=True, proxies={})
+        door = wr.HttpTransport(allow_private=True, proxies={})
         for _ in range(3):
             assert door_send(server.url, door).status == 302
     assert len(server.requests) == 3 and all(request.startswith(b"GET / ") for request in server.requests)
@@ -7699,7 +7699,7 @@ def test_ours_door_a_name_needs_no_codec():
         import sys
         import walsh_research as wr
         try:
-            wr.Door(allow_private=True, proxies={}).send(wr.Request("GET", "http://localhost:1/", {}, 10.0, 99))
+            wr.HttpTransport(allow_private=True, proxies={}).send(wr.Request("GET", "http://localhost:1/", {}, 10.0, 99))
         except wr.TransportError as trouble:
             print(trouble.reason.partition(":")[0], *sorted({"encodings.idna", "stringprep", "unicodedata"} & set(sys.modules)))
     """
@@ -7786,7 +7786,7 @@ def test_ours_door_random_bytes_give_an_answer_or_one_line():
     answers += [OK_HEAD + answer for answer in answers] + [rng.getrandbits(800).to_bytes(100, "big") for _ in range(50)]
     given = iter(answers)
     with DoorServer(lambda connection, request, stop: connection.sendall(next(given))) as server:
-        door = wr.Door(allow_private=True, proxies={})
+        door = wr.HttpTransport(allow_private=True, proxies={})
         for answer in answers:
             try:
                 response = door_send(server.url, door)
@@ -7951,7 +7951,7 @@ SOCKET_HOLDERS = ("send", "exchange", "connect", "secure", "close")
 def test_ours_door_an_interrupt_at_any_bytecode_leaves_no_descriptor_open(url, loop):
     """Not even while the KeyboardInterrupt is held with its frames, as a prompt does."""
     loop.feed, loop.dead = fed(HELLO), ("192.0.2.1",)       # the second address answers
-    door = wr.Door(allow_private=True, proxies={})
+    door = wr.HttpTransport(allow_private=True, proxies={})
     door_send(url, door)
     with interrupted_at(0, SOCKET_HOLDERS) as met:
         door_send(url, door)
@@ -7968,10 +7968,10 @@ def test_ours_door_an_interrupt_of_a_look_up_leaves_the_name_free(loop):
     """A look-up that nobody makes must not be waited for."""
     loop.feed = fed(HELLO)
     with interrupted_at(0) as met:
-        wr.Door(allow_private=True, proxies={}).resolve("http://x.test/", 10.0)
+        wr.HttpTransport(allow_private=True, proxies={}).resolve("http://x.test/", 10.0)
     assert met[0] > 200
     for wanted in range(1, met[0], 3):
-        door = wr.Door(allow_private=True, proxies={})
+        door = wr.HttpTransport(allow_private=True, proxies={})
         with contextlib.suppress(KeyboardInterrupt), interrupted_at(wanted):
             door.resolve("http://x.test/", 10.0)
         assert door_send("http://x.test/", door).body == b"hello"
@@ -8033,7 +8033,7 @@ def fake_answer(*ips, port=1):
 def test_ours_door_refuses_a_name_if_any_of_its_addresses_is_not_public(ips, monkeypatch):
     FakeDns(monkeypatch, {"inner.test": [ips]})
     monkeypatch.setattr(socket.socket, "connect", lambda *anything: pytest.fail("connected"))
-    door = wr.Door(proxies={})
+    door = wr.HttpTransport(proxies={})
     for ask in (lambda: door.resolve("http://inner.test/", 10.0), lambda: door_send("http://inner.test/", door)):
         with pytest.raises(wr.TransportError, match="^inner.test: ") as caught:
             ask()
@@ -8044,7 +8044,7 @@ def test_ours_door_refuses_a_name_if_any_of_its_addresses_is_not_public(ips, mon
 @pytest.mark.parametrize("proxies", [{}, {"http": "http://proxy.test:3128"}], ids=["direct", "proxied"])
 def test_ours_door_refuses_private_literals_and_localhost_names(host, proxies, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", lambda *anything: pytest.fail("connected"))
-    door = wr.Door(proxies=proxies)
+    door = wr.HttpTransport(proxies=proxies)
     for ask in (lambda: door.resolve(f"http://{host}/", 10.0), lambda: door_send(f"http://{host}/", door)):
         with pytest.raises(wr.TransportError) as caught:
             ask()
@@ -8054,7 +8054,7 @@ def test_ours_door_refuses_private_literals_and_localhost_names(host, proxies, m
 def test_ours_door_connects_to_the_address_that_was_checked(monkeypatch):
     dns = FakeDns(monkeypatch, {"rebinds.test": [["127.0.0.1"], ["10.0.0.1"]]})
     monkeypatch.setattr(wr, "address_refusal", lambda ip: "private" if ip == "10.0.0.1" else "")  # here loopback plays a public address
-    door = wr.Door(proxies={})
+    door = wr.HttpTransport(proxies={})
     with DoorServer(HELLO) as server:
         url = f"http://rebinds.test:{server.port}/"
         door.resolve(url, 10.0)
@@ -8072,7 +8072,7 @@ def test_ours_door_connects_to_the_address_that_was_checked(monkeypatch):
 def test_ours_door_pins_are_bounded(monkeypatch):
     names = [f"h{number}.test" for number in range(wr.MAX_PINS + 2)]
     dns = FakeDns(monkeypatch, {name: [["93.184.215.14"]] for name in names})
-    door = wr.Door(proxies={})
+    door = wr.HttpTransport(proxies={})
     for name in [*names, *names[2:], *names[:2]]:       # the first two are held no more
         door.resolve(f"http://{name}/", 10.0)
     assert dns.asked == [*names, *names[:2]]
@@ -8093,7 +8093,7 @@ def test_ours_door_a_missing_name_is_final_and_trouble_with_dns_is_not(answer, f
     FakeDns(monkeypatch, {"gone.test": [answer]})
     for ask in (lambda door: door.resolve("http://gone.test/", 10.0), lambda door: door_send("http://gone.test/", door)):
         with pytest.raises(wr.TransportError) as caught:
-            ask(wr.Door(allow_private=True, proxies={}))
+            ask(wr.HttpTransport(allow_private=True, proxies={}))
         assert caught.value.reason.startswith(wanted) and caught.value.final is final and not caught.value.refused
 
 
@@ -8101,7 +8101,7 @@ def test_ours_door_a_missing_name_is_final_and_trouble_with_dns_is_not(answer, f
                          ids=["no such name", "no address", "trouble with DNS"])
 def test_ours_door_a_missing_name_is_remembered_as_long_as_a_pin_and_trouble_is_not(lasting, answer, monkeypatch):
     dns = FakeDns(monkeypatch, {"gone.test": [answer, answer, ["127.0.0.1"]]})
-    door = wr.Door(allow_private=True, proxies={})
+    door = wr.HttpTransport(allow_private=True, proxies={})
     with DoorServer(HELLO) as server:
         url = f"http://gone.test:{server.port}/"
         with pytest.raises(wr.TransportError):
@@ -8140,7 +8140,7 @@ def test_ours_door_a_resolver_that_hangs_is_left_at_the_deadline(stuck_dns):
 
 def test_ours_door_a_resolver_that_never_answers_costs_one_deadline_and_one_thread(stuck_dns):
     """A look-up that was given up is held as long as one that was answered."""
-    door = wr.Door(allow_private=True, proxies={})
+    door = wr.HttpTransport(allow_private=True, proxies={})
     with pytest.raises(wr.TransportError):
         door.resolve("http://slow.test/", 0.2)
     for url in ["http://slow.test/", "https://slow.test/", "http://slow.test:81/"] * 5:
@@ -8151,7 +8151,7 @@ def test_ours_door_a_resolver_that_never_answers_costs_one_deadline_and_one_thre
 
 
 def test_ours_door_a_late_answer_of_the_resolver_is_an_answer(stuck_dns):
-    door = wr.Door(allow_private=True, proxies={})
+    door = wr.HttpTransport(allow_private=True, proxies={})
     with pytest.raises(wr.TransportError, match="within 0.1 s"):
         door.resolve("http://slow.test/", 0.1)
     stuck_dns.release.set()
@@ -8164,7 +8164,7 @@ def test_ours_door_a_late_answer_of_the_resolver_is_an_answer(stuck_dns):
 
 def test_ours_door_no_name_is_looked_up_twice_at_a_time(stuck_dns, monkeypatch):
     """Who comes second waits for the same answer, each within a deadline of its own."""
-    door, outcomes = wr.Door(allow_private=True, proxies={}), []
+    door, outcomes = wr.HttpTransport(allow_private=True, proxies={}), []
 
     def patient():
         door.resolve("http://slow.test/", 20.0)
@@ -8186,7 +8186,7 @@ def test_ours_door_no_name_is_looked_up_twice_at_a_time(stuck_dns, monkeypatch):
 
 def test_ours_door_one_fetch_with_a_resolver_that_never_answers(stuck_dns):
     """All its look-ups, those for robots.txt and for each retry included, cost one `timeout`."""
-    door, started = wr.Door(allow_private=True, proxies={}), time.monotonic()
+    door, started = wr.HttpTransport(allow_private=True, proxies={}), time.monotonic()
     with wr.Bot(None, origin="http://127.0.0.1:1", allow_private=True, transport=door,
                 clock=Clock(), timeout=1.0, warn=lambda line: None) as bot:
         result = bot.fetch("http://slow.test/")
@@ -8383,7 +8383,7 @@ def no_proxy_environment(monkeypatch):
 def test_ours_door_http_goes_through_the_proxy_in_absolute_form(monkeypatch):
     dns = FakeDns(monkeypatch, {"target.test": [["10.0.0.1"]]})
     with DoorServer(HELLO) as proxy:
-        door = wr.Door(proxies={"http": f"http://{PROXY_CREDENTIALS}@127.0.0.1:{proxy.port}/"})
+        door = wr.HttpTransport(proxies={"http": f"http://{PROXY_CREDENTIALS}@127.0.0.1:{proxy.port}/"})
         door.resolve("http://target.test:8080/a?b", 10.0)
         assert door_send("http://target.test:8080/a?b", door).body == b"hello"
     assert (
@@ -8414,7 +8414,7 @@ def test_ours_door_https_goes_through_the_proxy_by_connect(tmp_path, door_ca):
                 back.join(10)
 
         with DoorServer(script) as proxy:
-            door = wr.Door(proxies={"https": f"http://{PROXY_CREDENTIALS}@127.0.0.1:{proxy.port}"})
+            door = wr.HttpTransport(proxies={"https": f"http://{PROXY_CREDENTIALS}@127.0.0.1:{proxy.port}"})
             assert door_send(f"https://door.test:{server.port}/s", door, departed=lambda: left.append(1)).body == b"hello"
     assert proxy.requests[0].startswith(
         f"CONNECT door.test:{server.port} HTTP/1.1\r\nHost: door.test:{server.port}\r\nUser-Agent: {wr.USER_AGENT}\r\n".encode()
@@ -8439,7 +8439,7 @@ def test_ours_door_https_goes_through_the_proxy_by_connect(tmp_path, door_ca):
 )
 def test_ours_door_a_proxy_that_does_not_connect_is_one_line_without_credentials(answer, wanted, final):
     with DoorServer(answer) as proxy, pytest.raises(wr.TransportError) as caught:
-        door_send("https://door.test/", wr.Door(proxies={"https": f"http://{PROXY_CREDENTIALS}@127.0.0.1:{proxy.port}"}))
+        door_send("https://door.test/", wr.HttpTransport(proxies={"https": f"http://{PROXY_CREDENTIALS}@127.0.0.1:{proxy.port}"}))
     assert wanted in caught.value.reason and caught.value.final is final
     assert not any(secret in caught.value.reason for secret in ("us%20er", "us er", "p%40ss", "p@ss", "word", "dXMg"))
 
@@ -8448,14 +8448,14 @@ def test_ours_door_a_407_through_a_tunnel_is_the_targets(loop):
     """The proxy cannot answer there."""
     answers = itertools.cycle([OK_HEAD + b"\r\n", b"HTTP/1.1 407 Odd\r\nContent-Length: 0\r\n\r\n"])
     loop.feed = staticmethod(lambda: iter([next(answers)]))
-    assert door_send("https://x.test/", wr.Door(proxies={"all": "192.0.2.1:1"})).status == 407
+    assert door_send("https://x.test/", wr.HttpTransport(proxies={"all": "192.0.2.1:1"})).status == 407
     assert [data.split()[0] for data in loop.sent] == [b"CONNECT", b"GET"]
 
 
 def test_ours_door_a_407_to_a_plain_request_is_the_proxys():
     with DoorServer(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n") as proxy:
         with pytest.raises(wr.TransportError, match="^proxy: .*407") as caught:
-            door_send("http://door.test/", wr.Door(proxies={"http": f"http://127.0.0.1:{proxy.port}"}))
+            door_send("http://door.test/", wr.HttpTransport(proxies={"http": f"http://127.0.0.1:{proxy.port}"}))
         assert caught.value.final
         assert door_send(proxy.url).status == 407  # from an origin it is an answer like any other
 
@@ -8485,7 +8485,7 @@ MALFORMED_PROXIES = [
 def test_ours_door_a_malformed_proxy_is_an_error_and_never_a_direct_connection(value, scheme, monkeypatch, no_proxy_environment):
     monkeypatch.setenv(f"{scheme}_proxy".upper() if len(value) % 2 else f"{scheme}_proxy", value)
     with DoorServer(HELLO) as server:
-        door = wr.Door(allow_private=True)
+        door = wr.HttpTransport(allow_private=True)
         url = server.url.replace("http", scheme)
         for ask in (lambda: door.resolve(url, 10.0), lambda: door_send(url, door)):
             with pytest.raises(wr.TransportError) as caught:
@@ -8501,7 +8501,7 @@ def test_ours_door_a_proxy_of_another_kind_is_named_and_never_a_direct_connectio
         name, kind, monkeypatch, no_proxy_environment):
     monkeypatch.setenv(name, f"{kind}://user:secret@127.0.0.1:1080")
     with DoorServer(HELLO) as server:
-        door = wr.Door(allow_private=True)
+        door = wr.HttpTransport(allow_private=True)
         for ask in (lambda: door.resolve(server.url, 10.0), lambda: door_send(server.url, door)):
             with pytest.raises(wr.TransportError) as caught:
                 ask()
@@ -8545,7 +8545,7 @@ def test_ours_door_proxies_come_from_the_environment(environment, proxied, monke
         for name, value in environment.items():
             value = value.replace("PORT", str(server.port))
             monkeypatch.setenv(name, {"P": f"http://127.0.0.1:{proxy.port}", "bare": f"127.0.0.1:{proxy.port}"}.get(value, value))
-        assert door_send(f"http://www.door.test:{server.port}/", wr.Door(allow_private=True)).body == b"hello"
+        assert door_send(f"http://www.door.test:{server.port}/", wr.HttpTransport(allow_private=True)).body == b"hello"
     assert (len(proxy.requests), len(server.requests)) == ((1, 0) if proxied else (0, 1))
 
 
@@ -8554,7 +8554,7 @@ def test_ours_door_without_a_proxy_variable_urllib_is_not_loaded():
     code = """if True:
         import sys
         import walsh_research as wr
-        wr.Door(allow_private=True).send(wr.Request("GET", sys.argv[1], {}, 10.0, 99))
+        wr.HttpTransport(allow_private=True).send(wr.Request("GET", sys.argv[1], {}, 10.0, 99))
         print(*sorted({"ssl", "urllib.request", "http.client", "email"} & set(sys.modules)))
     """
     with DoorServer(HELLO) as server:
@@ -8677,7 +8677,7 @@ class WeatherDoor:
 
     def __init__(self, origin, path, seconds):
         self.origin, self.path, self.seconds = origin, path, seconds
-        self.door = wr.Door(allow_private=True, proxies={})
+        self.door = wr.HttpTransport(allow_private=True, proxies={})
 
     def send(self, request):
         assert request.url.startswith(self.origin + "/"), f"a request left for {request.url}"
@@ -9198,7 +9198,7 @@ def test_ours_every_fallible_system_call_fails_in_turn_once_and_for_good(call, w
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, replacement)
             state["on"] = True
-            with wr.Bot(cache, transport=wr.Door(allow_private=True, proxies={}), clock=clock, rand=lambda: 1.0, warn=said.append, origin=server.origin,
+            with wr.Bot(cache, transport=wr.HttpTransport(allow_private=True, proxies={}), clock=clock, rand=lambda: 1.0, warn=said.append, origin=server.origin,
                         allow_private=True, timeout=10) as bot:
                 results = {result.url: result for result in bot.run(
                     [server.origin + "/x", "http://www.blocked.test/", server.origin + "/private/x", server.origin + "/y"], min_age=0)}
@@ -9211,7 +9211,7 @@ def test_ours_every_fallible_system_call_fails_in_turn_once_and_for_good(call, w
 
     original = tmp_path / "original"
     clock = Clock()
-    with wr.Bot(original, transport=wr.Door(allow_private=True, proxies={}), clock=clock, warn=print, origin=server.origin, allow_private=True) as bot:
+    with wr.Bot(original, transport=wr.HttpTransport(allow_private=True, proxies={}), clock=clock, warn=print, origin=server.origin, allow_private=True) as bot:
         assert bot.fetch(server.origin + "/x").ok and bot.fetch("http://blocked.test/").gate == "R3"
     fresh_copy = itertools.count()
 
@@ -9728,7 +9728,7 @@ def beside_environment(**more):
 BESIDE_SCRIPT = """
 import sys, walsh_research as wr
 origin, folder, number, count = sys.argv[1:5]
-with wr.Bot(folder, origin=origin, allow_private=True, transport=wr.Door(allow_private=True, proxies={}), warn=print) as bot:
+with wr.Bot(folder, origin=origin, allow_private=True, transport=wr.HttpTransport(allow_private=True, proxies={}), warn=print) as bot:
     sys.stdout.write("ready\\n")
     sys.stdout.flush()
     sys.stdin.readline()
@@ -9836,7 +9836,7 @@ def test_R4_threads_never_have_two_connections_open(weather_server):
         for m in range(2):
             server.answers[f"/t{n}/{m}"] = slowly
     clock, results = Clock(), []
-    bots = [wr.Bot(None, transport=wr.Door(allow_private=True, proxies={}), clock=clock, rand=lambda: 1.0, warn=print, origin=server.origin, allow_private=True) for _ in range(2)]
+    bots = [wr.Bot(None, transport=wr.HttpTransport(allow_private=True, proxies={}), clock=clock, rand=lambda: 1.0, warn=print, origin=server.origin, allow_private=True) for _ in range(2)]
 
     def work(bot, n):
         results.extend(bot.run([f"{server.origin}/t{n}/{m}" for m in range(2)], min_age=0))
@@ -10088,7 +10088,7 @@ def test_ours_a_closed_pipe_ends_the_run_quietly_and_a_full_disk_in_one_line(arg
 MEMORY_SCRIPT = """
 import sys, walsh_research as wr
 origin, path, folder = sys.argv[1:4]
-with wr.Bot(folder or None, origin=origin, allow_private=True, transport=wr.Door(allow_private=True, proxies={}), warn=lambda line: None) as bot:
+with wr.Bot(folder or None, origin=origin, allow_private=True, transport=wr.HttpTransport(allow_private=True, proxies={}), warn=lambda line: None) as bot:
     result = bot.fetch(origin + path)
     print(result.outcome, result.reason.replace("\\n", " "))
 try:
@@ -10242,12 +10242,12 @@ def test_R11_cache_folder_is_the_platforms(environ, platform, expected):
 
 
 def test_R11_entries_survive_a_restart(shelf_folder, shelf_lines):
-    first = wr.Shelf(shelf_folder, shelf_lines.append)
+    first = wr.Cache(shelf_folder, shelf_lines.append)
     assert not os.path.exists(shelf_folder)                 # untouched before first use
     assert first.load("robots", "https://a.test") is None and not os.path.exists(shelf_folder)
     assert first.store("robots", "https://a.test", SHELF_DATA)
     assert first.store("robots", "https://b.test", {"n": 2}, durable=True)
-    again = wr.Shelf(shelf_folder, shelf_lines.append)
+    again = wr.Cache(shelf_folder, shelf_lines.append)
     assert again.load("robots", "https://a.test") == SHELF_DATA and again.load("robots", "https://b.test") == {"n": 2}
     assert again.load("host", "https://a.test") is None
     again.store("robots", "https://a.test", {"n": 3})
@@ -10257,7 +10257,7 @@ def test_R11_entries_survive_a_restart(shelf_folder, shelf_lines):
 
 @shelf_posix_only
 def test_R11_files_are_private_and_names_are_ours(shelf_folder, shelf_lines, tmp_path):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("robots", "../../\x00\x1b[2J/\ud800évil", {"n": 1})
     with shelf.try_lock("../../x"):
         names = os.listdir(shelf_folder)
@@ -10269,7 +10269,7 @@ def test_R11_files_are_private_and_names_are_ours(shelf_folder, shelf_lines, tmp
 
 
 def test_R11_every_truncation_is_a_miss_with_a_warning(shelf_folder, shelf_lines):
-    wr.Shelf(shelf_folder, shelf_lines.append).store("robots", "k", SHELF_DATA)
+    wr.Cache(shelf_folder, shelf_lines.append).store("robots", "k", SHELF_DATA)
     path = entry_path(shelf_folder, "robots")
     with open(path, "rb") as file:
         whole = file.read()
@@ -10278,10 +10278,10 @@ def test_R11_every_truncation_is_a_miss_with_a_warning(shelf_folder, shelf_lines
         with open(path, "r+b") as file:
             file.write(whole[:size])
         lines = []
-        assert wr.Shelf(shelf_folder, lines.append).load("robots", "k") is None
+        assert wr.Cache(shelf_folder, lines.append).load("robots", "k") is None
         assert len(lines) == 1 and "\n" not in lines[0] and os.path.basename(path) in lines[0]
-    assert wr.Shelf(shelf_folder, shelf_lines.append).store("robots", "k", SHELF_DATA)      # and it heals
-    assert wr.Shelf(shelf_folder, shelf_lines.append).load("robots", "k") == SHELF_DATA and shelf_lines == []
+    assert wr.Cache(shelf_folder, shelf_lines.append).store("robots", "k", SHELF_DATA)      # and it heals
+    assert wr.Cache(shelf_folder, shelf_lines.append).load("robots", "k") == SHELF_DATA and shelf_lines == []
 
 
 @pytest.mark.parametrize("blob", [
@@ -10290,7 +10290,7 @@ def test_R11_every_truncation_is_a_miss_with_a_warning(shelf_folder, shelf_lines
     pickle.dumps({"format": "walsh-research-cache/1", "kind": "robots", "key": "k", "data": {}}, 2), entry_blob("robots", "k", {"n": 1}) + b"x",
 ], ids=range(13))
 def test_R11_a_foreign_file_is_a_miss_with_one_warning(blob, shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", {"n": 1})
     with open(entry_path(shelf_folder, "robots"), "wb") as file:
         file.write(blob)
@@ -10329,7 +10329,7 @@ def test_R11_a_hostile_pickle_does_nothing(name, wrapped, shelf_folder, shelf_li
     monkeypatch.chdir(tmp_path)
     code = HOSTILE_PICKLES[name]
     blob = b"\x80\x04" + (b"\x95" + len(code).to_bytes(8, "little") if wrapped else b"") + code
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("blocklist", "k", {})
     with open(entry_path(shelf_folder, "blocklist"), "wb") as file:
         file.write(blob)
@@ -10359,7 +10359,7 @@ def test_R11_the_second_wall_refuses_globals_by_itself():
 @pytest.mark.parametrize("value", [None, True, 0, 255, 65535, -1, 2**31, -2**63, 2**600, 1.5, float("inf"), "", "é\ud800", "x" * 300, b"", b"x" * 70000, [], [1] * 3000, {},
                                    {str(n): [n] for n in range(900)}, [[[[]]]], "y" * 70000], ids=lambda value: repr(value)[:20])
 def test_ours_shelf_keeps_what_is_plain(value, shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     assert shelf.store("robots", "k", {"v": value, "again": value}) and shelf_lines == []
     assert shelf.load("robots", "k") == {"v": value, "again": value}
 
@@ -10375,7 +10375,7 @@ def entry_by_reference(files, body):
 ], ids=["bytes", "text", "list", "dict", "nested"])
 def test_R11_an_entry_is_no_larger_than_what_its_file_holds(body, shelf_folder, shelf_lines):
     """200 KB that became 40 MB once, and half a minute of parsing."""
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", {})
     for files in (3, 200):
         with open(entry_path(shelf_folder, "robots"), "wb") as file:
@@ -10397,7 +10397,7 @@ def test_R11_entries_of_an_earlier_version_are_read(shelf_folder, shelf_lines):
     empty, body = "", b"User-agent: *\n" * 9000
     data = {"etag": empty, "last_modified": empty, "kind": "robots", "format": empty,
             "body": body, "again": body, "n": [1, -1, 2**40, 1.5, None, True]}
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", {})
     blob = entry_blob("robots", "k", data)
     with open(entry_path(shelf_folder, "robots"), "wb") as file:
@@ -10409,7 +10409,7 @@ def test_R11_what_is_written_refers_to_nothing(shelf_folder, shelf_lines):
     import pickletools
     shared = ["x" * 300]
     data = {"a": shared, "b": shared, "c": [shared] * 300, "again": {"a": "a", "b": b""}}
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     assert shelf.store("robots", "k", data) and shelf.load("robots", "k") == data
     with open(entry_path(shelf_folder, "robots"), "rb") as file:
         blob = file.read()
@@ -10420,7 +10420,7 @@ def test_R11_what_is_written_refers_to_nothing(shelf_folder, shelf_lines):
 
 @pytest.mark.parametrize("value", [{1}, object(), 1j, 2**4000, range(3)], ids=range(5))
 def test_ours_shelf_refuses_to_write_what_is_not_plain(value, shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", {"n": 1})
     with pytest.raises((TypeError, ValueError)):
         shelf.store("robots", "k", {"v": value})
@@ -10429,7 +10429,7 @@ def test_ours_shelf_refuses_to_write_what_is_not_plain(value, shelf_folder, shel
 
 def test_R11_random_bytes_are_a_miss(shelf_folder, shelf_lines):
     dice = random.Random(11)
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", SHELF_DATA)
     path = entry_path(shelf_folder, "robots")
     whole = entry_blob("robots", "k", SHELF_DATA)
@@ -10466,7 +10466,7 @@ def test_ours_shelf_work_of_a_hostile_file_is_bounded():
     (lambda path: os.truncate(path, 2**40), "bytes"),
 ], ids=["0666", "0620", "symlink", "fifo", "folder", "device", "oversized", "sparse"])
 def test_R11_an_untrusted_file_is_a_miss_with_a_warning(spoil, word, shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", {"n": 1})
     path = entry_path(shelf_folder, "robots")
     spoil(path)
@@ -10480,7 +10480,7 @@ def test_R11_an_untrusted_file_is_a_miss_with_a_warning(spoil, word, shelf_folde
 @shelf_posix_only
 @pytest.mark.parametrize("where", ["file", "folder"])
 def test_R11_what_belongs_to_another_user_is_not_trusted(where, shelf_folder, shelf_lines, monkeypatch):
-    wr.Shelf(shelf_folder, shelf_lines.append).store("robots", "k", {"n": 1})
+    wr.Cache(shelf_folder, shelf_lines.append).store("robots", "k", {"n": 1})
     real = os.fstat if where == "file" else os.stat
 
     def foreign(*arguments, **named):
@@ -10488,7 +10488,7 @@ def test_R11_what_belongs_to_another_user_is_not_trusted(where, shelf_folder, sh
         fields[4] += 1
         return os.stat_result(fields)
     monkeypatch.setattr(wr.os, "fstat" if where == "file" else "stat", foreign)
-    assert wr.Shelf(shelf_folder, shelf_lines.append).load("robots", "k") is None
+    assert wr.Cache(shelf_folder, shelf_lines.append).load("robots", "k") is None
     monkeypatch.undo()
     assert len(shelf_lines) == 1 and "another user" in shelf_lines[0]
 
@@ -10496,10 +10496,10 @@ def test_R11_what_belongs_to_another_user_is_not_trusted(where, shelf_folder, sh
 @shelf_posix_only
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
 def test_R11_a_folder_that_others_can_write_is_not_used(mode, shelf_folder, shelf_lines):
-    wr.Shelf(shelf_folder, shelf_lines.append).store("robots", "k", {"n": 1})
+    wr.Cache(shelf_folder, shelf_lines.append).store("robots", "k", {"n": 1})
     os.chmod(shelf_folder, mode)
     before = os.listdir(shelf_folder)
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     assert shelf.load("robots", "k") is None and not shelf.store("robots", "k", {"n": 2})
     assert shelf.load("robots", "k") == {"n": 2}            # what this process knows
     with shelf.try_lock("x"):
@@ -10512,14 +10512,14 @@ def test_R11_a_folder_that_others_can_write_is_not_used(mode, shelf_folder, shel
 def test_R11_a_symbolic_link_given_by_the_operator_is_followed(shelf_folder, shelf_lines, tmp_path):
     os.makedirs(shelf_folder, 0o700)
     os.symlink(shelf_folder, str(tmp_path / "link"))
-    shelf = wr.Shelf(str(tmp_path / "link"), shelf_lines.append)
+    shelf = wr.Cache(str(tmp_path / "link"), shelf_lines.append)
     assert shelf.store("robots", "k", {"n": 1}, durable=True) and shelf.load("robots", "k") == {"n": 1} and shelf_lines == []
 
 
 @pytest.mark.parametrize("below", ["", "/below", "/below/it", "\0"])
 def test_R11_a_file_where_the_folder_should_be_costs_the_cache_alone(below, tmp_path, shelf_lines):
     (tmp_path / "file").write_bytes(b"mine")
-    shelf = wr.Shelf(str(tmp_path / "file") + below, shelf_lines.append)
+    shelf = wr.Cache(str(tmp_path / "file") + below, shelf_lines.append)
     assert shelf.load("robots", "k") is None
     assert not shelf.store("robots", "k", {"n": 1}) and shelf.load("robots", "k") == {"n": 1}
     with shelf.try_lock("x") as lock:
@@ -10529,7 +10529,7 @@ def test_R11_a_file_where_the_folder_should_be_costs_the_cache_alone(below, tmp_
 
 
 def test_R11_without_a_folder_everything_is_in_memory(shelf_lines):
-    shelf = wr.Shelf(None, shelf_lines.append)
+    shelf = wr.Cache(None, shelf_lines.append)
     data = {"list": [1], "pair": (1, 2)}
     assert not shelf.store("robots", "k", data)
     data["list"].append(2)
@@ -10537,12 +10537,12 @@ def test_R11_without_a_folder_everything_is_in_memory(shelf_lines):
     shelf.load("robots", "k")["list"].append(3)
     assert shelf.load("robots", "k")["list"] == [1]         # nobody holds what is stored
     shelf.sweep(0.0)
-    assert wr.Shelf(None, shelf_lines.append).load("robots", "k") is None and shelf_lines == []
+    assert wr.Cache(None, shelf_lines.append).load("robots", "k") is None and shelf_lines == []
 
 
 def test_R11_a_vanished_folder_is_made_again(shelf_folder, shelf_lines):
     import shutil
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     assert shelf.store("robots", "k", {"n": 1})
     shutil.rmtree(os.path.dirname(shelf_folder))
     assert shelf.load("robots", "k") is None and shelf.store("robots", "k", {"n": 2}) and shelf.load("robots", "k") == {"n": 2} and shelf_lines == []
@@ -10555,7 +10555,7 @@ SHELF_FAULTS = [(call, number, times) for call in ("open", "write", "fsync", "re
 
 @pytest.mark.parametrize("call, number, times", SHELF_FAULTS, ids=lambda value: errno.errorcode.get(value, str(value)) if value != 1 else "once")
 def test_R11_a_failing_system_call_costs_the_cache_not_the_run(call, number, times, shelf_folder, shelf_lines, monkeypatch):
-    wr.Shelf(shelf_folder, shelf_lines.append).store("robots", "k", {"n": 1})
+    wr.Cache(shelf_folder, shelf_lines.append).store("robots", "k", {"n": 1})
     left, real = [times], getattr(os, call)
 
     def failing(*arguments, **named):
@@ -10565,9 +10565,9 @@ def test_R11_a_failing_system_call_costs_the_cache_not_the_run(call, number, tim
         if call == "close":
             real(*arguments)            # as Linux does: the descriptor is gone whatever close says
         raise OSError(number, os.strerror(number))
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     monkeypatch.setattr(wr.os, call, failing)
-    fresh = wr.Shelf(os.path.join(shelf_folder, "new", "er"), [].append)
+    fresh = wr.Cache(os.path.join(shelf_folder, "new", "er"), [].append)
     assert fresh.store("robots", "k", {"n": 9}) in (True, False) and fresh.load("robots", "k") in ({"n": 9}, None)
     if times == 1:
         left[0] = 1
@@ -10581,7 +10581,7 @@ def test_R11_a_failing_system_call_costs_the_cache_not_the_run(call, number, tim
     shelf.sweep(1e9)
     monkeypatch.undo()
     assert known == {"n": 2} or (stored and known is None)
-    assert wr.Shelf(shelf_folder, print).load("robots", "k") in ({"n": 1}, {"n": 2})        # old or new, never torn
+    assert wr.Cache(shelf_folder, print).load("robots", "k") in ({"n": 1}, {"n": 2})        # old or new, never torn
     assert stored == (shelf.load("robots", "k") == {"n": 2} and ("robots", "k") not in shelf._memory)
     if call != "unlink":
         assert not [name for name in os.listdir(shelf_folder) if name.endswith(".tmp")]
@@ -10591,7 +10591,7 @@ def test_R11_a_failing_system_call_costs_the_cache_not_the_run(call, number, tim
 
 
 def test_R11_an_unwritable_cache_is_said_once_and_heals(shelf_folder, shelf_lines, monkeypatch):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {"n": 0})
 
     def full(*_):
@@ -10603,20 +10603,20 @@ def test_R11_an_unwritable_cache_is_said_once_and_heals(shelf_folder, shelf_line
     assert len(shelf_lines) == 1 and "No space left on device" in shelf_lines[0]
     monkeypatch.undo()
     assert shelf.store("host", "a", {"n": 20})
-    wr.Shelf(shelf_folder, shelf_lines.append).store("host", "a", {"n": 21})
+    wr.Cache(shelf_folder, shelf_lines.append).store("host", "a", {"n": 21})
     assert shelf.load("host", "a") == {"n": 21}             # the disk speaks again
 
 
 @pytest.mark.parametrize("now", [-1e10, 0.0, 1e300, float("inf"), float("nan")])
 def test_R11_a_clock_beyond_reason_costs_no_entry_to_this_process(now, shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append, lambda: now)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append, lambda: now)
     shelf.store("host", "a", {"n": 1})
     shelf.sweep(now)
     assert shelf.load("host", "a") == {"n": 1} and len(shelf_lines) <= 1
 
 
 def test_R11_an_interrupted_store_leaves_nothing_half_written(shelf_folder, shelf_lines, monkeypatch):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {"n": 0})
 
     def interrupted(*_):
@@ -10630,7 +10630,7 @@ def test_R11_an_interrupted_store_leaves_nothing_half_written(shelf_folder, shel
 
 
 def test_R11_an_entry_that_memory_does_not_hold_is_a_miss(shelf_folder, shelf_lines, monkeypatch):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {})
 
     def exhausted(*_):
@@ -10641,7 +10641,7 @@ def test_R11_an_entry_that_memory_does_not_hold_is_a_miss(shelf_folder, shelf_li
 
 
 def test_R11_a_sick_disk_is_one_line_not_one_an_entry(shelf_folder, shelf_lines, monkeypatch):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     for n in range(9):
         shelf.store("host", str(n), {})
 
@@ -10660,14 +10660,14 @@ def test_ours_shelf_a_folder_that_cannot_be_synced_is_no_failure(shelf_folder, s
             raise OSError(errno.EINVAL, "Invalid argument")
         real(fd)
     monkeypatch.setattr(wr.os, "fsync", no_folders)
-    assert wr.Shelf(shelf_folder, shelf_lines.append).store("host", "a", {}, durable=True) and shelf_lines == []
+    assert wr.Cache(shelf_folder, shelf_lines.append).store("host", "a", {}, durable=True) and shelf_lines == []
 
 
 def test_R11_durable_syncs_the_file_before_and_the_folder_after_the_rename(shelf_folder, shelf_lines, monkeypatch):
     calls = []
     for call in ("fsync", "replace"):
         monkeypatch.setattr(wr.os, call, lambda *arguments, real=getattr(os, call), call=call: (calls.append(call), real(*arguments))[1])
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {})
     assert calls == ["replace"]
     shelf.store("host", "a", {}, durable=True)
@@ -10677,14 +10677,14 @@ def test_R11_durable_syncs_the_file_before_and_the_folder_after_the_rename(shelf
 @shelf_posix_only
 def test_R11_a_killed_writer_leaves_the_old_entry_or_the_new(shelf_folder, shelf_lines):
     dice, scratch = random.Random(9), 0
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "k", {"n": 0, "body": b"0," * 5000})
     last = 0
     for death in range(60):
         pid = os.fork()
         if not pid:
             try:
-                writer = wr.Shelf(shelf_folder, shelf_lines.append)
+                writer = wr.Cache(shelf_folder, shelf_lines.append)
                 for n in range(last + 1, last + 10**6):
                     writer.store("host", "k", {"n": n, "body": b"%d," % n * 5000}, durable=n % 2 == 0)
             finally:
@@ -10701,14 +10701,14 @@ def test_R11_a_killed_writer_leaves_the_old_entry_or_the_new(shelf_folder, shelf
         last = data["n"]
         scratch += any(name.endswith(".tmp") for name in os.listdir(shelf_folder))
         if death % 2:
-            wr.Shelf(shelf_folder, shelf_lines.append).sweep(1e9)
+            wr.Cache(shelf_folder, shelf_lines.append).sweep(1e9)
             assert not any(name.endswith(".tmp") for name in os.listdir(shelf_folder))
     assert last > 0 and scratch > 0 and shelf_lines == []       # death did strike in the middle
 
 
 LOCK_CHILD = """
 import os, sys, walsh_research as wr
-shelf = wr.Shelf(sys.argv[1], print)
+shelf = wr.Cache(sys.argv[1], print)
 for line in sys.stdin:
     held = shelf.try_lock(line.strip())
     print("held" if held else "none", flush=True)
@@ -10716,7 +10716,7 @@ for line in sys.stdin:
 
 
 def test_R11_a_lock_excludes_processes_and_threads_and_dies_with_its_holder(shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     child = subprocess.Popen([sys.executable, "-c", LOCK_CHILD, shelf_folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True,
                              env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(wr.__file__))))
 
@@ -10735,8 +10735,8 @@ def test_R11_a_lock_excludes_processes_and_threads_and_dies_with_its_holder(shel
         thread = threading.Thread(target=lambda: seen.append(shelf.try_lock("mine")))
         thread.start()
         thread.join()
-        assert seen == [None] and wr.Shelf(shelf_folder, shelf_lines.append).try_lock("mine") is None
-        assert wr.Shelf(None, shelf_lines.append).try_lock("mine") is None      # all bots of a process, with or without a cache
+        assert seen == [None] and wr.Cache(shelf_folder, shelf_lines.append).try_lock("mine") is None
+        assert wr.Cache(None, shelf_lines.append).try_lock("mine") is None      # all bots of a process, with or without a cache
     with shelf.try_lock("mine") as again:
         lock.release()                  # twice does no harm
         assert again and shelf.try_lock("mine") is None
@@ -10744,7 +10744,7 @@ def test_R11_a_lock_excludes_processes_and_threads_and_dies_with_its_holder(shel
 
 
 def test_ours_shelf_many_names_are_held_at_once_and_leave_no_file(shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     locks = [shelf.try_lock(str(n)) for n in range(600)]
     assert all(locks)
     assert all(shelf.try_lock(str(n)) is None for n in range(600))
@@ -10755,7 +10755,7 @@ def test_ours_shelf_many_names_are_held_at_once_and_leave_no_file(shelf_folder, 
 
 @shelf_posix_only
 def test_ours_shelf_a_forked_child_keeps_no_lock(shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     lock = shelf.try_lock("x")
     ready, go, fds = os.pipe(), os.pipe(), [held.fd for held in wr.HELD_NAMES.values()]
     pid = os.fork()
@@ -10787,7 +10787,7 @@ def test_ours_shelf_a_forked_child_keeps_no_lock(shelf_folder, shelf_lines):
 
 def test_ours_shelf_an_interrupt_within_a_lock_leaves_nothing_held(shelf_folder, shelf_lines, monkeypatch):
     """Also while the traceback, and all that it refers to, is kept, as at a prompt."""
-    shelf, kept = wr.Shelf(shelf_folder, shelf_lines.append), []
+    shelf, kept = wr.Cache(shelf_folder, shelf_lines.append), []
     shelf.try_lock("x").release()
     free = lowest_free_descriptor()
 
@@ -10861,7 +10861,7 @@ def unraisable(monkeypatch):
 @pytest.mark.parametrize("place", ["disk", "memory", "taken", "no locks"])
 def test_R4_an_interrupt_at_any_bytecode_leaves_no_lock_behind(
         place, shelf_folder, shelf_lines, monkeypatch, unraisable):
-    shelf = wr.Shelf(shelf_folder if place != "memory" else None, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder if place != "memory" else None, shelf_lines.append)
     shelf.try_lock("warm").release()
     if place == "no locks":
         def refuse(fd):
@@ -10892,7 +10892,7 @@ def test_R11_an_interrupt_at_any_bytecode_leaves_no_file_open_or_torn(
         shelf_folder, shelf_lines, unraisable, monkeypatch):
     monkeypatch.setattr(wr.os, "fsync", lambda fd: None)        # which takes its time
     clock = Clock()
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append, clock.time)
     shelf.store("host", "a", {"n": 0}, durable=True)
     path, one = entry_path(shelf_folder, "host"), {"n": 1}
     blob = wr.pickle_plain(wr.shelf_entry("host", "a", one))
@@ -10911,7 +10911,7 @@ def test_R11_an_interrupt_at_any_bytecode_leaves_no_file_open_or_torn(
 
 def test_R4_an_interrupt_does_not_end_the_lock_of_another(shelf_folder, shelf_lines, unraisable):
     """A file that was removed once is not removed again: another process may hold the next one."""
-    shelf, removed = wr.Shelf(shelf_folder, shelf_lines.append), []
+    shelf, removed = wr.Cache(shelf_folder, shelf_lines.append), []
 
     def action():
         del removed[:]
@@ -10934,7 +10934,7 @@ def test_R4_an_interrupt_does_not_end_the_lock_of_another(shelf_folder, shelf_li
 
 def test_ours_shelf_a_lock_that_nobody_keeps_is_free_again(shelf_folder, shelf_lines):
     for folder in (shelf_folder, None):
-        shelf = wr.Shelf(folder, shelf_lines.append)
+        shelf = wr.Cache(folder, shelf_lines.append)
         free = lowest_free_descriptor()
         assert shelf.try_lock("x")
         assert not wr.HELD_NAMES and lowest_free_descriptor() == free
@@ -10943,14 +10943,14 @@ def test_ours_shelf_a_lock_that_nobody_keeps_is_free_again(shelf_folder, shelf_l
 
 
 def test_ours_shelf_a_lock_that_is_held_at_the_end_says_nothing(shelf_folder):
-    code = "import sys, walsh_research as wr; LOCK = wr.Shelf(sys.argv[1], print).try_lock('x')"
+    code = "import sys, walsh_research as wr; LOCK = wr.Cache(sys.argv[1], print).try_lock('x')"
     child = subprocess.run([sys.executable, "-c", code, shelf_folder], capture_output=True,
                            env=dict(os.environ, PYTHONPATH=HERE), timeout=30)
     assert (child.returncode, child.stdout, child.stderr) == (0, b"", b"")
 
 
 def test_ours_shelf_a_clock_that_jumps_takes_no_live_writers_file(shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {})
     scratch = entry_path(shelf_folder, "host") + ".89abcdef.tmp"
     file = wr.open_locked(scratch)
@@ -10964,7 +10964,7 @@ def test_ours_shelf_a_clock_that_jumps_takes_no_live_writers_file(shelf_folder, 
 def test_R4_a_lock_of_a_file_that_is_gone_excludes_nobody_and_is_none(
         is_made_again, shelf_folder, shelf_lines, monkeypatch):
     """Its holder released it after we had opened it; the next comer has a file of its own."""
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {})
 
     def late(fd, real=wr.lock_file):
@@ -10985,7 +10985,7 @@ def test_R4_a_lock_of_a_file_that_is_gone_excludes_nobody_and_is_none(
 @shelf_posix_only
 def test_ours_shelf_a_copy_of_the_folder_ends_no_lock(shelf_folder, shelf_lines, tmp_path):
     """As it would with POSIX record locks, which any close of the file ends."""
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     with shelf.try_lock("x") as lock:
         (name,) = os.listdir(shelf_folder)
         path = os.path.join(shelf_folder, name)
@@ -10995,7 +10995,7 @@ def test_ours_shelf_a_copy_of_the_folder_ends_no_lock(shelf_folder, shelf_lines,
 
 
 def test_ours_shelf_a_folder_a_thousand_levels_deep_is_a_warning(shelf_lines, tmp_path):
-    shelf = wr.Shelf(str(tmp_path) + "/a" * 3000, shelf_lines.append)
+    shelf = wr.Cache(str(tmp_path) + "/a" * 3000, shelf_lines.append)
     assert not shelf.store("host", "a", {}) and len(shelf_lines) == 1
 
 
@@ -11007,7 +11007,7 @@ def test_ours_shelf_where_no_lock_is_possible_this_process_is_in_order(number, s
     def failing(*_):
         raise OSError(number, os.strerror(number))
     monkeypatch.setattr(fcntl, "flock", failing)
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     for _ in range(3):
         with shelf.try_lock("x") as lock:
@@ -11018,7 +11018,7 @@ def test_ours_shelf_where_no_lock_is_possible_this_process_is_in_order(number, s
 
 @shelf_posix_only
 def test_ours_shelf_release_does_not_wait_for_a_copy_of_the_descriptor(shelf_folder, shelf_lines):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     lock = shelf.try_lock("x")
     copies = [os.dup(held.fd) for held in wr.HELD_NAMES.values()]     # as in a child between fork and exec
     lock.release()
@@ -11029,7 +11029,7 @@ def test_ours_shelf_release_does_not_wait_for_a_copy_of_the_descriptor(shelf_fol
 
 
 def test_ours_shelf_one_of_many_threads_gets_the_lock(shelf_folder, shelf_lines):
-    shelf, inside, worst, turns = wr.Shelf(shelf_folder, shelf_lines.append), [], [], []
+    shelf, inside, worst, turns = wr.Cache(shelf_folder, shelf_lines.append), [], [], []
 
     def work():
         for _ in range(100):
@@ -11054,7 +11054,7 @@ def test_R11_a_year_of_cron_runs_does_not_grow_without_bound(shelf_folder, shelf
     day, start, most = 86400.0, 1779494400.0, 0
     for number in range(365):
         now = start + number * day
-        shelf = wr.Shelf(shelf_folder, shelf_lines.append, lambda: now)
+        shelf = wr.Cache(shelf_folder, shelf_lines.append, lambda: now)
         shelf.sweep(now)
         shelf.store("robots", f"https://{number}.test", {"at": now})
         if number == 0:
@@ -11071,12 +11071,12 @@ def test_R11_a_year_of_cron_runs_does_not_grow_without_bound(shelf_folder, shelf
 def test_R10_what_is_used_is_not_swept(shelf_folder, shelf_lines):
     """A schema in daily use whose origin is out of reach was swept after sixty days."""
     clock = Clock()
-    first = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+    first = wr.Cache(shelf_folder, shelf_lines.append, clock.time)
     for kind, key in (("schema", "used"), ("robots", "used"), ("robots", "unused")):
         first.store(kind, key, {"of": key})
     for _ in range(100):
         clock.now += 86400.0 + 60.0
-        shelf = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+        shelf = wr.Cache(shelf_folder, shelf_lines.append, clock.time)
         assert shelf.load("schema", "used") and shelf.load("robots", "used")
         shelf.sweep(clock.time())
     assert shelf.load("schema", "used") == {"of": "used"}
@@ -11085,7 +11085,7 @@ def test_R10_what_is_used_is_not_swept(shelf_folder, shelf_lines):
 
 def test_R11_a_use_is_noted_once_a_day_and_never_an_error(shelf_folder, shelf_lines, monkeypatch):
     clock, noted = Clock(), []
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append, clock.time)
     shelf.store("robots", "k", {"n": 1})
 
     def utime(path, times, real=os.utime):
@@ -11111,7 +11111,7 @@ def test_R11_a_use_is_noted_once_a_day_and_never_an_error(shelf_folder, shelf_li
 
 
 def test_ours_shelf_sweep_touches_only_what_is_dead_and_ours(shelf_folder, shelf_lines, tmp_path):
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", {})
     name = os.path.basename(entry_path(shelf_folder, "robots"))
     dead, alive, crashed, held = name + ".0123abcd.tmp", name + ".89abcdef.tmp", "lock-" + "0" * 32 + ".pickle.tmp", "lock-" + "1" * 32 + ".pickle.tmp"
@@ -11139,7 +11139,7 @@ def test_ours_shelf_sweep_touches_only_what_is_dead_and_ours(shelf_folder, shelf
 
 def test_R11_a_sweep_in_the_midst_of_a_write_costs_at_most_a_second_try(shelf_folder, shelf_lines, monkeypatch):
     """As from another container, whose process ids say nothing here."""
-    shelf, tries, write = wr.Shelf(shelf_folder, shelf_lines.append), [], wr.write_private_file
+    shelf, tries, write = wr.Cache(shelf_folder, shelf_lines.append), [], wr.write_private_file
 
     def counted(path, *arguments):
         tries.append(path)
@@ -11149,7 +11149,7 @@ def test_R11_a_sweep_in_the_midst_of_a_write_costs_at_most_a_second_try(shelf_fo
         def swept(*arguments, real=getattr(os, call)):
             with monkeypatch.context() as patch:
                 patch.setattr(wr.os, call, real)
-                wr.Shelf(shelf_folder, shelf_lines.append).sweep(time.time())
+                wr.Cache(shelf_folder, shelf_lines.append).sweep(time.time())
             monkeypatch.setattr(wr.os, call, real)
             return real(*arguments)
         monkeypatch.setattr(wr.os, call, swept)
@@ -11193,7 +11193,7 @@ def pace_environ(tmp_path):
 
 
 def open_pace(environ, lines):
-    return wr.open_pace_shelf(lines.append, environ=environ, platform="linux")
+    return wr.open_pace_cache(lines.append, environ=environ, platform="linux")
 
 
 def temporary_pace(environ):
@@ -11212,7 +11212,7 @@ def test_R4_without_a_cache_the_pace_is_shared_with_a_cached_run(
         pace_environ, shelf_lines, tmp_path):
     alone = open_pace(pace_environ, shelf_lines)
     assert not os.path.exists(pace_environ["HOME"])             # untouched before first use
-    cached = wr.Shelf(wr.default_cache_dir(pace_environ, "linux"), shelf_lines.append).pace()
+    cached = wr.Cache(wr.default_cache_dir(pace_environ, "linux"), shelf_lines.append).pace()
     for one, other in ((alone, cached), (cached, alone)):
         assert one.store("host", "a.test", {"n": 1}) and one.store("hold", "a.test", {"n": 2})
         assert other.load("host", "a.test") == {"n": 1} and other.load("hold", "a.test") == {"n": 2}
@@ -11222,7 +11222,7 @@ def test_R4_without_a_cache_the_pace_is_shared_with_a_cached_run(
         names = sorted(name.split("-")[0] for name in os.listdir(folder))
         assert names == ["hold", "host", "lock"]
         code = ("import sys, walsh_research as wr;"
-                "print(wr.Shelf(sys.argv[1], print).pace().try_lock('host a.test'))")
+                "print(wr.Cache(sys.argv[1], print).pace().try_lock('host a.test'))")
         child = child_python(code, os.path.dirname(folder))
         assert child.communicate(timeout=30)[0] == "None\n"
     alone.sweep(NOW)
@@ -11336,7 +11336,7 @@ def test_R4_where_no_folder_can_be_written_the_pace_is_in_memory_with_one_warnin
 
 
 def test_R4_where_no_folder_is_known_the_pace_is_in_memory_with_one_warning(shelf_lines):
-    shelf = wr.open_pace_shelf(shelf_lines.append, environ={}, platform="win32")
+    shelf = wr.open_pace_cache(shelf_lines.append, environ={}, platform="win32")
     assert shelf_lines == []
     assert not shelf.store("host", "a.test", {"n": 1}) and shelf.load("host", "a.test") == {"n": 1}
     with shelf.try_lock("host a.test"):
@@ -11354,16 +11354,16 @@ def test_R11_a_sick_cache_folder_is_no_more_lines_for_its_pace(tmp_path, shelf_l
     (tmp_path / "file").write_bytes(b"")
     for folder in (str(tmp_path / "file"), str(tmp_path / "file" / "below")):
         del shelf_lines[:]
-        shelf = wr.Shelf(folder, shelf_lines.append)
+        shelf = wr.Cache(folder, shelf_lines.append)
         for one in (shelf, shelf.pace(), shelf):
             assert not one.store("host", "a", {"n": 1}) and one.load("host", "a") == {"n": 1}
         assert shelf.pace() is shelf.pace() and len(shelf_lines) == 1
-    assert wr.Shelf(None, shelf_lines.append).pace().store("host", "a", {}) is False
+    assert wr.Cache(None, shelf_lines.append).pace().store("host", "a", {}) is False
 
 
 def test_R11_a_sweep_of_the_cache_covers_its_pace(shelf_folder, shelf_lines):
     clock = Clock()
-    shelf = wr.Shelf(shelf_folder, shelf_lines.append, clock.time)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append, clock.time)
     pace = shelf.pace()
     pace.store("host", "old", {})
     clock.now += 61 * 86400.0
@@ -11381,7 +11381,7 @@ def test_R4_a_year_of_runs_without_a_cache_keeps_a_small_pace_folder(pace_enviro
     clock = Clock()
     for day in range(365):
         clock.now += 86400.0
-        shelf = wr.open_pace_shelf(shelf_lines.append, clock.time, pace_environ, "linux")
+        shelf = wr.open_pace_cache(shelf_lines.append, clock.time, pace_environ, "linux")
         shelf.store("host", f"{day}.test", {})
         shelf.sweep(clock.time())
     files = all_files(pace_environ["HOME"])
@@ -11390,8 +11390,8 @@ def test_R4_a_year_of_runs_without_a_cache_keeps_a_small_pace_folder(pace_enviro
 
 
 def test_ours_shelf_sweep_is_once_a_day_for_all_processes(shelf_folder, shelf_lines):
-    wr.Shelf(shelf_folder, shelf_lines.append).store("robots", "k", {})
-    shelf, passes = wr.Shelf(shelf_folder, shelf_lines.append), []
+    wr.Cache(shelf_folder, shelf_lines.append).store("robots", "k", {})
+    shelf, passes = wr.Cache(shelf_folder, shelf_lines.append), []
     for at in [*range(0, 86400, 3600), 86400, 0]:       # a clock that jumps back does not stop it for good
         shelf.sweep(1e9 + at)
         passes.append(shelf.load("sweep", "marker")["at"] - 1e9)
@@ -11401,7 +11401,7 @@ def test_ours_shelf_sweep_is_once_a_day_for_all_processes(shelf_folder, shelf_li
 def test_ours_shelf_hourly_processes_do_not_put_the_sweep_off(shelf_folder, shelf_lines):
     passes = []
     for hour in range(50):
-        shelf = wr.Shelf(shelf_folder, shelf_lines.append)
+        shelf = wr.Cache(shelf_folder, shelf_lines.append)
         shelf.store("host", "a", {})
         shelf.sweep(1e9 + hour * 3600)
         passes.append((shelf.load("sweep", "marker")["at"] - 1e9) / 3600)
@@ -11417,7 +11417,7 @@ PLAIN = {"Content-Type": "text/plain"}
 @pytest.fixture
 def desk(monkeypatch, tmp_path, clock, web, capsys):
     """The command in this process, in the world of a dict: desk(*argv, stdin=b"") -> (code, out, err)."""
-    monkeypatch.setattr(wr, "Door", lambda **options: web)
+    monkeypatch.setattr(wr, "HttpTransport", lambda **options: web)
     monkeypatch.setattr(wr, "SYSTEM_CLOCK", clock)
     monkeypatch.setattr(wr, "TickingClock", lambda tick: clock)
     monkeypatch.setenv("WALSH_RESEARCH_CACHE", str(tmp_path / "cache"))
@@ -12408,7 +12408,7 @@ def test_ours_one_fixture_out_of_reach_is_tried_twice_and_skipped():
 def test_ours_attest_with_selftest_has_the_live_fixtures(desk, checks, web, monkeypatch):
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     publisher = live_publisher()
-    monkeypatch.setattr(wr, "Door", lambda **options: publisher)
+    monkeypatch.setattr(wr, "HttpTransport", lambda **options: publisher)
     checks("pass")
     done = desk("--selftest", "--attest")
     document = json.loads(done.out)

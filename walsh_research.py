@@ -98,7 +98,13 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
 
-# === 1. CONSTANTS   spec 6 ================================================
+# ============================================================================
+# === PART I   THE BOT
+# All that decides, waits and sends. The file cut off at Part II imports and works alone.
+# ============================================================================
+
+
+# === 1. CONSTANTS   spec 6 ===================================================
 # 1a. The specification's own names and values.
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"      # R1, exact
 UA_TOKEN = "Walsh-Research"     # R1, R2: matched case-insensitively
@@ -186,7 +192,7 @@ ROBOTS2_ASK_TTL_SECONDS = 86400                 # robots2: an "allow" is cached 
 ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
 ROBOTS2_MAX_UNKNOWN = 1000                      # ours: lines kept to be shown; a file of nothing else would cost 40 MB
 # The cache.
-SHELF_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
+CACHE_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
 # ours: bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
 MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20
 # ours: bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
@@ -213,14 +219,14 @@ PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
 PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
 MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
 LONGEST_DEADLINE_SECONDS = 86400.0  # ours: a longer or endless one overflows select() on some systems
-# The bot and the desk.
+# The fetcher, the bot and the command.
 MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
 MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
 MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
 MAX_SCHEMA_BYTES = 2**20                # ours
 MAX_CHAINED_BYTES = 128 * 1024          # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
 MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
-MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the rest is on the shelf
+MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the cache has the rest
 MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
 LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
 MAX_SIMULATED_CLOCKS = 32               # ours: whose pace is remembered
@@ -269,7 +275,7 @@ def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     return pattern  # type: ignore[no-any-return]
 
 
-# === 2. NOUNS =============================================================
+# === 2. TYPES ================================================================
 # The value tuples that come back, and the exceptions.
 # Python 3.9 cannot resolve `str | None`, so public hints are spelled with Optional and Union.
 
@@ -580,7 +586,7 @@ class BlocklistRejected(ValueError):
     """The document must not be adopted (R3c, R10)."""
 
 
-# === 3. TIME   R5   spec 12.5, 12.6 ========================================
+# === 3. TIME   R5   spec 12.5, 12.6 ==========================================
 # This section owns what a duration and a date mean.
 # Its expressions are text, which `re` compiles when it is first used: a run may need none.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
@@ -766,7 +772,7 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
     return max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
 
 
-# === 4. ADDRESSES   R7   spec 10.2, 12.4 ===================================
+# === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # This section owns what a URL, a host and an IP address are: the three spellings of a URL (key,
 # throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -1348,7 +1354,7 @@ def host_refusal(host: str) -> str:
     return ""
 
 
-# === 5. ROBOTS   R2 a-d   spec 9.1 ========================================
+# === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
 # This section owns the meaning of a robots.txt text and of the status it came with.
 # It knows no clock, no cache and no network.
 
@@ -1803,7 +1809,7 @@ class RobotsTxt(NamedTuple):
                 yield index, form.partition("*")[0] + "*"
 
 
-# === 6. SCHEMA   R3c   spec 9.2, 11.1 ====================================
+# === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
 # JSON as it arrives, the patterns of ECMA 262, and a Draft 2020-12 subset. Knows no blocklist.
 
 # 6a. JSON. What would cost too much time or memory is refused before the decoder sees it.
@@ -3116,7 +3122,7 @@ def validate(instance: Any, schema: Any) -> None:
     compile_schema(schema)(instance)
 
 
-# === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =========================
+# === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
 URL_TAIL = lazy_re(r"[/?#\\]")
@@ -3420,7 +3426,7 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
     return blocked
 
 
-# === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==========================
+# === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
 # Owns when the next request may start and when a source is due. Is told the time; never reads it.
 
 class HostPace(NamedTuple):
@@ -3579,7 +3585,7 @@ def spell_seconds(seconds: float) -> str:
     return f"{round(max(0.0, seconds), 1):g} s"
 
 
-# === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===========================
+# === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
 # Owns validators, and what an answer of the network leaves of a policy document.
 
 if TYPE_CHECKING:
@@ -3766,7 +3772,3990 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
     return state
 
 
-# === 10. READINGS   R9 R6 ================================================
+# === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
+# 10a. The letters of a body: its media type, and the charset that it is written in.
+
+def keys_by_name(table: dict[str, str]) -> dict[str, str]:
+    """For each key of a table, and for each word of its value, that key."""
+    keys = {}
+    for key, names in table.items():
+        keys[key] = key
+        for name in names.split():
+            keys[name] = key
+    return keys
+
+
+# A codec, and Python's names for what the web means by it: the web's latin-1 is windows-1252.
+# None does more than map letters, as zlib, punycode and utf-7 would.
+# UTF-16 and UTF-32 are seen in a body and never believed, so they have no name here.
+CODECS = {
+    "utf-8": "utf_8 unicode_1_1_utf_8",
+    "big5hkscs": "big5 cn_big5",
+    "cp1250": "",
+    "cp1251": "",
+    "cp1252": "ascii latin_1 iso88591",
+    "cp1253": "",
+    "cp1254": "iso8859_9",
+    "cp1255": "",
+    "cp1256": "",
+    "cp1257": "",
+    "cp1258": "",
+    "cp866": "",
+    "cp874": "tis_620 iso8859_11",
+    "cp932": "shift_jis cp31j",
+    "cp949": "euc_kr ksc_5601",
+    "euc_jp": "",
+    "gb18030": "gb2312 gb_2312_80 csgb2312 gbk",
+    "iso2022_jp": "",
+    "iso8859_2": "",
+    "iso8859_3": "",
+    "iso8859_4": "",
+    "iso8859_5": "",
+    "iso8859_6": "",
+    "iso8859_7": "",
+    "iso8859_8": "iso_8859_8_i",
+    "iso8859_10": "",
+    "iso8859_13": "",
+    "iso8859_14": "",
+    "iso8859_15": "",
+    "iso8859_16": "",
+    "koi8_r": "koi8",
+    "koi8_u": "koi8_ru",
+    "mac_cyrillic": "",
+    "mac_roman": "mac",
+}
+CODEC_BY_NAME = keys_by_name(CODECS)
+BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
+    (b"\xef\xbb\xbf", "utf_8"),
+    (b"\xff\xfe\0\0", "utf_32_le"),
+    (b"\0\0\xfe\xff", "utf_32_be"),
+    (b"\xff\xfe", "utf_16_le"),
+    (b"\xfe\xff", "utf_16_be"),
+)
+DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
+CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
+XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
+HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
+CHARSET_PARAMETER = lazy_re(r"""(?i);\s*charset\s*=\s*["']?([^\s"';,]*)""")
+
+# R6: sub-resources, archives and executables, by kind or subtype. PDF is a document and is read.
+UNREAD_TYPES = frozenset("""
+    image font audio video
+    css javascript ecmascript wasm
+    binary octet-stream vnd.ms-fontobject
+    zip zip-compressed gzip bzip bzip2 xz zstd tar gtar 7z-compressed
+    rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage
+    debian-package vnd.debian.binary-package rpm redhat-package-manager
+    vnd.android.package-archive
+    msdownload msdos-program msi vnd.microsoft.portable-executable
+    executable sharedlib mach-binary elf shockwave-flash
+    ogg mp4 mpegurl vnd.apple.mpegurl dash+xml
+""".split())
+HTML_TYPES = ("text/html", "application/xhtml+xml")
+FEED_TYPE = lazy_re(r"(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json)")
+
+
+def media_type_of(content_type: str) -> str:
+    """The media type of a Content-Type without its parameters, lower-case."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def content_type_of(headers: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """(media type, charset) of the first Content-Type, lower-case; "" where it names none."""
+    values = [value for name, value in headers if name.lower() == "content-type"]
+    if not values:
+        return "", ""
+    charset = CHARSET_PARAMETER.search(values[0])
+    if charset is None:
+        return media_type_of(values[0]), ""
+    return media_type_of(values[0]), charset[1].lower()
+
+
+def is_unread_type(media_type: str) -> bool:
+    """R6: is a body of this type never read (image, script, style, font, film, archive, binary)?"""
+    kind, _, subtype = media_type_of(media_type).partition("/")
+    subtype = subtype.removeprefix("x-")
+    if subtype.startswith("font-"):
+        return True
+    return kind in UNREAD_TYPES or subtype in UNREAD_TYPES          # R6
+
+
+def media_kind(media_type: str) -> str:
+    """Which reading fits: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
+    media_type = media_type_of(media_type)
+    if "markdown" in media_type:        # R9.2, spec 10.4: "the Content-Type contains markdown"
+        return "markdown"
+    if media_type in HTML_TYPES:
+        return "html"
+    if FEED_TYPE.fullmatch(media_type):
+        return "feed"
+    for kind in ("json", "xml"):
+        if media_type.endswith((f"/{kind}", f"+{kind}")):
+            return kind
+    if media_type.startswith("text/"):
+        return "text"
+    return "other"
+
+
+def charset_codec(label: str) -> str | None:
+    """The Python codec for a charset's name on the web; None for a name that is not listed.
+
+    >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
+    ('gb18030', 'cp1252', None)
+    """
+    from encodings.aliases import aliases
+
+    label = label[:64].lower().strip(" \t\r\n\"'")
+    name = re.sub("[^a-z0-9]+", "_", label)
+    name = name.removeprefix("x_").replace("windows_", "cp")
+    return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
+
+
+def marked_codec(body: bytes) -> str:
+    """The codec that a byte order mark, or a NUL among the first two bytes, gives away; or ""."""
+    for mark, codec in BYTE_ORDER_MARKS:
+        if body.startswith(mark):
+            return codec
+    if body[1:2] == b"\0":
+        return "utf_16_le"
+    if body[:1] == b"\0" and len(body) > 1:
+        return "utf_16_be"
+    return ""
+
+
+def body_codecs(body: bytes, content_type: str) -> list[str]:
+    """The codecs to try, in their order (RFC 7303 3): that of a byte order mark alone; else
+
+    those of the header, of the body's own declaration, and UTF-8.
+    """
+    marked = marked_codec(body)
+    if marked:
+        return [marked]
+    expression = XML_CHARSET
+    if media_kind(content_type) == "html":
+        expression = HTML_CHARSET
+    labels = [content_type_of([("content-type", content_type)])[1]]
+    declared = expression.search(body[:DECLARATION_BYTES])
+    if declared:
+        labels.append(declared[1].decode("latin-1"))
+    labels.append("utf-8")
+    codecs = map(charset_codec, labels)
+    return [codec for codec in codecs if codec]
+
+
+def decode_body(body: bytes, content_type_header: str) -> str:
+    """The text of a body; what is torn is U+FFFD. Never raises.
+
+    Its charset is that of the byte order mark, else of the header, else of the document's own
+    declaration, else UTF-8.
+    """
+    codec = body_codecs(body, content_type_header)[0]
+    return body.decode(codec, "replace").removeprefix("\ufeff")
+
+
+# 10b. What goes out and what comes back.
+# Owns what goes out and what comes back: the only spelling of a request, and what a caller sees.
+
+class Kind(NamedTuple):
+    """How requests of one kind behave; everything not said here is the same for all."""
+
+    accept: str
+    method: Literal["GET", "HEAD"] = "GET"
+    max_bytes: int = 0                  # of a decoded body; 0: as the bot was told
+    max_redirects: int = MAX_ROBOTS_REDIRECTS
+    transport_retries: int = 1          # after an exchange that got no HTTP answer
+    is_target: bool = False             # behind robots.txt, and read for its meaning
+
+
+TARGET_ACCEPT = (                       # R9: markdown first
+    "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
+    "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
+)
+KINDS = {
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, True),
+    "fixture": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, 1, True),
+    "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
+    "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
+    "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
+}
+
+
+def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
+    """The URL with R13's parameters after its own.
+
+    Query and fragment are kept; an empty `sha` is left out.
+    >>> tag_url("https://wal.sh/robots.txt", "walsh/research", "afd2c01")
+    'https://wal.sh/robots.txt?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
+    """
+    before, hash_mark, fragment = url.partition("#")
+    address, _, query = before.partition("?")
+    parameters = []
+    if query:
+        parameters.append(query)
+    # R13's example leaves the slash of `spec` as it is, and no other.
+    for name, value, unescaped_too in (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/")):
+        if value:
+            quoted = re.sub(f"[^A-Za-z0-9._~{unescaped_too}-]", percent_encode, value)
+            parameters.append(f"{name}={quoted}")
+    return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
+
+
+def untagged(location: str, tag: tuple[str, str]) -> str:
+    """A Location without R13's parameters: the gates never see them, also where a server repeats them."""
+    own = tag_url("", *tag)[1:]
+    for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
+        location = location.replace(f"?{tags}&", "?")
+        location = location.replace(f"?{tags}", "").replace(f"&{tags}", "")
+    return location
+
+
+def parse_tag(text: str) -> tuple[str, str]:
+    """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
+    part = "[A-Za-z0-9._-]"
+    match = re.fullmatch(f"({part}{{1,100}}/{part}{{1,100}})(?:@({part}{{1,64}}))?", text)
+    if match is None:
+        raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
+    return match[1], match[2] or ""
+
+
+def request_headers(kind: Kind, validators: Validators, extra: dict[str, str]) -> dict[str, str]:
+    """Every header of a request but Host and Connection, which belong to the socket.
+
+    User-Agent comes last, so that nothing overrides it (R1).
+    """
+    return {
+        "Accept": kind.accept,
+        "Accept-Encoding": "gzip, deflate",
+        **conditional_headers(validators),
+        **extra,
+        "User-Agent": USER_AGENT,           # R1
+    }
+
+
+def wants_any_success(status: int, headers: Headers) -> bool:
+    """Whether a body is read: for policy documents, which servers send under any type."""
+    return 200 <= status < 300
+
+
+def wants_body(status: int, headers: Headers) -> bool:
+    """Whether a body is read: R6, of what came back only a success of a readable type."""
+    if not wants_any_success(status, headers):
+        return False
+    return not is_unread_type(header_value(headers, "content-type"))
+
+
+def as_response(given: Any) -> Response:
+    """What a transport handed over, whatever its class.
+
+    AttributeError, TypeError, ValueError: it is no answer.
+    """
+    headers = [(name.lower(), value.strip()) for name, value in given.headers]
+    body = b"".join([given.body])       # no copy of what is bytes
+    return Response(operator.index(given.status), headers, body, bool(given.truncated))
+
+
+def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
+    """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
+    shown = record_dict(value)
+    for name in ("body", "headers"):
+        shown.pop(name, None)
+    for name in ("at", "retry_at"):
+        if shown.get(name) is not None:
+            shown[name] = iso_utc(shown[name])
+    shown["recommendation"] = value.recommendation
+    if isinstance(value, Result):
+        shown["ok"] = value.ok
+        shown["requests"] = [request.to_dict() for request in value.requests]
+    return shown
+
+
+def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
+    """What the policy model advises.
+
+    It is the model's word for the verdict, and "not_recommended" where another gate than R2
+    refused for good.
+    """
+    if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
+        return "not_recommended"
+    if value.verdict is None:
+        return None
+    return value.verdict.recommendation
+
+
+class Decision(NamedTuple):
+    """What the gates say of a URL; true where they allow it.
+
+    `retry_at` (Unix seconds) stands where the answer is "not yet"; without it a refusal is final.
+    """
+
+    allowed: bool
+    url: str
+    gate: Optional[GateName] = None             # which refused; "R4" and "R5": it is too early
+    reason: str = ""
+    verdict: Optional[Verdict] = None
+    rule: Optional[Rule] = None
+    crawl_delay: Optional[float] = None         # seconds
+    waited: float = 0.0                         # seconds
+    retry_at: Optional[float] = None            # Unix seconds
+    group: Optional[str] = None                 # the selected User-agent value
+    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    blocked_by: Optional[BlockedDomain] = None
+    content_signals: Mapping[str, str] = NO_FIELDS
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    @property
+    def recommendation(self) -> Optional[str]:
+        """What the policy model advises, or None where no verdict was reached."""
+        return recommendation_of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, times in ISO 8601 UTC."""
+        return decided_dict(self)
+
+
+class RequestRecord(NamedTuple):
+    """One request that left."""
+
+    at: float                   # Unix seconds
+    kind: str                   # "target", "robots", "blocklist" ...
+    method: str
+    url: str
+    status: Optional[int]       # None: no HTTP answer
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, the time in ISO 8601 UTC."""
+        return {**self._asdict(), "at": iso_utc(self.at)}
+
+
+class Result(NamedTuple):
+    """What became of one target.
+
+    `gate`, `reason`, `verdict`, `rule` and `robots_source` say who decided, and by which line of
+    what. `links` is [Link(title, url)] of Markdown and feeds, never of a page. `body` and `.text`
+    are in memory only (R6).
+    """
+
+    outcome: Outcome
+    url: str                                    # as asked
+    final_url: str = ""
+    status: Optional[int] = None                # of HTTP
+    gate: Optional[GateName] = None
+    reason: str = ""
+    verdict: Optional[Verdict] = None
+    rule: Optional[Rule] = None
+    group: Optional[str] = None                 # the selected User-agent value
+    content_type: str = ""
+    bytes: int = 0                              # of the decoded body
+    sha256: str = ""                            # of the decoded body
+    etag: str = ""
+    last_modified: str = ""
+    title: str = ""
+    links: Sequence[Link] = ()
+    metadata: Mapping[str, Any] = NO_FIELDS
+    robots_directives: Sequence[str] = ()       # meta robots and X-Robots-Tag that bind us
+    content_signals: Mapping[str, str] = NO_FIELDS
+    redirects: Sequence[str] = ()
+    attempts: int = 0                           # requests sent for this target
+    waited: float = 0.0                         # seconds, for whatever reason
+    elapsed: float = 0.0                        # seconds
+    at: float = 0.0                             # Unix seconds
+    retry_at: Optional[float] = None            # Unix seconds
+    warnings: Sequence[str] = ()
+    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    crawl_delay: Optional[float] = None         # seconds
+    read: bool = True                           # false where R6 left the body unread
+    requests: Sequence[RequestRecord] = ()      # with those for policy documents
+    headers: Sequence[tuple[str, str]] = ()     # of the answer, lower-case; in memory only
+    body: Octets = b""                          # in memory only
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is content: "fetched", or "unchanged" since it was fetched."""
+        return self.outcome in ("fetched", "unchanged")
+
+    @property
+    def recommendation(self) -> Optional[str]:
+        """What the policy model advises, or None where no verdict was reached."""
+        return recommendation_of(self)
+
+    @property
+    def text(self) -> str:
+        """The body as text.
+
+        The charset is the header's, a byte order mark's, the page's own word, or UTF-8 with
+        replacement: the first that there is.
+        """
+        return decode_body(self.body, self.content_type)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
+        return decided_dict(self)
+
+
+RESULT_LISTS = ("links", "robots_directives", "redirects", "warnings", "requests", "headers")
+RESULT_MAPPINGS = ("metadata", "content_signals")
+
+
+def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
+    """A Result whose lists and dicts are its own, whatever the fields were taken from.
+
+    So what a caller appends to `warnings` stands in no other Result.
+    """
+    for name in RESULT_LISTS:
+        fields[name] = list(fields.get(name, ()))
+    for name in RESULT_MAPPINGS:
+        fields[name] = dict(fields.get(name, ()))
+    return Result(outcome, url, **fields)
+
+
+class Source(NamedTuple):
+    """One way in which a site offers structured content. R9"""
+
+    kind: SourceKind
+    url: str
+    # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
+    items: Sequence[Any] = ()
+    title: str = ""
+    warning: str = ""
+    target: str = ""                    # as asked, for which it was found
+    result: Optional[Result] = None     # of kind "none": what became of the target
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        shown = record_dict(self._replace(result=None))
+        if self.result is not None:
+            shown["result"] = self.result.to_dict()
+        return shown
+
+
+class Reading(NamedTuple):
+    """What a body says, as metadata."""
+
+    title: str = ""
+    links: Sequence[Link] = ()
+    metadata: Mapping[str, Any] = NO_FIELDS
+    robots_directives: Sequence[str] = ()
+    page: Optional[PageMetadata] = None
+    warnings: Sequence[str] = ()
+
+
+class Ending(NamedTuple):
+    """How the walk of a URL ended: with a refusal by a gate, or with the last answer."""
+
+    answer: Response | TransportError | None = None
+    refusal: Decision | None = None
+    trouble: str = ""                   # why it could not go on, in one line
+    retry_at: float | None = None       # Unix seconds; None where coming back is no use
+    is_put_off: bool = False            # a retry is due, though not within `max_wait`
+    has_strayed: bool = False           # redirected to where it must not follow
+
+    @property
+    def status(self) -> int:
+        """Of the last answer; 0 where there was none."""
+        return getattr(self.answer, "status", 0)
+
+    @property
+    def why(self) -> str:
+        """Why a policy document did not come, in one line."""
+        if self.refusal is not None:
+            return self.refusal.reason
+        if self.trouble:
+            return self.trouble
+        if isinstance(self.answer, TransportError):
+            return self.answer.reason
+        return f"answered {self.status}"
+
+
+def whole_document(ending: Ending, limit: int) -> Response:
+    """A document of the origin; ValueError where it did not come, or not whole."""
+    answer = ending.answer
+    if not isinstance(answer, Response) or answer.status != 200:
+        raise ValueError(ending.why)
+    if answer.truncated:
+        raise ValueError(f"more than {limit} bytes")
+    return answer
+
+
+def spell_rule(rule: Rule) -> str:
+    field = "Allow" if rule.allow else "Disallow"
+    return f"robots.txt line {rule.line}: {field}: {printable(rule.value, 120)}"
+
+
+def robots_source(state: RobotsState, now: float) -> str:
+    """Where what is held of a robots.txt came from, and how old it is."""
+    if state.unreachable_since:
+        held = "none held"
+        if state.robots is not None:
+            held = f"a copy held since {iso_utc(state.fetched_at)}"
+        return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
+    age_seconds = now - state.checked_at
+    if age_seconds < 1.0:
+        return f"robots.txt ({state.status}) fetched now"
+    return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
+
+
+def rules_decision(url: str, target: str, robots: RobotsTxt) -> Decision:
+    """R2: what the rules of a robots.txt say of a target (path and query)."""
+    verdict, rule = robots.ruling(target)
+    if rule is not None:
+        reason = spell_rule(rule)
+    elif robots.group is None:
+        reason = "robots.txt has no group for us"
+    else:
+        reason = f"no rule of the group {printable(robots.group, 60)} matches"
+    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
+    return Decision(
+        not is_denied,
+        url,
+        "R2" if is_denied else None,
+        reason,
+        verdict,
+        rule,
+        robots.crawl_delay,
+        group=robots.group,
+        content_signals=robots.content_signals,
+    )
+
+
+def robots_decision(
+    url: str, target: str, state: RobotsState, now: float, unreachable: str
+) -> Decision:
+    """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
+    source = robots_source(state, now)
+    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
+    if robots_undefined_for_good(state, now):
+        reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
+        return allowed._replace(reason=reason)
+    if state.robots is not None:
+        return rules_decision(url, target, state.robots)._replace(robots_source=source)
+    if not state.unreachable_since:
+        return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
+    unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
+    if unreachable == "defer":
+        reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
+        retry_at = max(state.retry_at, now)
+        return unknown._replace(allowed=False, gate="R2", reason=reason, retry_at=retry_at)
+    return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
+
+
+def is_kin(host: str, wire: str) -> bool:
+    """Whether a canonical document may have moved there.
+
+    It may by https to the same host, its parent or a subdomain.
+    """
+    other = split_url(wire).host
+    is_below = f".{other}".endswith(f".{host}")
+    is_above = "." in other and host.endswith(f".{other}")
+    return wire.startswith("https://") and (is_below or is_above)
+
+
+def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, want one of {', '.join(choices)}")
+
+
+# === 11. CACHE   R11   spec 11.2 =============================================
+# Owns what outlives a process: pickle entries in private folders, and locks between processes.
+# Whatever a disk does or holds costs an entry and one line of warning; it is never an error.
+
+if TYPE_CHECKING:
+    Environ = Mapping[str, str]
+    Data = dict[str, Any]
+
+# 11a. Where the folders are.
+
+# By platform: the variables that may name the root of all caches, and what follows it.
+CACHE_ROOTS = {
+    "win32": [("LOCALAPPDATA", "\\")],
+    "darwin": [("HOME", "/Library/Caches/")],
+    "": [("XDG_CACHE_HOME", "/"), ("HOME", "/.cache/")],
+}
+TEMPORARY_ROOTS = ("TMPDIR", "TEMP", "TMP")         # the variables that Python's tempfile asks
+
+
+class PacePlace(NamedTuple):
+    """A folder that may hold the pace, and the cache folder around it, which must be ours too."""
+
+    folder: str
+    cache_folder: str = ""      # none around a folder in the system's temporary one
+
+
+def absolute_root(environ: Environ, variable: str, platform: str) -> str:
+    """The folder that `variable` names, or "": the XDG specification ignores relative paths."""
+    root = environ.get(variable, "")
+    if root.startswith("/") or platform == "win32":
+        return root
+    return ""
+
+
+def joined(root: str, name: str, platform: str) -> str:
+    separator = "\\" if platform == "win32" else "/"
+    return root.rstrip("/" + separator) + separator + name
+
+
+def default_cache_dir(environ: Environ, platform: str) -> str | None:
+    """The cache folder by $WALSH_RESEARCH_CACHE or the custom of `platform` (a `sys.platform`).
+
+    None where the environment names no place.
+
+    >>> default_cache_dir({"HOME": "/home/ada", "XDG_CACHE_HOME": "not/absolute"}, "linux")
+    '/home/ada/.cache/walsh-research'
+    """
+    chosen = environ.get("WALSH_RESEARCH_CACHE")
+    if chosen:
+        return chosen
+    for variable, below in CACHE_ROOTS.get(platform, CACHE_ROOTS[""]):
+        root = absolute_root(environ, variable, platform)
+        if root:
+            return root.rstrip("/") + below + "walsh-research"
+    return None
+
+
+def pace_folder(environ: Environ, platform: str) -> str | None:
+    """Where commands with and without a cache share the pace; None where no cache folder is known.
+
+    >>> pace_folder({"HOME": "/home/ada"}, "linux")
+    '/home/ada/.cache/walsh-research/pace'
+    """
+    cache_folder = default_cache_dir(environ, platform)
+    if cache_folder is None:
+        return None
+    return joined(cache_folder, "pace", platform)
+
+
+def temporary_folder(environ: Environ, platform: str) -> str | None:
+    """The system's folder for temporary files; None where Windows names none."""
+    for variable in TEMPORARY_ROOTS:
+        root = absolute_root(environ, variable, platform)
+        if root:
+            return root
+    return None if platform == "win32" else "/tmp"
+
+
+def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
+    """The folders that may hold the pace of a command without a cache, the best first.
+
+    >>> [place.folder for place in pace_places({"HOME": "/home/ada"}, "linux", 1000)]
+    ['/home/ada/.cache/walsh-research/pace', '/tmp/walsh-research-1000']
+    """
+    places = []
+    cache_folder = default_cache_dir(environ, platform)
+    if cache_folder is not None:
+        folder = joined(cache_folder, "pace", platform)
+        places.append(PacePlace(folder, cache_folder))
+    root = temporary_folder(environ, platform)
+    if root is not None:
+        folder = joined(root, f"walsh-research-{user_id}", platform)
+        places.append(PacePlace(folder))
+    return places
+
+
+# 11b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
+
+PICKLE_HEADER = b"\x80\x04"         # protocol 4
+PICKLE_NONE, PICKLE_TRUE, PICKLE_FALSE = b"N", b"\x88", b"\x89"
+PICKLE_FLOAT, PICKLE_INT, PICKLE_TEXT, PICKLE_BYTES = b"G", b"\x8a", b"\x8d", b"\x8e"
+PICKLE_LIST, PICKLE_ITEMS, PICKLE_DICT, PICKLE_PAIRS = b"](", b"e", b"}(", b"u"
+PICKLE_STOP, PICKLE_FRAME, PICKLE_MEMOIZE = 0x2E, 0x95, 0x94
+PICKLE_GETS = (0x68, 0x6A)          # BINGET LONG_BINGET
+# These tables say all that protocol 4 does for None, bool, int, float, str, bytes, list and dict.
+# Tuples are out: as a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5),
+# and takes twice as long with each level that is shared (a hang).
+# PUT is out: nine bytes of it take all memory (gh-115952).
+PICKLE_FIXED = {        # opcode -> bytes of its argument
+    **dict.fromkeys(b"N\x88\x89", 0),           # NONE NEWTRUE NEWFALSE
+    **dict.fromkeys(b"(]ae", 0),                # MARK EMPTY_LIST APPEND APPENDS
+    **dict.fromkeys(b"}su", 0),                 # EMPTY_DICT SETITEM SETITEMS
+    PICKLE_STOP: 0,
+    PICKLE_MEMOIZE: 0,
+    0x80: 1,                                    # PROTO
+    0x4B: 1, 0x4D: 2, 0x4A: 4,                  # BININT1 BININT2 BININT
+    0x47: 8,                                    # BINFLOAT
+    0x68: 1, 0x6A: 4,                           # BINGET LONG_BINGET
+}
+PICKLE_STRINGS = {      # opcode -> bytes of the count of the bytes that follow
+    0x8C: 1, 0x58: 4, 0x8D: 8,                  # SHORT_BINUNICODE BINUNICODE BINUNICODE8
+    0x43: 1, 0x42: 4, 0x8E: 8,                  # SHORT_BINBYTES BINBYTES BINBYTES8
+}
+PICKLE_COUNTED = {**PICKLE_STRINGS, 0x8A: 1, PICKLE_FRAME: 8}       # with LONG1
+
+
+def sha256_hex(data: bytes) -> str:
+    import hashlib  # loads OpenSSL: --version need not pay for it
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def pickle_plain(value: Any) -> bytes:
+    """`value` as a pickle that refers to nothing twice, so that its reader can refuse references.
+
+    `TypeError` where it is not None, bool, int, float, str, bytes, list, tuple or dict;
+    `ValueError` for an integer of more than 255 bytes. A tuple becomes a list.
+
+    >>> pickle_plain([None, True])
+    b'\\x80\\x04](N\\x88e.'
+    """
+    out = io.BytesIO()
+    out.write(PICKLE_HEADER)
+    write_pickled(out, value)
+    out.write(bytes([PICKLE_STOP]))
+    return out.getvalue()
+
+
+def write_pickled(out: io.BytesIO, value: Any) -> None:
+    """Writes the opcodes that build `value`."""
+    if value is None:
+        out.write(PICKLE_NONE)
+    elif isinstance(value, bool):
+        out.write(PICKLE_TRUE if value else PICKLE_FALSE)
+    elif isinstance(value, int):
+        write_int(out, value)
+    elif isinstance(value, float):
+        import struct  # a command that stores nothing need not load it
+
+        out.write(PICKLE_FLOAT + struct.pack(">d", value))
+    elif isinstance(value, str):
+        write_counted(out, PICKLE_TEXT, value.encode("utf-8", "surrogatepass"))
+    elif isinstance(value, bytes):
+        write_counted(out, PICKLE_BYTES, value)
+    else:
+        write_container(out, value)
+
+
+def write_int(out: io.BytesIO, value: int) -> None:
+    width = value.bit_length() // 8 + 1         # with a bit for the sign
+    if width > 255:
+        raise ValueError(f"an integer of {width} bytes, at most 255 are kept")
+    out.write(PICKLE_INT + bytes([width]))
+    out.write(value.to_bytes(width, "little", signed=True))
+
+
+def write_counted(out: io.BytesIO, opcode: bytes, octets: bytes) -> None:
+    out.write(opcode + len(octets).to_bytes(8, "little"))
+    out.write(octets)
+
+
+def write_container(out: io.BytesIO, value: Any) -> None:
+    if isinstance(value, dict):
+        out.write(PICKLE_DICT)
+        for pair in value.items():
+            for item in pair:
+                write_pickled(out, item)
+        out.write(PICKLE_PAIRS)
+    elif isinstance(value, (list, tuple)):
+        out.write(PICKLE_LIST)
+        for item in value:
+            write_pickled(out, item)
+        out.write(PICKLE_ITEMS)
+    else:
+        raise TypeError(f"a {type(value).__name__}, want plain data")
+
+
+def pickle_opcodes(blob: bytes) -> Iterator[tuple[int, int]]:
+    """Each opcode of `blob` with its argument, which for a string is the length in bytes.
+
+    `ValueError` where an opcode is not in the tables, or the pickle does not end where `blob` does.
+    """
+    at, end = 0, len(blob)
+    while at < end:
+        code = blob[at]
+        width = PICKLE_FIXED.get(code, PICKLE_COUNTED.get(code))
+        if width is None:
+            raise ValueError(f"opcode 0x{code:02x} is not plain data")
+        at += 1 + width
+        argument = int.from_bytes(blob[at - width:at], "little")
+        if code in PICKLE_COUNTED and argument > end - at:
+            break
+        if code in PICKLE_COUNTED and code != PICKLE_FRAME:     # a frame holds opcodes again
+            at += argument
+        yield code, argument
+        if code == PICKLE_STOP and at < end:
+            raise ValueError(f"has {end - at} bytes after its end")
+        if code == PICKLE_STOP:
+            return
+    raise ValueError("is torn")
+
+
+def check_pickle(blob: bytes) -> None:
+    """`ValueError` where `blob` builds anything but plain data of the order of its own size.
+
+    >>> check_pickle(b"\\x80\\x04cos\\nsystem\\n.")
+    Traceback (most recent call last):
+    ValueError: opcode 0x63 is not plain data
+    """
+    memo: list[float] = []          # the bytes of each thing that MEMOIZE numbered
+    pushed_bytes = math.inf         # of what the opcode before has pushed; for a list it is endless
+    repeated_bytes = 0.0
+    if not blob.startswith(PICKLE_HEADER):
+        raise ValueError("is no pickle of protocol 4")
+    for number, (code, argument) in enumerate(pickle_opcodes(blob), 1):
+        if number > MAX_PICKLE_OPCODES:
+            raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
+        if code == PICKLE_MEMOIZE:
+            memo.append(pushed_bytes)
+        if code in PICKLE_GETS:
+            repeated_bytes += memo[argument] if argument < len(memo) else math.inf
+        if repeated_bytes > len(blob):          # earlier versions repeated short strings
+            raise ValueError("repeats by reference more than it holds")
+        if code in PICKLE_STRINGS:
+            pushed_bytes = argument
+        elif code != PICKLE_FRAME:              # which pushes nothing
+            pushed_bytes = math.inf
+
+
+@cache
+def plain_unpickler() -> Callable[[bytes], Any]:
+    """A `loads` that refuses every global: the second wall behind `check_pickle`."""
+    import pickle  # costs a millisecond that a run without a cache need not pay
+
+    class PlainUnpickler(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            raise pickle.UnpicklingError("globals are refused")
+
+    def loads(blob: bytes) -> Any:
+        return PlainUnpickler(io.BytesIO(blob)).load()
+
+    return loads
+
+
+def cache_entry(kind: str, key: str, data: Data) -> Data:
+    """What a file holds: with `data`, of which format, kind and key it is."""
+    return {
+        "format": CACHE_FORMAT,
+        "kind": kind,
+        "key": key,
+        "data": data,
+    }
+
+
+def entry_data(blob: bytes, kind: str, key: str) -> Data:
+    """The data of the entry that `blob` pickles; `ValueError` where it is no entry of that name."""
+    try:
+        entry = plain_unpickler()(blob)
+        data: Data = entry["data"]
+        is_ours = isinstance(data, dict) and entry == cache_entry(kind, key, data)
+    except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
+        raise ValueError(type(error).__name__) from None        # what a decoder quotes stays unsaid
+    if not is_ours:
+        raise ValueError(f"is no entry of {CACHE_FORMAT} for its name")
+    return data
+
+
+# 11c. Private files.
+
+OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
+OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
+CREATE_PRIVATELY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY
+
+
+def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
+    """Takes the items off the list and does `action` with each.
+
+    Ctrl-C comes between two bytecodes, and `list` drives both maps within one. So an interrupt
+    finds an item on the list or done with, and nothing is done again that another now relies on.
+    """
+    while items:
+        taken = map(items.pop, (-1,))
+        list(map(action, taken))
+
+
+class Descriptor:
+    """At most one open file. No Ctrl-C loses it: it is closed with the last reference to this.
+
+    The end of a `with` closes it. The number of a descriptor alone could be lost by an interrupt
+    that comes after the file is opened and before its number is assigned.
+    """
+
+    _numbers: list[int] = []        # for `__del__`, where an interrupt comes before `__init__`
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+
+    def open(self, path: str, flags: int) -> int:
+        """The number of the descriptor; a new file is 0600."""
+        opened = map(os.open, (path,), (flags,), (0o600,))
+        self._numbers.extend(opened)        # opens, and notes the number, within one bytecode
+        return self.fd
+
+    @property
+    def fd(self) -> int:
+        return self._numbers[0]
+
+    def close(self) -> None:
+        do_once(os.close, self._numbers)
+
+    def __enter__(self) -> Descriptor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            self.close()
+
+
+def disk_trouble(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
+
+
+def ownership_doubt(status: os.stat_result) -> str:
+    """Why a file or folder must not be believed, or ""."""
+    if sys.platform == "win32":         # which keeps owners and modes elsewhere
+        return ""
+    if status.st_uid != os.geteuid():
+        return "belongs to another user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "can be written by others"
+    return ""
+
+
+def file_doubt(status: os.stat_result, limit_bytes: int) -> str:
+    """Why an open file must not be read, or ""."""
+    if not stat.S_ISREG(status.st_mode):
+        return "is no regular file"
+    doubt = ownership_doubt(status)
+    if doubt:
+        return doubt
+    if status.st_size > limit_bytes:
+        return f"has {status.st_size} bytes, at most {limit_bytes} are read"
+    return ""
+
+
+def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
+    """The bytes of a file of our own, and when it was modified in Unix seconds.
+
+    `OSError` where it cannot be read, `ValueError` where it must not be.
+    """
+    with Descriptor() as file:
+        fd = file.open(path, os.O_RDONLY | OPEN_PRIVATELY)
+        status = os.fstat(fd)
+        doubt = file_doubt(status, limit_bytes)
+        if doubt:
+            raise ValueError(doubt)
+        pieces = []
+        piece = os.read(fd, status.st_size + 1)         # all of it as a rule
+        while piece:
+            pieces.append(piece)
+            piece = os.read(fd, status.st_size + 1)
+        return b"".join(pieces), status.st_mtime
+
+
+def write_private_file(
+    path: str,
+    blob: bytes,
+    modified_at: float,
+    durable: bool,
+) -> None:
+    """`blob` becomes the whole file at `path`, dated `modified_at` in Unix seconds.
+
+    With an `OSError`, or on Ctrl-C, nothing changes there and no scratch file stays.
+    """
+    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
+    try:
+        write_scratch_file(scratch, blob, durable)
+        os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
+        os.replace(scratch, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(scratch)
+        raise
+    if durable:
+        sync_folder(os.path.dirname(path))
+
+
+def write_scratch_file(path: str, blob: bytes, durable: bool) -> None:
+    with Descriptor() as file:          # NFS and quotas speak up only when it is closed
+        fd = file.open(path, CREATE_PRIVATELY)
+        with suppress(OSError):
+            lock_file(fd)               # else a sweep takes it for a dead writer's
+        rest = memoryview(blob)
+        while rest:
+            rest = rest[os.write(fd, rest):]
+        if durable:
+            os.fsync(fd)
+
+
+def sync_folder(folder: str) -> None:
+    """What was renamed in `folder` outlives a power cut; some network file systems sync none."""
+    if os.name == "nt":         # which syncs no folder
+        return
+    with Descriptor() as file:
+        fd = file.open(folder, os.O_RDONLY)         # the operator may have named a symbolic link
+        with suppress(OSError):
+            os.fsync(fd)
+
+
+def make_private_folders(folder: str) -> None:
+    """`folder` and its missing parents, each 0700: `os.makedirs` gives parents the umask's mode."""
+    parent = os.path.dirname(folder.rstrip("/" + os.sep))
+    is_root = parent in ("", folder)            # as a drive is that is missing
+    if not is_root and not os.path.isdir(parent):
+        make_private_folders(parent)
+    with suppress(FileExistsError):             # another process was faster
+        os.mkdir(folder, 0o700)
+
+
+def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
+    """Why nothing in `folder` must be believed, or ""; `OSError` where it is not there."""
+    if create and not os.path.isdir(folder):
+        make_private_folders(folder)
+    status = os.stat(folder, follow_symlinks=follow_links)
+    if not stat.S_ISDIR(status.st_mode):
+        return "is no folder"
+    return ownership_doubt(status)
+
+
+# 11d. Locks. What is locked is a file that exists only meanwhile.
+# The kernel lets go of it when its holder dies.
+
+LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
+FILE_IS_GONE = (errno.ENOENT, errno.ESTALE)
+# What this process holds, and the file that is locked for it. All bots exclude each other here;
+# those without a cache, and those on a disk without locks, do so here alone.
+HELD_NAMES: dict[str, Descriptor] = {}
+
+
+def lock_file(fd: int) -> bool:
+    """Locks an open file until it is closed. Never blocks; False where another has it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt  # Windows only
+
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl  # POSIX only
+
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except LOCK_IS_TAKEN:
+        return False
+    return True
+
+
+def is_file_at(path: str, fd: int) -> bool:
+    return os.path.samestat(os.fstat(fd), os.stat(path))
+
+
+def lock_path(path: str, file: Descriptor) -> bool:
+    """Opens and locks the file at `path`; False where another has it.
+
+    `OSError` where there are no locks.
+    """
+    fd = file.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
+    try:
+        # The file that was opened may be gone from its path before it is locked.
+        if lock_file(fd) and is_file_at(path, fd):
+            return True
+    except OSError as error:
+        if error.errno not in FILE_IS_GONE:
+            remove_locked([path], file)
+            raise
+    with suppress(OSError):
+        file.close()
+    return False
+
+
+def open_locked(path: str) -> Descriptor | None:
+    """What holds the lock of the file at `path`; None where another has it, `OSError` as above."""
+    file = Descriptor()
+    return file if lock_path(path, file) else None
+
+
+def remove_locked(paths: list[str], file: Descriptor) -> None:
+    """Ends a lock: the paths of its file are taken off the list and removed, and it is closed.
+
+    The file goes first: a copy of the descriptor in some child then holds nothing.
+    """
+    try:
+        with suppress(OSError):
+            if os.name == "nt":         # which removes no open file
+                file.close()
+        with suppress(OSError):
+            do_once(os.unlink, paths)
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+class CacheLock:
+    """A name that this process holds until `release`, the end of a `with`, or its own end.
+
+    A forked child does not hold it. `CacheLock(name)` alone holds nothing.
+    """
+
+    name = ""                       # both for `__del__`, as above
+    _file = Descriptor()            # which is never opened
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._file = Descriptor()
+        self._paths: list[str] = []         # of the locked file, until it is removed
+
+    def claim(self) -> bool:
+        """Holds the name in this process; False where it is held."""
+        return HELD_NAMES.setdefault(self.name, self._file) is self._file
+
+    def lock_at(self, path: str) -> bool:
+        """Holds the name among all processes that come to `path`; False where one of them does."""
+        if not lock_path(path, self._file):
+            return False
+        self._paths.append(path)
+        return True
+
+    def release(self, *_: object) -> None:
+        """Ends it. Once is enough; in a forked child it ends nothing of the parent's."""
+        if HELD_NAMES.get(self.name) is not self._file:
+            return
+        try:
+            remove_locked(self._paths, self._file)
+        finally:
+            HELD_NAMES.pop(self.name, None)
+
+    def __enter__(self) -> CacheLock:
+        return self
+
+    __exit__ = release
+    __del__ = release           # an interrupt can lose a lock on its way to who asked for it
+
+
+def abandon_locks() -> None:
+    """In a forked child: the files are closed and not removed, since the locks are the parent's."""
+    for file in HELD_NAMES.values():
+        with suppress(OSError):
+            file.close()
+    HELD_NAMES.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=abandon_locks)
+
+
+# 11e. Sweeping.
+
+# An entry has a kind and a digest for its name. With ".tmp" it is a file that lives while its lock
+# is held: what an entry is written to, or a lock itself.
+CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
+
+
+def remove_outlived(file: os.DirEntry[str], now: float) -> None:
+    """Removes an entry that is past its lifetime, or what a dead process left unfinished.
+
+    A file of another name is nobody's business.
+    """
+    found = CACHE_FILE.match(file.name)
+    if not found or not file.is_file(follow_symlinks=False):
+        return
+    kind, is_scratch = found[1], found[2] is not None
+    if is_scratch:
+        remove_abandoned(file.path)
+        return
+    lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""])
+    if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
+        os.unlink(file.path)
+
+
+def remove_abandoned(path: str) -> None:
+    """Removes a file whose holder is dead. Its lock alone says so: clocks jump."""
+    file = open_locked(path)
+    if file is not None:
+        remove_locked([path], file)
+
+
+def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
+    """Removes what is outlived among the first `most_files` files, or among all.
+
+    What cannot be removed is left to the next sweep.
+    """
+    with suppress(OSError), os.scandir(folder) as files:
+        for file in islice(files, most_files):
+            with suppress(OSError):
+                remove_outlived(file, now)
+
+
+# 11f. The cache.
+
+class Cache:
+    """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
+
+    They lie in `folder`; None keeps them in memory. `warn` gets one line per cause. `wall_time`
+    gives Unix seconds and dates the entries. Thread-safe; touches no disk before its first use.
+    """
+
+    def __init__(
+        self,
+        folder: str | None,
+        warn: Callable[[str], None],
+        wall_time: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self.warn = warn
+        self.wall_time = wall_time
+        self._memory: dict[tuple[str, str], bytes] = {}     # what the disk did not take
+        self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
+        self._warned: set[str] = set()
+        self._pace: Cache | None = None
+
+    def pace(self) -> Cache:
+        """What holds the hosts' pace: last starts, holds (R5) and their locks.
+
+        It lies in the sub-folder `pace`, which commands without a cache share.
+        """
+        if self.folder is None:
+            return self
+        if self._pace is None:
+            folder = os.path.join(self.folder, "pace")
+            places = [PacePlace(folder, self.folder)]
+            self._pace = PaceCache(places, self.warn, self.wall_time, self._warned)
+        return self._pace
+
+    def load(self, kind: str, key: str) -> Data | None:
+        """The data last stored under `kind` and `key`, or None.
+
+        Whatever is wrong with the file is a warning and None.
+        """
+        name = self._file_name(kind, key)
+        try:
+            blob = self._memory.get((kind, key))        # which beats what the disk says
+            if blob is None:
+                blob = self._read(kind, key)
+            if blob is None:
+                return None
+            return entry_data(blob, kind, key)
+        except FileNotFoundError:
+            return None
+        except OSError as error:        # one sick disk is one line, not one an entry
+            self._say("read", f"cache: {name}: {disk_trouble(error)}; taken as absent")
+        except (ValueError, MemoryError) as error:
+            trouble = str(error) or type(error).__name__
+            self._say(name, f"cache: {name}: {trouble}; taken as absent")
+        return None
+
+    def _read(self, kind: str, key: str) -> bytes | None:
+        """The pickle of an entry, from the disk; its use is noted."""
+        if not self._is_folder_usable():
+            return None
+        path = self._path(kind, key)
+        limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
+        blob, modified_at = read_private_file(path, limit_bytes)
+        check_pickle(blob)
+        self._note_use(path, modified_at)
+        return blob
+
+    def _note_use(self, path: str, modified_at: float) -> None:
+        """What is used is not swept: an entry that is a day old is dated anew."""
+        now = self.wall_time()
+        if now - modified_at > SWEEP_INTERVAL_SECONDS:
+            with suppress(OSError, OverflowError, ValueError):      # as of a disk that is read-only
+                os.utime(path, (now, now))
+
+    def store(
+        self,
+        kind: str,
+        key: str,
+        data: Data,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """True where `data` now lies whole on the disk; else this process remembers it.
+
+        `durable` data is there also after a power cut. `TypeError` where it is not plain.
+        """
+        blob = pickle_plain(cache_entry(kind, key, data))
+        is_written = False
+        if self._is_folder_usable(create=True):
+            is_written = self._write(self._path(kind, key), blob, durable)
+        if is_written:
+            self.forget(kind, key)
+        else:
+            self.forget(kind, key, blob)
+        return is_written
+
+    def _write(self, path: str, blob: bytes, durable: bool) -> bool:
+        """Whether the entry could be written, in one of a few tries.
+
+        A sweep may have taken what was being written; on Windows another process may have the old
+        file open, for microseconds.
+        """
+        pauses = WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""])
+        for pause_seconds in pauses:
+            try:
+                write_private_file(path, blob, self.wall_time(), durable)       # R11
+                return True
+            except (OSError, OverflowError, ValueError) as error:   # a time that no disk can note
+                trouble = disk_trouble(error)
+            time.sleep(pause_seconds)
+        self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
+        return False
+
+    def forget(self, kind: str, key: str, instead: bytes = b"") -> None:
+        """What the disk did not take is not remembered in this process either, or `instead` is.
+
+        Of robots.txt bodies only so many are, the oldest going first.
+        """
+        forgotten = self._memory.pop((kind, key), b"")
+        if instead:
+            self._memory[kind, key] = instead
+        if kind == "robots":
+            self._robots_bytes += len(instead) - len(forgotten)
+            self._bound_robots()
+
+    def _bound_robots(self) -> None:
+        while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
+            bodies = (name for name in self._memory if name[0] == "robots")
+            oldest = next(bodies, None)
+            if oldest is None:
+                return
+            forgotten = self._memory.pop(oldest)
+            self._robots_bytes -= len(forgotten)
+
+    def try_lock(self, name: str) -> CacheLock | None:
+        """The lock of that name; None where another process or a thread of this one holds it.
+
+        Processes that share the folder are excluded. Never blocks. The kernel releases it on
+        death. Where there is no such thing as a lock, this process alone is in order.
+        """
+        lock = CacheLock(name)
+        try:
+            is_held = lock.claim() and self._lock_folder(lock)
+        except BaseException:           # as Ctrl-C is
+            lock.release()
+            raise
+        if is_held:
+            return lock
+        lock.release()
+        return None
+
+    def _lock_folder(self, lock: CacheLock) -> bool:
+        """False where another process holds the lock."""
+        if not self._is_folder_usable(create=True):
+            return True
+        path = self._path("lock", lock.name) + ".tmp"
+        try:
+            return lock.lock_at(path)       # R4a
+        except OSError as error:
+            self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
+                              " other processes are not waited for")
+        return True
+
+    def sweep(self, now: float) -> None:
+        """Entries long unused and scratch files of dead processes go away. `now`: Unix seconds.
+
+        A whole pass is made once a day for all processes. Between two of them only what was being
+        written goes, where it is among the first files.
+        """
+        if not self._is_folder_usable():
+            return
+        marker = self.load("sweep", "marker") or {}
+        swept_at = as_number(marker.get("at"))
+        is_due = not is_fresh(swept_at, SWEEP_INTERVAL_SECONDS, now)
+        for cache in (self, self.pace()):
+            if not cache._is_folder_usable():
+                continue
+            if is_due:
+                sweep_folder(str(cache.folder), now, None)
+            else:
+                sweep_folder(str(cache.folder), -math.inf, MAX_SWEEP_FILES)
+        if is_due:
+            self.store("sweep", "marker", {"at": now})
+
+    def _file_name(self, kind: str, key: str) -> str:
+        """Of an entry: no byte of it was chosen by a server."""
+        digest = sha256_hex(key.encode("utf-8", "surrogatepass"))
+        return f"{kind}-{digest[:32]}.pickle"
+
+    def _path(self, kind: str, key: str) -> str:
+        return os.path.join(self.folder or "", self._file_name(kind, key))
+
+    def _folder_doubt(self, create: bool) -> str:
+        return folder_doubt(self.folder or "", create)
+
+    def _is_folder_usable(self, create: bool = False) -> bool:
+        """Whether the folder is there and ours alone.
+
+        It is asked before each use: folders change under a long run.
+        """
+        if self.folder is None:
+            return False
+        try:
+            doubt = self._folder_doubt(create)
+        except (OSError, ValueError, RecursionError) as error:      # a NUL; a thousand parents
+            if isinstance(error, FileNotFoundError) and not create:
+                return False            # nothing was ever stored
+            doubt = disk_trouble(error)
+        if doubt:
+            self._say("folder", f"cache: {self.folder}: {doubt}; not used")
+        return not doubt
+
+    def _say(self, cause: str, line: str) -> None:
+        if cause not in self._warned:
+            self._warned.add(cause)
+            self.warn(line)
+
+
+class PaceCache(Cache):
+    """The pace of hosts, which all processes of a user share. R4a, R5.
+
+    It lies in the first of `places` that takes a file and its lock; the last is not tried. `warned`
+    has what was said already of a cache folder around it.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[PacePlace],
+        warn: Callable[[str], None],
+        wall_time: Callable[[], float],
+        warned: set[str] | None = None,
+    ) -> None:
+        super().__init__(None, warn, wall_time)
+        self._places = places
+        self._place: PacePlace | None = None        # none before the first use
+        if warned is not None:
+            self._warned = warned
+
+    def pace(self) -> Cache:
+        return self
+
+    def sweep(self, now: float) -> None:
+        """Here lies no marker of the last pass, so that each pass is over the first files alone."""
+        if self._place is not None and self._is_folder_usable():
+            sweep_folder(self._place.folder, now, MAX_SWEEP_FILES)
+
+    def _choose(self) -> None:
+        if not self._places:
+            self._say("folder", "cache: no folder for the pace is known, so it is kept in memory;"
+                                " other processes are not waited for")
+            return
+        chosen = self._places[-1]
+        for place in self._places[:-1]:
+            if takes_locked_files(place):
+                chosen = place
+                break
+        self.folder = chosen.folder
+        self._place = chosen
+
+    def _is_folder_usable(self, create: bool = False) -> bool:
+        if self._place is None:
+            self._choose()
+        return super()._is_folder_usable(create)
+
+    def _folder_doubt(self, create: bool) -> str:
+        return pace_doubt(self._place, create) if self._place else ""
+
+    def _say(self, cause: str, line: str) -> None:
+        """Whatever keeps the pace from the disk is one cause."""
+        super()._say("folder" if cause == "folder" else "pace", line)
+
+
+def pace_doubt(place: PacePlace, create: bool) -> str:
+    """Why nothing at `place` must be believed, or "".
+
+    Others may plant a symbolic link in the system's temporary folder, so that none is followed.
+    """
+    if place.cache_folder:
+        doubt = folder_doubt(place.cache_folder, create)
+        if doubt:
+            return doubt
+    return folder_doubt(place.folder, create, follow_links=False)
+
+
+def takes_locked_files(place: PacePlace) -> bool:
+    """Whether a file can be made there, locked, written and removed."""
+    path = os.path.join(place.folder, f"lock-{os.urandom(16).hex()}.pickle.tmp")
+    try:
+        if pace_doubt(place, create=True):
+            return False
+        file = open_locked(path)
+        if file is None:
+            return False
+        try:
+            os.write(file.fd, b"\0")
+        finally:
+            remove_locked([path], file)
+    except (OSError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def open_pace_cache(
+    warn: Callable[[str], None],
+    wall_time: Callable[[], float] = time.time,
+    environ: Environ = os.environ,
+    platform: str = sys.platform,
+) -> PaceCache:
+    """The pace that a command without a cache shares with this user's other processes.
+
+    The folder is chosen at the first use. Where none will do, the pace is in memory, with one
+    warning. R4a.
+    """
+    user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
+    return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
+
+
+# === 12. TRANSPORT   R1 R6   the only socket =================================
+# One HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer.
+# Nothing here follows a redirect, retries or sleeps.
+#
+# The wire format is read here and not by http.client, which takes "X: a\rContent-Length: 0" for two
+# headers and "0x2" for a chunk size, and costs 22 ms and 6.6 MiB to load.
+#
+# Inside, trouble that no retry mends is a ValueError, and trouble that a retry may mend an OSError.
+# `Deadline.during` makes a TransportError of both.
+
+STATUS_LINE = lazy_re(r"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
+# RFC 9110 5.5: a value holds no control characters.
+# RFC 9112 5.2: a line without a name goes on with the value before it.
+HEADER_LINE = lazy_re(
+    r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
+CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
+SENT_LINE = lazy_re(
+    r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1"
+    r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
+CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
+# What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
+# not hold; an OverflowError where a number is too large, a RuntimeError where there is no thread.
+TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
+if TYPE_CHECKING:
+    Addresses = list[tuple[int, Any]]       # (family, socket address)
+    HeaderList = list[tuple[str, str]]      # (lower-case name, value)
+
+
+def cause_of(error: BaseException) -> str:
+    """One line of what went wrong, without error numbers and lines of C."""
+    text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
+    return printable(text or type(error).__name__, 200)
+
+
+# 12a. The time and the connection of an exchange.
+
+class Deadline:
+    """The time of one exchange: name, proxy, connect, TLS, header and body together."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = min(seconds, LONGEST_DEADLINE_SECONDS)
+        self.ends_at = time.monotonic() + self.seconds
+
+    def remaining_seconds(self) -> float:
+        """What is left, above 0. TimeoutError: nothing is."""
+        seconds = self.ends_at - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError("timed out")
+        return seconds
+
+    @contextmanager
+    def during(self, stage: str, final: bool = False) -> Iterator[None]:
+        """Trouble inside becomes a TransportError of one line, which names the stage."""
+        try:
+            self.remaining_seconds()
+            yield
+        except TROUBLE as error:
+            final = final or isinstance(error, ValueError)
+            reason = f"{stage}: {cause_of(error)}"
+            if time.monotonic() >= self.ends_at:
+                reason = f"no complete answer within {self.seconds:g} s ({stage})"
+            raise TransportError(reason, final) from None
+
+
+class Wire:
+    """A connection, and what has come through it; no call waits beyond the deadline."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.deadline = deadline
+        self.connection: Any = None
+        self.unread = bytearray()           # what has come, and nobody has asked for yet
+        self.line_budget_bytes = MAX_HEAD_BYTES
+
+    def connect(self, addresses: Addresses) -> None:
+        """To the first address that answers. OSError: none does."""
+        import socket  # a decision from the cache needs none
+
+        untried = addresses[:MAX_ADDRESSES_TRIED]
+        while untried:
+            # Each address gets its share of the time, so that a dead one does not use it all.
+            share_seconds = self.deadline.remaining_seconds() / len(untried)
+            family, address = untried[0]
+            untried = untried[1:]
+            try:
+                self.connection = socket.socket(family, socket.SOCK_STREAM)
+                self.connection.settimeout(share_seconds)
+                self.connection.connect(address)
+                return
+            except OSError:
+                self.close()
+                if not untried:
+                    raise
+
+    def secure(self, context: ssl.SSLContext, host: str) -> None:
+        """TLS from here on, with certificate and host name verified."""
+        # A body that ends with the connection is whole only where close_notify came: a bare FIN
+        # must be an error, and no end. The handshake is a step of its own, so that an interrupt
+        # inside it finds a socket to close.
+        self.connection = context.wrap_socket(
+            self.connection, server_hostname=host, suppress_ragged_eofs=False,
+            do_handshake_on_connect=False)
+        self.timed().do_handshake()
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+    def timed(self) -> Any:
+        """The connection, with the time that is left as its timeout."""
+        seconds = self.deadline.remaining_seconds()
+        self.connection.settimeout(seconds)
+        return self.connection
+
+    def write(self, data: bytes) -> None:
+        while data:
+            sent_bytes = self.timed().send(data)
+            data = data[sent_bytes:]
+
+    def receive(self) -> bool:
+        """Add to `unread`; False where the peer has closed. OSError: the connection was cut."""
+        piece = self.timed().recv(PIECE_BYTES)
+        self.unread += piece
+        return len(piece) > 0
+
+    def read(self, size: int) -> bytes:
+        """One to `size` bytes, or b"" where the peer has closed."""
+        if not self.unread:
+            self.receive()
+        piece = bytes(self.unread[:size])
+        del self.unread[:size]
+        return piece
+
+    def read_exactly(self, size: int) -> bytes:
+        while len(self.unread) < size:
+            if not self.receive():
+                raise ConnectionError("connection closed before its end")
+        return self.read(size)
+
+    def read_line(self) -> str:
+        """Through the next LF, at the expense of the budget."""
+        searched = 0
+        while (found := self.unread.find(b"\n", searched)) < 0:
+            searched = len(self.unread)
+            if searched > self.line_budget_bytes:
+                break
+            if not self.receive():
+                raise ConnectionError("connection closed before its end")
+        length = found + 1
+        if found < 0 or length > self.line_budget_bytes:
+            raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
+        self.line_budget_bytes -= length
+        return self.read(length).decode("latin-1")
+
+    def earn_lines(self, data_bytes: int) -> None:
+        """Chunk framing costs a server nothing, so that the data must pay for it."""
+        budget = self.line_budget_bytes + data_bytes // DATA_BYTES_PER_CHUNK_LINE_BYTE
+        self.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
+
+
+# 12b. An answer: its header, where its body ends, what the body holds.
+
+def read_head(wire: Wire) -> tuple[int, HeaderList]:
+    """Status and headers of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
+    lines = head_lines(wire)
+    while True:
+        line = next(lines)
+        match = STATUS_LINE.fullmatch(line)
+        if match is None:
+            raise ConnectionError(f"no HTTP/1 status line: {printable(line, 60)}")
+        headers = read_headers(lines)
+        status = int(match[1])
+        if status >= 200:
+            return status, headers
+
+
+def head_lines(wire: Wire) -> Iterator[str]:
+    for _ in range(MAX_HEADER_LINES):
+        yield wire.read_line()
+    raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
+
+
+def read_headers(lines: Iterator[str]) -> HeaderList:
+    """The headers up to the empty line."""
+    headers: HeaderList = []
+    while True:
+        line = next(lines)
+        if line in ("\r\n", "\n"):
+            return headers
+        match = HEADER_LINE.fullmatch(line)
+        is_fold = match is not None and match[1] is None
+        if match is None or (is_fold and not headers):
+            raise ConnectionError(f"broken header line: {printable(line, 60)}")
+        name, value = match.groups()
+        value = value.strip(" \t")
+        if is_fold:
+            name, begun = headers.pop()
+            value = f"{begun} {value}"
+        headers.append((name.lower(), value))
+
+
+def header_items(headers: Headers, wanted: str) -> list[str]:
+    """The comma-separated items of a header in lower case, over all the lines that repeat it."""
+    items: list[str] = []
+    for name, value in headers:
+        if name == wanted:
+            items += value.lower().split(",")
+    return [item.strip(" \t") for item in items]
+
+
+def content_length(headers: Headers) -> int | None:
+    """What Content-Length says, or None. OSError: it is no number, or says two of them."""
+    items = header_items(headers, "content-length")
+    if not items:
+        return None
+    first = items[0].lstrip("0")
+    is_repeated = all(item.lstrip("0") == first for item in items)
+    is_number = all(re.fullmatch("[0-9]+", item) for item in items)
+    if not is_repeated or not is_number or len(first) > MAX_LENGTH_DIGITS:
+        said = printable(", ".join(items), 60)
+        raise ConnectionError(f"Content-Length {said!r}, want one number")
+    return int(first or "0")
+
+
+def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
+    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3).
+
+    Who takes all pieces has read the body to its exact end. Framing that contradicts itself is
+    an OSError at once, not only at the first piece.
+    """
+    length = content_length(headers)
+    codings = header_items(headers, "transfer-encoding")
+    if codings:
+        if length is not None or codings != ["chunked"]:    # RFC 9112 6.1: both may be smuggling
+            said = printable(", ".join(codings), 60)
+            raise ConnectionError(
+                f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
+        return chunked_pieces(wire)
+    if length is None:
+        return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
+    return counted_pieces(wire, length)
+
+
+def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
+    left = length
+    while left:
+        piece = wire.read(min(left, PIECE_BYTES))
+        if not piece:
+            raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
+        left -= len(piece)
+        yield piece
+    if wire.unread:
+        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
+
+
+def chunked_pieces(wire: Wire) -> Iterator[bytes]:
+    while True:
+        match = CHUNK_LINE.fullmatch(wire.read_line())
+        if match is None:
+            raise ConnectionError("broken chunking: no chunk size where one is due")
+        left = int(match[1], 16)
+        if left == 0:
+            break
+        while left > PIECE_BYTES:
+            yield wire.read_exactly(PIECE_BYTES)
+            wire.earn_lines(PIECE_BYTES)
+            left -= PIECE_BYTES
+        piece = wire.read_exactly(left + 2)
+        if not piece.endswith(b"\r\n"):
+            raise ConnectionError("broken chunking: no CRLF after a chunk")
+        wire.earn_lines(left)
+        yield piece[:-2]
+    while wire.read_line() != "\r\n":
+        pass        # nothing in the trailers is for us
+
+
+def content_codings(headers: Headers) -> list[str]:
+    """The Content-Encodings to take off. ValueError: one that we did not ask for, or too many."""
+    items = header_items(headers, "content-encoding")
+    codings = [item for item in items if item not in ("", "identity")]
+    is_known = set(codings).issubset(CONTENT_CODINGS)
+    if not is_known or len(codings) > MAX_CONTENT_CODINGS:
+        said = printable(", ".join(codings), 60)
+        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
+    return codings
+
+
+def new_decoder(coding: str, beginning: bytes) -> Any:
+    import zlib  # a decision from the cache needs none
+
+    if coding != "deflate":
+        return zlib.decompressobj(zlib.MAX_WBITS + 16)      # 16: gzip's wrapper
+    if beginning[0] & 15 == zlib.DEFLATED:
+        return zlib.decompressobj(zlib.MAX_WBITS)
+    return zlib.decompressobj(-zlib.MAX_WBITS)      # RFC 9110 8.4.1.2: some leave the wrapper off
+
+
+def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
+    """One Content-Encoding taken off, in pieces. gzip may have several members (RFC 1952 2.2)."""
+    from zlib import error as zlib_error
+
+    decoder = None
+    taken_bytes = given_bytes = 0
+    for piece in pieces:
+        if decoder is None:
+            decoder = new_decoder(coding, piece)
+        taken_bytes += len(piece)
+        is_full = False
+        while piece or is_full:
+            if decoder.eof:
+                if coding == "deflate" or not piece.startswith(b"\x1f"):
+                    return      # what follows the last member is padding, which gzip ignores too
+                decoder = new_decoder(coding, piece)
+            try:
+                data = decoder.decompress(piece, PIECE_BYTES)
+            except zlib_error:
+                raise ConnectionError(f"broken {coding} data") from None
+            if data:
+                given_bytes += len(data)
+                yield data
+            is_full = len(data) == PIECE_BYTES and not decoder.eof      # there may be more inside
+            piece = decoder.unconsumed_tail or decoder.unused_data
+        # So much for so little is stuffing, such as empty members without end.
+        if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
+            raise ConnectionError(f"{coding} data outgrows what it holds")
+    if decoder is not None and not decoder.eof:
+        raise ConnectionError(f"{coding} data ends early")
+
+
+def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[bytes, bool]:
+    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
+    codings = content_codings(headers)
+    length = content_length(headers) or 0
+    is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
+    if length > limit and not codings and not is_useful_in_part:
+        return b"", True        # it is not even read
+    for coding in reversed(codings):
+        pieces = inflated_pieces(pieces, coding)
+    body = io.BytesIO()     # whose `getvalue` is no second copy
+    for piece in pieces:
+        room = limit - body.tell()
+        body.write(piece[:room])
+        if len(piece) > room:
+            return body.getvalue(), True
+    return body.getvalue(), False
+
+
+# 12c. Names and proxies.
+
+class LookUp:
+    """One question to the system's resolver, which knows no deadline: its thread may be left."""
+
+    def __init__(self, host: str, port: int, is_done: threading.Event) -> None:
+        self.host, self.port, self.is_done = host, port, is_done
+        self.addresses: Addresses = []      # none: there is no such name
+        self.trouble = ""                   # why there is no answer
+        self.answered_at = -math.inf        # on the monotonic clock, as is the next
+        self.given_up_at = -math.inf
+        self.given_up_after_seconds = 0.0
+
+    def ask(self) -> None:
+        import socket
+
+        kind = socket.SOCK_STREAM
+        no_such_name = [socket.EAI_NONAME]
+        if hasattr(socket, "EAI_NODATA"):
+            no_such_name.append(socket.EAI_NODATA)
+        name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
+        try:
+            for answer in socket.getaddrinfo(name, self.port, type=kind):
+                family, _, _, _, address = answer
+                self.addresses.append((family, address))
+        except Exception as error:  # noqa: BLE001 - is told to those who wait
+            if getattr(error, "errno", None) not in no_such_name:
+                self.trouble = cause_of(error)
+        self.answered_at = time.monotonic()
+
+    def is_fresh(self) -> bool:
+        return time.monotonic() < self.answered_at + PIN_SECONDS
+
+    def wait(self, deadline: Deadline) -> None:
+        """OSError: there is no answer, or none in time."""
+        if time.monotonic() < self.given_up_at + PIN_SECONDS:
+            waited = f"{self.given_up_after_seconds:g} s"
+            raise TimeoutError(f"no complete answer within {waited}, and none since")
+        seconds = deadline.remaining_seconds()
+        if not self.is_done.wait(seconds):
+            self.given_up_at = time.monotonic()
+            self.given_up_after_seconds = deadline.seconds
+            raise TimeoutError("timed out")
+        if self.trouble:
+            raise OSError(self.trouble)
+
+
+class Resolver:
+    """Holds what names resolved to, so that the address which was checked is the one asked.
+
+    A look-up that was given up holds that long as well. No name has two look-ups under way.
+    """
+
+    def __init__(self) -> None:
+        # By host and port. It is replaced and never changed, since threads read it.
+        self.pins: dict[tuple[str, int], LookUp] = {}
+        self.under_way: dict[str, LookUp] = {}      # by host
+
+    def addresses(self, host: str, port: int, deadline: Deadline) -> Addresses:
+        """All addresses of the name; [] where there is no such name. OSError as `LookUp.wait`."""
+        pin = self.pins.get((host, port))
+        if pin is not None and pin.is_fresh():
+            return pin.addresses
+        while True:
+            look_up = self.begin(host, port)
+            look_up.wait(deadline)
+            if look_up.port == port:
+                return look_up.addresses
+
+    def begin(self, host: str, port: int) -> LookUp:
+        """The look-up of the host that is under way, or a new one."""
+        import threading  # a decision from the cache needs none
+
+        new = LookUp(host, port, threading.Event())
+        thread = threading.Thread(target=self.look_up, args=(new,), daemon=True)
+        thread.name = "walsh-research resolver"
+        try:
+            current = self.under_way.setdefault(host, new)
+            if current is new:
+                thread.start()
+            return current
+        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
+            self.end(new)
+            raise
+
+    def look_up(self, look_up: LookUp) -> None:
+        """In a thread of its own. An answer that comes late is an answer; trouble is not kept."""
+        try:
+            look_up.ask()
+            if not look_up.trouble:
+                self.pin(look_up)
+        finally:
+            self.end(look_up)
+            look_up.is_done.set()
+
+    def pin(self, look_up: LookUp) -> None:
+        pins = {**self.pins, (look_up.host, look_up.port): look_up}
+        newest = list(pins.items())[-MAX_PINS:]
+        self.pins = dict(newest)
+
+    def end(self, look_up: LookUp) -> None:
+        if self.under_way.get(look_up.host) is look_up:
+            self.under_way.pop(look_up.host, None)
+
+
+def port_of(parts: UrlParts) -> int:
+    return parts.port or DEFAULT_PORTS[parts.scheme]
+
+
+def environment_proxies() -> dict[str, str]:
+    """By scheme, "all" and "no" besides."""
+    pattern = re.compile("(?i)(?:https?|all)_proxy")
+    if not any(pattern.fullmatch(name) for name in os.environ):
+        return {}
+    # It brings http.client and email along, which are slow to load.
+    from urllib.request import getproxies_environment
+
+    return getproxies_environment()
+
+
+def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
+    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting."""
+    name = parts.scheme
+    if not proxies.get(name):
+        name = "all"
+    setting = proxies.get(name)
+    if not setting:
+        return None
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+    bare_host = parts.host.strip("[]")
+    if proxy_bypass_environment(f"{bare_host}:{port_of(parts)}", proxies):
+        return None
+    return parse_proxy(f"{name}_proxy", setting.strip())
+
+
+def parse_proxy(name: str, setting: str) -> UrlParts:
+    """`http://[user:password@]host[:port]`, or without its scheme. ValueError: it is none.
+
+    No reason shows the setting: with a stray sign, any part of it may be a password.
+    """
+    wanted = "want http://[user:password@]host[:port]"
+    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
+    if other_kind:
+        kind = other_kind[1].lower()
+        raise ValueError(f"{name} is a proxy of the kind {kind}, {wanted}")
+    match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
+    try:
+        if match:
+            return split_url(f"http://{match[1]}")
+    except ValueError:
+        pass
+    raise ValueError(f"{name} is no proxy that can be used, {wanted}")
+
+
+def proxy_headers(proxy: UrlParts) -> dict[str, str]:
+    if not proxy.userinfo:
+        return {}
+    import binascii
+    from urllib.parse import unquote_to_bytes  # rarely needed
+
+    user, _, password = proxy.userinfo.partition(":")
+    credentials = unquote_to_bytes(f"{user}:{password}")
+    encoded = binascii.b2a_base64(credentials, newline=False)
+    return {"Proxy-Authorization": f"Basic {encoded.decode()}"}
+
+
+# 12d. The exchange.
+
+class Route(NamedTuple):
+    """Where a request goes, and by which proxy, if by one."""
+
+    target: UrlParts
+    proxy: UrlParts | None
+
+    @property
+    def next_stop(self) -> UrlParts:
+        return self.proxy or self.target
+
+    @property
+    def is_forwarded(self) -> bool:
+        """By http through a proxy, which reads the request and may answer it."""
+        return self.proxy is not None and self.target.scheme == "http"
+
+
+class HttpTransport:
+    """The default transport: one connection an exchange, to the address that was checked.
+
+    `send(request)` gives a Response or raises TransportError; `resolve(url, timeout)` asks where
+    a request would go, and pins it. `proxies` is a dict as `{"http": "http://proxy:3128",
+    "https": ..., "all": ..., "no": "internal.test"}`; {} is none, None reads the environment.
+    """
+
+    def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
+        self.allow_private, self.proxies = allow_private, proxies
+        self.resolver = Resolver()
+        self.tls_context: ssl.SSLContext | None = None      # made for the first https target
+
+    def resolve(self, url: str, timeout: float) -> None:
+        """None where a request for `url` may go.
+
+        TransportError: `refused` where an address is not public, `final` where there is none.
+        """
+        deadline = Deadline(timeout)
+        with deadline.during("name"):
+            self.checked_addresses(self.route(url), deadline)
+
+    def send(self, request: Request) -> Response:
+        """One exchange within `request.timeout` seconds: an answer of any status.
+
+        TransportError: there is none.
+        """
+        deadline = Deadline(request.timeout)
+        with deadline.during("request"):
+            route = self.route(request.url)
+            head = request_head(request, route)
+        # That our own proxy is out of reach is final: it is no fault of the target's host, and
+        # holds nobody back.
+        is_final = False
+        place = ""
+        if route.proxy is not None:
+            is_final = True
+            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
+        with deadline.during(f"{place}name", is_final):
+            addresses = self.checked_addresses(route, deadline)
+        wire = Wire(deadline)
+        try:
+            try:
+                with deadline.during(f"{place}connect", is_final):
+                    wire.connect(addresses)
+                if route.target.scheme == "https":
+                    self.secure(wire, route)
+                return exchange(wire, request, head, route)
+            finally:
+                wire.close()
+        finally:
+            wire.close()        # again: an interrupt may have ended the first one early
+
+    def route(self, url: str) -> Route:
+        """ValueError as `split_url` and `proxy_for`.
+
+        Proxy or not, a host whose spelling already tells that it is private is refused here.
+        """
+        target = split_url(url)
+        refusal = host_refusal(target.host)
+        if refusal and not self.allow_private:
+            raise TransportError(refusal, final=True, refused=True)
+        proxies = self.proxies
+        if proxies is None:
+            proxies = environment_proxies()
+        proxy = proxy_for(target, proxies)
+        return Route(target, proxy)
+
+    def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
+        """Where to connect to: all addresses of the name, refused if any is not public.
+
+        Behind a proxy they are those of the proxy, which may well be private: the names of
+        targets are its business.
+        """
+        host = route.next_stop.host
+        port = port_of(route.next_stop)
+        addresses = self.resolver.addresses(host, port, deadline)
+        if not addresses:
+            raise ValueError(f"{host} does not exist")
+        if self.allow_private or route.proxy is not None:
+            return addresses
+        for _, address in addresses:
+            refusal = address_refusal(address[0])
+            if refusal:
+                reason = f"{host}: {refusal}"
+                raise TransportError(reason, final=True, refused=True)
+        return addresses
+
+    def secure(self, wire: Wire, route: Route) -> None:
+        """TLS to the target, through a tunnel where there is a proxy."""
+        if route.proxy is not None:
+            with wire.deadline.during("proxy"):
+                open_tunnel(wire, route.target, route.proxy)
+        with wire.deadline.during("TLS"):
+            if self.tls_context is None:
+                self.tls_context = verifying_tls_context()
+            host = route.target.host.strip("[]")
+            wire.secure(self.tls_context, host)
+
+
+def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
+    """The request and its answer, over a connection that is open."""
+    with wire.deadline.during("request"):
+        wire.write(head)
+    if request.departed is not None:
+        request.departed()
+    with wire.deadline.during("answer"):
+        status, headers = read_head(wire)
+        pieces = framed_pieces(wire, headers)
+    if status == 407 and route.is_forwarded:
+        raise TransportError("proxy: wants other credentials (407)", final=True)
+    if request.method == "HEAD" or status in (204, 304):
+        return Response(status, headers, b"")
+    # R6: what nobody reads is not asked for.
+    if request.wants is not None and not request.wants(status, headers):
+        return Response(status, headers, b"")
+    with wire.deadline.during("body"):
+        body, is_cut = read_body(pieces, headers, request.max_bytes)
+    return Response(status, headers, body, is_cut)
+
+
+def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
+    """OSError where a proxy does not connect now, ValueError where it will not."""
+    authority = f"{target.host}:{port_of(target)}"
+    headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
+    headers.update(proxy_headers(proxy))
+    head = head_bytes(f"CONNECT {authority} HTTP/1.1", headers)
+    wire.write(head)
+    status, _ = read_head(wire)
+    if status >= 500:
+        raise ConnectionError(f"answers {status} to CONNECT, want 200")
+    if status != 200:
+        raise ValueError(f"answers {status} to CONNECT, want 200")
+    if wire.unread:
+        raise ConnectionError("sends bytes before the TLS handshake")
+
+
+def request_head(request: Request, route: Route) -> bytes:
+    """The request line and headers as they leave. User-Agent (R1) is the one that was handed in."""
+    authority = host_key(request.url)
+    path = f"{route.target.path or '/'}{route.target.query}"
+    headers = {"Host": authority, "Connection": "close"}
+    if route.proxy is not None and route.is_forwarded:
+        path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
+        headers.update(proxy_headers(route.proxy))
+    headers.update(request.headers)
+    return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
+
+
+def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
+    """The bytes of a request's head. ValueError: a line could begin another line, or a request."""
+    lines = [request_line]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    for line in lines:
+        if not SENT_LINE.fullmatch(line):
+            name = printable(line.partition(":")[0], 60)
+            raise ValueError(f"{name!r} cannot be sent as it is")
+    head = "\r\n".join([*lines, "", ""])
+    return head.encode("latin-1")
+
+
+def verifying_tls_context() -> ssl.SSLContext:
+    """Certificates and host names are always verified: there is no switch.
+
+    OpenSSL itself honours SSL_CERT_FILE and SSL_CERT_DIR. ValueError: SSL_CERT_FILE is unusable.
+    """
+    import ssl  # slow to load, and http needs none
+
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
+    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+    bundle = os.environ.get("SSL_CERT_FILE")
+    if bundle:          # OpenSSL passes over an unreadable one: every site would look self-signed
+        try:
+            context.load_verify_locations(cafile=bundle)
+        except OSError as error:
+            reason = f"SSL_CERT_FILE {printable(bundle, 100)}: {cause_of(error)}"
+            raise ValueError(reason) from None
+    return context
+
+
+# === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 ================================
+# Owns each host's pace, in this process and beside other processes: who may start when.
+
+class Later(NamedTuple):
+    """Not yet: go on at `at`, on the monotonic clock."""
+
+    at: float
+    gate: GateName
+    reason: str
+    host: str = ""                      # where the visit that waits is now
+    frees_host: bool = False            # the host's other targets may go meanwhile
+    is_hopeless: bool = False           # waiting is no use in this run
+
+
+if TYPE_CHECKING:
+    Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+
+
+class SystemClock:
+    """The clock of a real run."""
+
+    jitter_seconds = 0.03       # ours: how much earlier a server may see the second of two requests
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    monotonic, time = staticmethod(time.monotonic), staticmethod(time.time)
+
+
+class ProcessPace:
+    """R4: what all bots of a process share: the lock around a step, and each host's pace."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock                          # kept alive, so that its id stays its own
+        self.lock = _thread.RLock()                 # held for a step, never for a sleep
+        self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
+        # What this process last wrote, to know what others wrote since: (kind, host) -> entry.
+        self.written: dict[tuple[str, str], dict[str, Any]] = {}
+
+
+SYSTEM_CLOCK = SystemClock()
+SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
+OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()     # by clock
+
+
+def process_pace(clock: Clock) -> ProcessPace:
+    """One for each notion of time: each simulation has its own."""
+    if isinstance(clock, SystemClock):
+        return SYSTEM_PACE
+    pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
+    while len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
+        OTHER_PACES.popitem(last=False)
+    return pace
+
+
+def forget_parent() -> None:
+    """After fork: a lock that another thread of the parent held would never be released here."""
+    for pace in (SYSTEM_PACE, *OTHER_PACES.values()):
+        pace.lock = _thread.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_parent)
+
+
+class PatientLocks:
+    """Locks that other processes hold are waited for, though not for ever."""
+
+    def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
+        self._cache, self._now, self._patience_seconds = cache, now, patience_seconds
+        self._waiting_since: dict[str, float] = {}
+
+    def try_lock(self, name: str) -> CacheLock | None:
+        lock = self._cache.try_lock(name)
+        if lock is not None:
+            self._waiting_since.pop(name, None)
+        return lock
+
+    def later(self, name: str, gate: GateName, reason: str) -> Later:
+        """When to look again at a lock that another process holds."""
+        now = self._now()
+        since = self._waiting_since.setdefault(name, now)
+        is_hopeless = now > since + self._patience_seconds
+        if is_hopeless:                         # nobody who lives holds one for so long
+            del self._waiting_since[name]
+        return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
+
+
+class Slot:
+    """A visit's place in the queue of a host, from its claim until the request has left."""
+
+    def __init__(self) -> None:
+        self.host = ""
+        self.start = -math.inf          # the claimed start, on the monotonic clock
+        self.interval = MIN_REQUEST_INTERVAL        # seconds that it leaves after it
+        self.role = "other"             # of its request, as `claim` has it
+        self.is_free = False            # a policy document that takes no slot
+        self.has_left = False           # its request
+        self.lock = CacheLock("")       # the host's, until the request has left; "" is none
+
+    def release(self) -> None:
+        """Lets other processes at the host."""
+        self.lock.release()
+
+    def hand_over(self, other: Slot) -> None:
+        """The claimed start goes to a request that must come first."""
+        other.start, self.start = self.start, -math.inf
+
+
+class RateLimiter:
+    """R4, R5: each host's pace; shared with other processes where there is a `cache`."""
+
+    def __init__(self, clock: Clock, cache: Cache | None, timeout: float) -> None:
+        self._now, self._time = clock.monotonic, clock.time
+        self._margin = getattr(clock, "jitter_seconds", PACE_MARGIN_SECONDS)
+        self._process = process_pace(clock)
+        self._cache = cache
+        self._locks = None
+        if cache is not None:
+            self._locks = PatientLocks(cache, self._now, 2 * timeout)
+
+    @property
+    def lock(self) -> Any:
+        """The lock around a step of any bot of this process."""
+        return self._process.lock
+
+    def claim(self, slot: Slot, host: str, interval: float, role: str, latest: float) -> Later | None:
+        """None: the request may leave now, and the host's lock is kept until it has.
+
+        Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
+        seconds; `role` is "policy" for the first request of a policy document, "target" for that
+        of a target, "other" for all else.
+        """
+        now = self._now()
+        if self._locks is not None:
+            name = f"host {host}"
+            lock = self._locks.try_lock(name)
+            if lock is None:
+                return self._locks.later(name, "R4", f"another process is at {host}")
+            slot.lock = lock
+        pace = self.pace_of(host)
+        slot.host, slot.interval, slot.role = host, interval + self._margin, role
+        later = self._due(slot, pace, now)
+        if later.at <= now:
+            self._begin(slot, pace, now)
+            return None
+        if later.at <= latest and not slot.is_free:
+            slot.start = later.at
+            claimed = pace._replace(last_at=max(later.at, pace.last_at), interval=slot.interval)
+            self._write(host, claimed)
+        slot.release()
+        return later
+
+    def _due(self, slot: Slot, pace: HostPace, now: float) -> Later:
+        """When the request of this slot may start, and who says so."""
+        has_claimed = slot.start > -math.inf
+        slot.is_free = slot.role == "policy" and not has_claimed
+        if slot.is_free:
+            slot.is_free = takes_no_slot(pace, slot.interval, now)
+        if slot.is_free:
+            start = pace.not_before
+        elif has_claimed:                   # a request that left late pushes all behind it
+            start = max(slot.start, pace.not_before, pace.departed_at + slot.interval)
+        else:
+            start = next_start(pace, slot.interval, slot.role == "target")
+        return self._explained(start, pace, slot.host, slot.interval)
+
+    def _explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
+        if start == pace.not_before:
+            return Later(start, "R5", pace.why)
+        seconds = max(interval, pace.interval) - self._margin
+        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
+
+    def _begin(self, slot: Slot, pace: HostPace, now: float) -> None:
+        """A request starts."""
+        slot.start = now
+        if slot.role == "policy":
+            self._write(slot.host, self._after_policy(slot, pace, now))
+            return
+        last_at = max(pace.last_at, now)
+        started = pace._replace(last_at=last_at, interval=slot.interval, departed_at=now)
+        self._write(slot.host, started)
+
+    def _after_policy(self, slot: Slot, pace: HostPace, now: float) -> HostPace:
+        """A policy document starts: its own target follows sooner than the interval.
+
+        The slot that it may have waited for no longer counts as a start.
+        """
+        gap = MIN_REQUEST_INTERVAL + self._margin
+        if is_unseen(pace):                     # R4c: its first target follows at once
+            gap = 0.0
+        last_at = pace.last_at
+        if last_at <= now:                      # else another has claimed a slot behind it
+            last_at = min(last_at, now - max(slot.interval, pace.interval))
+        return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
+
+    def left(self, slot: Slot) -> None:
+        """The request has left: the server counts from here, and so do we."""
+        slot.has_left = True
+        now = self._now()
+        if now - slot.start > SLOT_TOLERANCE_SECONDS:
+            pace = self.pace_of(slot.host)
+            if slot.role == "policy":
+                self._write(slot.host, pace._replace(policy_at=now))
+            else:
+                self._begin(slot, pace, now)
+        slot.release()
+
+    def spend(self, slot: Slot) -> None:
+        """The exchange is over: a retry claims a slot of its own."""
+        slot.release()
+        slot.start, slot.has_left = -math.inf, False
+
+    def hold_back(self, host: str, seconds: float, why: str) -> None:
+        """R5: nothing goes to the host for so long, in any run or process."""
+        now = self._now()
+        held = HostPace(not_before=now + seconds, why=why)
+        # The hold is an entry of its own, so that no claim of a slot overwrites it.
+        self._write(host, merge_paces(self.pace_of(host), held, now), "hold")
+
+    def when_next(self, host: str, interval: float) -> Later:
+        """When the host's next target could start, and who says so; nothing is claimed."""
+        pace = self.pace_of(host)
+        spaced = interval + self._margin
+        start = next_start(pace, spaced, is_first_target=True)
+        return self._explained(start, pace, host, spaced)
+
+    def planned_start(self, host: str) -> float:
+        """The same as far as this process knows, without a look at the disk: for the scheduler."""
+        pace = self._process.hosts[host]
+        return next_start(pace, MIN_REQUEST_INTERVAL + self._margin, is_first_target=True)
+
+    def known_interval(self, host: str) -> float:
+        """Seconds that the last request left after it, as far as this process knows."""
+        return self._process.hosts[host].interval
+
+    def held_by(self, host: str) -> str:
+        """Why the host is held back now, "" where it is not."""
+        pace = self._process.hosts[host]
+        return pace.why if pace.not_before > self._now() else ""
+
+    def pace_of(self, host: str) -> HostPace:
+        """What this process knows of a host, and what another has written since."""
+        now = self._now()
+        pace = self._process.hosts[host]
+        if self._cache is None:
+            return pace
+        for kind in ("host", "hold"):
+            entry = self._cache.load(kind, host)
+            own = self._process.written.get((kind, host))
+            if entry and entry != own:      # our own words: the monotonic clock knows them better
+                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self._time())
+                pace = merge_paces(pace, theirs, now)
+        return pace
+
+    def _write(self, host: str, pace: HostPace, kind: str = "host") -> None:
+        """For this process, and for those that share the cache."""
+        self._process.hosts[host] = pace
+        if self._cache is None:
+            return
+        shared = pace
+        if kind == "hold":
+            shared = HostPace(not_before=pace.not_before, why=pace.why)
+        entry = shifted_pace(shared, self._time() - self._now())._asdict()
+        self._process.written[kind, host] = entry
+        if not self._cache.store(kind, host, entry):
+            self._cache.forget(kind, host)      # what others write must stay visible
+
+
+# === 14. POLICY STORES   R2 R3 b, R10 R12   spec 9.1.1, 9.2, 11 ==============
+# Owns the blocklist in force and the robots.txt of each site, and how each is kept current.
+
+if TYPE_CHECKING:
+    T = TypeVar("T")
+    Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
+    # (visit that waits, kind, URL, validators, whether a single request is all): how it ended
+    GetDocument = Callable[..., Steps[tuple["Visit", Ending]]]
+
+
+class Refreshes:
+    """R12: one refresh of a document serves all who wait for it, here and in other processes.
+
+    Between two requests nothing is held.
+    """
+
+    def __init__(self, locks: PatientLocks, now: Callable[[], float]) -> None:
+        self._locks, self._now = locks, now
+        self._unfinished: dict[str, tuple[Steps[Decision | None], Later]] = {}
+
+    def clear(self) -> None:
+        self._unfinished.clear()
+
+    def advance(
+        self,
+        name: str,
+        gate: GateName,
+        load: Callable[[], bool],
+        begin: Callable[[], Steps[Decision | None]],
+    ) -> Later | Decision | None:
+        """A step towards a document that is current again.
+
+        When to come back, a refusal where it cannot be had now, or None where it is here. `load`
+        takes what another process left and says whether that will do; `begin` starts a refresh.
+        """
+        steps, later = self._unfinished.get(name, (None, None))
+        if later is not None and later.at > self._now():
+            return later
+        lock_name = f"refresh {name}"
+        lock = self._locks.try_lock(lock_name)
+        if lock is None:
+            return self._locks.later(lock_name, gate, f"another process refreshes {name}")
+        with lock:
+            self._unfinished.pop(name, None)
+            if load():
+                return None
+            if steps is None:
+                steps = begin()
+            try:
+                later = next(steps)
+            except StopIteration as stop:
+                return stop.value       # type: ignore[no-any-return]
+            self._unfinished[name] = steps, later
+            return later
+
+
+class BlocklistStore:
+    """R3, R10: the list in force, its two generations on disk, the standalone schema."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        origin: str,
+        wall_time: Callable[[], float],
+        warn: Callable[[str], None],
+        get: GetDocument,
+    ) -> None:
+        self._cache, self._origin, self._time = cache, origin, wall_time
+        self._warn, self._get = warn, get
+        self._refreshed = RefreshState()            # of the generation in force
+        self.blocklist: Blocklist | None = None     # in force
+        self.status = 0                 # of the last answer to a request for it; 0: none
+
+    def __len__(self) -> int:
+        if self.blocklist is None:
+            return 0
+        return len(self.blocklist)
+
+    @property
+    def checked_at(self) -> float:
+        """When the list was last known to be current, Unix seconds."""
+        return self._refreshed.checked_at
+
+    @property
+    def was_missed(self) -> bool:
+        """R3b: asked for in vain, with no list to fall back on."""
+        return self.blocklist is None and self._refreshed.failed_at > -math.inf
+
+    def entry_for(self, host: str) -> BlockedDomain | None:
+        """R3a: the opt-out that covers the host."""
+        if self.blocklist is None:
+            return None
+        return self.blocklist.blocks(host)
+
+    def is_current(self) -> bool:
+        """R12: no need to ask: the list is fresh, or it is too early to ask again."""
+        held, now = self._refreshed, self._time()
+        if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
+            return True
+        if self.blocklist is None:
+            return False
+        return is_fresh(held.checked_at, self.blocklist.refresh_seconds, now)
+
+    def load(self) -> bool:
+        """Takes the newest generation that the cache holds whole; whether the list is current."""
+        entry = self._cache.load("refresh", self._origin) or {}
+        serial = as_number(entry.get("serial"))
+        asked = from_entry(self._refreshed, entry)
+        held = self._refreshed
+        if self.blocklist is None or serial > held.serial:
+            held = self._load_generation(held)
+        if self.blocklist is None:      # while nothing was ever held, every process tries for itself
+            return False
+        if serial == held.serial:
+            self._refreshed = asked
+        else:       # of another generation it says nothing but when to ask again
+            self._refreshed = held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
+        return self.is_current()
+
+    def _load_generation(self, held: RefreshState) -> RefreshState:
+        """The newer of the two generations; the older only where the newer does not hold."""
+        entries = []
+        for generation in (0, 1):
+            entry = self._cache.load("blocklist", f"{self._origin} {generation}") or {}
+            entries.append((as_number(entry.get("serial")), entry))
+        entries.sort(key=operator.itemgetter(0), reverse=True)
+        for serial, entry in entries:
+            if serial <= held.serial:           # what is in force is as new
+                break
+            try:
+                self.blocklist = Blocklist(entry["columns"])
+                held = RefreshState(serial)
+            except (KeyError, ValueError) as error:
+                self._warn(f"blocklist: a copy in the cache does not hold: {error}")
+        return held
+
+    def _note(self, **changes: Any) -> None:
+        """When the list was asked about, for this process and the others."""
+        self._refreshed = self._refreshed._replace(**changes)
+        if self.blocklist is not None:
+            self._cache.store("refresh", self._origin, self._refreshed._asdict())
+
+    def refresh(self, visit: Visit) -> Steps[None]:
+        """R3b, R3c, R10: asks for the document and adopts it only if it holds.
+
+        Whatever else happens, the last list stays in force.
+        """
+        held = self._refreshed
+        validators = Validators(held.etag, held.last_modified)
+        url = self._origin + BLOCKLIST_PATH
+        document_visit, ending = yield from self._get(visit, "blocklist", url, validators)
+        self.status = ending.status
+        if ending.status == 304 and any(validators):
+            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
+            return
+        try:
+            answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
+            document = parse_json(answer.body, "blocklist")
+            schema = None
+            if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
+                schema = yield from self._standalone_schema(visit)      # R10
+            adopted = Blocklist.from_document(document, schema)         # R3c
+        except ValueError as error:
+            self.failed(str(error), ending.retry_at)
+            return
+        for line in adopted.warnings:
+            self._warn(f"blocklist: {line}")
+        if document_visit.redirects:        # validators belong to the URL that gave them
+            self._adopt(adopted, NO_VALIDATORS)
+        else:
+            self._adopt(adopted, validators_of(answer.headers))
+
+    def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
+        """The list is in force, and lies on disk as the newest generation.
+
+        Two generations lie there and the older is overwritten: at every instant one is whole. The
+        next serial is of the other parity, and of this time: a process that starts from an emptied
+        folder must not give its list a serial that another has.
+        """
+        self.blocklist = blocklist
+        now, last = self._time(), self._refreshed.serial
+        serial = last + 1 + 2 * max(0.0, (now - last) // 2)
+        entry = {"serial": serial, "columns": blocklist.to_columns()}
+        key = f"{self._origin} {serial % 2:g}"
+        self._cache.store("blocklist", key, entry, durable=True)
+        self._note(
+            serial=serial,
+            checked_at=now,
+            failed_at=-math.inf,
+            retry_at=-math.inf,
+            **validators._asdict(),
+        )
+
+    def failed(self, reason: str, retry_at: float | None) -> None:
+        """R3b: the last list stays in force; the next try is soon.
+
+        Without a list the gate is open, and says so.
+        """
+        now = self._time()
+        soon = now + POLICY_RETRY_SECONDS
+        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))
+        if self.blocklist is None:
+            effect = "none was ever adopted, so nothing is blocked yet"
+            effect += " (R3b: the first failure opens)"
+        else:
+            effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
+        self._warn(f"blocklist: {reason}; {effect}")
+
+    def _standalone_schema(self, visit: Visit) -> Steps[Any]:
+        """R10: the schema for a document that carries none.
+
+        Cached for seven days, kept stale on failure; None where there is none at all.
+        """
+        held = self._cache.load("schema", self._origin) or {}
+        body, checked_at = held.get("body"), as_number(held.get("checked_at"))
+        if not isinstance(body, bytes):
+            body = b""
+        if body and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
+            return parse_json(body, "schema in the cache")
+        url = self._origin + SCHEMA_PATH
+        _, ending = yield from self._get(visit, "schema", url, NO_VALIDATORS)
+        try:
+            news = whole_document(ending, MAX_SCHEMA_BYTES).body
+            schema = parse_json(news, "schema")
+            compile_schema(schema)      # one that does not compile must not displace one that does
+            if not isinstance(schema, dict):
+                raise UnsupportedSchema("it is no object")
+        except ValueError as error:
+            if not body:
+                return None
+            self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
+            return parse_json(body, "schema in the cache")
+        entry = {"body": news, "checked_at": self._time()}
+        self._cache.store("schema", self._origin, entry, durable=True)
+        return schema
+
+
+class RobotsStore:
+    """R2: what is held of each site's robots.txt, by scheme, host and port.
+
+    In memory are the most recently learned, up to a bound; the cache has the rest.
+    """
+
+    kind = "robots"
+    no_state: Any = NO_RULES
+
+    def __init__(self, cache: Cache, wall_time: Callable[[], float], get: GetDocument) -> None:
+        self._cache, self._time, self._get = cache, wall_time, get
+        self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
+        self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
+
+    def key(self, site: str) -> str:
+        """Of the site's entry in the cache."""
+        return site
+
+    def state_of(self, site: str) -> Any:
+        return self._states.get(self.key(site), self.no_state)
+
+    def is_current(self, site: str) -> bool:
+        return robots_is_current(self.state_of(site), self._time())
+
+    def load(self, site: str) -> bool:
+        """Takes what the cache holds; whether that is current."""
+        entry = self._cache.load("robots", self.key(site))
+        if entry:
+            self._keep(site, self._from_entry(entry))
+        return self.is_current(site)
+
+    def _from_entry(self, entry: dict[str, Any]) -> Any:
+        return robots_from_entry(entry)
+
+    def _to_entry(self, state: Any) -> dict[str, Any]:
+        return robots_to_entry(state)
+
+    def _keep(self, site: str, state: Any) -> None:
+        key = self.key(site)
+        self._states.pop(key, None)
+        self._states[key] = state               # the newest comes last
+        self._sizes[key] = state.held_bytes
+        held_bytes = sum(self._sizes.values())
+        while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
+            oldest, _ = self._states.popitem(last=False)
+            held_bytes -= self._sizes.pop(oldest)
+
+    def _store(self, site: str, state: Any) -> None:
+        self._keep(site, state)
+        self._cache.store("robots", self.key(site), self._to_entry(state))
+
+    def refresh(self, visit: Visit) -> Steps[Decision | None]:
+        """R2: asks for the file of the site where the visit is.
+
+        What it says, or that it could not be had, is kept for this run and the next. A Decision:
+        the host is held back, or must not be asked.
+        """
+        site, url = visit.place.site, f"{site_of(visit.wire)}/robots.txt"
+        held = self.state_of(site)
+        validators = NO_VALIDATORS
+        if held.robots is not None:
+            validators = held.validators
+        file_visit, ending = yield from self._get(
+            visit, self.kind, url, validators, once=held.has_held_host
+        )
+        if is_refused_itself(file_visit, ending):
+            return ending.refusal
+        now, answer = self._time(), ending.answer
+        if isinstance(answer, Response) and not ending.has_strayed:
+            state = robots_after_answer(held, answer, now)
+        else:           # a gate that refuses a hop of the file is no answer either
+            state = robots_after_failure(held, f"robots.txt: {ending.why}", ending.status, now)
+        if file_visit.redirects:            # validators belong to the URL that gave them
+            state = state._replace(validators=NO_VALIDATORS)
+        self._store(site, after_hold(state, ending))
+        return None
+
+
+def is_refused_itself(file_visit: Visit, ending: Ending) -> bool:
+    """Whether a gate refused a policy file such that its target cannot go on either."""
+    refusal = ending.refusal
+    if refusal is None:
+        return False
+    if refusal.retry_at is not None:                # the host is held back
+        return True
+    return refusal.gate == "address" and not file_visit.redirects
+
+
+def after_hold(state: Any, ending: Ending) -> Any:
+    """The state of a policy file whose Retry-After or last retry binds its host for a while.
+
+    It does so once: the next attempt is a single request, and if that fails too, it binds nobody.
+    Spec 9.1.1: an unreachable robots.txt must not silently drop a host forever.
+    """
+    if ending.retry_at is None:
+        return state
+    retry_at = max(state.retry_at, ending.retry_at)
+    return state._replace(retry_at=retry_at, has_held_host=True)
+
+
+# === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
+# Owns the gates in order, one exchange, redirects, retries, and the loop that takes targets through.
+
+if TYPE_CHECKING:
+    Transport = Any             # send(Request) -> Response, or TransportError; perhaps resolve()
+    Wants = Callable[[int, Headers], bool]
+    Answer = Union[Response, TransportError]
+    Gate = Callable[["Visit"], Union[Later, Decision, None]]    # come again, refused, passed
+
+Caller = TypeVar("Caller", bound="Fetcher")
+CANONICAL_KINDS = ("blocklist", "schema")
+SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # the first of a host may go without a slot
+PARSE_ERROR_WARNING = (
+    "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
+    "(allowed_but_warn)"
+)
+
+
+class Place(NamedTuple):
+    """What a URL is asked under."""
+
+    site: str                           # scheme, host and port: the key of its robots.txt
+    host: str                           # the key of its pace
+    refusal: str                        # why it must not be asked, as far as its spelling tells
+
+
+@lru_cache(maxsize=2**14)       # ours: sites; a run goes round its hosts, and comes back to each
+def place_of(origin: str) -> Place:
+    """Of a wire URL that begins with `origin`."""
+    url = origin + "/"
+    site = site_key(url)
+    return Place(site, host_key(url), host_refusal(split_url(site).host))
+
+
+class Visit:
+    """One URL on its way: as asked, where it is now, and what every step needs to know."""
+
+    def __init__(self, kind: str, url: str, wire: str, started_at: float, deadline: float) -> None:
+        self.kind, self.url = kind, url
+        self.started_at = started_at                # of the target's first step, monotonic
+        self.deadline = deadline                    # no pause goes beyond it
+        self.held, self.held_of = NO_VALIDATORS, wire       # R7: and of exactly which URL
+        self.wants: Wants = wants_any_success       # whether a body is read
+        self.is_single = False                      # its first request is its last, and binds nobody
+        self.decision = Decision(True, url)         # the latest of R2 that let it pass
+        self.redirects: list[str] = []
+        self.warnings: list[str] = []
+        self.requests: list[RequestRecord] = []     # with those of policy documents
+        self.attempts = self.retries = 0
+        self.waited = 0.0
+        self.resume_at = -math.inf                  # its own back-off, after a transport failure
+        self.slot = Slot()
+        self.wire, self.place = wire, place_of(site_of(wire))
+
+    def move(self, wire: str) -> None:
+        """To where a redirect leads."""
+        self.wire, self.place = wire, place_of(site_of(wire))
+
+    @property
+    def validators(self) -> Validators:
+        """R7: those that belong to the URL that is asked next."""
+        return self.held if self.wire == self.held_of else NO_VALIDATORS
+
+    @property
+    def is_first_request(self) -> bool:
+        return self.retries == 0 and not self.redirects
+
+    def warn(self, line: str) -> None:
+        if line not in self.warnings:
+            self.warnings.append(line)
+
+
+class Target(NamedTuple):
+    """One declared target."""
+
+    url: str                            # as asked
+    wire: str
+    key: str                            # canonical URL (R7)
+
+
+class Order(NamedTuple):
+    """How a call wants its targets."""
+
+    min_age: float = 0.0                # R8: seconds
+    wants: Wants | None = None          # whether a body is read; given, it is asked for anew
+    kind: str = "target"
+    purpose: str = ""                   # a floor of its own, in the cache
+
+
+class HostQueue:
+    """The targets of one host that wait for their turn, or one visit that goes on by itself."""
+
+    def __init__(self, host: str, steps: Steps[Result] | None = None) -> None:
+        self.host = host
+        self.steps = steps                          # of the target whose turn it is
+        self.targets: collections.deque[Target] = collections.deque()
+        self.is_sorted = False
+        self.since = math.inf           # when the target before ended; the first waits for no pace
+
+    @property
+    def is_empty(self) -> bool:
+        return self.steps is None and not self.targets
+
+
+class Scheduler:
+    """Which host is next. Serial, and never idle while some host may be asked."""
+
+    def __init__(self, fetcher: Fetcher, order: Order) -> None:
+        self._fetcher, self._order = fetcher, order
+        self._queues: dict[str, HostQueue] = {}     # by host
+        self._by_themselves: set[HostQueue] = set()     # redirected to another host, or backing off
+        self._waiting: list[tuple[float, int, HostQueue]] = []      # by when they may go on
+        self._ready: list[tuple[float, int, HostQueue]] = []        # the one with most to do first
+        self._serial = itertools.count()            # of two that are alike the first goes first
+        self._silent: collections.Counter[str] = collections.Counter()
+        self.waits_for = ("", "")                   # host and reason, for whoever watches
+
+    def add(self, target: Target) -> None:
+        host = place_of(site_of(target.wire)).host
+        if host not in self._queues:
+            self._queues[host] = HostQueue(host)
+            self._wait(self._queues[host], -math.inf)
+        self._queues[host].targets.append(target)
+
+    @property
+    def hosts_left(self) -> int:
+        """Hosts with targets still to be asked for."""
+        hosts = {queue.host for queue in self._by_themselves}
+        hosts.update(host for host, queue in self._queues.items() if not queue.is_empty)
+        return len(hosts)
+
+    @property
+    def seconds_left(self) -> float:
+        """About how long the longest queue takes."""
+        left = [self._work(queue) for queue in self._queues.values()]
+        return max(left, default=0.0)
+
+    def _work(self, queue: HostQueue) -> float:
+        """Seconds that the targets of a queue take at its host's pace."""
+        return len(queue.targets) * self._fetcher.limiter.known_interval(queue.host)
+
+    def results(self) -> Iterator[Result]:
+        """A Result each as it is done."""
+        fetcher = self._fetcher
+        while self._waiting or self._ready:
+            now = fetcher.now()
+            while self._waiting and self._waiting[0][0] <= now:
+                queue = heapq.heappop(self._waiting)[2]
+                heapq.heappush(self._ready, (self._rank(queue), next(self._serial), queue))
+            if self._ready:
+                queue = heapq.heappop(self._ready)[2]
+                yield from self._turn(queue)
+                continue
+            due_at, _, queue = self._waiting[0]
+            why = fetcher.limiter.held_by(queue.host) or "its pace"
+            self.waits_for = queue.host, why
+            fetcher.nap(due_at)
+
+    def _rank(self, queue: HostQueue) -> float:
+        """The least goes first: a retry that is due, then whoever has the most to do."""
+        if queue in self._by_themselves:
+            return -math.inf
+        return -self._work(queue)
+
+    def _wait(self, queue: HostQueue, until: float) -> None:
+        heapq.heappush(self._waiting, (until, next(self._serial), queue))
+
+    def _turn(self, queue: HostQueue) -> Iterator[Result]:
+        """A step of the queue's visit, and what follows from it."""
+        if queue.is_empty:                          # its rest was deferred meanwhile
+            return
+        if queue.steps is None:
+            target = self._next_target(queue)
+            queue.steps = self._fetcher.target_steps(target, queue.since, self._order)
+        outcome = self._fetcher.step(queue.steps)
+        if isinstance(outcome, Later):
+            if outcome.host == queue.host and not outcome.frees_host:
+                self._wait(queue, outcome.at)
+                return
+            away = HostQueue(outcome.host, queue.steps)     # no target waits for another's trouble
+            self._by_themselves.add(away)
+            self._wait(away, outcome.at)
+        queue.steps, queue.since = None, self._fetcher.now()
+        self._by_themselves.discard(queue)
+        if queue.targets:
+            self._wait(queue, self._planned_start(queue))
+        if isinstance(outcome, Result):
+            yield outcome
+            yield from self._count_silence(queue.host, outcome)
+
+    def _next_target(self, queue: HostQueue) -> Target:
+        """In the order of their last request, never requested first: one bad URL starves no other."""
+        if not queue.is_sorted:
+            queue.is_sorted = True
+            if len(queue.targets) > 1:
+                last_request = self._fetcher.last_request
+                purpose = self._order.purpose
+                ordered = sorted(queue.targets, key=lambda item: last_request(purpose + item.key))
+                queue.targets = collections.deque(ordered)
+        return queue.targets.popleft()
+
+    def _planned_start(self, queue: HostQueue) -> float:
+        """When the queue's next target may start; at once, where that is too far away to wait for."""
+        fetcher = self._fetcher
+        due_at = fetcher.limiter.planned_start(queue.host)
+        if fetcher.options.interactive or due_at - queue.since > fetcher.options.max_wait:
+            return -math.inf
+        fetcher.trace_wait(queue.targets[0].wire, due_at - queue.since, "its host's pace")
+        return due_at
+
+    def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
+        """After targets in a row that no HTTP answer came for, the host's others are deferred.
+
+        A dead host must not hold up the others of a serial run.
+        """
+        if result.status is not None:
+            self._silent[host] = 0
+        elif result.attempts > 0:
+            self._silent[host] += 1
+        if self._silent[host] < MAX_SILENT_TARGETS:
+            return
+        queue = self._queues.get(host)
+        reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
+        while queue is not None and queue.targets:
+            target = queue.targets.popleft()
+            yield self._fetcher.put_off(target.url, reason, SILENT_HOST_SECONDS)
+
+
+class Options(NamedTuple):
+    """What a fetcher was told; seconds and bytes."""
+
+    timeout: float
+    max_wait: float
+    max_bytes: int
+    unreachable: str
+    robots_mode: str
+    interactive: bool
+    allow_private: bool
+    tag: tuple[str, str] | None         # R13: repository, SHA
+
+    @classmethod
+    def checked(cls, tag: str | None, **given: Any) -> Options:
+        """ValueError: an argument that would break a promise."""
+        parsed_tag = None
+        if tag:
+            parsed_tag = parse_tag(tag)
+        if given["interactive"]:                                    # spec 1.1
+            repository = TOOL_NAME
+            if parsed_tag is not None:
+                repository = parsed_tag[0]
+            parsed_tag = repository, "repl"
+        options = cls(tag=parsed_tag, **given)
+        require_choice("unreachable", options.unreachable, ("allow", "defer"))
+        require_choice("robots_mode", options.robots_mode, ("respect", "report_only", "ignore"))
+        if options.robots_mode != "respect" and not options.interactive:
+            raise ValueError(
+                f"robots_mode={options.robots_mode!r} is for a person at a prompt "
+                "(interactive=True, spec 1.1): R2 is a MUST"
+            )
+        for name in ("timeout", "max_bytes"):
+            value = getattr(options, name)
+            if not is_number(value) or not 0 < value < math.inf:
+                raise ValueError(f"{name} is {value!r}, want a positive number")
+        if not is_number(options.max_wait) or not options.max_wait >= 0:
+            raise ValueError(f"max_wait is {options.max_wait!r}, want seconds, 0 or more")
+        return options
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def log_warning(line: str) -> None:
+    import logging  # slow to import; most runs have nothing to warn of
+
+    logging.getLogger("walsh_research").warning("%s", line)
+
+
+class Warnings:
+    """What concerns a run, each line once."""
+
+    def __init__(self, write: Callable[[str], None] | None) -> None:
+        self._write = write or log_warning
+        self._written: set[str] = set()
+
+    def warn(self, line: str) -> None:
+        if line not in self._written and len(self._written) < MAX_WARNINGS:
+            self._written.add(line)
+            self._write(line)
+
+
+class Requester:
+    """One URL to its end: gates, exchange, redirects and retries.
+
+    `requests` counts those that left, of any kind.
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        transport: Transport,
+        rand: Callable[[], float],
+        trace: Callable[[str], None] | None,
+        counts_tries: bool,
+    ) -> None:
+        self._fetcher, self._transport, self._rand, self._trace = fetcher, transport, rand, trace
+        self._counts_tries = counts_tries       # a foreign transport need not say when one leaves
+        self.requests = 0
+
+    def walk(self, visit: Visit) -> Steps[Ending]:
+        """A URL to its end: every gate before every request, be it a retry or a redirect's hop."""
+        gates = self._fetcher.gates_of(visit.kind)
+        try:
+            while True:
+                if visit.resume_at > self._fetcher.now():
+                    reason = "back-off after a transport failure"
+                    backing_off = Later(visit.resume_at, "R5", reason, frees_host=True)
+                    yield from self._wait(visit, backing_off)
+                refusal = yield from self.pass_gates(visit, gates)
+                if refusal is not None:
+                    return Ending(refusal=refusal)
+                began = self._fetcher.now()
+                answer = self._exchange(visit)
+                ending = self._after(visit, answer, self._fetcher.now() - began)
+                if ending is not None:
+                    return ending
+        finally:
+            visit.slot.release()
+
+    def _wait(self, visit: Visit, later: Later) -> Steps[None]:
+        before = self._fetcher.now()
+        if not later.host:              # else the document that it waits for has said so
+            self._fetcher.trace_wait(visit.wire, later.at - before, later.reason)
+        yield later._replace(host=visit.place.host)
+        visit.waited += self._fetcher.now() - before
+
+    def pass_gates(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision | None]:
+        """spec 7: blocklist, (address,) robots.txt, throttle, in this order.
+
+        The first that refuses ends it; None lets it pass. After each wait every gate is asked
+        again: an opt-out may have come meanwhile.
+        """
+        while True:
+            answer = self._ask_gates(visit, gates)
+            if answer is None:
+                return None
+            if isinstance(answer, Decision):
+                return answer._replace(url=visit.url)       # not that of a policy document
+            if answer.is_hopeless or answer.at > visit.deadline:
+                return self._fetcher.not_yet(visit, answer)
+            yield from self._wait(visit, answer._replace(frees_host=False))
+
+    def _ask_gates(self, visit: Visit, gates: Sequence[Gate]) -> Later | Decision | None:
+        for gate in gates:
+            answer = gate(visit)
+            if answer is not None:
+                return answer
+        return None
+
+    def _after(self, visit: Visit, answer: Answer, seconds: float) -> Ending | None:
+        """How the walk ends, or None where another request is due: a hop, or a retry."""
+        if isinstance(answer, TransportError):
+            return self._after_no_answer(visit, answer, seconds)
+        if answer.status in REDIRECT_STATUSES:
+            return self._after_redirect(visit, answer)
+        if answer.status in BACKOFF_STATUSES:
+            return self._after_push_back(visit, answer)
+        return Ending(answer)
+
+    def _after_no_answer(
+        self, visit: Visit, error: TransportError, seconds: float
+    ) -> Ending | None:
+        """Transport trouble: the schedule of R5, which holds nobody but this target.  spec 19, C5."""
+        if error.refused:
+            refusal = visit.decision._replace(allowed=False, gate="address", reason=error.reason)
+            return Ending(refusal=refusal._replace(url=visit.url))
+        if visit.retries >= self._transport_retries(visit, error, seconds):
+            return Ending(error)
+        delay = backoff_delay(visit.retries, None, self._rand)
+        resume_at = self._fetcher.now() + delay
+        if resume_at > visit.deadline:
+            if not self._fetcher.kinds[visit.kind].is_target:
+                return Ending(error)
+            trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
+            return Ending(error, None, trouble, self._fetcher.time() + delay, is_put_off=True)
+        visit.retries += 1
+        visit.resume_at = resume_at
+        return None
+
+    def _transport_retries(self, visit: Visit, error: TransportError, seconds: float) -> int:
+        """How often a request is retried that got no HTTP answer after so many seconds."""
+        if error.final or visit.is_single or self._fetcher.options.interactive:
+            return 0
+        if visit.kind == "target" and self._fetcher.is_cut_off(visit.place.site):
+            return 0                    # no network reached its robots.txt: one attempt
+        limit = self._fetcher.kinds[visit.kind].transport_retries
+        if seconds >= self._fetcher.options.timeout:
+            return min(limit, 1)        # a time-out costs too much to be tried five times
+        return limit
+
+    def _after_push_back(self, visit: Visit, answer: Response) -> Ending | None:
+        """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
+        if self._fetcher.options.interactive or visit.is_single:
+            return Ending(answer)
+        retry_after = retry_after_of(answer, self._fetcher.time())
+        is_last = visit.retries >= DEFAULT_MAX_RETRIES
+        if is_last:                                                 # spec 7: "wait 1h"
+            delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
+        else:
+            delay = backoff_delay(visit.retries, retry_after, self._rand)
+        delay = min(delay, MAX_HOLD_SECONDS)
+        why = f"{visit.place.host} answered {answer.status}"
+        self._fetcher.limiter.hold_back(visit.place.host, delay, why)
+        if is_last:
+            trouble = f"{why}; gave up after {visit.retries} retries"
+            return Ending(answer, None, trouble, self._fetcher.time() + delay)
+        if self._fetcher.now() + delay > visit.deadline:
+            trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
+            return Ending(answer, None, trouble, self._fetcher.time() + delay, is_put_off=True)
+        visit.retries += 1
+        return None
+
+    def _after_redirect(self, visit: Visit, answer: Response) -> Ending | None:
+        """A hop is a new URL: it goes through every gate.  spec 19, C6."""
+        location, limit = header_value(answer.headers, "location"), self._fetcher.kinds[visit.kind].max_redirects
+        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
+            location = location.encode("latin-1").decode("utf-8")
+        if not location:
+            return Ending(answer, trouble=f"{answer.status} without a Location")
+        if len(visit.redirects) >= limit:
+            return Ending(answer, trouble=f"more than {limit} redirects")
+        if self._fetcher.options.tag is not None:
+            location = untagged(location, self._fetcher.options.tag)
+        try:
+            wire = wire_url(resolve_url(visit.wire, location))
+            check_kinship(visit, wire, self._fetcher.origin)
+        except ValueError as error:
+            return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
+        visit.redirects.append(wire)
+        visit.move(wire)
+        return None
+
+    def _exchange(self, visit: Visit) -> Answer:
+        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
+        request = self._request(visit)
+        if self._trace:
+            self._trace(f"{request.method} {printable(request.url)}")
+        answer: Answer
+        began_at = self._fetcher.time()
+        has_left = False
+        try:
+            answer = as_response(self._transport.send(request))
+        except TransportError as error:
+            answer = error
+        except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
+            reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
+            answer = TransportError(reason)
+        finally:
+            has_left = visit.slot.has_left or self._counts_tries
+            self._fetcher.limiter.spend(visit.slot)
+        if has_left:
+            self._fetcher.request_left(visit)
+            visit.attempts += 1
+            self.requests += 1
+            status = getattr(answer, "status", None)
+            sent = RequestRecord(began_at, visit.kind, request.method, request.url, status)
+            visit.requests.append(sent)
+        return answer
+
+    def _request(self, visit: Visit) -> Request:
+        """R1, R13: what is sent for a visit."""
+        kind, url = self._fetcher.kinds[visit.kind], visit.wire
+        if self._fetcher.options.tag is not None and visit.place.host == host_key(self._fetcher.origin):
+            url = tag_url(url, *self._fetcher.options.tag)       # R13: at transmission, after the gates
+        return Request(
+            kind.method,
+            url,
+            request_headers(kind, visit.validators, self._fetcher.extra_headers(visit)),
+            self._fetcher.options.timeout,
+            kind.max_bytes or self._fetcher.options.max_bytes,
+            visit.wants,
+            lambda: self._fetcher.limiter.left(visit.slot),
+        )
+
+
+def retry_after_of(answer: Response, now: float) -> float | None:
+    """Seconds that the server asks for; of several headers the longest.  R5."""
+    waits = []
+    for name, value in answer.headers:
+        if name == "retry-after":
+            seconds = parse_retry_after(value, now)
+            if seconds is not None:
+                waits.append(seconds)
+    return max(waits, default=None)
+
+
+def check_kinship(visit: Visit, wire: str, origin: str) -> None:
+    """ValueError: a canonical document moved to where it is not the origin's own."""
+    if visit.kind in CANONICAL_KINDS and not is_kin(split_url(origin).host, wire):
+        raise ValueError(f"{printable(wire)} is not https on the host of {origin}")
+
+
+# What came of a target.
+
+def visit_result(
+    visit: Visit, outcome: Outcome, now: float, at: float, **fields: Any
+) -> Result:
+    """A Result with all that is the same for every outcome.
+
+    `now` is of the monotonic clock, `at` of the wall clock.
+    """
+    common = visit.decision._asdict()
+    for name in ("allowed", "blocked_by", "url"):
+        del common[name]
+    common.update(
+        final_url=visit.wire,
+        redirects=visit.redirects,
+        attempts=visit.attempts,
+        requests=visit.requests,
+        waited=visit.waited,
+        elapsed=now - visit.started_at,
+        at=at,
+        warnings=visit.warnings,
+    )
+    common.update(fields)
+    return result_of(outcome, visit.url, **common)
+
+
+def unasked(
+    outcome: Outcome, url: str, reason: str, at: float, retry_at: float | None = None
+) -> Result:
+    """A Result that no gate was asked for."""
+    shown = mask_credentials(url)
+    return result_of(outcome, shown, reason=reason, at=at, retry_at=retry_at)
+
+
+class Fetcher:
+    """The bot without its readings: every request passes R3, the address check, R2 and R4.
+
+    Its Results have no title, links, metadata or robots directives; `Bot` adds those, and says
+    what the arguments mean. A subclass may fill `kinds`, `gates_of`, `interval_of`, `extra_headers`
+    and `read_body`.
+    """
+
+    kinds = KINDS
+
+    def __init__(
+        self,
+        cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE,
+        *,
+        origin: str = ORIGIN,
+        timeout: float = 30.0,
+        max_wait: float = 300.0,
+        max_bytes: int = 10 * 2**20,
+        unreachable: str = "allow",
+        robots_mode: str = "respect",
+        interactive: bool = False,
+        allow_private: bool = False,
+        tag: str | None = None,
+        transport: Transport = None,
+        clock: Clock = None,
+        rand: Callable[[], float] = roll,
+        warn: Callable[[str], None] | None = None,
+        trace: Callable[[str], None] | None = None,
+        shares_pace: bool = False,
+    ) -> None:
+        self.options = Options.checked(
+            tag,
+            timeout=timeout,
+            max_wait=max_wait,
+            max_bytes=max_bytes,
+            unreachable=unreachable,
+            robots_mode=robots_mode,
+            interactive=interactive,
+            allow_private=allow_private,
+        )
+        self.origin = site_of(wire_url(origin))
+        refusal = place_of(self.origin).refusal
+        if refusal and not allow_private:
+            raise ValueError(
+                f"origin {self.origin}: {refusal}, so that every opt-out would be lost; "
+                "allow_private permits it"
+            )
+        self._clock = clock
+        if clock is None:
+            self._clock = SYSTEM_CLOCK
+        self.now: Callable[[], float] = self._clock.monotonic
+        self.time: Callable[[], float] = self._clock.time
+        self._trace = trace
+        self._warnings = Warnings(warn)
+        self._transport = transport
+        if transport is None:
+            self._transport = HttpTransport(allow_private=allow_private)
+        counts_tries = transport is not None
+        self._requester = Requester(self, self._transport, rand, trace, counts_tries)
+        self._cache, self._pace_cache = self._open_caches(cache_dir, shares_pace)
+        self.limiter = RateLimiter(self._clock, self._pace_cache, timeout)
+        locks = PatientLocks(self._cache, self.now, 2 * timeout)
+        self._refreshes = Refreshes(locks, self.now)
+        self._blocklist = BlocklistStore(
+            self._cache, self.origin, self.time, self._warnings.warn, self._document
+        )
+        self._robots = RobotsStore(self._cache, self.time, self._document)
+        self._scheduler = Scheduler(self, Order())
+        if interactive and not (sys.stdin and sys.stdin.isatty()):
+            self._warnings.warn(
+                "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
+                "a prompt alone (spec 1.1)"
+            )
+
+    def _open_caches(
+        self, cache_dir: str | os.PathLike[str] | None, shares_pace: bool
+    ) -> tuple[Cache, Cache | None]:
+        """The cache, and where the pace is shared with other processes, if it is."""
+        warn, folder = self._warnings.warn, cache_dir
+        if cache_dir is PLATFORM_CACHE:
+            folder = default_cache_dir(os.environ, sys.platform)
+            if folder is None:
+                warn(
+                    "cache: no home folder is known; nothing is remembered between runs, nor "
+                    "shared with other processes"
+                )
+        if folder is not None:
+            cache = Cache(os.fspath(folder), warn, self.time)
+            return cache, cache.pace()
+        memory = Cache(None, warn, self.time)
+        if shares_pace:
+            return memory, open_pace_cache(warn, self.time)
+        return memory, None
+
+    def __enter__(self: Caller) -> Caller:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is left open between two requests; what is old goes from the cache."""
+        self._refreshes.clear()
+        if self._cache.folder is not None:
+            self._cache.sweep(self.time())          # and the pace in it
+        elif self._pace_cache is not None:
+            self._pace_cache.sweep(self.time())
+
+    # --- What callers ask -------------------------------------------------
+
+    def may_fetch(self, url: str, wait: bool = True) -> Decision:
+        """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
+
+        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one
+        request. `wait=False` takes none and waits for none: a host that is held back, or whose next
+        slot is beyond `max_wait`, is not allowed, with gate and `retry_at`. Policy documents that
+        are stale are waited for either way (R12). A bad URL is a refusal with its reason.
+        """
+        gates = self.gates_of("target")
+        if wait:
+            return self._decide(url, gates)
+        return self._decide(url, [*gates[:-1], self._free_slot_gate])
+
+    def _decide(self, url: str, gates: Sequence[Gate]) -> Decision:
+        url = str(url)
+        try:
+            visit = self._visit("target", url, wire_url(url))
+        except ValueError as error:
+            return Decision(False, mask_credentials(url), reason=str(error))
+        try:
+            refusal = self._drive(self._requester.pass_gates(visit, gates))
+        finally:
+            visit.slot.release()
+        decision = visit.decision
+        if refusal is not None:
+            decision = refusal
+        return decision._replace(waited=visit.waited)
+
+    def fetch(self, url: str, fresh: bool = False) -> Result:
+        """One target through every gate, to its end.
+
+        Policy, network and server trouble never raise: they are outcomes. A page that has not
+        changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it
+        anew.
+        """
+        order = Order()
+        if fresh:
+            order = Order(wants=wants_body)
+        return self._fetch(url, order)
+
+    def _fetch(self, url: str, order: Order) -> Result:
+        return next(self._results([url], order))
+
+    def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
+        """Many targets, strictly serial, each host at its own pace and no host waiting for another.
+
+        Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
+        asked for less than `min_age` seconds ago is skipped (R8).
+        """
+        if isinstance(urls, str):
+            urls = [urls]
+        return self._results(urls, Order(min_age))
+
+    def _results(self, urls: Iterable[str], order: Order) -> Iterator[Result]:
+        scheduler = self._scheduler = Scheduler(self, order)
+        first_spelling: dict[str, str] = {}
+        for url in map(str, urls):
+            try:
+                wire = wire_url(url)
+                key = canonical_url(wire)
+            except ValueError as error:
+                yield self._unasked("failed", url, str(error))
+                continue
+            if key in first_spelling:                               # R7
+                reason = f"the same source as {first_spelling[key]} (R7)"
+                yield self._unasked("skipped", url, reason)
+                continue
+            first_spelling[key] = url
+            scheduler.add(Target(url, wire, key))
+        yield from scheduler.results()
+
+    @property
+    def blocklist_size(self) -> int:
+        """Entries of the list that is in force; 0 also where none was ever adopted."""
+        return len(self._blocklist)
+
+    @property
+    def has_blocklist(self) -> bool:
+        """Whether any list was ever adopted: without one, R3b opens the gate."""
+        return self._blocklist.blocklist is not None
+
+    @property
+    def blocklist_was_missed(self) -> bool:
+        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
+        return self._blocklist.was_missed
+
+    @property
+    def blocklist_status(self) -> int:
+        """HTTP status of the last answer to a request for the list; 0 where there was none."""
+        return self._blocklist.status
+
+    @property
+    def requests(self) -> int:
+        """How many left, of any kind."""
+        return self._requester.requests
+
+    @property
+    def hosts_left(self) -> int:
+        """Of the run that goes on: hosts with targets still to be asked for."""
+        return self._scheduler.hosts_left
+
+    def outlook(self) -> tuple[str, str, float]:
+        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
+        return (*self._scheduler.waits_for, self._scheduler.seconds_left)
+
+    # --- The loop ---------------------------------------------------------
+
+    def step(self, steps: Steps[T]) -> Later | T:
+        """A step further, alone in this process: when to go on, or what came of it."""
+        with self.limiter.lock:
+            try:
+                return next(steps)
+            except StopIteration as stop:
+                return stop.value       # type: ignore[no-any-return]
+
+    def _drive(self, steps: Steps[T]) -> T:
+        """Steps to their end, sleeping between them with nothing held."""
+        while True:
+            outcome = self.step(steps)
+            if not isinstance(outcome, Later):
+                return outcome
+            self.nap(outcome.at)
+
+    def nap(self, until: float) -> None:
+        """Asleep until then, or as long as a clock can be asked for; whoever wakes looks again."""
+        seconds = max(LEAST_SLEEP_SECONDS, until - self.now())
+        self._clock.sleep(min(seconds, MAX_SLEEP_SECONDS))
+
+    # --- One target -------------------------------------------------------
+
+    def _visit(self, kind: str, url: str, wire: str) -> Visit:
+        now = self.now()
+        return Visit(kind, url, wire, now, now + self.options.max_wait)
+
+    def target_steps(self, target: Target, since: float, order: Order) -> Steps[Result]:
+        """A declared target, to its Result. No exception of one target reaches another."""
+        try:
+            key = order.purpose + target.key
+            known = self._known(key)
+            reason = too_soon(known, order.min_age, self.time())    # R8
+            if reason:
+                return self._skipped(target, known, reason, order.min_age)
+            visit = self._visit(order.kind, target.url, target.wire)
+            visit.waited = max(0.0, visit.started_at - since)
+            visit.wants = order.wants or wants_body
+            if order.wants is None:     # who wants a body sends no validators
+                visit.held = Validators(known.etag, known.last_modified)
+                visit.held_of = known.wire
+            ending = yield from self._requester.walk(visit)
+            result = self._conclude(visit, ending)
+            if visit.attempts:
+                self._remember(key, known, visit, result)
+            return result
+        except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
+            what = f"unexpected {type(error).__name__}"
+            shown = mask_credentials(target.url)
+            self._warnings.warn(f"{what} at {printable(shown)}: {printable(str(error))}")
+            return self._unasked("failed", target.url, f"{what}: {printable(str(error))}")
+
+    def _known(self, key: str) -> KnownSource:
+        return from_entry(KnownSource(), self._cache.load("source", key))
+
+    def _skipped(self, target: Target, known: KnownSource, reason: str, min_age: float) -> Result:
+        """R8: not due yet. The status is that of a failure that is not asked for again."""
+        asked_at = max(known.at, known.failed_at)
+        result = self._unasked("skipped", target.url, reason, asked_at + min_age)
+        if known.failed_at > known.at:
+            result = result._replace(status=known.failed_status)
+        return result
+
+    def _remember(self, key: str, known: KnownSource, visit: Visit, result: Result) -> None:
+        """R7, R8: what this target's requests leave for the next run."""
+        known = known._replace(requested_at=result.at, retry_at=-math.inf)
+        if result.ok:
+            known = KnownSource(
+                result.at, visit.wire, result.etag, result.last_modified, result.at
+            )
+        elif result.retry_at is not None:
+            known = known._replace(retry_at=result.retry_at)
+        if result.outcome == "failed" and result.status is not None:
+            failure = printable(result.reason)
+            known = known._replace(
+                failed_at=result.at, failed_status=result.status, failure=failure
+            )
+        self._cache.store("source", key, known._asdict())
+
+    def last_request(self, key: str) -> float:
+        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
+        known = self._known(key)
+        return max(known.requested_at, known.at)
+
+    def _document(
+        self,
+        waiting: Visit,
+        kind: str,
+        url: str,
+        validators: Validators,
+        once: bool = False,
+    ) -> Steps[tuple[Visit, Ending]]:
+        """A policy document that a visit waits for, behind the gates of its kind.
+
+        It is under the same deadline. `once`: one request, which binds nobody whatever it brings.
+        """
+        visit = Visit(kind, url, url, waiting.started_at, waiting.deadline)
+        visit.held, visit.is_single = validators, once
+        if visit.place.host == waiting.place.host:      # else each would wait for the other
+            waiting.slot.hand_over(visit.slot)
+        visit.requests = waiting.requests
+        ending = yield from self._requester.walk(visit)
+        return visit, ending
+
+    # --- The gates --------------------------------------------------------
+
+    def gates_of(self, kind: str) -> list[Gate]:
+        """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
+        gates: list[Gate] = [self._blocklist_gate, self._address_gate]
+        if self.kinds[kind].is_target:
+            gates.append(self._robots_gate)
+        gates.append(self._throttle_gate)
+        return gates
+
+    def _blocklist_gate(self, visit: Visit) -> Later | Decision | None:
+        """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
+        if visit.kind in CANONICAL_KINDS:
+            return None
+        store = self._blocklist
+        if store.blocklist is None or visit.slot.start > -math.inf:
+            store.load()                # another process may have adopted one meanwhile
+        if not store.is_current():
+            if self._is_late(visit):
+                return self._too_late(visit)
+            answer = self._refreshes.advance(
+                "blocklist", "R3", store.load, lambda: store.refresh(visit)
+            )
+            if isinstance(answer, Later):
+                if not answer.is_hopeless:
+                    return answer
+                store.failed(answer.reason, None)       # whoever refreshes it has stopped
+        entry = store.entry_for(visit.place.host)
+        if entry is None:
+            return None
+        reason = f"{visit.place.host}: operator blocklist entry {printable(entry.domain)}"
+        if entry.added:
+            reason += f", {printable(entry.added)}"
+        if entry.reason:
+            reason += f" ({printable(entry.reason)})"
+        return Decision(False, visit.url, "R3", reason, blocked_by=entry)
+
+    def _address_gate(self, visit: Visit) -> Decision | None:
+        """Nothing is sent to an address that is not public."""
+        if self.options.allow_private:
+            return None
+        reason = visit.place.refusal
+        if not reason and hasattr(self._transport, "resolve"):
+            reason = self._resolved_refusal(visit.wire)
+        if not reason:
+            return None
+        return Decision(False, visit.url, "address", reason)
+
+    def _resolved_refusal(self, wire: str) -> str:
+        """Why what the name resolves to must not be asked, "" where it may."""
+        try:
+            self._transport.resolve(wire, self.options.timeout)
+        except TransportError as error:
+            if error.refused:
+                return error.reason     # a name that does not exist fails later, by itself
+        except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
+            return f"the address cannot be checked: unexpected {type(error).__name__}"
+        return ""
+
+    def _robots_gate(self, visit: Visit) -> Later | Decision | None:
+        """R2: robots.txt before any target of its site."""
+        if self.options.robots_mode == "ignore":
+            visit.decision = Decision(
+                True,
+                visit.url,
+                verdict=Verdict.SKIPPED_BY_USER_POLICY,
+                reason="robots_mode='ignore'",
+            )
+            return None
+        refusal = self._ensure_current(visit, self._robots)         # R12
+        if refusal is not None:
+            return refusal
+        site, target = visit.place.site, path_and_query(visit.wire)
+        state = self._robots.state_of(site)
+        decision = robots_decision(
+            visit.url, target, state, self.time(), self.options.unreachable
+        )
+        if self.options.robots_mode == "report_only":
+            decision = decision._replace(allowed=True, gate=None, retry_at=None)
+        if not decision.allowed:
+            return decision
+        if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
+            visit.warn(PARSE_ERROR_WARNING)
+        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
+            visit.warn(f"robots.txt is out of reach, so this was not its word: {decision.reason}")
+        visit.decision = decision
+        return None
+
+    def _ensure_current(self, visit: Visit, store: RobotsStore) -> Later | Decision | None:
+        """R12: what is held of the site's policy file is current, or asked for first."""
+        site = visit.place.site
+        if store.is_current(site):
+            return None
+        if self._is_late(visit):
+            return self._too_late(visit)
+        return self._refreshes.advance(
+            f"robots {store.key(site)}",
+            "R2",
+            lambda: store.load(site),
+            lambda: store.refresh(visit),
+        )
+
+    def _throttle_gate(self, visit: Visit) -> Later | Decision | None:
+        """R4: claims the host's next slot; passes when it is due.
+
+        The host's lock is kept from here until the request has left, so that no other process
+        starts meanwhile.
+        """
+        if self.options.interactive:                                # spec 1.1
+            return None
+        role = "other"
+        if visit.is_first_request and self.kinds[visit.kind].is_target:
+            role = "target"
+        elif visit.is_first_request and visit.kind in SLOTLESS_KINDS:
+            role = "policy"
+        if role != "target" and self._is_late(visit):
+            return self._too_late(visit)
+        place = visit.place
+        interval = self.interval_of(place.site)
+        return self.limiter.claim(visit.slot, place.host, interval, role, visit.deadline)
+
+    def _free_slot_gate(self, visit: Visit) -> Decision | None:
+        """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
+        if self.options.interactive:
+            return None
+        later = self.limiter.when_next(visit.place.host, self.interval_of(visit.place.site))
+        is_held = later.gate == "R5" and later.at > self.now()
+        if is_held or later.at > visit.deadline:
+            return self.not_yet(visit, later)
+        return None
+
+    def interval_of(self, site: str) -> float:
+        """Hook: seconds between two requests.  R4, R2d."""
+        robots = self._robots.state_of(site).robots
+        if robots is None:
+            return MIN_REQUEST_INTERVAL
+        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d, R4b
+
+    def not_yet(self, visit: Visit, later: Later) -> Decision:
+        """Put off: `max_wait` does not reach so far."""
+        seconds = max(0.0, later.at - self.now())
+        reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
+        return visit.decision._replace(
+            allowed=False, gate=later.gate, reason=reason, retry_at=self.time() + seconds
+        )
+
+    def _is_late(self, visit: Visit) -> bool:
+        """Whether nothing new may start for this visit but the target's own first request.
+
+        What needs no pause is not cut short by a small `max_wait`.
+        """
+        latest = max(visit.deadline, visit.started_at + PROMPT_SECONDS)
+        return self.now() > latest
+
+    def _too_late(self, visit: Visit) -> Decision:
+        reason = f"{spell_seconds(self.options.max_wait)} (max_wait) have passed"
+        return self.not_yet(visit, Later(self.now(), "R4", reason))
+
+    def is_cut_off(self, site: str) -> bool:
+        """Whether no network reached the robots.txt of the site."""
+        return bool(self._robots.state_of(site).no_network)
+
+    # --- What came of it --------------------------------------------------
+
+    def _conclude(self, visit: Visit, ending: Ending) -> Result:
+        """The outcome of a target, and why."""
+        answer = ending.answer
+        if ending.refusal is not None:
+            visit.decision = ending.refusal
+            outcome: Outcome = "denied"
+            if ending.refusal.retry_at is not None:
+                outcome = "deferred"
+            return self._result(visit, outcome)
+        if isinstance(answer, Response):
+            return self._conclude_answer(visit, ending, answer)
+        return self._conclude_failure(visit, ending, ending.why)
+
+    def _conclude_answer(self, visit: Visit, ending: Ending, answer: Response) -> Result:
+        status = answer.status
+        seen = {
+            "status": status,
+            "content_type": header_value(answer.headers, "content-type"),
+            "headers": answer.headers,
+        }
+        if answer.truncated:
+            trouble = f"more than {self.options.max_bytes} bytes"
+        elif status == 206:
+            trouble = "the server sent a part (206) that nobody asked for"
+        elif 200 <= status < 300:
+            return self._conclude_body(visit, answer, seen)
+        elif status == 304 and any(visit.validators):
+            return self._conclude_unchanged(visit, answer, seen)
+        else:
+            trouble = f"the server answered {status}"
+        return self._conclude_failure(visit, ending, ending.trouble or trouble, **seen)
+
+    def _conclude_failure(self, visit: Visit, ending: Ending, reason: str, **seen: Any) -> Result:
+        outcome: Outcome = "failed"
+        gate: Optional[GateName] = None
+        if ending.is_put_off:
+            outcome = "deferred"
+        if ending.retry_at is not None:
+            gate = "R5"
+        return self._result(
+            visit, outcome, gate=gate, reason=reason, retry_at=ending.retry_at, **seen
+        )
+
+    def _conclude_unchanged(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
+        """R7: no new data; the validators stay."""
+        etag, last_modified = validators_of(answer.headers)
+        reading = self.read_body(visit, answer)
+        return self._result(
+            visit,
+            "unchanged",
+            reason="not modified",
+            etag=etag or visit.validators.etag,
+            last_modified=last_modified or visit.validators.last_modified,
+            robots_directives=reading.robots_directives,
+            warnings=[*visit.warnings, *reading.warnings],
+            **seen,
+        )
+
+    def _conclude_body(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
+        """A success, as metadata (R6)."""
+        body, sha256 = answer.body, ""
+        media_type = media_type_of(seen["content_type"])
+        is_read = visit.wants(answer.status, answer.headers)
+        if is_read:
+            sha256 = sha256_hex(body)
+        else:
+            body = b""
+            visit.warn(f"{media_type} is not read (R6)")
+        etag, last_modified = validators_of(answer.headers)
+        reading = self.read_body(visit, answer._replace(body=body))
+        return self._result(
+            visit,
+            "fetched",
+            bytes=len(body),
+            sha256=sha256,
+            etag=etag,
+            last_modified=last_modified,
+            title=reading.title,
+            links=reading.links,
+            metadata=reading.metadata,
+            robots_directives=reading.robots_directives,
+            read=is_read,
+            body=body,
+            warnings=[*visit.warnings, *reading.warnings],
+            **seen,
+        )
+
+    def _result(self, visit: Visit, outcome: Outcome, **fields: Any) -> Result:
+        return visit_result(visit, outcome, self.now(), self.time(), **fields)
+
+    def _unasked(
+        self, outcome: Outcome, url: str, reason: str, retry_at: float | None = None
+    ) -> Result:
+        return unasked(outcome, url, reason, self.time(), retry_at)
+
+    def read_body(self, visit: Visit, answer: Response) -> Reading:
+        """Hook: what a body says, as metadata."""
+        return Reading()
+
+    def request_left(self, visit: Visit) -> None:
+        """Hook: a request of the visit has left."""
+
+    def extra_headers(self, visit: Visit) -> dict[str, str]:
+        """Hook: headers of a request besides those of every request."""
+        return {}
+
+    def put_off(self, url: str, reason: str, seconds: float) -> Result:
+        """A target that is not asked for in this run (R5)."""
+        result = self._unasked("deferred", url, reason, self.time() + seconds)
+        return result._replace(gate="R5")
+
+    def trace_wait(self, url: str, seconds: float, why: str) -> None:
+        if self._trace and seconds > LOCK_POLL_SECONDS:
+            self._trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
+
+
+# ============================================================================
+# === PART II   WHAT A BODY SAYS, AND WHO ASKS
+# Readings, robots2, the public face, the proof, the command. Nothing of Part I names any of it.
+# ============================================================================
+
+
+# === 16. FORMATS   R9 R6   spec 10.4 =========================================
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives,
 # charsets. Feeds and sitemaps follow.
 
@@ -3795,7 +7784,7 @@ def end_of(expression: re.Pattern[str], text: str, at: int) -> int:
     return match.end()
 
 
-# 10a. Markdown, its blocks: CommonMark's block structure decides which text is code.
+# 16a. Markdown, its blocks: CommonMark's block structure decides which text is code.
 # All expressions down to 10d obey one rule, which makes them linear at a glance: no two neighbours
 # repeat the same character, and none repeats a repeat. What needs more is a loop over such ones.
 MARKDOWN_LINE = lazy_re(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")         # nothing else ends a line
@@ -4074,7 +8063,7 @@ def end_of_tag(text: str, at: int) -> int:
     return end_of(TAG_END, text, at)
 
 
-# 10a. Markdown, its links: CommonMark's inline structure decides which brackets are links.
+# 16b. Markdown, its links: CommonMark's inline structure decides which brackets are links.
 # Scans that fail may read the same characters again, but only a few times: each scan ends at a
 # character that every scan of its kind begins with, such as the quote that opens a title.
 ESCAPE = r"\\[!-/:-@\[-`{-~]"
@@ -4509,7 +8498,7 @@ MARK_READERS = {
 }
 
 
-# 10b. llms.txt
+# 16c. llms.txt
 RESOLVED_URL = lazy_re(            # nothing to resolve in it but dots
     r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9_.~!$&'()*+,;=:@%?/-]*")
 CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
@@ -4593,7 +8582,7 @@ def one_line(text: str) -> str:
     return text.strip(" ")
 
 
-# 10c. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ
+# 16d. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ
 # between patch releases.
 HEAD_VALUES = {                 # of an element of the head, the attribute that tells
     "html": "lang",
@@ -4749,7 +8738,7 @@ def html_text(value: str) -> str:
     return one_line(unescaped(value[:MAX_FEED_TEXT]))
 
 
-# 10d. Directives that bind what is done with a page
+# 16e. Directives that bind what is done with a page
 ROBOTS_WARNINGS = {
     "noindex": "must not be indexed",
     "none": "must not be indexed, and its links must not be followed",
@@ -4850,187 +8839,7 @@ def directive_warning(directive: str, now: float | None) -> str:
     return ""
 
 
-# --- 10e. The letters of a body: its media type, and the charset it is written in ---
-
-def keys_by_name(table: dict[str, str]) -> dict[str, str]:
-    """For each key of a table, and for each word of its value, that key."""
-    keys = {}
-    for key, names in table.items():
-        keys[key] = key
-        for name in names.split():
-            keys[name] = key
-    return keys
-
-
-# A codec, and Python's names for what the web means by it: the web's latin-1 is windows-1252.
-# None does more than map letters, as zlib, punycode and utf-7 would.
-# UTF-16 and UTF-32 are seen in a body and never believed, so they have no name here.
-CODECS = {
-    "utf-8": "utf_8 unicode_1_1_utf_8",
-    "big5hkscs": "big5 cn_big5",
-    "cp1250": "",
-    "cp1251": "",
-    "cp1252": "ascii latin_1 iso88591",
-    "cp1253": "",
-    "cp1254": "iso8859_9",
-    "cp1255": "",
-    "cp1256": "",
-    "cp1257": "",
-    "cp1258": "",
-    "cp866": "",
-    "cp874": "tis_620 iso8859_11",
-    "cp932": "shift_jis cp31j",
-    "cp949": "euc_kr ksc_5601",
-    "euc_jp": "",
-    "gb18030": "gb2312 gb_2312_80 csgb2312 gbk",
-    "iso2022_jp": "",
-    "iso8859_2": "",
-    "iso8859_3": "",
-    "iso8859_4": "",
-    "iso8859_5": "",
-    "iso8859_6": "",
-    "iso8859_7": "",
-    "iso8859_8": "iso_8859_8_i",
-    "iso8859_10": "",
-    "iso8859_13": "",
-    "iso8859_14": "",
-    "iso8859_15": "",
-    "iso8859_16": "",
-    "koi8_r": "koi8",
-    "koi8_u": "koi8_ru",
-    "mac_cyrillic": "",
-    "mac_roman": "mac",
-}
-CODEC_BY_NAME = keys_by_name(CODECS)
-BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
-    (b"\xef\xbb\xbf", "utf_8"),
-    (b"\xff\xfe\0\0", "utf_32_le"),
-    (b"\0\0\xfe\xff", "utf_32_be"),
-    (b"\xff\xfe", "utf_16_le"),
-    (b"\xfe\xff", "utf_16_be"),
-)
-DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
-CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
-XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
-HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
-CHARSET_PARAMETER = lazy_re(r"""(?i);\s*charset\s*=\s*["']?([^\s"';,]*)""")
-
-# R6: sub-resources, archives and executables, by kind or subtype. PDF is a document and is read.
-UNREAD_TYPES = frozenset("""
-    image font audio video
-    css javascript ecmascript wasm
-    binary octet-stream vnd.ms-fontobject
-    zip zip-compressed gzip bzip bzip2 xz zstd tar gtar 7z-compressed
-    rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage
-    debian-package vnd.debian.binary-package rpm redhat-package-manager
-    vnd.android.package-archive
-    msdownload msdos-program msi vnd.microsoft.portable-executable
-    executable sharedlib mach-binary elf shockwave-flash
-    ogg mp4 mpegurl vnd.apple.mpegurl dash+xml
-""".split())
-HTML_TYPES = ("text/html", "application/xhtml+xml")
-FEED_TYPE = lazy_re(r"(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json)")
-
-
-def media_type_of(content_type: str) -> str:
-    """The media type of a Content-Type without its parameters, lower-case."""
-    return content_type.partition(";")[0].strip().lower()
-
-
-def content_type_of(headers: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """(media type, charset) of the first Content-Type, lower-case; "" where it names none."""
-    values = [value for name, value in headers if name.lower() == "content-type"]
-    if not values:
-        return "", ""
-    charset = CHARSET_PARAMETER.search(values[0])
-    if charset is None:
-        return media_type_of(values[0]), ""
-    return media_type_of(values[0]), charset[1].lower()
-
-
-def is_unread_type(media_type: str) -> bool:
-    """R6: is a body of this type never read (image, script, style, font, film, archive, binary)?"""
-    kind, _, subtype = media_type_of(media_type).partition("/")
-    subtype = subtype.removeprefix("x-")
-    if subtype.startswith("font-"):
-        return True
-    return kind in UNREAD_TYPES or subtype in UNREAD_TYPES          # R6
-
-
-def media_kind(media_type: str) -> str:
-    """Which reading fits: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
-    media_type = media_type_of(media_type)
-    if "markdown" in media_type:        # R9.2, spec 10.4: "the Content-Type contains markdown"
-        return "markdown"
-    if media_type in HTML_TYPES:
-        return "html"
-    if FEED_TYPE.fullmatch(media_type):
-        return "feed"
-    for kind in ("json", "xml"):
-        if media_type.endswith((f"/{kind}", f"+{kind}")):
-            return kind
-    if media_type.startswith("text/"):
-        return "text"
-    return "other"
-
-
-def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web; None for a name that is not listed.
-
-    >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
-    ('gb18030', 'cp1252', None)
-    """
-    from encodings.aliases import aliases
-
-    label = label[:64].lower().strip(" \t\r\n\"'")
-    name = re.sub("[^a-z0-9]+", "_", label)
-    name = name.removeprefix("x_").replace("windows_", "cp")
-    return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
-
-
-def marked_codec(body: bytes) -> str:
-    """The codec that a byte order mark, or a NUL among the first two bytes, gives away; or ""."""
-    for mark, codec in BYTE_ORDER_MARKS:
-        if body.startswith(mark):
-            return codec
-    if body[1:2] == b"\0":
-        return "utf_16_le"
-    if body[:1] == b"\0" and len(body) > 1:
-        return "utf_16_be"
-    return ""
-
-
-def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, in their order (RFC 7303 3): that of a byte order mark alone; else
-
-    those of the header, of the body's own declaration, and UTF-8.
-    """
-    marked = marked_codec(body)
-    if marked:
-        return [marked]
-    expression = XML_CHARSET
-    if media_kind(content_type) == "html":
-        expression = HTML_CHARSET
-    labels = [content_type_of([("content-type", content_type)])[1]]
-    declared = expression.search(body[:DECLARATION_BYTES])
-    if declared:
-        labels.append(declared[1].decode("latin-1"))
-    labels.append("utf-8")
-    codecs = map(charset_codec, labels)
-    return [codec for codec in codecs if codec]
-
-
-def decode_body(body: bytes, content_type_header: str) -> str:
-    """The text of a body; what is torn is U+FFFD. Never raises.
-
-    Its charset is that of the byte order mark, else of the header, else of the document's own
-    declaration, else UTF-8.
-    """
-    codec = body_codecs(body, content_type_header)[0]
-    return body.decode(codec, "replace").removeprefix("\ufeff")
-
-
-# --- 10f. Feeds and sitemaps   R9: titles, links, ids and dates; never the articles ---
+# 16f. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
 # Both are XML that lists entries, so one reader serves both: a table says which roots, entries and
 # fields there are.
 
@@ -5858,7 +9667,7 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     return text_sitemap(whole, base_url)
 
 
-# === 11. ROBOTS2   robots2 v0.2.1 (opt-in) ================================
+# === 17. ROBOTS2   robots2 v0.2.1 (opt-in) ===================================
 # What a robots2.txt and the answers to its ask protocol mean.
 # It narrows what the other gates allow and never widens it: what is not understood is kept to be
 # shown, and grants nothing.
@@ -6446,3807 +10255,7 @@ def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
     return scope_covers(answer.scopes, path)
 
 
-# === 12. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =================
-# Owns what goes out and what comes back: the only spelling of a request, and what a caller sees.
-
-class Kind(NamedTuple):
-    """How requests of one kind behave; everything not said here is the same for all."""
-
-    accept: str
-    method: Literal["GET", "HEAD"] = "GET"
-    max_bytes: int = 0                  # of a decoded body; 0: as the bot was told
-    max_redirects: int = MAX_ROBOTS_REDIRECTS
-    transport_retries: int = 1          # after an exchange that got no HTTP answer
-    is_target: bool = False             # behind robots.txt, and read for its meaning
-
-
-TARGET_ACCEPT = (                       # R9: markdown first
-    "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
-    "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
-)
-KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, True),
-    "fixture": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, 1, True),
-    "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
-    "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
-    "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
-}
-
-
-def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own.
-
-    Query and fragment are kept; an empty `sha` is left out.
-    >>> tag_url("https://wal.sh/robots.txt", "walsh/research", "afd2c01")
-    'https://wal.sh/robots.txt?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
-    """
-    before, hash_mark, fragment = url.partition("#")
-    address, _, query = before.partition("?")
-    parameters = []
-    if query:
-        parameters.append(query)
-    # R13's example leaves the slash of `spec` as it is, and no other.
-    for name, value, unescaped_too in (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/")):
-        if value:
-            quoted = re.sub(f"[^A-Za-z0-9._~{unescaped_too}-]", percent_encode, value)
-            parameters.append(f"{name}={quoted}")
-    return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
-
-
-def untagged(location: str, tag: tuple[str, str]) -> str:
-    """A Location without R13's parameters: the gates never see them, also where a server repeats them."""
-    own = tag_url("", *tag)[1:]
-    for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
-        location = location.replace(f"?{tags}&", "?")
-        location = location.replace(f"?{tags}", "").replace(f"&{tags}", "")
-    return location
-
-
-def parse_tag(text: str) -> tuple[str, str]:
-    """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
-    part = "[A-Za-z0-9._-]"
-    match = re.fullmatch(f"({part}{{1,100}}/{part}{{1,100}})(?:@({part}{{1,64}}))?", text)
-    if match is None:
-        raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
-    return match[1], match[2] or ""
-
-
-def request_headers(kind: Kind, validators: Validators, extra: dict[str, str]) -> dict[str, str]:
-    """Every header of a request but Host and Connection, which belong to the socket.
-
-    User-Agent comes last, so that nothing overrides it (R1).
-    """
-    return {
-        "Accept": kind.accept,
-        "Accept-Encoding": "gzip, deflate",
-        **conditional_headers(validators),
-        **extra,
-        "User-Agent": USER_AGENT,           # R1
-    }
-
-
-def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a body is read: for policy documents, which servers send under any type."""
-    return 200 <= status < 300
-
-
-def wants_body(status: int, headers: Headers) -> bool:
-    """Whether a body is read: R6, of what came back only a success of a readable type."""
-    if not wants_any_success(status, headers):
-        return False
-    return not is_unread_type(header_value(headers, "content-type"))
-
-
-def as_response(given: Any) -> Response:
-    """What a transport handed over, whatever its class.
-
-    AttributeError, TypeError, ValueError: it is no answer.
-    """
-    headers = [(name.lower(), value.strip()) for name, value in given.headers]
-    body = b"".join([given.body])       # no copy of what is bytes
-    return Response(operator.index(given.status), headers, body, bool(given.truncated))
-
-
-def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
-    """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
-    shown = record_dict(value)
-    for name in ("body", "headers"):
-        shown.pop(name, None)
-    for name in ("at", "retry_at"):
-        if shown.get(name) is not None:
-            shown[name] = iso_utc(shown[name])
-    shown["recommendation"] = value.recommendation
-    if isinstance(value, Result):
-        shown["ok"] = value.ok
-        shown["requests"] = [request.to_dict() for request in value.requests]
-    return shown
-
-
-def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
-    """What the policy model advises.
-
-    It is the model's word for the verdict, and "not_recommended" where another gate than R2
-    refused for good.
-    """
-    if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
-        return "not_recommended"
-    if value.verdict is None:
-        return None
-    return value.verdict.recommendation
-
-
-class Decision(NamedTuple):
-    """What the gates say of a URL; true where they allow it.
-
-    `retry_at` (Unix seconds) stands where the answer is "not yet"; without it a refusal is final.
-    """
-
-    allowed: bool
-    url: str
-    gate: Optional[GateName] = None             # which refused; "R4" and "R5": it is too early
-    reason: str = ""
-    verdict: Optional[Verdict] = None
-    rule: Optional[Rule] = None
-    crawl_delay: Optional[float] = None         # seconds
-    waited: float = 0.0                         # seconds
-    retry_at: Optional[float] = None            # Unix seconds
-    group: Optional[str] = None                 # the selected User-agent value
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
-    blocked_by: Optional[BlockedDomain] = None
-    content_signals: Mapping[str, str] = NO_FIELDS
-
-    def __bool__(self) -> bool:
-        return self.allowed
-
-    @property
-    def recommendation(self) -> Optional[str]:
-        """What the policy model advises, or None where no verdict was reached."""
-        return recommendation_of(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, times in ISO 8601 UTC."""
-        return decided_dict(self)
-
-
-class RequestRecord(NamedTuple):
-    """One request that left."""
-
-    at: float                   # Unix seconds
-    kind: str                   # "target", "robots", "blocklist" ...
-    method: str
-    url: str
-    status: Optional[int]       # None: no HTTP answer
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, the time in ISO 8601 UTC."""
-        return {**self._asdict(), "at": iso_utc(self.at)}
-
-
-class Result(NamedTuple):
-    """What became of one target.
-
-    `gate`, `reason`, `verdict`, `rule` and `robots_source` say who decided, and by which line of
-    what. `links` is [Link(title, url)] of Markdown and feeds, never of a page. `body` and `.text`
-    are in memory only (R6).
-    """
-
-    outcome: Outcome
-    url: str                                    # as asked
-    final_url: str = ""
-    status: Optional[int] = None                # of HTTP
-    gate: Optional[GateName] = None
-    reason: str = ""
-    verdict: Optional[Verdict] = None
-    rule: Optional[Rule] = None
-    group: Optional[str] = None                 # the selected User-agent value
-    content_type: str = ""
-    bytes: int = 0                              # of the decoded body
-    sha256: str = ""                            # of the decoded body
-    etag: str = ""
-    last_modified: str = ""
-    title: str = ""
-    links: Sequence[Link] = ()
-    metadata: Mapping[str, Any] = NO_FIELDS
-    robots_directives: Sequence[str] = ()       # meta robots and X-Robots-Tag that bind us
-    content_signals: Mapping[str, str] = NO_FIELDS
-    redirects: Sequence[str] = ()
-    attempts: int = 0                           # requests sent for this target
-    waited: float = 0.0                         # seconds, for whatever reason
-    elapsed: float = 0.0                        # seconds
-    at: float = 0.0                             # Unix seconds
-    retry_at: Optional[float] = None            # Unix seconds
-    warnings: Sequence[str] = ()
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
-    crawl_delay: Optional[float] = None         # seconds
-    read: bool = True                           # false where R6 left the body unread
-    requests: Sequence[RequestRecord] = ()      # with those for policy documents
-    headers: Sequence[tuple[str, str]] = ()     # of the answer, lower-case; in memory only
-    body: Octets = b""                          # in memory only
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is content: "fetched", or "unchanged" since it was fetched."""
-        return self.outcome in ("fetched", "unchanged")
-
-    @property
-    def recommendation(self) -> Optional[str]:
-        """What the policy model advises, or None where no verdict was reached."""
-        return recommendation_of(self)
-
-    @property
-    def text(self) -> str:
-        """The body as text.
-
-        The charset is the header's, a byte order mark's, the page's own word, or UTF-8 with
-        replacement: the first that there is.
-        """
-        return decode_body(self.body, self.content_type)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
-        return decided_dict(self)
-
-
-RESULT_LISTS = ("links", "robots_directives", "redirects", "warnings", "requests", "headers")
-RESULT_MAPPINGS = ("metadata", "content_signals")
-
-
-def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
-    """A Result whose lists and dicts are its own, whatever the fields were taken from.
-
-    So what a caller appends to `warnings` stands in no other Result.
-    """
-    for name in RESULT_LISTS:
-        fields[name] = list(fields.get(name, ()))
-    for name in RESULT_MAPPINGS:
-        fields[name] = dict(fields.get(name, ()))
-    return Result(outcome, url, **fields)
-
-
-class Source(NamedTuple):
-    """One way in which a site offers structured content. R9"""
-
-    kind: SourceKind
-    url: str
-    # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
-    items: Sequence[Any] = ()
-    title: str = ""
-    warning: str = ""
-    target: str = ""                    # as asked, for which it was found
-    result: Optional[Result] = None     # of kind "none": what became of the target
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        shown = record_dict(self._replace(result=None))
-        if self.result is not None:
-            shown["result"] = self.result.to_dict()
-        return shown
-
-
-class Reading(NamedTuple):
-    """What a body says, as metadata."""
-
-    title: str = ""
-    links: Sequence[Link] = ()
-    metadata: Mapping[str, Any] = NO_FIELDS
-    robots_directives: Sequence[str] = ()
-    page: Optional[PageMetadata] = None
-    warnings: Sequence[str] = ()
-
-
-class Ending(NamedTuple):
-    """How the walk of a URL ended: with a refusal by a gate, or with the last answer."""
-
-    answer: Response | TransportError | None = None
-    refusal: Decision | None = None
-    trouble: str = ""                   # why it could not go on, in one line
-    retry_at: float | None = None       # Unix seconds; None where coming back is no use
-    is_put_off: bool = False            # a retry is due, though not within `max_wait`
-    has_strayed: bool = False           # redirected to where it must not follow
-
-    @property
-    def status(self) -> int:
-        """Of the last answer; 0 where there was none."""
-        return getattr(self.answer, "status", 0)
-
-    @property
-    def why(self) -> str:
-        """Why a policy document did not come, in one line."""
-        if self.refusal is not None:
-            return self.refusal.reason
-        if self.trouble:
-            return self.trouble
-        if isinstance(self.answer, TransportError):
-            return self.answer.reason
-        return f"answered {self.status}"
-
-
-def whole_document(ending: Ending, limit: int) -> Response:
-    """A document of the origin; ValueError where it did not come, or not whole."""
-    answer = ending.answer
-    if not isinstance(answer, Response) or answer.status != 200:
-        raise ValueError(ending.why)
-    if answer.truncated:
-        raise ValueError(f"more than {limit} bytes")
-    return answer
-
-
-def spell_rule(rule: Rule) -> str:
-    field = "Allow" if rule.allow else "Disallow"
-    return f"robots.txt line {rule.line}: {field}: {printable(rule.value, 120)}"
-
-
-def robots_source(state: RobotsState, now: float) -> str:
-    """Where what is held of a robots.txt came from, and how old it is."""
-    if state.unreachable_since:
-        held = "none held"
-        if state.robots is not None:
-            held = f"a copy held since {iso_utc(state.fetched_at)}"
-        return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
-    age_seconds = now - state.checked_at
-    if age_seconds < 1.0:
-        return f"robots.txt ({state.status}) fetched now"
-    return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
-
-
-def rules_decision(url: str, target: str, robots: RobotsTxt) -> Decision:
-    """R2: what the rules of a robots.txt say of a target (path and query)."""
-    verdict, rule = robots.ruling(target)
-    if rule is not None:
-        reason = spell_rule(rule)
-    elif robots.group is None:
-        reason = "robots.txt has no group for us"
-    else:
-        reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
-    return Decision(
-        not is_denied,
-        url,
-        "R2" if is_denied else None,
-        reason,
-        verdict,
-        rule,
-        robots.crawl_delay,
-        group=robots.group,
-        content_signals=robots.content_signals,
-    )
-
-
-def robots_decision(
-    url: str, target: str, state: RobotsState, now: float, unreachable: str
-) -> Decision:
-    """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
-    source = robots_source(state, now)
-    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
-    if robots_undefined_for_good(state, now):
-        reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
-        return allowed._replace(reason=reason)
-    if state.robots is not None:
-        return rules_decision(url, target, state.robots)._replace(robots_source=source)
-    if not state.unreachable_since:
-        return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
-    unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
-    if unreachable == "defer":
-        reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
-        retry_at = max(state.retry_at, now)
-        return unknown._replace(allowed=False, gate="R2", reason=reason, retry_at=retry_at)
-    return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
-
-
-def is_kin(host: str, wire: str) -> bool:
-    """Whether a canonical document may have moved there.
-
-    It may by https to the same host, its parent or a subdomain.
-    """
-    other = split_url(wire).host
-    is_below = f".{other}".endswith(f".{host}")
-    is_above = "." in other and host.endswith(f".{other}")
-    return wire.startswith("https://") and (is_below or is_above)
-
-
-def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}, want one of {', '.join(choices)}")
-
-
-# ==========================================================================
-# THE WATERLINE: pure above, effects below.
-# ==========================================================================
-
-# === 13. SHELF   R11   spec 11.2 =========================================
-# Owns what outlives a process: pickle entries in private folders, and locks between processes.
-# Whatever a disk does or holds costs an entry and one line of warning; it is never an error.
-
-if TYPE_CHECKING:
-    Environ = Mapping[str, str]
-    Data = dict[str, Any]
-
-# 13a. Where the folders are.
-
-# By platform: the variables that may name the root of all caches, and what follows it.
-CACHE_ROOTS = {
-    "win32": [("LOCALAPPDATA", "\\")],
-    "darwin": [("HOME", "/Library/Caches/")],
-    "": [("XDG_CACHE_HOME", "/"), ("HOME", "/.cache/")],
-}
-TEMPORARY_ROOTS = ("TMPDIR", "TEMP", "TMP")         # the variables that Python's tempfile asks
-
-
-class PacePlace(NamedTuple):
-    """A folder that may hold the pace, and the cache folder around it, which must be ours too."""
-
-    folder: str
-    cache_folder: str = ""      # none around a folder in the system's temporary one
-
-
-def absolute_root(environ: Environ, variable: str, platform: str) -> str:
-    """The folder that `variable` names, or "": the XDG specification ignores relative paths."""
-    root = environ.get(variable, "")
-    if root.startswith("/") or platform == "win32":
-        return root
-    return ""
-
-
-def joined(root: str, name: str, platform: str) -> str:
-    separator = "\\" if platform == "win32" else "/"
-    return root.rstrip("/" + separator) + separator + name
-
-
-def default_cache_dir(environ: Environ, platform: str) -> str | None:
-    """The cache folder by $WALSH_RESEARCH_CACHE or the custom of `platform` (a `sys.platform`).
-
-    None where the environment names no place.
-
-    >>> default_cache_dir({"HOME": "/home/ada", "XDG_CACHE_HOME": "not/absolute"}, "linux")
-    '/home/ada/.cache/walsh-research'
-    """
-    chosen = environ.get("WALSH_RESEARCH_CACHE")
-    if chosen:
-        return chosen
-    for variable, below in CACHE_ROOTS.get(platform, CACHE_ROOTS[""]):
-        root = absolute_root(environ, variable, platform)
-        if root:
-            return root.rstrip("/") + below + "walsh-research"
-    return None
-
-
-def pace_folder(environ: Environ, platform: str) -> str | None:
-    """Where commands with and without a cache share the pace; None where no cache folder is known.
-
-    >>> pace_folder({"HOME": "/home/ada"}, "linux")
-    '/home/ada/.cache/walsh-research/pace'
-    """
-    cache_folder = default_cache_dir(environ, platform)
-    if cache_folder is None:
-        return None
-    return joined(cache_folder, "pace", platform)
-
-
-def temporary_folder(environ: Environ, platform: str) -> str | None:
-    """The system's folder for temporary files; None where Windows names none."""
-    for variable in TEMPORARY_ROOTS:
-        root = absolute_root(environ, variable, platform)
-        if root:
-            return root
-    return None if platform == "win32" else "/tmp"
-
-
-def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
-    """The folders that may hold the pace of a command without a cache, the best first.
-
-    >>> [place.folder for place in pace_places({"HOME": "/home/ada"}, "linux", 1000)]
-    ['/home/ada/.cache/walsh-research/pace', '/tmp/walsh-research-1000']
-    """
-    places = []
-    cache_folder = default_cache_dir(environ, platform)
-    if cache_folder is not None:
-        folder = joined(cache_folder, "pace", platform)
-        places.append(PacePlace(folder, cache_folder))
-    root = temporary_folder(environ, platform)
-    if root is not None:
-        folder = joined(root, f"walsh-research-{user_id}", platform)
-        places.append(PacePlace(folder))
-    return places
-
-
-# 13b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
-
-PICKLE_HEADER = b"\x80\x04"         # protocol 4
-PICKLE_NONE, PICKLE_TRUE, PICKLE_FALSE = b"N", b"\x88", b"\x89"
-PICKLE_FLOAT, PICKLE_INT, PICKLE_TEXT, PICKLE_BYTES = b"G", b"\x8a", b"\x8d", b"\x8e"
-PICKLE_LIST, PICKLE_ITEMS, PICKLE_DICT, PICKLE_PAIRS = b"](", b"e", b"}(", b"u"
-PICKLE_STOP, PICKLE_FRAME, PICKLE_MEMOIZE = 0x2E, 0x95, 0x94
-PICKLE_GETS = (0x68, 0x6A)          # BINGET LONG_BINGET
-# These tables say all that protocol 4 does for None, bool, int, float, str, bytes, list and dict.
-# Tuples are out: as a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5),
-# and takes twice as long with each level that is shared (a hang).
-# PUT is out: nine bytes of it take all memory (gh-115952).
-PICKLE_FIXED = {        # opcode -> bytes of its argument
-    **dict.fromkeys(b"N\x88\x89", 0),           # NONE NEWTRUE NEWFALSE
-    **dict.fromkeys(b"(]ae", 0),                # MARK EMPTY_LIST APPEND APPENDS
-    **dict.fromkeys(b"}su", 0),                 # EMPTY_DICT SETITEM SETITEMS
-    PICKLE_STOP: 0,
-    PICKLE_MEMOIZE: 0,
-    0x80: 1,                                    # PROTO
-    0x4B: 1, 0x4D: 2, 0x4A: 4,                  # BININT1 BININT2 BININT
-    0x47: 8,                                    # BINFLOAT
-    0x68: 1, 0x6A: 4,                           # BINGET LONG_BINGET
-}
-PICKLE_STRINGS = {      # opcode -> bytes of the count of the bytes that follow
-    0x8C: 1, 0x58: 4, 0x8D: 8,                  # SHORT_BINUNICODE BINUNICODE BINUNICODE8
-    0x43: 1, 0x42: 4, 0x8E: 8,                  # SHORT_BINBYTES BINBYTES BINBYTES8
-}
-PICKLE_COUNTED = {**PICKLE_STRINGS, 0x8A: 1, PICKLE_FRAME: 8}       # with LONG1
-
-
-def sha256_hex(data: bytes) -> str:
-    import hashlib  # loads OpenSSL: --version need not pay for it
-
-    return hashlib.sha256(data).hexdigest()
-
-
-def pickle_plain(value: Any) -> bytes:
-    """`value` as a pickle that refers to nothing twice, so that its reader can refuse references.
-
-    `TypeError` where it is not None, bool, int, float, str, bytes, list, tuple or dict;
-    `ValueError` for an integer of more than 255 bytes. A tuple becomes a list.
-
-    >>> pickle_plain([None, True])
-    b'\\x80\\x04](N\\x88e.'
-    """
-    out = io.BytesIO()
-    out.write(PICKLE_HEADER)
-    write_pickled(out, value)
-    out.write(bytes([PICKLE_STOP]))
-    return out.getvalue()
-
-
-def write_pickled(out: io.BytesIO, value: Any) -> None:
-    """Writes the opcodes that build `value`."""
-    if value is None:
-        out.write(PICKLE_NONE)
-    elif isinstance(value, bool):
-        out.write(PICKLE_TRUE if value else PICKLE_FALSE)
-    elif isinstance(value, int):
-        write_int(out, value)
-    elif isinstance(value, float):
-        import struct  # a command that stores nothing need not load it
-
-        out.write(PICKLE_FLOAT + struct.pack(">d", value))
-    elif isinstance(value, str):
-        write_counted(out, PICKLE_TEXT, value.encode("utf-8", "surrogatepass"))
-    elif isinstance(value, bytes):
-        write_counted(out, PICKLE_BYTES, value)
-    else:
-        write_container(out, value)
-
-
-def write_int(out: io.BytesIO, value: int) -> None:
-    width = value.bit_length() // 8 + 1         # with a bit for the sign
-    if width > 255:
-        raise ValueError(f"an integer of {width} bytes, at most 255 are kept")
-    out.write(PICKLE_INT + bytes([width]))
-    out.write(value.to_bytes(width, "little", signed=True))
-
-
-def write_counted(out: io.BytesIO, opcode: bytes, octets: bytes) -> None:
-    out.write(opcode + len(octets).to_bytes(8, "little"))
-    out.write(octets)
-
-
-def write_container(out: io.BytesIO, value: Any) -> None:
-    if isinstance(value, dict):
-        out.write(PICKLE_DICT)
-        for pair in value.items():
-            for item in pair:
-                write_pickled(out, item)
-        out.write(PICKLE_PAIRS)
-    elif isinstance(value, (list, tuple)):
-        out.write(PICKLE_LIST)
-        for item in value:
-            write_pickled(out, item)
-        out.write(PICKLE_ITEMS)
-    else:
-        raise TypeError(f"a {type(value).__name__}, want plain data")
-
-
-def pickle_opcodes(blob: bytes) -> Iterator[tuple[int, int]]:
-    """Each opcode of `blob` with its argument, which for a string is the length in bytes.
-
-    `ValueError` where an opcode is not in the tables, or the pickle does not end where `blob` does.
-    """
-    at, end = 0, len(blob)
-    while at < end:
-        code = blob[at]
-        width = PICKLE_FIXED.get(code, PICKLE_COUNTED.get(code))
-        if width is None:
-            raise ValueError(f"opcode 0x{code:02x} is not plain data")
-        at += 1 + width
-        argument = int.from_bytes(blob[at - width:at], "little")
-        if code in PICKLE_COUNTED and argument > end - at:
-            break
-        if code in PICKLE_COUNTED and code != PICKLE_FRAME:     # a frame holds opcodes again
-            at += argument
-        yield code, argument
-        if code == PICKLE_STOP and at < end:
-            raise ValueError(f"has {end - at} bytes after its end")
-        if code == PICKLE_STOP:
-            return
-    raise ValueError("is torn")
-
-
-def check_pickle(blob: bytes) -> None:
-    """`ValueError` where `blob` builds anything but plain data of the order of its own size.
-
-    >>> check_pickle(b"\\x80\\x04cos\\nsystem\\n.")
-    Traceback (most recent call last):
-    ValueError: opcode 0x63 is not plain data
-    """
-    memo: list[float] = []          # the bytes of each thing that MEMOIZE numbered
-    pushed_bytes = math.inf         # of what the opcode before has pushed; for a list it is endless
-    repeated_bytes = 0.0
-    if not blob.startswith(PICKLE_HEADER):
-        raise ValueError("is no pickle of protocol 4")
-    for number, (code, argument) in enumerate(pickle_opcodes(blob), 1):
-        if number > MAX_PICKLE_OPCODES:
-            raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
-        if code == PICKLE_MEMOIZE:
-            memo.append(pushed_bytes)
-        if code in PICKLE_GETS:
-            repeated_bytes += memo[argument] if argument < len(memo) else math.inf
-        if repeated_bytes > len(blob):          # earlier versions repeated short strings
-            raise ValueError("repeats by reference more than it holds")
-        if code in PICKLE_STRINGS:
-            pushed_bytes = argument
-        elif code != PICKLE_FRAME:              # which pushes nothing
-            pushed_bytes = math.inf
-
-
-@cache
-def plain_unpickler() -> Callable[[bytes], Any]:
-    """A `loads` that refuses every global: the second wall behind `check_pickle`."""
-    import pickle  # costs a millisecond that a run without a cache need not pay
-
-    class PlainUnpickler(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            raise pickle.UnpicklingError("globals are refused")
-
-    def loads(blob: bytes) -> Any:
-        return PlainUnpickler(io.BytesIO(blob)).load()
-
-    return loads
-
-
-def shelf_entry(kind: str, key: str, data: Data) -> Data:
-    """What a file holds: with `data`, of which format, kind and key it is."""
-    return {
-        "format": SHELF_FORMAT,
-        "kind": kind,
-        "key": key,
-        "data": data,
-    }
-
-
-def entry_data(blob: bytes, kind: str, key: str) -> Data:
-    """The data of the entry that `blob` pickles; `ValueError` where it is no entry of that name."""
-    try:
-        entry = plain_unpickler()(blob)
-        data: Data = entry["data"]
-        is_ours = isinstance(data, dict) and entry == shelf_entry(kind, key, data)
-    except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
-        raise ValueError(type(error).__name__) from None        # what a decoder quotes stays unsaid
-    if not is_ours:
-        raise ValueError(f"is no entry of {SHELF_FORMAT} for its name")
-    return data
-
-
-# 13c. Private files.
-
-OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
-OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
-CREATE_PRIVATELY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY
-
-
-def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes the items off the list and does `action` with each.
-
-    Ctrl-C comes between two bytecodes, and `list` drives both maps within one. So an interrupt
-    finds an item on the list or done with, and nothing is done again that another now relies on.
-    """
-    while items:
-        taken = map(items.pop, (-1,))
-        list(map(action, taken))
-
-
-class Descriptor:
-    """At most one open file. No Ctrl-C loses it: it is closed with the last reference to this.
-
-    The end of a `with` closes it. The number of a descriptor alone could be lost by an interrupt
-    that comes after the file is opened and before its number is assigned.
-    """
-
-    _numbers: list[int] = []        # for `__del__`, where an interrupt comes before `__init__`
-
-    def __init__(self) -> None:
-        self._numbers: list[int] = []
-
-    def open(self, path: str, flags: int) -> int:
-        """The number of the descriptor; a new file is 0600."""
-        opened = map(os.open, (path,), (flags,), (0o600,))
-        self._numbers.extend(opened)        # opens, and notes the number, within one bytecode
-        return self.fd
-
-    @property
-    def fd(self) -> int:
-        return self._numbers[0]
-
-    def close(self) -> None:
-        do_once(os.close, self._numbers)
-
-    def __enter__(self) -> Descriptor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        with suppress(OSError):
-            self.close()
-
-
-def disk_trouble(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error)
-
-
-def ownership_doubt(status: os.stat_result) -> str:
-    """Why a file or folder must not be believed, or ""."""
-    if sys.platform == "win32":         # which keeps owners and modes elsewhere
-        return ""
-    if status.st_uid != os.geteuid():
-        return "belongs to another user"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "can be written by others"
-    return ""
-
-
-def file_doubt(status: os.stat_result, limit_bytes: int) -> str:
-    """Why an open file must not be read, or ""."""
-    if not stat.S_ISREG(status.st_mode):
-        return "is no regular file"
-    doubt = ownership_doubt(status)
-    if doubt:
-        return doubt
-    if status.st_size > limit_bytes:
-        return f"has {status.st_size} bytes, at most {limit_bytes} are read"
-    return ""
-
-
-def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
-    """The bytes of a file of our own, and when it was modified in Unix seconds.
-
-    `OSError` where it cannot be read, `ValueError` where it must not be.
-    """
-    with Descriptor() as file:
-        fd = file.open(path, os.O_RDONLY | OPEN_PRIVATELY)
-        status = os.fstat(fd)
-        doubt = file_doubt(status, limit_bytes)
-        if doubt:
-            raise ValueError(doubt)
-        pieces = []
-        piece = os.read(fd, status.st_size + 1)         # all of it as a rule
-        while piece:
-            pieces.append(piece)
-            piece = os.read(fd, status.st_size + 1)
-        return b"".join(pieces), status.st_mtime
-
-
-def write_private_file(
-    path: str,
-    blob: bytes,
-    modified_at: float,
-    durable: bool,
-) -> None:
-    """`blob` becomes the whole file at `path`, dated `modified_at` in Unix seconds.
-
-    With an `OSError`, or on Ctrl-C, nothing changes there and no scratch file stays.
-    """
-    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    try:
-        write_scratch_file(scratch, blob, durable)
-        os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
-        os.replace(scratch, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(scratch)
-        raise
-    if durable:
-        sync_folder(os.path.dirname(path))
-
-
-def write_scratch_file(path: str, blob: bytes, durable: bool) -> None:
-    with Descriptor() as file:          # NFS and quotas speak up only when it is closed
-        fd = file.open(path, CREATE_PRIVATELY)
-        with suppress(OSError):
-            lock_file(fd)               # else a sweep takes it for a dead writer's
-        rest = memoryview(blob)
-        while rest:
-            rest = rest[os.write(fd, rest):]
-        if durable:
-            os.fsync(fd)
-
-
-def sync_folder(folder: str) -> None:
-    """What was renamed in `folder` outlives a power cut; some network file systems sync none."""
-    if os.name == "nt":         # which syncs no folder
-        return
-    with Descriptor() as file:
-        fd = file.open(folder, os.O_RDONLY)         # the operator may have named a symbolic link
-        with suppress(OSError):
-            os.fsync(fd)
-
-
-def make_private_folders(folder: str) -> None:
-    """`folder` and its missing parents, each 0700: `os.makedirs` gives parents the umask's mode."""
-    parent = os.path.dirname(folder.rstrip("/" + os.sep))
-    is_root = parent in ("", folder)            # as a drive is that is missing
-    if not is_root and not os.path.isdir(parent):
-        make_private_folders(parent)
-    with suppress(FileExistsError):             # another process was faster
-        os.mkdir(folder, 0o700)
-
-
-def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
-    """Why nothing in `folder` must be believed, or ""; `OSError` where it is not there."""
-    if create and not os.path.isdir(folder):
-        make_private_folders(folder)
-    status = os.stat(folder, follow_symlinks=follow_links)
-    if not stat.S_ISDIR(status.st_mode):
-        return "is no folder"
-    return ownership_doubt(status)
-
-
-# 13d. Locks. What is locked is a file that exists only meanwhile.
-# The kernel lets go of it when its holder dies.
-
-LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-FILE_IS_GONE = (errno.ENOENT, errno.ESTALE)
-# What this process holds, and the file that is locked for it. All bots exclude each other here;
-# those without a cache, and those on a disk without locks, do so here alone.
-HELD_NAMES: dict[str, Descriptor] = {}
-
-
-def lock_file(fd: int) -> bool:
-    """Locks an open file until it is closed. Never blocks; False where another has it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt  # Windows only
-
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl  # POSIX only
-
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except LOCK_IS_TAKEN:
-        return False
-    return True
-
-
-def is_file_at(path: str, fd: int) -> bool:
-    return os.path.samestat(os.fstat(fd), os.stat(path))
-
-
-def lock_path(path: str, file: Descriptor) -> bool:
-    """Opens and locks the file at `path`; False where another has it.
-
-    `OSError` where there are no locks.
-    """
-    fd = file.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
-    try:
-        # The file that was opened may be gone from its path before it is locked.
-        if lock_file(fd) and is_file_at(path, fd):
-            return True
-    except OSError as error:
-        if error.errno not in FILE_IS_GONE:
-            remove_locked([path], file)
-            raise
-    with suppress(OSError):
-        file.close()
-    return False
-
-
-def open_locked(path: str) -> Descriptor | None:
-    """What holds the lock of the file at `path`; None where another has it, `OSError` as above."""
-    file = Descriptor()
-    return file if lock_path(path, file) else None
-
-
-def remove_locked(paths: list[str], file: Descriptor) -> None:
-    """Ends a lock: the paths of its file are taken off the list and removed, and it is closed.
-
-    The file goes first: a copy of the descriptor in some child then holds nothing.
-    """
-    try:
-        with suppress(OSError):
-            if os.name == "nt":         # which removes no open file
-                file.close()
-        with suppress(OSError):
-            do_once(os.unlink, paths)
-    finally:
-        with suppress(OSError):
-            file.close()
-
-
-class ShelfLock:
-    """A name that this process holds until `release`, the end of a `with`, or its own end.
-
-    A forked child does not hold it. `ShelfLock(name)` alone holds nothing.
-    """
-
-    name = ""                       # both for `__del__`, as above
-    _file = Descriptor()            # which is never opened
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._file = Descriptor()
-        self._paths: list[str] = []         # of the locked file, until it is removed
-
-    def claim(self) -> bool:
-        """Holds the name in this process; False where it is held."""
-        return HELD_NAMES.setdefault(self.name, self._file) is self._file
-
-    def lock_at(self, path: str) -> bool:
-        """Holds the name among all processes that come to `path`; False where one of them does."""
-        if not lock_path(path, self._file):
-            return False
-        self._paths.append(path)
-        return True
-
-    def release(self, *_: object) -> None:
-        """Ends it. Once is enough; in a forked child it ends nothing of the parent's."""
-        if HELD_NAMES.get(self.name) is not self._file:
-            return
-        try:
-            remove_locked(self._paths, self._file)
-        finally:
-            HELD_NAMES.pop(self.name, None)
-
-    def __enter__(self) -> ShelfLock:
-        return self
-
-    __exit__ = release
-    __del__ = release           # an interrupt can lose a lock on its way to who asked for it
-
-
-def abandon_locks() -> None:
-    """In a forked child: the files are closed and not removed, since the locks are the parent's."""
-    for file in HELD_NAMES.values():
-        with suppress(OSError):
-            file.close()
-    HELD_NAMES.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=abandon_locks)
-
-
-# 13e. Sweeping.
-
-# An entry has a kind and a digest for its name. With ".tmp" it is a file that lives while its lock
-# is held: what an entry is written to, or a lock itself.
-SHELF_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
-
-
-def remove_outlived(file: os.DirEntry[str], now: float) -> None:
-    """Removes an entry that is past its lifetime, or what a dead process left unfinished.
-
-    A file of another name is nobody's business.
-    """
-    found = SHELF_FILE.match(file.name)
-    if not found or not file.is_file(follow_symlinks=False):
-        return
-    kind, is_scratch = found[1], found[2] is not None
-    if is_scratch:
-        remove_abandoned(file.path)
-        return
-    lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""])
-    if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
-        os.unlink(file.path)
-
-
-def remove_abandoned(path: str) -> None:
-    """Removes a file whose holder is dead. Its lock alone says so: clocks jump."""
-    file = open_locked(path)
-    if file is not None:
-        remove_locked([path], file)
-
-
-def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
-    """Removes what is outlived among the first `most_files` files, or among all.
-
-    What cannot be removed is left to the next sweep.
-    """
-    with suppress(OSError), os.scandir(folder) as files:
-        for file in islice(files, most_files):
-            with suppress(OSError):
-                remove_outlived(file, now)
-
-
-# 13f. The cache.
-
-class Shelf:
-    """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
-
-    They lie in `folder`; None keeps them in memory. `warn` gets one line per cause. `wall_time`
-    gives Unix seconds and dates the entries. Thread-safe; touches no disk before its first use.
-    """
-
-    def __init__(
-        self,
-        folder: str | None,
-        warn: Callable[[str], None],
-        wall_time: Callable[[], float] = time.time,
-    ) -> None:
-        self.folder = folder
-        self.warn = warn
-        self.wall_time = wall_time
-        self._memory: dict[tuple[str, str], bytes] = {}     # what the disk did not take
-        self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
-        self._warned: set[str] = set()
-        self._pace: Shelf | None = None
-
-    def pace(self) -> Shelf:
-        """What holds the hosts' pace: last starts, holds (R5) and their locks.
-
-        It lies in the sub-folder `pace`, which commands without a cache share.
-        """
-        if self.folder is None:
-            return self
-        if self._pace is None:
-            folder = os.path.join(self.folder, "pace")
-            places = [PacePlace(folder, self.folder)]
-            self._pace = PaceShelf(places, self.warn, self.wall_time, self._warned)
-        return self._pace
-
-    def load(self, kind: str, key: str) -> Data | None:
-        """The data last stored under `kind` and `key`, or None.
-
-        Whatever is wrong with the file is a warning and None.
-        """
-        name = self._file_name(kind, key)
-        try:
-            blob = self._memory.get((kind, key))        # which beats what the disk says
-            if blob is None:
-                blob = self._read(kind, key)
-            if blob is None:
-                return None
-            return entry_data(blob, kind, key)
-        except FileNotFoundError:
-            return None
-        except OSError as error:        # one sick disk is one line, not one an entry
-            self._say("read", f"cache: {name}: {disk_trouble(error)}; taken as absent")
-        except (ValueError, MemoryError) as error:
-            trouble = str(error) or type(error).__name__
-            self._say(name, f"cache: {name}: {trouble}; taken as absent")
-        return None
-
-    def _read(self, kind: str, key: str) -> bytes | None:
-        """The pickle of an entry, from the disk; its use is noted."""
-        if not self._is_folder_usable():
-            return None
-        path = self._path(kind, key)
-        limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
-        blob, modified_at = read_private_file(path, limit_bytes)
-        check_pickle(blob)
-        self._note_use(path, modified_at)
-        return blob
-
-    def _note_use(self, path: str, modified_at: float) -> None:
-        """What is used is not swept: an entry that is a day old is dated anew."""
-        now = self.wall_time()
-        if now - modified_at > SWEEP_INTERVAL_SECONDS:
-            with suppress(OSError, OverflowError, ValueError):      # as of a disk that is read-only
-                os.utime(path, (now, now))
-
-    def store(
-        self,
-        kind: str,
-        key: str,
-        data: Data,
-        *,
-        durable: bool = False,
-    ) -> bool:
-        """True where `data` now lies whole on the disk; else this process remembers it.
-
-        `durable` data is there also after a power cut. `TypeError` where it is not plain.
-        """
-        blob = pickle_plain(shelf_entry(kind, key, data))
-        is_written = False
-        if self._is_folder_usable(create=True):
-            is_written = self._write(self._path(kind, key), blob, durable)
-        if is_written:
-            self.forget(kind, key)
-        else:
-            self.forget(kind, key, blob)
-        return is_written
-
-    def _write(self, path: str, blob: bytes, durable: bool) -> bool:
-        """Whether the entry could be written, in one of a few tries.
-
-        A sweep may have taken what was being written; on Windows another process may have the old
-        file open, for microseconds.
-        """
-        pauses = WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""])
-        for pause_seconds in pauses:
-            try:
-                write_private_file(path, blob, self.wall_time(), durable)       # R11
-                return True
-            except (OSError, OverflowError, ValueError) as error:   # a time that no disk can note
-                trouble = disk_trouble(error)
-            time.sleep(pause_seconds)
-        self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
-        return False
-
-    def forget(self, kind: str, key: str, instead: bytes = b"") -> None:
-        """What the disk did not take is not remembered in this process either, or `instead` is.
-
-        Of robots.txt bodies only so many are, the oldest going first.
-        """
-        forgotten = self._memory.pop((kind, key), b"")
-        if instead:
-            self._memory[kind, key] = instead
-        if kind == "robots":
-            self._robots_bytes += len(instead) - len(forgotten)
-            self._bound_robots()
-
-    def _bound_robots(self) -> None:
-        while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            bodies = (name for name in self._memory if name[0] == "robots")
-            oldest = next(bodies, None)
-            if oldest is None:
-                return
-            forgotten = self._memory.pop(oldest)
-            self._robots_bytes -= len(forgotten)
-
-    def try_lock(self, name: str) -> ShelfLock | None:
-        """The lock of that name; None where another process or a thread of this one holds it.
-
-        Processes that share the folder are excluded. Never blocks. The kernel releases it on
-        death. Where there is no such thing as a lock, this process alone is in order.
-        """
-        lock = ShelfLock(name)
-        try:
-            is_held = lock.claim() and self._lock_folder(lock)
-        except BaseException:           # as Ctrl-C is
-            lock.release()
-            raise
-        if is_held:
-            return lock
-        lock.release()
-        return None
-
-    def _lock_folder(self, lock: ShelfLock) -> bool:
-        """False where another process holds the lock."""
-        if not self._is_folder_usable(create=True):
-            return True
-        path = self._path("lock", lock.name) + ".tmp"
-        try:
-            return lock.lock_at(path)       # R4a
-        except OSError as error:
-            self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
-                              " other processes are not waited for")
-        return True
-
-    def sweep(self, now: float) -> None:
-        """Entries long unused and scratch files of dead processes go away. `now`: Unix seconds.
-
-        A whole pass is made once a day for all processes. Between two of them only what was being
-        written goes, where it is among the first files.
-        """
-        if not self._is_folder_usable():
-            return
-        marker = self.load("sweep", "marker") or {}
-        swept_at = as_number(marker.get("at"))
-        is_due = not is_fresh(swept_at, SWEEP_INTERVAL_SECONDS, now)
-        for cache in (self, self.pace()):
-            if not cache._is_folder_usable():
-                continue
-            if is_due:
-                sweep_folder(str(cache.folder), now, None)
-            else:
-                sweep_folder(str(cache.folder), -math.inf, MAX_SWEEP_FILES)
-        if is_due:
-            self.store("sweep", "marker", {"at": now})
-
-    def _file_name(self, kind: str, key: str) -> str:
-        """Of an entry: no byte of it was chosen by a server."""
-        digest = sha256_hex(key.encode("utf-8", "surrogatepass"))
-        return f"{kind}-{digest[:32]}.pickle"
-
-    def _path(self, kind: str, key: str) -> str:
-        return os.path.join(self.folder or "", self._file_name(kind, key))
-
-    def _folder_doubt(self, create: bool) -> str:
-        return folder_doubt(self.folder or "", create)
-
-    def _is_folder_usable(self, create: bool = False) -> bool:
-        """Whether the folder is there and ours alone.
-
-        It is asked before each use: folders change under a long run.
-        """
-        if self.folder is None:
-            return False
-        try:
-            doubt = self._folder_doubt(create)
-        except (OSError, ValueError, RecursionError) as error:      # a NUL; a thousand parents
-            if isinstance(error, FileNotFoundError) and not create:
-                return False            # nothing was ever stored
-            doubt = disk_trouble(error)
-        if doubt:
-            self._say("folder", f"cache: {self.folder}: {doubt}; not used")
-        return not doubt
-
-    def _say(self, cause: str, line: str) -> None:
-        if cause not in self._warned:
-            self._warned.add(cause)
-            self.warn(line)
-
-
-class PaceShelf(Shelf):
-    """The pace of hosts, which all processes of a user share. R4a, R5.
-
-    It lies in the first of `places` that takes a file and its lock; the last is not tried. `warned`
-    has what was said already of a cache folder around it.
-    """
-
-    def __init__(
-        self,
-        places: Sequence[PacePlace],
-        warn: Callable[[str], None],
-        wall_time: Callable[[], float],
-        warned: set[str] | None = None,
-    ) -> None:
-        super().__init__(None, warn, wall_time)
-        self._places = places
-        self._place: PacePlace | None = None        # none before the first use
-        if warned is not None:
-            self._warned = warned
-
-    def pace(self) -> Shelf:
-        return self
-
-    def sweep(self, now: float) -> None:
-        """Here lies no marker of the last pass, so that each pass is over the first files alone."""
-        if self._place is not None and self._is_folder_usable():
-            sweep_folder(self._place.folder, now, MAX_SWEEP_FILES)
-
-    def _choose(self) -> None:
-        if not self._places:
-            self._say("folder", "cache: no folder for the pace is known, so it is kept in memory;"
-                                " other processes are not waited for")
-            return
-        chosen = self._places[-1]
-        for place in self._places[:-1]:
-            if takes_locked_files(place):
-                chosen = place
-                break
-        self.folder = chosen.folder
-        self._place = chosen
-
-    def _is_folder_usable(self, create: bool = False) -> bool:
-        if self._place is None:
-            self._choose()
-        return super()._is_folder_usable(create)
-
-    def _folder_doubt(self, create: bool) -> str:
-        return pace_doubt(self._place, create) if self._place else ""
-
-    def _say(self, cause: str, line: str) -> None:
-        """Whatever keeps the pace from the disk is one cause."""
-        super()._say("folder" if cause == "folder" else "pace", line)
-
-
-def pace_doubt(place: PacePlace, create: bool) -> str:
-    """Why nothing at `place` must be believed, or "".
-
-    Others may plant a symbolic link in the system's temporary folder, so that none is followed.
-    """
-    if place.cache_folder:
-        doubt = folder_doubt(place.cache_folder, create)
-        if doubt:
-            return doubt
-    return folder_doubt(place.folder, create, follow_links=False)
-
-
-def takes_locked_files(place: PacePlace) -> bool:
-    """Whether a file can be made there, locked, written and removed."""
-    path = os.path.join(place.folder, f"lock-{os.urandom(16).hex()}.pickle.tmp")
-    try:
-        if pace_doubt(place, create=True):
-            return False
-        file = open_locked(path)
-        if file is None:
-            return False
-        try:
-            os.write(file.fd, b"\0")
-        finally:
-            remove_locked([path], file)
-    except (OSError, ValueError, RecursionError):
-        return False
-    return True
-
-
-def open_pace_shelf(
-    warn: Callable[[str], None],
-    wall_time: Callable[[], float] = time.time,
-    environ: Environ = os.environ,
-    platform: str = sys.platform,
-) -> PaceShelf:
-    """The pace that a command without a cache shares with this user's other processes.
-
-    The folder is chosen at the first use. Where none will do, the pace is in memory, with one
-    warning. R4a.
-    """
-    user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
-    return PaceShelf(pace_places(environ, platform, user_id), warn, wall_time)
-
-
-# === 14. TRANSPORT   R1 R6   the only socket ===============================
-# One HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer.
-# Nothing here follows a redirect, retries or sleeps.
-#
-# The wire format is read here and not by http.client, which takes "X: a\rContent-Length: 0" for two
-# headers and "0x2" for a chunk size, and costs 22 ms and 6.6 MiB to load.
-#
-# Inside, trouble that no retry mends is a ValueError, and trouble that a retry may mend an OSError.
-# `Deadline.during` makes a TransportError of both.
-
-STATUS_LINE = lazy_re(r"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-# RFC 9110 5.5: a value holds no control characters.
-# RFC 9112 5.2: a line without a name goes on with the value before it.
-HEADER_LINE = lazy_re(
-    r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
-CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-SENT_LINE = lazy_re(
-    r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1"
-    r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
-# What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an OverflowError where a number is too large, a RuntimeError where there is no thread.
-TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
-if TYPE_CHECKING:
-    Addresses = list[tuple[int, Any]]       # (family, socket address)
-    HeaderList = list[tuple[str, str]]      # (lower-case name, value)
-
-
-def cause_of(error: BaseException) -> str:
-    """One line of what went wrong, without error numbers and lines of C."""
-    text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
-    return printable(text or type(error).__name__, 200)
-
-
-# 14a. The time and the connection of an exchange.
-
-class Deadline:
-    """The time of one exchange: name, proxy, connect, TLS, header and body together."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = min(seconds, LONGEST_DEADLINE_SECONDS)
-        self.ends_at = time.monotonic() + self.seconds
-
-    def remaining_seconds(self) -> float:
-        """What is left, above 0. TimeoutError: nothing is."""
-        seconds = self.ends_at - time.monotonic()
-        if seconds <= 0:
-            raise TimeoutError("timed out")
-        return seconds
-
-    @contextmanager
-    def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a TransportError of one line, which names the stage."""
-        try:
-            self.remaining_seconds()
-            yield
-        except TROUBLE as error:
-            final = final or isinstance(error, ValueError)
-            reason = f"{stage}: {cause_of(error)}"
-            if time.monotonic() >= self.ends_at:
-                reason = f"no complete answer within {self.seconds:g} s ({stage})"
-            raise TransportError(reason, final) from None
-
-
-class Wire:
-    """A connection, and what has come through it; no call waits beyond the deadline."""
-
-    def __init__(self, deadline: Deadline) -> None:
-        self.deadline = deadline
-        self.connection: Any = None
-        self.unread = bytearray()           # what has come, and nobody has asked for yet
-        self.line_budget_bytes = MAX_HEAD_BYTES
-
-    def connect(self, addresses: Addresses) -> None:
-        """To the first address that answers. OSError: none does."""
-        import socket  # a decision from the cache needs none
-
-        untried = addresses[:MAX_ADDRESSES_TRIED]
-        while untried:
-            # Each address gets its share of the time, so that a dead one does not use it all.
-            share_seconds = self.deadline.remaining_seconds() / len(untried)
-            family, address = untried[0]
-            untried = untried[1:]
-            try:
-                self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(share_seconds)
-                self.connection.connect(address)
-                return
-            except OSError:
-                self.close()
-                if not untried:
-                    raise
-
-    def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """TLS from here on, with certificate and host name verified."""
-        # A body that ends with the connection is whole only where close_notify came: a bare FIN
-        # must be an error, and no end. The handshake is a step of its own, so that an interrupt
-        # inside it finds a socket to close.
-        self.connection = context.wrap_socket(
-            self.connection, server_hostname=host, suppress_ragged_eofs=False,
-            do_handshake_on_connect=False)
-        self.timed().do_handshake()
-
-    def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-
-    def timed(self) -> Any:
-        """The connection, with the time that is left as its timeout."""
-        seconds = self.deadline.remaining_seconds()
-        self.connection.settimeout(seconds)
-        return self.connection
-
-    def write(self, data: bytes) -> None:
-        while data:
-            sent_bytes = self.timed().send(data)
-            data = data[sent_bytes:]
-
-    def receive(self) -> bool:
-        """Add to `unread`; False where the peer has closed. OSError: the connection was cut."""
-        piece = self.timed().recv(PIECE_BYTES)
-        self.unread += piece
-        return len(piece) > 0
-
-    def read(self, size: int) -> bytes:
-        """One to `size` bytes, or b"" where the peer has closed."""
-        if not self.unread:
-            self.receive()
-        piece = bytes(self.unread[:size])
-        del self.unread[:size]
-        return piece
-
-    def read_exactly(self, size: int) -> bytes:
-        while len(self.unread) < size:
-            if not self.receive():
-                raise ConnectionError("connection closed before its end")
-        return self.read(size)
-
-    def read_line(self) -> str:
-        """Through the next LF, at the expense of the budget."""
-        searched = 0
-        while (found := self.unread.find(b"\n", searched)) < 0:
-            searched = len(self.unread)
-            if searched > self.line_budget_bytes:
-                break
-            if not self.receive():
-                raise ConnectionError("connection closed before its end")
-        length = found + 1
-        if found < 0 or length > self.line_budget_bytes:
-            raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
-        self.line_budget_bytes -= length
-        return self.read(length).decode("latin-1")
-
-    def earn_lines(self, data_bytes: int) -> None:
-        """Chunk framing costs a server nothing, so that the data must pay for it."""
-        budget = self.line_budget_bytes + data_bytes // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        self.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-
-
-# 14b. An answer: its header, where its body ends, what the body holds.
-
-def read_head(wire: Wire) -> tuple[int, HeaderList]:
-    """Status and headers of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
-    lines = head_lines(wire)
-    while True:
-        line = next(lines)
-        match = STATUS_LINE.fullmatch(line)
-        if match is None:
-            raise ConnectionError(f"no HTTP/1 status line: {printable(line, 60)}")
-        headers = read_headers(lines)
-        status = int(match[1])
-        if status >= 200:
-            return status, headers
-
-
-def head_lines(wire: Wire) -> Iterator[str]:
-    for _ in range(MAX_HEADER_LINES):
-        yield wire.read_line()
-    raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
-
-
-def read_headers(lines: Iterator[str]) -> HeaderList:
-    """The headers up to the empty line."""
-    headers: HeaderList = []
-    while True:
-        line = next(lines)
-        if line in ("\r\n", "\n"):
-            return headers
-        match = HEADER_LINE.fullmatch(line)
-        is_fold = match is not None and match[1] is None
-        if match is None or (is_fold and not headers):
-            raise ConnectionError(f"broken header line: {printable(line, 60)}")
-        name, value = match.groups()
-        value = value.strip(" \t")
-        if is_fold:
-            name, begun = headers.pop()
-            value = f"{begun} {value}"
-        headers.append((name.lower(), value))
-
-
-def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The comma-separated items of a header in lower case, over all the lines that repeat it."""
-    items: list[str] = []
-    for name, value in headers:
-        if name == wanted:
-            items += value.lower().split(",")
-    return [item.strip(" \t") for item in items]
-
-
-def content_length(headers: Headers) -> int | None:
-    """What Content-Length says, or None. OSError: it is no number, or says two of them."""
-    items = header_items(headers, "content-length")
-    if not items:
-        return None
-    first = items[0].lstrip("0")
-    is_repeated = all(item.lstrip("0") == first for item in items)
-    is_number = all(re.fullmatch("[0-9]+", item) for item in items)
-    if not is_repeated or not is_number or len(first) > MAX_LENGTH_DIGITS:
-        said = printable(", ".join(items), 60)
-        raise ConnectionError(f"Content-Length {said!r}, want one number")
-    return int(first or "0")
-
-
-def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
-    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3).
-
-    Who takes all pieces has read the body to its exact end. Framing that contradicts itself is
-    an OSError at once, not only at the first piece.
-    """
-    length = content_length(headers)
-    codings = header_items(headers, "transfer-encoding")
-    if codings:
-        if length is not None or codings != ["chunked"]:    # RFC 9112 6.1: both may be smuggling
-            said = printable(", ".join(codings), 60)
-            raise ConnectionError(
-                f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
-        return chunked_pieces(wire)
-    if length is None:
-        return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
-    return counted_pieces(wire, length)
-
-
-def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
-    left = length
-    while left:
-        piece = wire.read(min(left, PIECE_BYTES))
-        if not piece:
-            raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
-        left -= len(piece)
-        yield piece
-    if wire.unread:
-        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
-
-
-def chunked_pieces(wire: Wire) -> Iterator[bytes]:
-    while True:
-        match = CHUNK_LINE.fullmatch(wire.read_line())
-        if match is None:
-            raise ConnectionError("broken chunking: no chunk size where one is due")
-        left = int(match[1], 16)
-        if left == 0:
-            break
-        while left > PIECE_BYTES:
-            yield wire.read_exactly(PIECE_BYTES)
-            wire.earn_lines(PIECE_BYTES)
-            left -= PIECE_BYTES
-        piece = wire.read_exactly(left + 2)
-        if not piece.endswith(b"\r\n"):
-            raise ConnectionError("broken chunking: no CRLF after a chunk")
-        wire.earn_lines(left)
-        yield piece[:-2]
-    while wire.read_line() != "\r\n":
-        pass        # nothing in the trailers is for us
-
-
-def content_codings(headers: Headers) -> list[str]:
-    """The Content-Encodings to take off. ValueError: one that we did not ask for, or too many."""
-    items = header_items(headers, "content-encoding")
-    codings = [item for item in items if item not in ("", "identity")]
-    is_known = set(codings).issubset(CONTENT_CODINGS)
-    if not is_known or len(codings) > MAX_CONTENT_CODINGS:
-        said = printable(", ".join(codings), 60)
-        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
-    return codings
-
-
-def new_decoder(coding: str, beginning: bytes) -> Any:
-    import zlib  # a decision from the cache needs none
-
-    if coding != "deflate":
-        return zlib.decompressobj(zlib.MAX_WBITS + 16)      # 16: gzip's wrapper
-    if beginning[0] & 15 == zlib.DEFLATED:
-        return zlib.decompressobj(zlib.MAX_WBITS)
-    return zlib.decompressobj(-zlib.MAX_WBITS)      # RFC 9110 8.4.1.2: some leave the wrapper off
-
-
-def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off, in pieces. gzip may have several members (RFC 1952 2.2)."""
-    from zlib import error as zlib_error
-
-    decoder = None
-    taken_bytes = given_bytes = 0
-    for piece in pieces:
-        if decoder is None:
-            decoder = new_decoder(coding, piece)
-        taken_bytes += len(piece)
-        is_full = False
-        while piece or is_full:
-            if decoder.eof:
-                if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # what follows the last member is padding, which gzip ignores too
-                decoder = new_decoder(coding, piece)
-            try:
-                data = decoder.decompress(piece, PIECE_BYTES)
-            except zlib_error:
-                raise ConnectionError(f"broken {coding} data") from None
-            if data:
-                given_bytes += len(data)
-                yield data
-            is_full = len(data) == PIECE_BYTES and not decoder.eof      # there may be more inside
-            piece = decoder.unconsumed_tail or decoder.unused_data
-        # So much for so little is stuffing, such as empty members without end.
-        if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
-            raise ConnectionError(f"{coding} data outgrows what it holds")
-    if decoder is not None and not decoder.eof:
-        raise ConnectionError(f"{coding} data ends early")
-
-
-def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[bytes, bool]:
-    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
-    codings = content_codings(headers)
-    length = content_length(headers) or 0
-    is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
-    if length > limit and not codings and not is_useful_in_part:
-        return b"", True        # it is not even read
-    for coding in reversed(codings):
-        pieces = inflated_pieces(pieces, coding)
-    body = io.BytesIO()     # whose `getvalue` is no second copy
-    for piece in pieces:
-        room = limit - body.tell()
-        body.write(piece[:room])
-        if len(piece) > room:
-            return body.getvalue(), True
-    return body.getvalue(), False
-
-
-# 14c. Names and proxies.
-
-class LookUp:
-    """One question to the system's resolver, which knows no deadline: its thread may be left."""
-
-    def __init__(self, host: str, port: int, is_done: threading.Event) -> None:
-        self.host, self.port, self.is_done = host, port, is_done
-        self.addresses: Addresses = []      # none: there is no such name
-        self.trouble = ""                   # why there is no answer
-        self.answered_at = -math.inf        # on the monotonic clock, as is the next
-        self.given_up_at = -math.inf
-        self.given_up_after_seconds = 0.0
-
-    def ask(self) -> None:
-        import socket
-
-        kind = socket.SOCK_STREAM
-        no_such_name = [socket.EAI_NONAME]
-        if hasattr(socket, "EAI_NODATA"):
-            no_such_name.append(socket.EAI_NODATA)
-        name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
-        try:
-            for answer in socket.getaddrinfo(name, self.port, type=kind):
-                family, _, _, _, address = answer
-                self.addresses.append((family, address))
-        except Exception as error:  # noqa: BLE001 - is told to those who wait
-            if getattr(error, "errno", None) not in no_such_name:
-                self.trouble = cause_of(error)
-        self.answered_at = time.monotonic()
-
-    def is_fresh(self) -> bool:
-        return time.monotonic() < self.answered_at + PIN_SECONDS
-
-    def wait(self, deadline: Deadline) -> None:
-        """OSError: there is no answer, or none in time."""
-        if time.monotonic() < self.given_up_at + PIN_SECONDS:
-            waited = f"{self.given_up_after_seconds:g} s"
-            raise TimeoutError(f"no complete answer within {waited}, and none since")
-        seconds = deadline.remaining_seconds()
-        if not self.is_done.wait(seconds):
-            self.given_up_at = time.monotonic()
-            self.given_up_after_seconds = deadline.seconds
-            raise TimeoutError("timed out")
-        if self.trouble:
-            raise OSError(self.trouble)
-
-
-class Resolver:
-    """Holds what names resolved to, so that the address which was checked is the one asked.
-
-    A look-up that was given up holds that long as well. No name has two look-ups under way.
-    """
-
-    def __init__(self) -> None:
-        # By host and port. It is replaced and never changed, since threads read it.
-        self.pins: dict[tuple[str, int], LookUp] = {}
-        self.under_way: dict[str, LookUp] = {}      # by host
-
-    def addresses(self, host: str, port: int, deadline: Deadline) -> Addresses:
-        """All addresses of the name; [] where there is no such name. OSError as `LookUp.wait`."""
-        pin = self.pins.get((host, port))
-        if pin is not None and pin.is_fresh():
-            return pin.addresses
-        while True:
-            look_up = self.begin(host, port)
-            look_up.wait(deadline)
-            if look_up.port == port:
-                return look_up.addresses
-
-    def begin(self, host: str, port: int) -> LookUp:
-        """The look-up of the host that is under way, or a new one."""
-        import threading  # a decision from the cache needs none
-
-        new = LookUp(host, port, threading.Event())
-        thread = threading.Thread(target=self.look_up, args=(new,), daemon=True)
-        thread.name = "walsh-research resolver"
-        try:
-            current = self.under_way.setdefault(host, new)
-            if current is new:
-                thread.start()
-            return current
-        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
-            self.end(new)
-            raise
-
-    def look_up(self, look_up: LookUp) -> None:
-        """In a thread of its own. An answer that comes late is an answer; trouble is not kept."""
-        try:
-            look_up.ask()
-            if not look_up.trouble:
-                self.pin(look_up)
-        finally:
-            self.end(look_up)
-            look_up.is_done.set()
-
-    def pin(self, look_up: LookUp) -> None:
-        pins = {**self.pins, (look_up.host, look_up.port): look_up}
-        newest = list(pins.items())[-MAX_PINS:]
-        self.pins = dict(newest)
-
-    def end(self, look_up: LookUp) -> None:
-        if self.under_way.get(look_up.host) is look_up:
-            self.under_way.pop(look_up.host, None)
-
-
-def port_of(parts: UrlParts) -> int:
-    return parts.port or DEFAULT_PORTS[parts.scheme]
-
-
-def environment_proxies() -> dict[str, str]:
-    """By scheme, "all" and "no" besides."""
-    pattern = re.compile("(?i)(?:https?|all)_proxy")
-    if not any(pattern.fullmatch(name) for name in os.environ):
-        return {}
-    # It brings http.client and email along, which are slow to load.
-    from urllib.request import getproxies_environment
-
-    return getproxies_environment()
-
-
-def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
-    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting."""
-    name = parts.scheme
-    if not proxies.get(name):
-        name = "all"
-    setting = proxies.get(name)
-    if not setting:
-        return None
-    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
-
-    bare_host = parts.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{port_of(parts)}", proxies):
-        return None
-    return parse_proxy(f"{name}_proxy", setting.strip())
-
-
-def parse_proxy(name: str, setting: str) -> UrlParts:
-    """`http://[user:password@]host[:port]`, or without its scheme. ValueError: it is none.
-
-    No reason shows the setting: with a stray sign, any part of it may be a password.
-    """
-    wanted = "want http://[user:password@]host[:port]"
-    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
-    if other_kind:
-        kind = other_kind[1].lower()
-        raise ValueError(f"{name} is a proxy of the kind {kind}, {wanted}")
-    match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
-    try:
-        if match:
-            return split_url(f"http://{match[1]}")
-    except ValueError:
-        pass
-    raise ValueError(f"{name} is no proxy that can be used, {wanted}")
-
-
-def proxy_headers(proxy: UrlParts) -> dict[str, str]:
-    if not proxy.userinfo:
-        return {}
-    import binascii
-    from urllib.parse import unquote_to_bytes  # rarely needed
-
-    user, _, password = proxy.userinfo.partition(":")
-    credentials = unquote_to_bytes(f"{user}:{password}")
-    encoded = binascii.b2a_base64(credentials, newline=False)
-    return {"Proxy-Authorization": f"Basic {encoded.decode()}"}
-
-
-# 14d. The exchange.
-
-class Route(NamedTuple):
-    """Where a request goes, and by which proxy, if by one."""
-
-    target: UrlParts
-    proxy: UrlParts | None
-
-    @property
-    def next_stop(self) -> UrlParts:
-        return self.proxy or self.target
-
-    @property
-    def is_forwarded(self) -> bool:
-        """By http through a proxy, which reads the request and may answer it."""
-        return self.proxy is not None and self.target.scheme == "http"
-
-
-class Door:
-    """The default transport: one connection an exchange, to the address that was checked.
-
-    `send(request)` gives a Response or raises TransportError; `resolve(url, timeout)` asks where
-    a request would go, and pins it. `proxies` is a dict as `{"http": "http://proxy:3128",
-    "https": ..., "all": ..., "no": "internal.test"}`; {} is none, None reads the environment.
-    """
-
-    def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
-        self.allow_private, self.proxies = allow_private, proxies
-        self.resolver = Resolver()
-        self.tls_context: ssl.SSLContext | None = None      # made for the first https target
-
-    def resolve(self, url: str, timeout: float) -> None:
-        """None where a request for `url` may go.
-
-        TransportError: `refused` where an address is not public, `final` where there is none.
-        """
-        deadline = Deadline(timeout)
-        with deadline.during("name"):
-            self.checked_addresses(self.route(url), deadline)
-
-    def send(self, request: Request) -> Response:
-        """One exchange within `request.timeout` seconds: an answer of any status.
-
-        TransportError: there is none.
-        """
-        deadline = Deadline(request.timeout)
-        with deadline.during("request"):
-            route = self.route(request.url)
-            head = request_head(request, route)
-        # That our own proxy is out of reach is final: it is no fault of the target's host, and
-        # holds nobody back.
-        is_final = False
-        place = ""
-        if route.proxy is not None:
-            is_final = True
-            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
-        with deadline.during(f"{place}name", is_final):
-            addresses = self.checked_addresses(route, deadline)
-        wire = Wire(deadline)
-        try:
-            try:
-                with deadline.during(f"{place}connect", is_final):
-                    wire.connect(addresses)
-                if route.target.scheme == "https":
-                    self.secure(wire, route)
-                return exchange(wire, request, head, route)
-            finally:
-                wire.close()
-        finally:
-            wire.close()        # again: an interrupt may have ended the first one early
-
-    def route(self, url: str) -> Route:
-        """ValueError as `split_url` and `proxy_for`.
-
-        Proxy or not, a host whose spelling already tells that it is private is refused here.
-        """
-        target = split_url(url)
-        refusal = host_refusal(target.host)
-        if refusal and not self.allow_private:
-            raise TransportError(refusal, final=True, refused=True)
-        proxies = self.proxies
-        if proxies is None:
-            proxies = environment_proxies()
-        proxy = proxy_for(target, proxies)
-        return Route(target, proxy)
-
-    def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """Where to connect to: all addresses of the name, refused if any is not public.
-
-        Behind a proxy they are those of the proxy, which may well be private: the names of
-        targets are its business.
-        """
-        host = route.next_stop.host
-        port = port_of(route.next_stop)
-        addresses = self.resolver.addresses(host, port, deadline)
-        if not addresses:
-            raise ValueError(f"{host} does not exist")
-        if self.allow_private or route.proxy is not None:
-            return addresses
-        for _, address in addresses:
-            refusal = address_refusal(address[0])
-            if refusal:
-                reason = f"{host}: {refusal}"
-                raise TransportError(reason, final=True, refused=True)
-        return addresses
-
-    def secure(self, wire: Wire, route: Route) -> None:
-        """TLS to the target, through a tunnel where there is a proxy."""
-        if route.proxy is not None:
-            with wire.deadline.during("proxy"):
-                open_tunnel(wire, route.target, route.proxy)
-        with wire.deadline.during("TLS"):
-            if self.tls_context is None:
-                self.tls_context = verifying_tls_context()
-            host = route.target.host.strip("[]")
-            wire.secure(self.tls_context, host)
-
-
-def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
-    """The request and its answer, over a connection that is open."""
-    with wire.deadline.during("request"):
-        wire.write(head)
-    if request.departed is not None:
-        request.departed()
-    with wire.deadline.during("answer"):
-        status, headers = read_head(wire)
-        pieces = framed_pieces(wire, headers)
-    if status == 407 and route.is_forwarded:
-        raise TransportError("proxy: wants other credentials (407)", final=True)
-    if request.method == "HEAD" or status in (204, 304):
-        return Response(status, headers, b"")
-    # R6: what nobody reads is not asked for.
-    if request.wants is not None and not request.wants(status, headers):
-        return Response(status, headers, b"")
-    with wire.deadline.during("body"):
-        body, is_cut = read_body(pieces, headers, request.max_bytes)
-    return Response(status, headers, body, is_cut)
-
-
-def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
-    """OSError where a proxy does not connect now, ValueError where it will not."""
-    authority = f"{target.host}:{port_of(target)}"
-    headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
-    headers.update(proxy_headers(proxy))
-    head = head_bytes(f"CONNECT {authority} HTTP/1.1", headers)
-    wire.write(head)
-    status, _ = read_head(wire)
-    if status >= 500:
-        raise ConnectionError(f"answers {status} to CONNECT, want 200")
-    if status != 200:
-        raise ValueError(f"answers {status} to CONNECT, want 200")
-    if wire.unread:
-        raise ConnectionError("sends bytes before the TLS handshake")
-
-
-def request_head(request: Request, route: Route) -> bytes:
-    """The request line and headers as they leave. User-Agent (R1) is the one that was handed in."""
-    authority = host_key(request.url)
-    path = f"{route.target.path or '/'}{route.target.query}"
-    headers = {"Host": authority, "Connection": "close"}
-    if route.proxy is not None and route.is_forwarded:
-        path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
-        headers.update(proxy_headers(route.proxy))
-    headers.update(request.headers)
-    return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
-
-
-def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
-    """The bytes of a request's head. ValueError: a line could begin another line, or a request."""
-    lines = [request_line]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    for line in lines:
-        if not SENT_LINE.fullmatch(line):
-            name = printable(line.partition(":")[0], 60)
-            raise ValueError(f"{name!r} cannot be sent as it is")
-    head = "\r\n".join([*lines, "", ""])
-    return head.encode("latin-1")
-
-
-def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified: there is no switch.
-
-    OpenSSL itself honours SSL_CERT_FILE and SSL_CERT_DIR. ValueError: SSL_CERT_FILE is unusable.
-    """
-    import ssl  # slow to load, and http needs none
-
-    context = ssl.create_default_context()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
-    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-    bundle = os.environ.get("SSL_CERT_FILE")
-    if bundle:          # OpenSSL passes over an unreadable one: every site would look self-signed
-        try:
-            context.load_verify_locations(cafile=bundle)
-        except OSError as error:
-            reason = f"SSL_CERT_FILE {printable(bundle, 100)}: {cause_of(error)}"
-            raise ValueError(reason) from None
-    return context
-
-
-# === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 =============================
-# Owns each host's pace, in this process and beside other processes: who may start when.
-
-class Later(NamedTuple):
-    """Not yet: go on at `at`, on the monotonic clock."""
-
-    at: float
-    gate: GateName
-    reason: str
-    host: str = ""                      # where the visit that waits is now
-    frees_host: bool = False            # the host's other targets may go meanwhile
-    is_hopeless: bool = False           # waiting is no use in this run
-
-
-if TYPE_CHECKING:
-    Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
-
-
-class SystemClock:
-    """The clock of a real run."""
-
-    jitter_seconds = 0.03       # ours: how much earlier a server may see the second of two requests
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    monotonic, time = staticmethod(time.monotonic), staticmethod(time.time)
-
-
-class ProcessPace:
-    """R4: what all bots of a process share: the lock around a step, and each host's pace."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock                          # kept alive, so that its id stays its own
-        self.lock = _thread.RLock()                 # held for a step, never for a sleep
-        self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
-        # What this process last wrote, to know what others wrote since: (kind, host) -> entry.
-        self.written: dict[tuple[str, str], dict[str, Any]] = {}
-
-
-SYSTEM_CLOCK = SystemClock()
-SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
-OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()     # by clock
-
-
-def process_pace(clock: Clock) -> ProcessPace:
-    """One for each notion of time: each simulation has its own."""
-    if isinstance(clock, SystemClock):
-        return SYSTEM_PACE
-    pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
-    while len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
-        OTHER_PACES.popitem(last=False)
-    return pace
-
-
-def forget_parent() -> None:
-    """After fork: a lock that another thread of the parent held would never be released here."""
-    for pace in (SYSTEM_PACE, *OTHER_PACES.values()):
-        pace.lock = _thread.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_parent)
-
-
-class PatientLocks:
-    """Locks that other processes hold are waited for, though not for ever."""
-
-    def __init__(self, cache: Shelf, now: Callable[[], float], patience_seconds: float) -> None:
-        self._cache, self._now, self._patience_seconds = cache, now, patience_seconds
-        self._waiting_since: dict[str, float] = {}
-
-    def try_lock(self, name: str) -> ShelfLock | None:
-        lock = self._cache.try_lock(name)
-        if lock is not None:
-            self._waiting_since.pop(name, None)
-        return lock
-
-    def later(self, name: str, gate: GateName, reason: str) -> Later:
-        """When to look again at a lock that another process holds."""
-        now = self._now()
-        since = self._waiting_since.setdefault(name, now)
-        is_hopeless = now > since + self._patience_seconds
-        if is_hopeless:                         # nobody who lives holds one for so long
-            del self._waiting_since[name]
-        return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
-
-
-class Slot:
-    """A visit's place in the queue of a host, from its claim until the request has left."""
-
-    def __init__(self) -> None:
-        self.host = ""
-        self.start = -math.inf          # the claimed start, on the monotonic clock
-        self.interval = MIN_REQUEST_INTERVAL        # seconds that it leaves after it
-        self.role = "other"             # of its request, as `claim` has it
-        self.is_free = False            # a policy document that takes no slot
-        self.has_left = False           # its request
-        self.lock = ShelfLock("")       # the host's, until the request has left; "" is none
-
-    def release(self) -> None:
-        """Lets other processes at the host."""
-        self.lock.release()
-
-    def hand_over(self, other: Slot) -> None:
-        """The claimed start goes to a request that must come first."""
-        other.start, self.start = self.start, -math.inf
-
-
-class RateLimiter:
-    """R4, R5: each host's pace; shared with other processes where there is a `cache`."""
-
-    def __init__(self, clock: Clock, cache: Shelf | None, timeout: float) -> None:
-        self._now, self._time = clock.monotonic, clock.time
-        self._margin = getattr(clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._process = process_pace(clock)
-        self._cache = cache
-        self._locks = None
-        if cache is not None:
-            self._locks = PatientLocks(cache, self._now, 2 * timeout)
-
-    @property
-    def lock(self) -> Any:
-        """The lock around a step of any bot of this process."""
-        return self._process.lock
-
-    def claim(self, slot: Slot, host: str, interval: float, role: str, latest: float) -> Later | None:
-        """None: the request may leave now, and the host's lock is kept until it has.
-
-        Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
-        seconds; `role` is "policy" for the first request of a policy document, "target" for that
-        of a target, "other" for all else.
-        """
-        now = self._now()
-        if self._locks is not None:
-            name = f"host {host}"
-            lock = self._locks.try_lock(name)
-            if lock is None:
-                return self._locks.later(name, "R4", f"another process is at {host}")
-            slot.lock = lock
-        pace = self.pace_of(host)
-        slot.host, slot.interval, slot.role = host, interval + self._margin, role
-        later = self._due(slot, pace, now)
-        if later.at <= now:
-            self._begin(slot, pace, now)
-            return None
-        if later.at <= latest and not slot.is_free:
-            slot.start = later.at
-            claimed = pace._replace(last_at=max(later.at, pace.last_at), interval=slot.interval)
-            self._write(host, claimed)
-        slot.release()
-        return later
-
-    def _due(self, slot: Slot, pace: HostPace, now: float) -> Later:
-        """When the request of this slot may start, and who says so."""
-        has_claimed = slot.start > -math.inf
-        slot.is_free = slot.role == "policy" and not has_claimed
-        if slot.is_free:
-            slot.is_free = takes_no_slot(pace, slot.interval, now)
-        if slot.is_free:
-            start = pace.not_before
-        elif has_claimed:                   # a request that left late pushes all behind it
-            start = max(slot.start, pace.not_before, pace.departed_at + slot.interval)
-        else:
-            start = next_start(pace, slot.interval, slot.role == "target")
-        return self._explained(start, pace, slot.host, slot.interval)
-
-    def _explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
-        if start == pace.not_before:
-            return Later(start, "R5", pace.why)
-        seconds = max(interval, pace.interval) - self._margin
-        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
-
-    def _begin(self, slot: Slot, pace: HostPace, now: float) -> None:
-        """A request starts."""
-        slot.start = now
-        if slot.role == "policy":
-            self._write(slot.host, self._after_policy(slot, pace, now))
-            return
-        last_at = max(pace.last_at, now)
-        started = pace._replace(last_at=last_at, interval=slot.interval, departed_at=now)
-        self._write(slot.host, started)
-
-    def _after_policy(self, slot: Slot, pace: HostPace, now: float) -> HostPace:
-        """A policy document starts: its own target follows sooner than the interval.
-
-        The slot that it may have waited for no longer counts as a start.
-        """
-        gap = MIN_REQUEST_INTERVAL + self._margin
-        if is_unseen(pace):                     # R4c: its first target follows at once
-            gap = 0.0
-        last_at = pace.last_at
-        if last_at <= now:                      # else another has claimed a slot behind it
-            last_at = min(last_at, now - max(slot.interval, pace.interval))
-        return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
-
-    def left(self, slot: Slot) -> None:
-        """The request has left: the server counts from here, and so do we."""
-        slot.has_left = True
-        now = self._now()
-        if now - slot.start > SLOT_TOLERANCE_SECONDS:
-            pace = self.pace_of(slot.host)
-            if slot.role == "policy":
-                self._write(slot.host, pace._replace(policy_at=now))
-            else:
-                self._begin(slot, pace, now)
-        slot.release()
-
-    def spend(self, slot: Slot) -> None:
-        """The exchange is over: a retry claims a slot of its own."""
-        slot.release()
-        slot.start, slot.has_left = -math.inf, False
-
-    def hold_back(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to the host for so long, in any run or process."""
-        now = self._now()
-        held = HostPace(not_before=now + seconds, why=why)
-        # The hold is an entry of its own, so that no claim of a slot overwrites it.
-        self._write(host, merge_paces(self.pace_of(host), held, now), "hold")
-
-    def when_next(self, host: str, interval: float) -> Later:
-        """When the host's next target could start, and who says so; nothing is claimed."""
-        pace = self.pace_of(host)
-        spaced = interval + self._margin
-        start = next_start(pace, spaced, is_first_target=True)
-        return self._explained(start, pace, host, spaced)
-
-    def planned_start(self, host: str) -> float:
-        """The same as far as this process knows, without a look at the disk: for the scheduler."""
-        pace = self._process.hosts[host]
-        return next_start(pace, MIN_REQUEST_INTERVAL + self._margin, is_first_target=True)
-
-    def known_interval(self, host: str) -> float:
-        """Seconds that the last request left after it, as far as this process knows."""
-        return self._process.hosts[host].interval
-
-    def held_by(self, host: str) -> str:
-        """Why the host is held back now, "" where it is not."""
-        pace = self._process.hosts[host]
-        return pace.why if pace.not_before > self._now() else ""
-
-    def pace_of(self, host: str) -> HostPace:
-        """What this process knows of a host, and what another has written since."""
-        now = self._now()
-        pace = self._process.hosts[host]
-        if self._cache is None:
-            return pace
-        for kind in ("host", "hold"):
-            entry = self._cache.load(kind, host)
-            own = self._process.written.get((kind, host))
-            if entry and entry != own:      # our own words: the monotonic clock knows them better
-                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self._time())
-                pace = merge_paces(pace, theirs, now)
-        return pace
-
-    def _write(self, host: str, pace: HostPace, kind: str = "host") -> None:
-        """For this process, and for those that share the cache."""
-        self._process.hosts[host] = pace
-        if self._cache is None:
-            return
-        shared = pace
-        if kind == "hold":
-            shared = HostPace(not_before=pace.not_before, why=pace.why)
-        entry = shifted_pace(shared, self._time() - self._now())._asdict()
-        self._process.written[kind, host] = entry
-        if not self._cache.store(kind, host, entry):
-            self._cache.forget(kind, host)      # what others write must stay visible
-
-
-# === 14. POLICY STORES   R2 R3b R10 R12   spec 9.1.1, 9.2, 11 ==============
-# Owns the blocklist in force and the robots.txt of each site, and how each is kept current.
-
-if TYPE_CHECKING:
-    T = TypeVar("T")
-    Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
-    # (visit that waits, kind, URL, validators, whether a single request is all): how it ended
-    GetDocument = Callable[..., Steps[tuple["Visit", Ending]]]
-
-
-class Refreshes:
-    """R12: one refresh of a document serves all who wait for it, here and in other processes.
-
-    Between two requests nothing is held.
-    """
-
-    def __init__(self, locks: PatientLocks, now: Callable[[], float]) -> None:
-        self._locks, self._now = locks, now
-        self._unfinished: dict[str, tuple[Steps[Decision | None], Later]] = {}
-
-    def clear(self) -> None:
-        self._unfinished.clear()
-
-    def advance(
-        self,
-        name: str,
-        gate: GateName,
-        load: Callable[[], bool],
-        begin: Callable[[], Steps[Decision | None]],
-    ) -> Later | Decision | None:
-        """A step towards a document that is current again.
-
-        When to come back, a refusal where it cannot be had now, or None where it is here. `load`
-        takes what another process left and says whether that will do; `begin` starts a refresh.
-        """
-        steps, later = self._unfinished.get(name, (None, None))
-        if later is not None and later.at > self._now():
-            return later
-        lock_name = f"refresh {name}"
-        lock = self._locks.try_lock(lock_name)
-        if lock is None:
-            return self._locks.later(lock_name, gate, f"another process refreshes {name}")
-        with lock:
-            self._unfinished.pop(name, None)
-            if load():
-                return None
-            if steps is None:
-                steps = begin()
-            try:
-                later = next(steps)
-            except StopIteration as stop:
-                return stop.value       # type: ignore[no-any-return]
-            self._unfinished[name] = steps, later
-            return later
-
-
-class BlocklistStore:
-    """R3, R10: the list in force, its two generations on disk, the standalone schema."""
-
-    def __init__(
-        self,
-        cache: Shelf,
-        origin: str,
-        wall_time: Callable[[], float],
-        warn: Callable[[str], None],
-        get: GetDocument,
-    ) -> None:
-        self._cache, self._origin, self._time = cache, origin, wall_time
-        self._warn, self._get = warn, get
-        self._refreshed = RefreshState()            # of the generation in force
-        self.blocklist: Blocklist | None = None     # in force
-        self.status = 0                 # of the last answer to a request for it; 0: none
-
-    def __len__(self) -> int:
-        if self.blocklist is None:
-            return 0
-        return len(self.blocklist)
-
-    @property
-    def checked_at(self) -> float:
-        """When the list was last known to be current, Unix seconds."""
-        return self._refreshed.checked_at
-
-    @property
-    def was_missed(self) -> bool:
-        """R3b: asked for in vain, with no list to fall back on."""
-        return self.blocklist is None and self._refreshed.failed_at > -math.inf
-
-    def entry_for(self, host: str) -> BlockedDomain | None:
-        """R3a: the opt-out that covers the host."""
-        if self.blocklist is None:
-            return None
-        return self.blocklist.blocks(host)
-
-    def is_current(self) -> bool:
-        """R12: no need to ask: the list is fresh, or it is too early to ask again."""
-        held, now = self._refreshed, self._time()
-        if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
-            return True
-        if self.blocklist is None:
-            return False
-        return is_fresh(held.checked_at, self.blocklist.refresh_seconds, now)
-
-    def load(self) -> bool:
-        """Takes the newest generation that the cache holds whole; whether the list is current."""
-        entry = self._cache.load("refresh", self._origin) or {}
-        serial = as_number(entry.get("serial"))
-        asked = from_entry(self._refreshed, entry)
-        held = self._refreshed
-        if self.blocklist is None or serial > held.serial:
-            held = self._load_generation(held)
-        if self.blocklist is None:      # while nothing was ever held, every process tries for itself
-            return False
-        if serial == held.serial:
-            self._refreshed = asked
-        else:       # of another generation it says nothing but when to ask again
-            self._refreshed = held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
-        return self.is_current()
-
-    def _load_generation(self, held: RefreshState) -> RefreshState:
-        """The newer of the two generations; the older only where the newer does not hold."""
-        entries = []
-        for generation in (0, 1):
-            entry = self._cache.load("blocklist", f"{self._origin} {generation}") or {}
-            entries.append((as_number(entry.get("serial")), entry))
-        entries.sort(key=operator.itemgetter(0), reverse=True)
-        for serial, entry in entries:
-            if serial <= held.serial:           # what is in force is as new
-                break
-            try:
-                self.blocklist = Blocklist(entry["columns"])
-                held = RefreshState(serial)
-            except (KeyError, ValueError) as error:
-                self._warn(f"blocklist: a copy in the cache does not hold: {error}")
-        return held
-
-    def _note(self, **changes: Any) -> None:
-        """When the list was asked about, for this process and the others."""
-        self._refreshed = self._refreshed._replace(**changes)
-        if self.blocklist is not None:
-            self._cache.store("refresh", self._origin, self._refreshed._asdict())
-
-    def refresh(self, visit: Visit) -> Steps[None]:
-        """R3b, R3c, R10: asks for the document and adopts it only if it holds.
-
-        Whatever else happens, the last list stays in force.
-        """
-        held = self._refreshed
-        validators = Validators(held.etag, held.last_modified)
-        url = self._origin + BLOCKLIST_PATH
-        document_visit, ending = yield from self._get(visit, "blocklist", url, validators)
-        self.status = ending.status
-        if ending.status == 304 and any(validators):
-            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
-            return
-        try:
-            answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
-            document = parse_json(answer.body, "blocklist")
-            schema = None
-            if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
-                schema = yield from self._standalone_schema(visit)      # R10
-            adopted = Blocklist.from_document(document, schema)         # R3c
-        except ValueError as error:
-            self.failed(str(error), ending.retry_at)
-            return
-        for line in adopted.warnings:
-            self._warn(f"blocklist: {line}")
-        if document_visit.redirects:        # validators belong to the URL that gave them
-            self._adopt(adopted, NO_VALIDATORS)
-        else:
-            self._adopt(adopted, validators_of(answer.headers))
-
-    def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
-        """The list is in force, and lies on disk as the newest generation.
-
-        Two generations lie there and the older is overwritten: at every instant one is whole. The
-        next serial is of the other parity, and of this time: a process that starts from an emptied
-        folder must not give its list a serial that another has.
-        """
-        self.blocklist = blocklist
-        now, last = self._time(), self._refreshed.serial
-        serial = last + 1 + 2 * max(0.0, (now - last) // 2)
-        entry = {"serial": serial, "columns": blocklist.to_columns()}
-        key = f"{self._origin} {serial % 2:g}"
-        self._cache.store("blocklist", key, entry, durable=True)
-        self._note(
-            serial=serial,
-            checked_at=now,
-            failed_at=-math.inf,
-            retry_at=-math.inf,
-            **validators._asdict(),
-        )
-
-    def failed(self, reason: str, retry_at: float | None) -> None:
-        """R3b: the last list stays in force; the next try is soon.
-
-        Without a list the gate is open, and says so.
-        """
-        now = self._time()
-        soon = now + POLICY_RETRY_SECONDS
-        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))
-        if self.blocklist is None:
-            effect = "none was ever adopted, so nothing is blocked yet"
-            effect += " (R3b: the first failure opens)"
-        else:
-            effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
-        self._warn(f"blocklist: {reason}; {effect}")
-
-    def _standalone_schema(self, visit: Visit) -> Steps[Any]:
-        """R10: the schema for a document that carries none.
-
-        Cached for seven days, kept stale on failure; None where there is none at all.
-        """
-        held = self._cache.load("schema", self._origin) or {}
-        body, checked_at = held.get("body"), as_number(held.get("checked_at"))
-        if not isinstance(body, bytes):
-            body = b""
-        if body and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
-            return parse_json(body, "schema in the cache")
-        url = self._origin + SCHEMA_PATH
-        _, ending = yield from self._get(visit, "schema", url, NO_VALIDATORS)
-        try:
-            news = whole_document(ending, MAX_SCHEMA_BYTES).body
-            schema = parse_json(news, "schema")
-            compile_schema(schema)      # one that does not compile must not displace one that does
-            if not isinstance(schema, dict):
-                raise UnsupportedSchema("it is no object")
-        except ValueError as error:
-            if not body:
-                return None
-            self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
-            return parse_json(body, "schema in the cache")
-        entry = {"body": news, "checked_at": self._time()}
-        self._cache.store("schema", self._origin, entry, durable=True)
-        return schema
-
-
-class RobotsStore:
-    """R2: what is held of each site's robots.txt, by scheme, host and port.
-
-    In memory are the most recently learned, up to a bound; the cache has the rest.
-    """
-
-    kind = "robots"
-    no_state: Any = NO_RULES
-
-    def __init__(self, cache: Shelf, wall_time: Callable[[], float], get: GetDocument) -> None:
-        self._cache, self._time, self._get = cache, wall_time, get
-        self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
-        self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
-
-    def key(self, site: str) -> str:
-        """Of the site's entry in the cache."""
-        return site
-
-    def state_of(self, site: str) -> Any:
-        return self._states.get(self.key(site), self.no_state)
-
-    def is_current(self, site: str) -> bool:
-        return robots_is_current(self.state_of(site), self._time())
-
-    def load(self, site: str) -> bool:
-        """Takes what the cache holds; whether that is current."""
-        entry = self._cache.load("robots", self.key(site))
-        if entry:
-            self._keep(site, self._from_entry(entry))
-        return self.is_current(site)
-
-    def _from_entry(self, entry: dict[str, Any]) -> Any:
-        return robots_from_entry(entry)
-
-    def _to_entry(self, state: Any) -> dict[str, Any]:
-        return robots_to_entry(state)
-
-    def _keep(self, site: str, state: Any) -> None:
-        key = self.key(site)
-        self._states.pop(key, None)
-        self._states[key] = state               # the newest comes last
-        self._sizes[key] = state.held_bytes
-        held_bytes = sum(self._sizes.values())
-        while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
-            oldest, _ = self._states.popitem(last=False)
-            held_bytes -= self._sizes.pop(oldest)
-
-    def _store(self, site: str, state: Any) -> None:
-        self._keep(site, state)
-        self._cache.store("robots", self.key(site), self._to_entry(state))
-
-    def refresh(self, visit: Visit) -> Steps[Decision | None]:
-        """R2: asks for the file of the site where the visit is.
-
-        What it says, or that it could not be had, is kept for this run and the next. A Decision:
-        the host is held back, or must not be asked.
-        """
-        site, url = visit.place.site, f"{site_of(visit.wire)}/robots.txt"
-        held = self.state_of(site)
-        validators = NO_VALIDATORS
-        if held.robots is not None:
-            validators = held.validators
-        file_visit, ending = yield from self._get(
-            visit, self.kind, url, validators, once=held.has_held_host
-        )
-        if is_refused_itself(file_visit, ending):
-            return ending.refusal
-        now, answer = self._time(), ending.answer
-        if isinstance(answer, Response) and not ending.has_strayed:
-            state = robots_after_answer(held, answer, now)
-        else:           # a gate that refuses a hop of the file is no answer either
-            state = robots_after_failure(held, f"robots.txt: {ending.why}", ending.status, now)
-        if file_visit.redirects:            # validators belong to the URL that gave them
-            state = state._replace(validators=NO_VALIDATORS)
-        self._store(site, after_hold(state, ending))
-        return None
-
-
-def is_refused_itself(file_visit: Visit, ending: Ending) -> bool:
-    """Whether a gate refused a policy file such that its target cannot go on either."""
-    refusal = ending.refusal
-    if refusal is None:
-        return False
-    if refusal.retry_at is not None:                # the host is held back
-        return True
-    return refusal.gate == "address" and not file_visit.redirects
-
-
-def after_hold(state: Any, ending: Ending) -> Any:
-    """The state of a policy file whose Retry-After or last retry binds its host for a while.
-
-    It does so once: the next attempt is a single request, and if that fails too, it binds nobody.
-    Spec 9.1.1: an unreachable robots.txt must not silently drop a host forever.
-    """
-    if ending.retry_at is None:
-        return state
-    retry_at = max(state.retry_at, ending.retry_at)
-    return state._replace(retry_at=retry_at, has_held_host=True)
-
-
-# === 15. FETCHER   R4 R5 R6 R8   spec 7 ==================================
-# Owns the gates in order, one exchange, redirects, retries, and the loop that takes targets through.
-
-if TYPE_CHECKING:
-    Transport = Any             # send(Request) -> Response, or TransportError; perhaps resolve()
-    Wants = Callable[[int, Headers], bool]
-    Answer = Union[Response, TransportError]
-    Gate = Callable[["Visit"], Union[Later, Decision, None]]    # come again, refused, passed
-
-Caller = TypeVar("Caller", bound="Fetcher")
-CANONICAL_KINDS = ("blocklist", "schema")
-SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # the first of a host may go without a slot
-PARSE_ERROR_WARNING = (
-    "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
-    "(allowed_but_warn)"
-)
-
-
-class Place(NamedTuple):
-    """What a URL is asked under."""
-
-    site: str                           # scheme, host and port: the key of its robots.txt
-    host: str                           # the key of its pace
-    refusal: str                        # why it must not be asked, as far as its spelling tells
-
-
-@lru_cache(maxsize=2**14)       # ours: sites; a run goes round its hosts, and comes back to each
-def place_of(origin: str) -> Place:
-    """Of a wire URL that begins with `origin`."""
-    url = origin + "/"
-    site = site_key(url)
-    return Place(site, host_key(url), host_refusal(split_url(site).host))
-
-
-class Visit:
-    """One URL on its way: as asked, where it is now, and what every step needs to know."""
-
-    def __init__(self, kind: str, url: str, wire: str, started_at: float, deadline: float) -> None:
-        self.kind, self.url = kind, url
-        self.started_at = started_at                # of the target's first step, monotonic
-        self.deadline = deadline                    # no pause goes beyond it
-        self.held, self.held_of = NO_VALIDATORS, wire       # R7: and of exactly which URL
-        self.wants: Wants = wants_any_success       # whether a body is read
-        self.is_single = False                      # its first request is its last, and binds nobody
-        self.decision = Decision(True, url)         # the latest of R2 that let it pass
-        self.redirects: list[str] = []
-        self.warnings: list[str] = []
-        self.requests: list[RequestRecord] = []     # with those of policy documents
-        self.attempts = self.retries = 0
-        self.waited = 0.0
-        self.resume_at = -math.inf                  # its own back-off, after a transport failure
-        self.slot = Slot()
-        self.wire, self.place = wire, place_of(site_of(wire))
-
-    def move(self, wire: str) -> None:
-        """To where a redirect leads."""
-        self.wire, self.place = wire, place_of(site_of(wire))
-
-    @property
-    def validators(self) -> Validators:
-        """R7: those that belong to the URL that is asked next."""
-        return self.held if self.wire == self.held_of else NO_VALIDATORS
-
-    @property
-    def is_first_request(self) -> bool:
-        return self.retries == 0 and not self.redirects
-
-    def warn(self, line: str) -> None:
-        if line not in self.warnings:
-            self.warnings.append(line)
-
-
-class Target(NamedTuple):
-    """One declared target."""
-
-    url: str                            # as asked
-    wire: str
-    key: str                            # canonical URL (R7)
-
-
-class Order(NamedTuple):
-    """How a call wants its targets."""
-
-    min_age: float = 0.0                # R8: seconds
-    wants: Wants | None = None          # whether a body is read; given, it is asked for anew
-    kind: str = "target"
-    purpose: str = ""                   # a floor of its own, in the cache
-
-
-class HostQueue:
-    """The targets of one host that wait for their turn, or one visit that goes on by itself."""
-
-    def __init__(self, host: str, steps: Steps[Result] | None = None) -> None:
-        self.host = host
-        self.steps = steps                          # of the target whose turn it is
-        self.targets: collections.deque[Target] = collections.deque()
-        self.is_sorted = False
-        self.since = math.inf           # when the target before ended; the first waits for no pace
-
-    @property
-    def is_empty(self) -> bool:
-        return self.steps is None and not self.targets
-
-
-class Scheduler:
-    """Which host is next. Serial, and never idle while some host may be asked."""
-
-    def __init__(self, fetcher: Fetcher, order: Order) -> None:
-        self._fetcher, self._order = fetcher, order
-        self._queues: dict[str, HostQueue] = {}     # by host
-        self._by_themselves: set[HostQueue] = set()     # redirected to another host, or backing off
-        self._waiting: list[tuple[float, int, HostQueue]] = []      # by when they may go on
-        self._ready: list[tuple[float, int, HostQueue]] = []        # the one with most to do first
-        self._serial = itertools.count()            # of two that are alike the first goes first
-        self._silent: collections.Counter[str] = collections.Counter()
-        self.waits_for = ("", "")                   # host and reason, for whoever watches
-
-    def add(self, target: Target) -> None:
-        host = place_of(site_of(target.wire)).host
-        if host not in self._queues:
-            self._queues[host] = HostQueue(host)
-            self._wait(self._queues[host], -math.inf)
-        self._queues[host].targets.append(target)
-
-    @property
-    def hosts_left(self) -> int:
-        """Hosts with targets still to be asked for."""
-        hosts = {queue.host for queue in self._by_themselves}
-        hosts.update(host for host, queue in self._queues.items() if not queue.is_empty)
-        return len(hosts)
-
-    @property
-    def seconds_left(self) -> float:
-        """About how long the longest queue takes."""
-        left = [self._work(queue) for queue in self._queues.values()]
-        return max(left, default=0.0)
-
-    def _work(self, queue: HostQueue) -> float:
-        """Seconds that the targets of a queue take at its host's pace."""
-        return len(queue.targets) * self._fetcher.limiter.known_interval(queue.host)
-
-    def results(self) -> Iterator[Result]:
-        """A Result each as it is done."""
-        fetcher = self._fetcher
-        while self._waiting or self._ready:
-            now = fetcher.now()
-            while self._waiting and self._waiting[0][0] <= now:
-                queue = heapq.heappop(self._waiting)[2]
-                heapq.heappush(self._ready, (self._rank(queue), next(self._serial), queue))
-            if self._ready:
-                queue = heapq.heappop(self._ready)[2]
-                yield from self._turn(queue)
-                continue
-            due_at, _, queue = self._waiting[0]
-            why = fetcher.limiter.held_by(queue.host) or "its pace"
-            self.waits_for = queue.host, why
-            fetcher.nap(due_at)
-
-    def _rank(self, queue: HostQueue) -> float:
-        """The least goes first: a retry that is due, then whoever has the most to do."""
-        if queue in self._by_themselves:
-            return -math.inf
-        return -self._work(queue)
-
-    def _wait(self, queue: HostQueue, until: float) -> None:
-        heapq.heappush(self._waiting, (until, next(self._serial), queue))
-
-    def _turn(self, queue: HostQueue) -> Iterator[Result]:
-        """A step of the queue's visit, and what follows from it."""
-        if queue.is_empty:                          # its rest was deferred meanwhile
-            return
-        if queue.steps is None:
-            target = self._next_target(queue)
-            queue.steps = self._fetcher.target_steps(target, queue.since, self._order)
-        outcome = self._fetcher.step(queue.steps)
-        if isinstance(outcome, Later):
-            if outcome.host == queue.host and not outcome.frees_host:
-                self._wait(queue, outcome.at)
-                return
-            away = HostQueue(outcome.host, queue.steps)     # no target waits for another's trouble
-            self._by_themselves.add(away)
-            self._wait(away, outcome.at)
-        queue.steps, queue.since = None, self._fetcher.now()
-        self._by_themselves.discard(queue)
-        if queue.targets:
-            self._wait(queue, self._planned_start(queue))
-        if isinstance(outcome, Result):
-            yield outcome
-            yield from self._count_silence(queue.host, outcome)
-
-    def _next_target(self, queue: HostQueue) -> Target:
-        """In the order of their last request, never requested first: one bad URL starves no other."""
-        if not queue.is_sorted:
-            queue.is_sorted = True
-            if len(queue.targets) > 1:
-                last_request = self._fetcher.last_request
-                purpose = self._order.purpose
-                ordered = sorted(queue.targets, key=lambda item: last_request(purpose + item.key))
-                queue.targets = collections.deque(ordered)
-        return queue.targets.popleft()
-
-    def _planned_start(self, queue: HostQueue) -> float:
-        """When the queue's next target may start; at once, where that is too far away to wait for."""
-        fetcher = self._fetcher
-        due_at = fetcher.limiter.planned_start(queue.host)
-        if fetcher.options.interactive or due_at - queue.since > fetcher.options.max_wait:
-            return -math.inf
-        fetcher.trace_wait(queue.targets[0].wire, due_at - queue.since, "its host's pace")
-        return due_at
-
-    def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
-        """After targets in a row that no HTTP answer came for, the host's others are deferred.
-
-        A dead host must not hold up the others of a serial run.
-        """
-        if result.status is not None:
-            self._silent[host] = 0
-        elif result.attempts > 0:
-            self._silent[host] += 1
-        if self._silent[host] < MAX_SILENT_TARGETS:
-            return
-        queue = self._queues.get(host)
-        reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
-        while queue is not None and queue.targets:
-            target = queue.targets.popleft()
-            yield self._fetcher.put_off(target.url, reason, SILENT_HOST_SECONDS)
-
-
-class Options(NamedTuple):
-    """What a fetcher was told; seconds and bytes."""
-
-    timeout: float
-    max_wait: float
-    max_bytes: int
-    unreachable: str
-    robots_mode: str
-    interactive: bool
-    allow_private: bool
-    tag: tuple[str, str] | None         # R13: repository, SHA
-
-    @classmethod
-    def checked(cls, tag: str | None, **given: Any) -> Options:
-        """ValueError: an argument that would break a promise."""
-        parsed_tag = None
-        if tag:
-            parsed_tag = parse_tag(tag)
-        if given["interactive"]:                                    # spec 1.1
-            repository = TOOL_NAME
-            if parsed_tag is not None:
-                repository = parsed_tag[0]
-            parsed_tag = repository, "repl"
-        options = cls(tag=parsed_tag, **given)
-        require_choice("unreachable", options.unreachable, ("allow", "defer"))
-        require_choice("robots_mode", options.robots_mode, ("respect", "report_only", "ignore"))
-        if options.robots_mode != "respect" and not options.interactive:
-            raise ValueError(
-                f"robots_mode={options.robots_mode!r} is for a person at a prompt "
-                "(interactive=True, spec 1.1): R2 is a MUST"
-            )
-        for name in ("timeout", "max_bytes"):
-            value = getattr(options, name)
-            if not is_number(value) or not 0 < value < math.inf:
-                raise ValueError(f"{name} is {value!r}, want a positive number")
-        if not is_number(options.max_wait) or not options.max_wait >= 0:
-            raise ValueError(f"max_wait is {options.max_wait!r}, want seconds, 0 or more")
-        return options
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def log_warning(line: str) -> None:
-    import logging  # slow to import; most runs have nothing to warn of
-
-    logging.getLogger("walsh_research").warning("%s", line)
-
-
-class Warnings:
-    """What concerns a run, each line once."""
-
-    def __init__(self, write: Callable[[str], None] | None) -> None:
-        self._write = write or log_warning
-        self._written: set[str] = set()
-
-    def warn(self, line: str) -> None:
-        if line not in self._written and len(self._written) < MAX_WARNINGS:
-            self._written.add(line)
-            self._write(line)
-
-
-class Requester:
-    """One URL to its end: gates, exchange, redirects and retries.
-
-    `requests` counts those that left, of any kind.
-    """
-
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        transport: Transport,
-        rand: Callable[[], float],
-        trace: Callable[[str], None] | None,
-        counts_tries: bool,
-    ) -> None:
-        self._fetcher, self._transport, self._rand, self._trace = fetcher, transport, rand, trace
-        self._counts_tries = counts_tries       # a foreign transport need not say when one leaves
-        self.requests = 0
-
-    def walk(self, visit: Visit) -> Steps[Ending]:
-        """A URL to its end: every gate before every request, be it a retry or a redirect's hop."""
-        gates = self._fetcher.gates_of(visit.kind)
-        try:
-            while True:
-                if visit.resume_at > self._fetcher.now():
-                    reason = "back-off after a transport failure"
-                    backing_off = Later(visit.resume_at, "R5", reason, frees_host=True)
-                    yield from self._wait(visit, backing_off)
-                refusal = yield from self.pass_gates(visit, gates)
-                if refusal is not None:
-                    return Ending(refusal=refusal)
-                began = self._fetcher.now()
-                answer = self._exchange(visit)
-                ending = self._after(visit, answer, self._fetcher.now() - began)
-                if ending is not None:
-                    return ending
-        finally:
-            visit.slot.release()
-
-    def _wait(self, visit: Visit, later: Later) -> Steps[None]:
-        before = self._fetcher.now()
-        if not later.host:              # else the document that it waits for has said so
-            self._fetcher.trace_wait(visit.wire, later.at - before, later.reason)
-        yield later._replace(host=visit.place.host)
-        visit.waited += self._fetcher.now() - before
-
-    def pass_gates(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision | None]:
-        """spec 7: blocklist, (address,) robots.txt, throttle, in this order.
-
-        The first that refuses ends it; None lets it pass. After each wait every gate is asked
-        again: an opt-out may have come meanwhile.
-        """
-        while True:
-            answer = self._ask_gates(visit, gates)
-            if answer is None:
-                return None
-            if isinstance(answer, Decision):
-                return answer._replace(url=visit.url)       # not that of a policy document
-            if answer.is_hopeless or answer.at > visit.deadline:
-                return self._fetcher.not_yet(visit, answer)
-            yield from self._wait(visit, answer._replace(frees_host=False))
-
-    def _ask_gates(self, visit: Visit, gates: Sequence[Gate]) -> Later | Decision | None:
-        for gate in gates:
-            answer = gate(visit)
-            if answer is not None:
-                return answer
-        return None
-
-    def _after(self, visit: Visit, answer: Answer, seconds: float) -> Ending | None:
-        """How the walk ends, or None where another request is due: a hop, or a retry."""
-        if isinstance(answer, TransportError):
-            return self._after_no_answer(visit, answer, seconds)
-        if answer.status in REDIRECT_STATUSES:
-            return self._after_redirect(visit, answer)
-        if answer.status in BACKOFF_STATUSES:
-            return self._after_push_back(visit, answer)
-        return Ending(answer)
-
-    def _after_no_answer(
-        self, visit: Visit, error: TransportError, seconds: float
-    ) -> Ending | None:
-        """Transport trouble: the schedule of R5, which holds nobody but this target.  spec 19, C5."""
-        if error.refused:
-            refusal = visit.decision._replace(allowed=False, gate="address", reason=error.reason)
-            return Ending(refusal=refusal._replace(url=visit.url))
-        if visit.retries >= self._transport_retries(visit, error, seconds):
-            return Ending(error)
-        delay = backoff_delay(visit.retries, None, self._rand)
-        resume_at = self._fetcher.now() + delay
-        if resume_at > visit.deadline:
-            if not self._fetcher.kinds[visit.kind].is_target:
-                return Ending(error)
-            trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
-            return Ending(error, None, trouble, self._fetcher.time() + delay, is_put_off=True)
-        visit.retries += 1
-        visit.resume_at = resume_at
-        return None
-
-    def _transport_retries(self, visit: Visit, error: TransportError, seconds: float) -> int:
-        """How often a request is retried that got no HTTP answer after so many seconds."""
-        if error.final or visit.is_single or self._fetcher.options.interactive:
-            return 0
-        if visit.kind == "target" and self._fetcher.is_cut_off(visit.place.site):
-            return 0                    # no network reached its robots.txt: one attempt
-        limit = self._fetcher.kinds[visit.kind].transport_retries
-        if seconds >= self._fetcher.options.timeout:
-            return min(limit, 1)        # a time-out costs too much to be tried five times
-        return limit
-
-    def _after_push_back(self, visit: Visit, answer: Response) -> Ending | None:
-        """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
-        if self._fetcher.options.interactive or visit.is_single:
-            return Ending(answer)
-        retry_after = retry_after_of(answer, self._fetcher.time())
-        is_last = visit.retries >= DEFAULT_MAX_RETRIES
-        if is_last:                                                 # spec 7: "wait 1h"
-            delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
-        else:
-            delay = backoff_delay(visit.retries, retry_after, self._rand)
-        delay = min(delay, MAX_HOLD_SECONDS)
-        why = f"{visit.place.host} answered {answer.status}"
-        self._fetcher.limiter.hold_back(visit.place.host, delay, why)
-        if is_last:
-            trouble = f"{why}; gave up after {visit.retries} retries"
-            return Ending(answer, None, trouble, self._fetcher.time() + delay)
-        if self._fetcher.now() + delay > visit.deadline:
-            trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
-            return Ending(answer, None, trouble, self._fetcher.time() + delay, is_put_off=True)
-        visit.retries += 1
-        return None
-
-    def _after_redirect(self, visit: Visit, answer: Response) -> Ending | None:
-        """A hop is a new URL: it goes through every gate.  spec 19, C6."""
-        location, limit = header_value(answer.headers, "location"), self._fetcher.kinds[visit.kind].max_redirects
-        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
-            location = location.encode("latin-1").decode("utf-8")
-        if not location:
-            return Ending(answer, trouble=f"{answer.status} without a Location")
-        if len(visit.redirects) >= limit:
-            return Ending(answer, trouble=f"more than {limit} redirects")
-        if self._fetcher.options.tag is not None:
-            location = untagged(location, self._fetcher.options.tag)
-        try:
-            wire = wire_url(resolve_url(visit.wire, location))
-            check_kinship(visit, wire, self._fetcher.origin)
-        except ValueError as error:
-            return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
-        visit.redirects.append(wire)
-        visit.move(wire)
-        return None
-
-    def _exchange(self, visit: Visit) -> Answer:
-        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
-        request = self._request(visit)
-        if self._trace:
-            self._trace(f"{request.method} {printable(request.url)}")
-        answer: Answer
-        began_at = self._fetcher.time()
-        has_left = False
-        try:
-            answer = as_response(self._transport.send(request))
-        except TransportError as error:
-            answer = error
-        except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
-            reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
-            answer = TransportError(reason)
-        finally:
-            has_left = visit.slot.has_left or self._counts_tries
-            self._fetcher.limiter.spend(visit.slot)
-        if has_left:
-            self._fetcher.request_left(visit)
-            visit.attempts += 1
-            self.requests += 1
-            status = getattr(answer, "status", None)
-            sent = RequestRecord(began_at, visit.kind, request.method, request.url, status)
-            visit.requests.append(sent)
-        return answer
-
-    def _request(self, visit: Visit) -> Request:
-        """R1, R13: what is sent for a visit."""
-        kind, url = self._fetcher.kinds[visit.kind], visit.wire
-        if self._fetcher.options.tag is not None and visit.place.host == host_key(self._fetcher.origin):
-            url = tag_url(url, *self._fetcher.options.tag)       # R13: at transmission, after the gates
-        return Request(
-            kind.method,
-            url,
-            request_headers(kind, visit.validators, self._fetcher.extra_headers(visit)),
-            self._fetcher.options.timeout,
-            kind.max_bytes or self._fetcher.options.max_bytes,
-            visit.wants,
-            lambda: self._fetcher.limiter.left(visit.slot),
-        )
-
-
-def retry_after_of(answer: Response, now: float) -> float | None:
-    """Seconds that the server asks for; of several headers the longest.  R5."""
-    waits = []
-    for name, value in answer.headers:
-        if name == "retry-after":
-            seconds = parse_retry_after(value, now)
-            if seconds is not None:
-                waits.append(seconds)
-    return max(waits, default=None)
-
-
-def check_kinship(visit: Visit, wire: str, origin: str) -> None:
-    """ValueError: a canonical document moved to where it is not the origin's own."""
-    if visit.kind in CANONICAL_KINDS and not is_kin(split_url(origin).host, wire):
-        raise ValueError(f"{printable(wire)} is not https on the host of {origin}")
-
-
-# What came of a target.
-
-def visit_result(
-    visit: Visit, outcome: Outcome, now: float, at: float, **fields: Any
-) -> Result:
-    """A Result with all that is the same for every outcome.
-
-    `now` is of the monotonic clock, `at` of the wall clock.
-    """
-    common = visit.decision._asdict()
-    for name in ("allowed", "blocked_by", "url"):
-        del common[name]
-    common.update(
-        final_url=visit.wire,
-        redirects=visit.redirects,
-        attempts=visit.attempts,
-        requests=visit.requests,
-        waited=visit.waited,
-        elapsed=now - visit.started_at,
-        at=at,
-        warnings=visit.warnings,
-    )
-    common.update(fields)
-    return result_of(outcome, visit.url, **common)
-
-
-def unasked(
-    outcome: Outcome, url: str, reason: str, at: float, retry_at: float | None = None
-) -> Result:
-    """A Result that no gate was asked for."""
-    shown = mask_credentials(url)
-    return result_of(outcome, shown, reason=reason, at=at, retry_at=retry_at)
-
-
-class Fetcher:
-    """The bot without its readings: every request passes R3, the address check, R2 and R4.
-
-    Its Results have no title, links, metadata or robots directives; `Bot` adds those, and says
-    what the arguments mean. A subclass may fill `kinds`, `gates_of`, `interval_of`, `extra_headers`
-    and `read_body`.
-    """
-
-    kinds = KINDS
-
-    def __init__(
-        self,
-        cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE,
-        *,
-        origin: str = ORIGIN,
-        timeout: float = 30.0,
-        max_wait: float = 300.0,
-        max_bytes: int = 10 * 2**20,
-        unreachable: str = "allow",
-        robots_mode: str = "respect",
-        interactive: bool = False,
-        allow_private: bool = False,
-        tag: str | None = None,
-        transport: Transport = None,
-        clock: Clock = None,
-        rand: Callable[[], float] = roll,
-        warn: Callable[[str], None] | None = None,
-        trace: Callable[[str], None] | None = None,
-        shares_pace: bool = False,
-    ) -> None:
-        self.options = Options.checked(
-            tag,
-            timeout=timeout,
-            max_wait=max_wait,
-            max_bytes=max_bytes,
-            unreachable=unreachable,
-            robots_mode=robots_mode,
-            interactive=interactive,
-            allow_private=allow_private,
-        )
-        self.origin = site_of(wire_url(origin))
-        refusal = place_of(self.origin).refusal
-        if refusal and not allow_private:
-            raise ValueError(
-                f"origin {self.origin}: {refusal}, so that every opt-out would be lost; "
-                "allow_private permits it"
-            )
-        self._clock = clock
-        if clock is None:
-            self._clock = SYSTEM_CLOCK
-        self.now: Callable[[], float] = self._clock.monotonic
-        self.time: Callable[[], float] = self._clock.time
-        self._trace = trace
-        self._warnings = Warnings(warn)
-        self._transport = transport
-        if transport is None:
-            self._transport = Door(allow_private=allow_private)
-        counts_tries = transport is not None
-        self._requester = Requester(self, self._transport, rand, trace, counts_tries)
-        self._cache, self._pace_cache = self._open_caches(cache_dir, shares_pace)
-        self.limiter = RateLimiter(self._clock, self._pace_cache, timeout)
-        locks = PatientLocks(self._cache, self.now, 2 * timeout)
-        self._refreshes = Refreshes(locks, self.now)
-        self._blocklist = BlocklistStore(
-            self._cache, self.origin, self.time, self._warnings.warn, self._document
-        )
-        self._robots = RobotsStore(self._cache, self.time, self._document)
-        self._scheduler = Scheduler(self, Order())
-        if interactive and not (sys.stdin and sys.stdin.isatty()):
-            self._warnings.warn(
-                "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
-                "a prompt alone (spec 1.1)"
-            )
-
-    def _open_caches(
-        self, cache_dir: str | os.PathLike[str] | None, shares_pace: bool
-    ) -> tuple[Shelf, Shelf | None]:
-        """The cache, and where the pace is shared with other processes, if it is."""
-        warn, folder = self._warnings.warn, cache_dir
-        if cache_dir is PLATFORM_CACHE:
-            folder = default_cache_dir(os.environ, sys.platform)
-            if folder is None:
-                warn(
-                    "cache: no home folder is known; nothing is remembered between runs, nor "
-                    "shared with other processes"
-                )
-        if folder is not None:
-            cache = Shelf(os.fspath(folder), warn, self.time)
-            return cache, cache.pace()
-        memory = Shelf(None, warn, self.time)
-        if shares_pace:
-            return memory, open_pace_shelf(warn, self.time)
-        return memory, None
-
-    def __enter__(self: Caller) -> Caller:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Nothing is left open between two requests; what is old goes from the cache."""
-        self._refreshes.clear()
-        if self._cache.folder is not None:
-            self._cache.sweep(self.time())          # and the pace in it
-        elif self._pace_cache is not None:
-            self._pace_cache.sweep(self.time())
-
-    # --- What callers ask -------------------------------------------------
-
-    def may_fetch(self, url: str, wait: bool = True) -> Decision:
-        """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
-
-        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one
-        request. `wait=False` takes none and waits for none: a host that is held back, or whose next
-        slot is beyond `max_wait`, is not allowed, with gate and `retry_at`. Policy documents that
-        are stale are waited for either way (R12). A bad URL is a refusal with its reason.
-        """
-        gates = self.gates_of("target")
-        if wait:
-            return self._decide(url, gates)
-        return self._decide(url, [*gates[:-1], self._free_slot_gate])
-
-    def _decide(self, url: str, gates: Sequence[Gate]) -> Decision:
-        url = str(url)
-        try:
-            visit = self._visit("target", url, wire_url(url))
-        except ValueError as error:
-            return Decision(False, mask_credentials(url), reason=str(error))
-        try:
-            refusal = self._drive(self._requester.pass_gates(visit, gates))
-        finally:
-            visit.slot.release()
-        decision = visit.decision
-        if refusal is not None:
-            decision = refusal
-        return decision._replace(waited=visit.waited)
-
-    def fetch(self, url: str, fresh: bool = False) -> Result:
-        """One target through every gate, to its end.
-
-        Policy, network and server trouble never raise: they are outcomes. A page that has not
-        changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it
-        anew.
-        """
-        order = Order()
-        if fresh:
-            order = Order(wants=wants_body)
-        return self._fetch(url, order)
-
-    def _fetch(self, url: str, order: Order) -> Result:
-        return next(self._results([url], order))
-
-    def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-        """Many targets, strictly serial, each host at its own pace and no host waiting for another.
-
-        Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
-        asked for less than `min_age` seconds ago is skipped (R8).
-        """
-        if isinstance(urls, str):
-            urls = [urls]
-        return self._results(urls, Order(min_age))
-
-    def _results(self, urls: Iterable[str], order: Order) -> Iterator[Result]:
-        scheduler = self._scheduler = Scheduler(self, order)
-        first_spelling: dict[str, str] = {}
-        for url in map(str, urls):
-            try:
-                wire = wire_url(url)
-                key = canonical_url(wire)
-            except ValueError as error:
-                yield self._unasked("failed", url, str(error))
-                continue
-            if key in first_spelling:                               # R7
-                reason = f"the same source as {first_spelling[key]} (R7)"
-                yield self._unasked("skipped", url, reason)
-                continue
-            first_spelling[key] = url
-            scheduler.add(Target(url, wire, key))
-        yield from scheduler.results()
-
-    @property
-    def blocklist_size(self) -> int:
-        """Entries of the list that is in force; 0 also where none was ever adopted."""
-        return len(self._blocklist)
-
-    @property
-    def has_blocklist(self) -> bool:
-        """Whether any list was ever adopted: without one, R3b opens the gate."""
-        return self._blocklist.blocklist is not None
-
-    @property
-    def blocklist_was_missed(self) -> bool:
-        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
-        return self._blocklist.was_missed
-
-    @property
-    def blocklist_status(self) -> int:
-        """HTTP status of the last answer to a request for the list; 0 where there was none."""
-        return self._blocklist.status
-
-    @property
-    def requests(self) -> int:
-        """How many left, of any kind."""
-        return self._requester.requests
-
-    @property
-    def hosts_left(self) -> int:
-        """Of the run that goes on: hosts with targets still to be asked for."""
-        return self._scheduler.hosts_left
-
-    def outlook(self) -> tuple[str, str, float]:
-        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
-        return (*self._scheduler.waits_for, self._scheduler.seconds_left)
-
-    # --- The loop ---------------------------------------------------------
-
-    def step(self, steps: Steps[T]) -> Later | T:
-        """A step further, alone in this process: when to go on, or what came of it."""
-        with self.limiter.lock:
-            try:
-                return next(steps)
-            except StopIteration as stop:
-                return stop.value       # type: ignore[no-any-return]
-
-    def _drive(self, steps: Steps[T]) -> T:
-        """Steps to their end, sleeping between them with nothing held."""
-        while True:
-            outcome = self.step(steps)
-            if not isinstance(outcome, Later):
-                return outcome
-            self.nap(outcome.at)
-
-    def nap(self, until: float) -> None:
-        """Asleep until then, or as long as a clock can be asked for; whoever wakes looks again."""
-        seconds = max(LEAST_SLEEP_SECONDS, until - self.now())
-        self._clock.sleep(min(seconds, MAX_SLEEP_SECONDS))
-
-    # --- One target -------------------------------------------------------
-
-    def _visit(self, kind: str, url: str, wire: str) -> Visit:
-        now = self.now()
-        return Visit(kind, url, wire, now, now + self.options.max_wait)
-
-    def target_steps(self, target: Target, since: float, order: Order) -> Steps[Result]:
-        """A declared target, to its Result. No exception of one target reaches another."""
-        try:
-            key = order.purpose + target.key
-            known = self._known(key)
-            reason = too_soon(known, order.min_age, self.time())    # R8
-            if reason:
-                return self._skipped(target, known, reason, order.min_age)
-            visit = self._visit(order.kind, target.url, target.wire)
-            visit.waited = max(0.0, visit.started_at - since)
-            visit.wants = order.wants or wants_body
-            if order.wants is None:     # who wants a body sends no validators
-                visit.held = Validators(known.etag, known.last_modified)
-                visit.held_of = known.wire
-            ending = yield from self._requester.walk(visit)
-            result = self._conclude(visit, ending)
-            if visit.attempts:
-                self._remember(key, known, visit, result)
-            return result
-        except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
-            what = f"unexpected {type(error).__name__}"
-            shown = mask_credentials(target.url)
-            self._warnings.warn(f"{what} at {printable(shown)}: {printable(str(error))}")
-            return self._unasked("failed", target.url, f"{what}: {printable(str(error))}")
-
-    def _known(self, key: str) -> KnownSource:
-        return from_entry(KnownSource(), self._cache.load("source", key))
-
-    def _skipped(self, target: Target, known: KnownSource, reason: str, min_age: float) -> Result:
-        """R8: not due yet. The status is that of a failure that is not asked for again."""
-        asked_at = max(known.at, known.failed_at)
-        result = self._unasked("skipped", target.url, reason, asked_at + min_age)
-        if known.failed_at > known.at:
-            result = result._replace(status=known.failed_status)
-        return result
-
-    def _remember(self, key: str, known: KnownSource, visit: Visit, result: Result) -> None:
-        """R7, R8: what this target's requests leave for the next run."""
-        known = known._replace(requested_at=result.at, retry_at=-math.inf)
-        if result.ok:
-            known = KnownSource(
-                result.at, visit.wire, result.etag, result.last_modified, result.at
-            )
-        elif result.retry_at is not None:
-            known = known._replace(retry_at=result.retry_at)
-        if result.outcome == "failed" and result.status is not None:
-            failure = printable(result.reason)
-            known = known._replace(
-                failed_at=result.at, failed_status=result.status, failure=failure
-            )
-        self._cache.store("source", key, known._asdict())
-
-    def last_request(self, key: str) -> float:
-        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
-        known = self._known(key)
-        return max(known.requested_at, known.at)
-
-    def _document(
-        self,
-        waiting: Visit,
-        kind: str,
-        url: str,
-        validators: Validators,
-        once: bool = False,
-    ) -> Steps[tuple[Visit, Ending]]:
-        """A policy document that a visit waits for, behind the gates of its kind.
-
-        It is under the same deadline. `once`: one request, which binds nobody whatever it brings.
-        """
-        visit = Visit(kind, url, url, waiting.started_at, waiting.deadline)
-        visit.held, visit.is_single = validators, once
-        if visit.place.host == waiting.place.host:      # else each would wait for the other
-            waiting.slot.hand_over(visit.slot)
-        visit.requests = waiting.requests
-        ending = yield from self._requester.walk(visit)
-        return visit, ending
-
-    # --- The gates --------------------------------------------------------
-
-    def gates_of(self, kind: str) -> list[Gate]:
-        """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
-        gates: list[Gate] = [self._blocklist_gate, self._address_gate]
-        if self.kinds[kind].is_target:
-            gates.append(self._robots_gate)
-        gates.append(self._throttle_gate)
-        return gates
-
-    def _blocklist_gate(self, visit: Visit) -> Later | Decision | None:
-        """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
-        if visit.kind in CANONICAL_KINDS:
-            return None
-        store = self._blocklist
-        if store.blocklist is None or visit.slot.start > -math.inf:
-            store.load()                # another process may have adopted one meanwhile
-        if not store.is_current():
-            if self._is_late(visit):
-                return self._too_late(visit)
-            answer = self._refreshes.advance(
-                "blocklist", "R3", store.load, lambda: store.refresh(visit)
-            )
-            if isinstance(answer, Later):
-                if not answer.is_hopeless:
-                    return answer
-                store.failed(answer.reason, None)       # whoever refreshes it has stopped
-        entry = store.entry_for(visit.place.host)
-        if entry is None:
-            return None
-        reason = f"{visit.place.host}: operator blocklist entry {printable(entry.domain)}"
-        if entry.added:
-            reason += f", {printable(entry.added)}"
-        if entry.reason:
-            reason += f" ({printable(entry.reason)})"
-        return Decision(False, visit.url, "R3", reason, blocked_by=entry)
-
-    def _address_gate(self, visit: Visit) -> Decision | None:
-        """Nothing is sent to an address that is not public."""
-        if self.options.allow_private:
-            return None
-        reason = visit.place.refusal
-        if not reason and hasattr(self._transport, "resolve"):
-            reason = self._resolved_refusal(visit.wire)
-        if not reason:
-            return None
-        return Decision(False, visit.url, "address", reason)
-
-    def _resolved_refusal(self, wire: str) -> str:
-        """Why what the name resolves to must not be asked, "" where it may."""
-        try:
-            self._transport.resolve(wire, self.options.timeout)
-        except TransportError as error:
-            if error.refused:
-                return error.reason     # a name that does not exist fails later, by itself
-        except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
-            return f"the address cannot be checked: unexpected {type(error).__name__}"
-        return ""
-
-    def _robots_gate(self, visit: Visit) -> Later | Decision | None:
-        """R2: robots.txt before any target of its site."""
-        if self.options.robots_mode == "ignore":
-            visit.decision = Decision(
-                True,
-                visit.url,
-                verdict=Verdict.SKIPPED_BY_USER_POLICY,
-                reason="robots_mode='ignore'",
-            )
-            return None
-        refusal = self._ensure_current(visit, self._robots)         # R12
-        if refusal is not None:
-            return refusal
-        site, target = visit.place.site, path_and_query(visit.wire)
-        state = self._robots.state_of(site)
-        decision = robots_decision(
-            visit.url, target, state, self.time(), self.options.unreachable
-        )
-        if self.options.robots_mode == "report_only":
-            decision = decision._replace(allowed=True, gate=None, retry_at=None)
-        if not decision.allowed:
-            return decision
-        if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
-            visit.warn(PARSE_ERROR_WARNING)
-        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            visit.warn(f"robots.txt is out of reach, so this was not its word: {decision.reason}")
-        visit.decision = decision
-        return None
-
-    def _ensure_current(self, visit: Visit, store: RobotsStore) -> Later | Decision | None:
-        """R12: what is held of the site's policy file is current, or asked for first."""
-        site = visit.place.site
-        if store.is_current(site):
-            return None
-        if self._is_late(visit):
-            return self._too_late(visit)
-        return self._refreshes.advance(
-            f"robots {store.key(site)}",
-            "R2",
-            lambda: store.load(site),
-            lambda: store.refresh(visit),
-        )
-
-    def _throttle_gate(self, visit: Visit) -> Later | Decision | None:
-        """R4: claims the host's next slot; passes when it is due.
-
-        The host's lock is kept from here until the request has left, so that no other process
-        starts meanwhile.
-        """
-        if self.options.interactive:                                # spec 1.1
-            return None
-        role = "other"
-        if visit.is_first_request and self.kinds[visit.kind].is_target:
-            role = "target"
-        elif visit.is_first_request and visit.kind in SLOTLESS_KINDS:
-            role = "policy"
-        if role != "target" and self._is_late(visit):
-            return self._too_late(visit)
-        place = visit.place
-        interval = self.interval_of(place.site)
-        return self.limiter.claim(visit.slot, place.host, interval, role, visit.deadline)
-
-    def _free_slot_gate(self, visit: Visit) -> Decision | None:
-        """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
-        if self.options.interactive:
-            return None
-        later = self.limiter.when_next(visit.place.host, self.interval_of(visit.place.site))
-        is_held = later.gate == "R5" and later.at > self.now()
-        if is_held or later.at > visit.deadline:
-            return self.not_yet(visit, later)
-        return None
-
-    def interval_of(self, site: str) -> float:
-        """Hook: seconds between two requests.  R4, R2d."""
-        robots = self._robots.state_of(site).robots
-        if robots is None:
-            return MIN_REQUEST_INTERVAL
-        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d, R4b
-
-    def not_yet(self, visit: Visit, later: Later) -> Decision:
-        """Put off: `max_wait` does not reach so far."""
-        seconds = max(0.0, later.at - self.now())
-        reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return visit.decision._replace(
-            allowed=False, gate=later.gate, reason=reason, retry_at=self.time() + seconds
-        )
-
-    def _is_late(self, visit: Visit) -> bool:
-        """Whether nothing new may start for this visit but the target's own first request.
-
-        What needs no pause is not cut short by a small `max_wait`.
-        """
-        latest = max(visit.deadline, visit.started_at + PROMPT_SECONDS)
-        return self.now() > latest
-
-    def _too_late(self, visit: Visit) -> Decision:
-        reason = f"{spell_seconds(self.options.max_wait)} (max_wait) have passed"
-        return self.not_yet(visit, Later(self.now(), "R4", reason))
-
-    def is_cut_off(self, site: str) -> bool:
-        """Whether no network reached the robots.txt of the site."""
-        return bool(self._robots.state_of(site).no_network)
-
-    # --- What came of it --------------------------------------------------
-
-    def _conclude(self, visit: Visit, ending: Ending) -> Result:
-        """The outcome of a target, and why."""
-        answer = ending.answer
-        if ending.refusal is not None:
-            visit.decision = ending.refusal
-            outcome: Outcome = "denied"
-            if ending.refusal.retry_at is not None:
-                outcome = "deferred"
-            return self._result(visit, outcome)
-        if isinstance(answer, Response):
-            return self._conclude_answer(visit, ending, answer)
-        return self._conclude_failure(visit, ending, ending.why)
-
-    def _conclude_answer(self, visit: Visit, ending: Ending, answer: Response) -> Result:
-        status = answer.status
-        seen = {
-            "status": status,
-            "content_type": header_value(answer.headers, "content-type"),
-            "headers": answer.headers,
-        }
-        if answer.truncated:
-            trouble = f"more than {self.options.max_bytes} bytes"
-        elif status == 206:
-            trouble = "the server sent a part (206) that nobody asked for"
-        elif 200 <= status < 300:
-            return self._conclude_body(visit, answer, seen)
-        elif status == 304 and any(visit.validators):
-            return self._conclude_unchanged(visit, answer, seen)
-        else:
-            trouble = f"the server answered {status}"
-        return self._conclude_failure(visit, ending, ending.trouble or trouble, **seen)
-
-    def _conclude_failure(self, visit: Visit, ending: Ending, reason: str, **seen: Any) -> Result:
-        outcome: Outcome = "failed"
-        gate: Optional[GateName] = None
-        if ending.is_put_off:
-            outcome = "deferred"
-        if ending.retry_at is not None:
-            gate = "R5"
-        return self._result(
-            visit, outcome, gate=gate, reason=reason, retry_at=ending.retry_at, **seen
-        )
-
-    def _conclude_unchanged(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
-        """R7: no new data; the validators stay."""
-        etag, last_modified = validators_of(answer.headers)
-        reading = self.read_body(visit, answer)
-        return self._result(
-            visit,
-            "unchanged",
-            reason="not modified",
-            etag=etag or visit.validators.etag,
-            last_modified=last_modified or visit.validators.last_modified,
-            robots_directives=reading.robots_directives,
-            warnings=[*visit.warnings, *reading.warnings],
-            **seen,
-        )
-
-    def _conclude_body(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
-        """A success, as metadata (R6)."""
-        body, sha256 = answer.body, ""
-        media_type = media_type_of(seen["content_type"])
-        is_read = visit.wants(answer.status, answer.headers)
-        if is_read:
-            sha256 = sha256_hex(body)
-        else:
-            body = b""
-            visit.warn(f"{media_type} is not read (R6)")
-        etag, last_modified = validators_of(answer.headers)
-        reading = self.read_body(visit, answer._replace(body=body))
-        return self._result(
-            visit,
-            "fetched",
-            bytes=len(body),
-            sha256=sha256,
-            etag=etag,
-            last_modified=last_modified,
-            title=reading.title,
-            links=reading.links,
-            metadata=reading.metadata,
-            robots_directives=reading.robots_directives,
-            read=is_read,
-            body=body,
-            warnings=[*visit.warnings, *reading.warnings],
-            **seen,
-        )
-
-    def _result(self, visit: Visit, outcome: Outcome, **fields: Any) -> Result:
-        return visit_result(visit, outcome, self.now(), self.time(), **fields)
-
-    def _unasked(
-        self, outcome: Outcome, url: str, reason: str, retry_at: float | None = None
-    ) -> Result:
-        return unasked(outcome, url, reason, self.time(), retry_at)
-
-    def read_body(self, visit: Visit, answer: Response) -> Reading:
-        """Hook: what a body says, as metadata."""
-        return Reading()
-
-    def request_left(self, visit: Visit) -> None:
-        """Hook: a request of the visit has left."""
-
-    def extra_headers(self, visit: Visit) -> dict[str, str]:
-        """Hook: headers of a request besides those of every request."""
-        return {}
-
-    def put_off(self, url: str, reason: str, seconds: float) -> Result:
-        """A target that is not asked for in this run (R5)."""
-        result = self._unasked("deferred", url, reason, self.time() + seconds)
-        return result._replace(gate="R5")
-
-    def trace_wait(self, url: str, seconds: float, why: str) -> None:
-        if self._trace and seconds > LOCK_POLL_SECONDS:
-            self._trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
-
-
-# === 18. BOT   R9, robots2 ===============================================
+# === 18. BOT   R9, robots2 ===================================================
 # Owns the public face: what an answer says, discover, and the gate of robots2.
 
 NO_FILES: dict[str, bytes] = {}
@@ -10290,7 +10299,7 @@ class Robots2Store(RobotsStore):
     no_state = NO_ROBOTS2
 
     def __init__(
-        self, cache: Shelf, wall_time: Callable[[], float], get: GetDocument, category: str
+        self, cache: Cache, wall_time: Callable[[], float], get: GetDocument, category: str
     ) -> None:
         super().__init__(cache, wall_time, get)
         self.category = category
@@ -10428,7 +10437,7 @@ class AskedAnswers:
     An allow or a deny holds for a day, an allow-once for one request, anything else for minutes.
     """
 
-    def __init__(self, cache: Shelf, wall_time: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
         self._cache, self._time = cache, wall_time
         self._held: dict[str, HeldAnswer] = {}      # by key: site, directive, category
 
@@ -10887,7 +10896,47 @@ def source_of(result: Result) -> Source | None:
     return None
 
 
-# === 16. PROOF   spec 12 to 16, 22.1 =====================================
+# --- The process-wide bot: import walsh_research; walsh_research.fetch(url) -----------
+
+@cache
+def default_bot() -> Bot:
+    """The bot of the module's functions, made when first asked for: an import touches nothing."""
+    return Bot()
+
+
+def may_fetch(url: str, wait: bool = True) -> Decision:
+    """Whether `url` may be requested now, by the gates of spec 7 in order: R3, address, R2, R4.
+
+    True takes the host's slot and returns when it is due; send one request. `wait=False` asks
+    without taking or waiting for a slot. Never raises for a URL: a bad one is a refusal.
+    """
+    return default_bot().may_fetch(url, wait)
+
+
+def fetch(url: str, fresh: bool = False) -> Result:
+    """One target through every gate, on the process-wide bot; a Result whatever happens.
+
+    What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
+    asks for it anew.
+    """
+    return default_bot().fetch(url, fresh)
+
+
+def run(urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
+    """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
+
+    Targets are de-duplicated by canonical URL (R7); one that was fetched less than `min_age`
+    seconds ago is skipped (R8).
+    """
+    return default_bot().run(urls, min_age)
+
+
+def discover(url: str) -> Iterator[Source]:
+    """What a site offers instead of HTML, in R9's order: a feed, markdown, llms.txt; sitemaps."""
+    return default_bot().discover(url)
+
+
+# === 19. SELF-TEST   spec 12 to 16, 22.1 =====================================
 # Owns the sandbox, the checks of the self-test, the live fixtures and the attestation.
 # What is measured is compared with literals of the specification that stand here, never with the
 # constant or the function that is measured: a copy that changed one of them must not attest itself.
@@ -11294,7 +11343,7 @@ class Sandbox(Publisher):
     def bot(self, **options: Any) -> Bot:
         """A bot whose world is this publisher: it may speak to loopback, and knows no proxy."""
         defaults = {
-            "transport": Door(allow_private=True, proxies={}),
+            "transport": HttpTransport(allow_private=True, proxies={}),
             "clock": None,
         }
         return super().bot(**{**defaults, **options})
@@ -12647,47 +12696,7 @@ def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
     }
 
 
-# --- The process-wide bot: import walsh_research; walsh_research.fetch(url) -----------
-
-@cache
-def default_bot() -> Bot:
-    """The bot of the module's functions, made when first asked for: an import touches nothing."""
-    return Bot()
-
-
-def may_fetch(url: str, wait: bool = True) -> Decision:
-    """Whether `url` may be requested now, by the gates of spec 7 in order: R3, address, R2, R4.
-
-    True takes the host's slot and returns when it is due; send one request. `wait=False` asks
-    without taking or waiting for a slot. Never raises for a URL: a bad one is a refusal.
-    """
-    return default_bot().may_fetch(url, wait)
-
-
-def fetch(url: str, fresh: bool = False) -> Result:
-    """One target through every gate, on the process-wide bot; a Result whatever happens.
-
-    What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
-    asks for it anew.
-    """
-    return default_bot().fetch(url, fresh)
-
-
-def run(urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-    """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
-
-    Targets are de-duplicated by canonical URL (R7); one that was fetched less than `min_age`
-    seconds ago is skipped (R8).
-    """
-    return default_bot().run(urls, min_age)
-
-
-def discover(url: str) -> Iterator[Source]:
-    """What a site offers instead of HTML, in R9's order: a feed, markdown, llms.txt; sitemaps."""
-    return default_bot().discover(url)
-
-
-# === 23. COMMAND LINE ====================================================
+# === 23. COMMAND LINE ========================================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
 
 # The help screen is the table of options: their names, values and defaults are read from it.
@@ -13337,7 +13346,7 @@ class Command:
         """The live fixtures, unless --offline. Misuse comes before any check is shown."""
         if self.options.offline:
             return ()
-        transport = RecordingTransport(Door(allow_private=self.options.allow_private))
+        transport = RecordingTransport(HttpTransport(allow_private=self.options.allow_private))
         self.bot = self.make_bot(transport=transport)
         return self.live_results(transport)
 
