@@ -2127,7 +2127,7 @@ class PatternMachine:
         state = self.start
         for symbol in symbols:
             state = state[symbol]
-        return state[last].is_end
+        return bool(state[last].is_end)
 
     def ends(self, text: str, tables: TruthTables) -> bytearray:
         """For each position from the text's beginning on, whether a match ends there."""
@@ -2146,7 +2146,8 @@ class PatternMachine:
         """Where the symbol leads; a match may begin at every position."""
         if state is self.found:
             return state
-        character, held = symbol, ()
+        character = symbol
+        held: list[Any] = []
         if isinstance(symbol, tuple):
             character, *held = symbol
         is_word = self.sees_words and is_in(character, WORD_EDGES)
@@ -2313,7 +2314,9 @@ class Pattern:
             self.add_counted([self.read_step(character)])
 
     def open_group(self) -> None:
-        opening = PATTERN_GROUP.match(self.source, self.at)[0]
+        group = PATTERN_GROUP.match(self.source, self.at)
+        assert group is not None                # a "(" stands here
+        opening = group[0]
         outer = self.groups[-1]
         is_backwards = outer.is_backwards
         if opening in LOOKAROUNDS:
@@ -2380,7 +2383,7 @@ class Pattern:
                 raise ValueError("a back-reference")
             raise ValueError(f"an escape of {escaped!r}")
         self.at = found.end()
-        kind = found.lastgroup
+        kind = str(found.lastgroup)
         written = found[kind]
         if kind == "letter":
             return CLASS_ESCAPES[written]
@@ -9540,7 +9543,7 @@ def json_feed(document: bytes, base_url: str) -> Feed:
 def feed_of(entries: Iterable[dict[str, str]], head: dict[str, str]) -> Feed:
     """The feed of the fields of its entries; those of the whole may grow while they are read."""
     items, warning = listed(feed_item(fields, head["kind"]) for fields in entries)
-    kind = head["kind"]
+    kind: Any = head["kind"]
     site = absolute_url(head["base"], first_field(head, SITE_LINKS))
     return Feed(kind, title_of(head, kind), site, items, warning)
 
@@ -9639,7 +9642,8 @@ def xml_sitemap(texts: Iterator[str], base_url: str) -> Sitemap:
     entries, warning = listed(map(sitemap_entry, found.read(xml_pieces(texts))))
     if not found.head["kind"]:
         raise ValueError(f"no sitemap: {warning}")
-    return Sitemap(found.head["kind"], entries, warning)
+    kind: Any = found.head["kind"]
+    return Sitemap(kind, entries, warning)
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
