@@ -1832,9 +1832,9 @@ def test_R3c_what_patterns_keep_is_bounded_and_made_anew(monkeypatch):
     check = wr.compile_schema({"pattern": "^[^!]{0,300}$"})
     tracemalloc.start()
     try:
-        for point in range(60):
+        for point in range(100):
             check(chr(0x4E00 + point) * 300)
-        assert tracemalloc.get_traced_memory()[1] < 2**21       # else it would be four
+        assert tracemalloc.get_traced_memory()[1] < 2**20       # else it would be thrice that
     finally:
         tracemalloc.stop()
 
@@ -2814,8 +2814,8 @@ def test_R9_a_namespace_is_that_of_the_innermost_declaration():
     assert [item.title for item in feed.items] == ["1", "2"]
     other = f'<b:entry xmlns:b="{ATOM_NAMESPACE}" xmlns="urn:x"><title>no</title>'
     feed = wr.parse_feed(f'<feed xmlns="{ATOM_NAMESPACE}">{other}<b:title>3</b:title></b:entry>'
-                         "<entry><title>4</title></entry></feed>")
-    assert [item.title for item in feed.items] == ["3", "4"]
+                         "<title>F</title><entry><title>4</title></entry></feed>")
+    assert [item.title for item in feed.items] == ["3", "4"] and feed.title == "F"
 
 
 @pytest.mark.parametrize("body", [

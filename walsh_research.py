@@ -145,23 +145,22 @@ MAX_SITEMAP_URL_LENGTH = 2048           # ours: characters; what sitemaps.org al
 MAX_CONTENT_SIGNALS = 1000              # ours: names kept of one group; 500 KiB of signals hold 80,000, which take 20 MiB
 MAX_WILDCARD_OCTETS = 2 ** 26           # ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
 # JSON, schemas, the blocklist.
-MAX_JSON_DEPTH = 200                    # ours: levels; no document of the spec has ten, and C recursion ends near a thousand
-MAX_JSON_DIGITS = 4300                  # ours: digits of one integer; CPython 3.11's own limit, since conversion is quadratic
-LEAST_BYTES_PER_CONTAINER = 16          # ours: bytes of JSON for each array or object; `{"domain":"a.b"},` has 17, `{},` would fill memory
-FREE_JSON_CONTAINERS = 10_000           # ours: arrays and objects that any JSON may have, however short; 2 MiB of memory
-JSON_PIECE_BYTES = 64 * 1024            # ours: bytes of JSON whose brackets are counted at a time, so that counting takes no memory
-MAX_SUBSCHEMAS = 2_000                  # ours: each is compiled to functions; a published schema has a few hundred
-MAX_PATTERN_STATES = 100_000            # ours: of all patterns of one schema; `(a{999}){999}` would have a million
-MAX_PATTERN_WORK = 2**27                # ours: steps that patterns take on one document, a few seconds; 10^6 domains take 2^25
-WORK_OF_A_STATE = 8                     # ours: steps; what it takes to visit one state, where a character takes one step
-WORK_OF_A_LOOKAROUND = 4                # ours: steps for each character; the byte that is held for it included
-MAX_PATTERN_CELLS = 2**16               # ours: transitions of patterns that are kept, some 10 MiB; beyond it they are made anew
-CELLS_OF_A_STATE = 8                    # ours: what a state takes beside its places, counted in transitions
+MAX_JSON_DEPTH = 200            # ours: levels; the spec's have ten, C recursion ends at 1,000
+MAX_JSON_DIGITS = 4300          # ours: of one integer, as in CPython 3.11; converting is quadratic
+LEAST_BYTES_PER_CONTAINER = 16  # ours: of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
+FREE_JSON_CONTAINERS = 10_000   # ours: arrays and objects that any JSON may have; 2 MiB of memory
+JSON_PIECE_BYTES = 64 * 1024    # ours: of JSON, whose brackets are counted at a time, in 4 MiB
+MAX_SUBSCHEMAS = 2_000          # ours: each becomes functions; a published schema has a few hundred
+MAX_PATTERN_STATES = 100_000    # ours: of a schema's patterns; `(a{999}){999}` would have a million
+MAX_PATTERN_WORK = 2**27        # ours: steps of a schema's patterns on one document, some seconds
+WORK_OF_A_STATE = 8             # ours: steps that visiting a state takes; reading a character, one
+WORK_OF_A_LOOKAROUND = 4        # ours: steps for each character, whose answers take a byte each
+MAX_PATTERN_CELLS = 2**16       # ours: transitions kept, some 10 MiB; beyond it they are made anew
+CELLS_OF_A_STATE = 8            # ours: what a state takes beside its places, in transitions
 MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hammer the origin
 MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
-MAX_BLOCKLIST_KEY = 1024                # ours: characters of a host before it is folded; DNS ends at 253, so no opt-out is lost
-MAX_FOLDED_LABEL = 200                  # ours: characters; DNS ends at 63, NFD spells each with three; composing marks is quadratic
-MAX_BLOCKLIST_WARNINGS = 20             # ours: lines told about one document
+MAX_BLOCKLIST_KEY = 512         # ours: characters of a host; DNS ends at 253; NFKC is quadratic
+MAX_BLOCKLIST_WARNINGS = 20     # ours: lines told about one document
 # Readings.
 MAX_READ_BYTES = 2 * 2**20      # ours: of a body that is read for its meaning; the one bound on work
 MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs a step for each
@@ -3178,7 +3177,7 @@ def label_key(label: str) -> str:
     """A label in its folded Unicode form, which all its spellings share."""
     if label.startswith("xn--") and len(label) <= 63:       # the codec is quadratic
         label = decoded_label(label)
-    if label.isascii() or len(label) > MAX_FOLDED_LABEL:
+    if label.isascii():
         return label
     import unicodedata  # only for names beyond ASCII
 
@@ -8956,7 +8955,7 @@ USUAL_TIME = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 # Nine dates in ten are of RFC 822 in UTC, or are as they are wanted. Without a way of their own a
 # feed would take a third longer.
 USUAL_DATE = lazy_re(
-    rf"(?:[A-Z][a-z][a-z], )?({USUAL_DAY}) "
+    rf"(?:\S{{3}}, )?({USUAL_DAY}) "
     rf"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{{3}}) ({USUAL_TIME}) "
     r"(?:GMT|[+-]0000)"
     rf"|[12][0-9]{{3}}-(?:0[1-9]|1[0-2])-(?:{USUAL_DAY})T{USUAL_TIME}Z")
