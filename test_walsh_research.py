@@ -3013,7 +3013,7 @@ FLOODS = {
     "empty items": (wr.parse_feed, lambda: rss_flood(b"<item/>", 4), "50000 entries"),
     "empty JSON items": (
         wr.parse_feed,
-        lambda: JSON_FEED.replace(b'"no item"', b'"no item"' + b",{}" * 60_000), "50000 entries"),
+        lambda: JSON_FEED.replace(b'"no item"', b'"no item"' + b',{"names": "nothing"}' * 60_000), "50000 entries"),
     "JSON items that are none": (
         wr.parse_feed,
         lambda: JSON_FEED.replace(b'"no item"', b'"no item"' + b",0" * 60_000), "50000 entries"),
