@@ -1511,10 +1511,11 @@ def test_R3a_the_entry_comes_back_as_listed():
     assert held.blocks("www.example.com").to_dict() == {"domain": "Example.COM", "added": "2026-05-23", "reason": "email opt-out"}
 
 
-@pytest.mark.parametrize("host", ["a." * 100_000 + "example.com", "é." * 100_000 + "example.com", "xn--a." * 100_000 + "example.com"])
-def test_R3a_a_host_of_100000_labels_is_blocked_at_once(host):
+@pytest.mark.parametrize("label", ["a.", "é.", "xn--a."])
+def test_R3a_a_host_of_100000_labels_is_blocked_at_once(label):
     began = time.perf_counter()
-    assert wr.Blocklist.from_document(document("example.com")).blocks(host)
+    held = wr.Blocklist.from_document(document("example.com"))
+    assert held.blocks(label * 100_000 + "example.com")
     assert time.perf_counter() - began < 10
 
 
@@ -1531,7 +1532,8 @@ def hosts_of_urls(characters):
 def test_R3a_every_character_has_the_same_key_in_the_list_as_in_a_url():
     def is_mapped(character):
         forms = {character, character.lower(), character.casefold()}
-        forms |= {database.normalize("NFKC", character) for database in (unicodedata, unicodedata.ucd_3_2_0)}
+        for database in (unicodedata, unicodedata.ucd_3_2_0):
+            forms.add(database.normalize("NFKC", character))
         return len(forms) > 1 or unicodedata.category(character) in ("Cf", "Mn")
     # No version of Unicode has characters in the planes between.
     points = [*range(0x80, 0xD800), *range(0xF900, 0x33480), *range(0xE0000, 0xE0200)]
@@ -1540,53 +1542,70 @@ def test_R3a_every_character_has_the_same_key_in_the_list_as_in_a_url():
     hosts = dict(hosts_of_urls([*mapped, *others]))
     held = wr.Blocklist.from_document(document(*hosts))
     assert len(held) == len(hosts) > 8_000
-    assert [ascii(host) for host, asked in hosts.items() if not held.blocks(asked) or held.blocks(asked).domain != host] == []
+    for host, asked in hosts.items():
+        entry = held.blocks(asked)
+        assert entry and entry.domain == host, ascii(host)
     assert "\u1fb3.n" in "".join(hosts)
 
 
 @pytest.mark.parametrize("listed, host", [
-    ("\u03b2\u03cc\u03bb\u03bf\u03c2.com", "xn--nxasmm1c.com"), ("\u0932\u200d.test", "xn--v2b.test"), ("FA\u1e9e.de", "xn--fa-hia.de"),
-    ("127.1", "127.0.0.1"), ("0x7f.0.0.1", "127.0.0.1"), ("\uff11\uff12\uff17.0.0.1", "127.0.0.1"), ("2130706433", "127.0.0.1:80"),
-    ("http://user@[2001:DB8::1]:80/x", "[2001:db8::1]"), ("\u1112\u1161\u11ab" * 20 + ".test", "\ud55c" * 20 + ".test")])
+    ("\u03b2\u03cc\u03bb\u03bf\u03c2.com", "xn--nxasmm1c.com"), ("FA\u1e9e.de", "xn--fa-hia.de"),
+    ("\u0932\u200d.test", "xn--v2b.test"), ("http://user@[2001:DB8::1]:80/x", "[2001:db8::1]"),
+    ("127.1", "127.0.0.1"), ("0x7f.0.0.1", "127.0.0.1"), ("2130706433", "127.0.0.1:80"),
+    ("\uff11\uff12\uff17.0.0.1", "127.0.0.1"),
+    ("\u1112\u1161\u11ab" * 20 + ".test", "\ud55c" * 20 + ".test")])
 def test_R3a_spellings_of_one_host_are_one(listed, host):
     assert wr.Blocklist.from_document(document(listed)).blocks(host)
 
 
-@pytest.mark.parametrize("listed, host", [("1", "127.0.0.1"), ("0.1", "10.0.0.1"), ("xn--zca.test", "ss.test"), ("a" * 64 + ".test", "a.test")])
+@pytest.mark.parametrize("listed, host", [
+    ("1", "127.0.0.1"), ("0.1", "10.0.0.1"), ("xn--zca.test", "ss.test"),
+    ("a" * 64 + ".test", "a.test")])
 def test_R3a_other_hosts_are_others(listed, host):
     assert not wr.Blocklist.from_document(document(listed)).blocks(host)
 
 
-@pytest.mark.parametrize("mark", ["\u0315\u0300", "\u0345", "\u0f74\u0f71", "e\u0301", "\ufdfa", "\u2026"])
+@pytest.mark.parametrize("mark", [
+    "\u0315\u0300", "\u0345", "\u0f74\u0f71", "e\u0301", "\ufdfa", "\u2026"], ids=ascii)
 def test_R3a_a_domain_of_marks_takes_linear_time(mark):
     listed = wr.Blocklist.from_document(document("example.com"))
+    marks = "a" + mark * 12_000
     began = time.process_time()
-    held = wr.Blocklist.from_document(document("a" + mark * 12_000, "a" + mark * 12_000 + ".example.org", *["a" + mark * 400 + ".test"] * 50))
-    assert not held.blocks("a" + mark * 12_000) and listed.blocks("a" + mark * 12_000 + ".example.com")
-    assert time.process_time() - began < 2      # a second each, or more, where composing is quadratic
+    many = ["a" + mark * 400 + ".test"] * 50
+    held = wr.Blocklist.from_document(document(marks, marks + ".example.org", *many))
+    assert not held.blocks(marks) and listed.blocks(marks + ".example.com")
+    assert time.process_time() - began < 2      # seconds each, where composing is quadratic
 
 
 def is_one_printable_line(text):
     return text.isprintable() and len(text) < 1000
 
 
-HOSTILE_NAMES = ["\x1b[2J\x07", "a\nwalsh_research: OK", "\u2028\u2029\x85\r", "\u202e\ufeff", "\ud800", "\0" * 5000]
+HOSTILE_NAMES = [
+    "\x1b[2J\x07", "a\nwalsh_research: OK", "\u2028\u2029\x85\r", "\u202e\ufeff", "\ud800",
+    "\0" * 5000]
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(6))
 def test_R3c_what_is_said_of_a_hostile_document_is_one_line(name):
+    said = []
+    schema = {"items": {"additionalProperties": {"enum": [name + "!", name + "?"]}}}
     with pytest.raises(wr.SchemaViolation) as caught:
-        wr.validate({name: [{name: name}]}, {"additionalProperties": {"items": {"additionalProperties": {"enum": [name + "!", name + "?"]}}}})
-    assert caught.value.pointer == f"/{name}/0/{name}" and caught.value.keyword == "enum"
-    said = [str(caught.value)]
-    for schema in ({"$ref": name}, {"pattern": "(" + name}, {"pattern": "\\" + name}, {"type": name}, {"properties": {name: {"type": 1}}},
-                   {"patternProperties": {"[" + name: {}}}, {"properties": {name: {"$id": name}}}, {"$schema": name}):
+        wr.validate({name: [{name: name}]}, {"additionalProperties": schema})
+    assert (caught.value.pointer, caught.value.keyword) == (f"/{name}/0/{name}", "enum")
+    said.append(str(caught.value))
+    for schema in (
+            {"$ref": name}, {"pattern": "(" + name}, {"pattern": "\\" + name}, {"type": name},
+            {"properties": {name: {"type": 1}}}, {"patternProperties": {"[" + name: {}}},
+            {"properties": {name: {"$id": name}}}, {"$schema": name}):
         with pytest.raises(wr.UnsupportedSchema) as caught:
             wr.compile_schema(schema)
         said.append(str(caught.value))
-    for broken in (document(contract=name), document(blocked=name), document(schema={"additionalProperties": {"const": name}}),
-                   document(blocked=[{"domain": [name]}]), document(schema={"pattern": "(" + name}), document(**{name: 1, "schema": {
-                       "properties": {key: {} for key in document()}, "additionalProperties": False}})):
+    closed = {"properties": {key: {} for key in document()}, "additionalProperties": False}
+    for broken in (
+            document(contract=name), document(blocked=name), document(blocked=[{"domain": [name]}]),
+            document(schema={"additionalProperties": {"const": name}}),
+            document(schema={"pattern": "(" + name}), document(**{name: 1, "schema": closed})):
         with pytest.raises(wr.BlocklistRejected) as caught:
             wr.Blocklist.from_document(broken)
         said.append(str(caught.value))
@@ -1700,13 +1719,17 @@ def test_R3c_a_ref_may_lead_back_below():
 
 
 @pytest.mark.parametrize("own, reference", [
-    ("https://wal.sh/x/list.json", "list.json#/$defs/n"), ("https://wal.sh/x/list.json", "/x/list.json#n"),
-    ("https://wal.sh/x/list.json#", "../x/./list.json#n"), ("https://wal.sh/x/list.json", "//wal.sh/x/list.json#n"),
-    ("https://wal.sh/x/list.json", "https://wal.sh/x/list.json#/$defs/n"), ("list.json", "list.json#n"),
+    ("https://wal.sh/x/list.json", "list.json#/$defs/n"),
+    ("https://wal.sh/x/list.json", "/x/list.json#n"),
+    ("https://wal.sh/x/list.json#", "../x/./list.json#n"),
+    ("https://wal.sh/x/list.json", "//wal.sh/x/list.json#n"),
+    ("https://wal.sh/x/list.json", "https://wal.sh/x/list.json#/$defs/n"),
+    ("list.json", "list.json#n"),
     ("/x/list.json", "list.json#n"), ("urn:uuid:1", "urn:uuid:1#n"), ("urn:uuid:1", "#n"),
     ("https://wal.sh/list.json", "#/%24defs/n")])
 def test_R10_a_ref_may_name_the_schemas_own_id_in_any_way(own, reference):
-    schema = {"$id": own, "items": {"$ref": reference}, "$defs": {"n": {"$anchor": "n", "type": "null"}}}
+    null = {"$anchor": "n", "type": "null"}
+    schema = {"$id": own, "items": {"$ref": reference}, "$defs": {"n": null}}
     wr.validate([None], schema)
     with pytest.raises(wr.SchemaViolation, match="^/0: type: "):
         wr.validate([1], schema)
@@ -1715,7 +1738,8 @@ def test_R10_a_ref_may_name_the_schemas_own_id_in_any_way(own, reference):
 @pytest.mark.parametrize("own, reference", [
     ("https://wal.sh/x/list.json", "other.json#n"), ("https://wal.sh/x/list.json", "/list.json#n"),
     ("https://wal.sh/list.json", "http://wal.sh/list.json#n"), ("urn:uuid:1", "list.json#n"),
-    ("urn:uuid:1", "urn:uuid:2#n"), ("", "list.json#n"), ("https://wal.sh/list.json", "list.json?#n")])
+    ("urn:uuid:1", "urn:uuid:2#n"), ("", "list.json#n"),
+    ("https://wal.sh/list.json", "list.json?#n")])
 def test_R10_a_ref_to_another_document_is_refused(own, reference):
     with pytest.raises(wr.UnsupportedSchema, match="names no schema of this document"):
         wr.compile_schema({"$id": own, "$ref": reference, "$defs": {"n": {"$anchor": "n"}}})
@@ -1822,7 +1846,8 @@ def test_R3c_the_work_of_patterns_on_one_document_is_bounded_and_fails_closed(mo
 
 def test_R3c_what_patterns_keep_is_bounded_and_made_anew(monkeypatch):
     schema = {"items": {"pattern": "^(?:(?=.*é)[^!]){3,9}$"}}
-    texts = ["é" * length + chr(4000 + point) + "é" for length in range(2, 8) for point in range(30)]
+    pairs = itertools.product(range(2, 8), range(4000, 4030))
+    texts = ["é" * length + chr(point) + "é" for length, point in pairs]
     monkeypatch.setattr(wr, "MAX_PATTERN_CELLS", 50)
     wr.validate(texts, schema)
     for broken in ("é!é", "é" * 10, "abc"):
@@ -1881,7 +1906,8 @@ def test_R3c_a_schema_with_lookaheads_is_adopted():
     schema = {"properties": {"refresh": {"type": "string", "pattern": DURATION}, "blocked": {
         "items": {"properties": {"domain": {"pattern":
             r"^(?=.{1,253}$)(?!-)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}$"}}}}}}
-    assert wr.Blocklist.from_document(document("a.example.com", schema=schema)).blocks("a.example.com")
+    held = wr.Blocklist.from_document(document("a.example.com", schema=schema))
+    assert held.blocks("a.example.com")
     with pytest.raises(wr.BlocklistRejected, match="document: /refresh: pattern: 'PT', want"):
         wr.Blocklist.from_document(document("example.com", schema=schema, refresh="PT"))
     with pytest.raises(wr.BlocklistRejected, match="document: /blocked/0/domain: pattern: "):
@@ -1897,13 +1923,17 @@ def test_R3c_a_schema_with_lookaheads_is_adopted():
     (r"^\d{4}-\d{2}-\d{2}$", "2026-05-23", "2026-5-23"), (r"^https?://", "https://a", "ftp://a"), (r"^[^@\s]+@[^@\s]+$", "j@wal.sh", "j@@"),
     (r"^P([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+S)?)?$", "PT6H", "PT6"), (r"^[\s\S]{2}$", "\n\u2028", "a"), (r"^[^\S\n]$", "\u3000", "\n"),
     (r"^[a&&||~~[]$", "[", "d"), (r"[^/ ]+[.][^/ ]+", "see a.b", "a. b"),
-    (DURATION, "P1DT2H3M4.5S", "PT"), (DURATION, "P3W", "P"), ("^[^]$", "\n", ""), ("^[]|b$", "b", "a"),
-    (r"^(?<!a)b|(?<=\$)c$", "$c", "ac"), (r"^(?<year>\d{4})-(?:0[1-9]|1[0-2])$", "2026-05", "2026-13"),
-    (r"^[\w-.]+$", "a-b.c", "a b"), (r"^[a-\d]$", "-", "b"), (r"^\u{1F600}\uD83D\uDE00$", "\U0001f600" * 2, "\U0001f600"),
+    (DURATION, "P1DT2H3M4.5S", "PT"), (DURATION, "P3W", "P"),
+    ("^[^]$", "\n", ""), ("^[]|b$", "b", "a"), ("^.$", "\x85", "\u2028"), ("^$", "", "\n"),
+    (r"^(?<!a)b|(?<=\$)c$", "$c", "ac"),
+    (r"^(?<year>\d{4})-(?:0[1-9]|1[0-2])$", "2026-05", "2026-13"),
+    (r"^[\w-.]+$", "a-b.c", "a b"), (r"^[a-\d]$", "-", "b"), (r"^[^\W\d_]$", "x", "_"),
+    (r"^\u{1F600}\uD83D\uDE00$", "\U0001f600" * 2, "\U0001f600"),
     (r"^\cJ[\b]\0\v$", "\n\b\0\v", "J"), (r"^{a}]$", "{a}]", "a"), (r"^a{,2}$", "a{,2}", "aa"),
-    (r"^\ \-\/\_$", " -/_", "a"), (r"\bb\B", "a bc", "ab b"), (r"^(?:(?=a)){2}a$", "a", "b"), ("a" * 600, "a" * 700, "a" * 599),
-    (r"^.{1,1000}$", "x" * 1000, "x" * 1001), (r"^([^,]{1,100},){0,50}$", "a,b,", "a,,"), ("^.$", "\x85", "\u2028"),
-    (r"^(?!.*\.\.)[a-z.]+(?<!\.)$", "a.b", "a."), (r"^[^\W\d_]$", "x", "_"), ("^$", "", "\n"), ("", "", None)], ids=range(39))
+    (r"^\ \-\/\_$", " -/_", "a"), (r"\bb\B", "a bc", "ab b"), (r"^(?:(?=a)){2}a$", "a", "b"),
+    ("a" * 600, "a" * 700, "a" * 599), (r"^.{1,1000}$", "x" * 1000, "x" * 1001),
+    (r"^([^,]{1,100},){0,50}$", "a,b,", "a,,"), (r"^(?!.*\.\.)[a-z.]+(?<!\.)$", "a.b", "a."),
+    ("", "", None)], ids=range(39))
 def test_R3c_patterns_are_read_as_ECMA_262_says(pattern, yes, no):
     wr.validate(yes, {"pattern": pattern})
     if no is not None:
@@ -1973,13 +2003,15 @@ def test_ours_parse_json_reads_a_large_document_of_deep_blocks_in_linear_time():
     assert seconds(10_000) < 20         # 20 MB; takes under a second
 
 
-@pytest.mark.parametrize("part, mebibytes", [(b"{},", 10), (b"[],", 2), (b'{"":0},', 2), (b"[[]],", 2)])
+@pytest.mark.parametrize("part, mebibytes", [
+    (b"{},", 10), (b"[],", 2), (b'{"":0},', 2), (b"[[]],", 2)])
 def test_R3c_json_of_nothing_but_brackets_is_refused_before_it_takes_memory(part, mebibytes):
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="^the list has more than [0-9]+ arrays and objects in "):
+        with pytest.raises(ValueError, match="^the list has more than [0-9]+ arrays and obj"):
             wr.parse_json(b"[" + part * (mebibytes * 2**20 // len(part)) + b"0]", "the list")
-        assert tracemalloc.get_traced_memory()[1] < (2 * mebibytes + 2) * 2**20     # twice: the body
+        body_twice = 2 * mebibytes * 2**20
+        assert tracemalloc.get_traced_memory()[1] < body_twice + 2**21
     finally:
         tracemalloc.stop()
 
@@ -1997,19 +2029,23 @@ def test_R3c_json_takes_at_most_some_20_bytes_of_memory_for_each_of_its_own():
 
 
 def test_R3_the_shortest_list_of_many_domains_is_no_flood_of_brackets():
-    body = json.dumps({**document(), "blocked": 0}, separators=(",", ":")).encode()
-    entries = b",".join(b'{"domain":"%c.%c"}' % (97 + number % 26, 97 + number // 26 % 26) for number in range(50_000))
-    held = wr.Blocklist.from_document(wr.parse_json(body.replace(b'"blocked":0', b'"blocked":[' + entries + b"]"), "it"))
-    assert len(held) == 26 * 26
-    assert len(wr.parse_json(b"[" + b"{}," * 9_998 + b"{}]", "it")) == 9_999      # few are always allowed
+    body = json.dumps({**document(), "blocked": [0]}, separators=(",", ":")).encode()
+    letters = bytes(range(97, 123))
+    entries = [b'{"domain":"%c.%c"}' % pair for pair in itertools.product(letters, letters)] * 50
+    body = body.replace(b"[0]", b"[" + b",".join(entries) + b"]")
+    assert len(wr.Blocklist.from_document(wr.parse_json(body, "it"))) == 26 * 26
+    assert len(wr.parse_json(b"[" + b"{}," * 9_998 + b"{}]", "it")) == 9_999      # few are allowed
 
 
 @pytest.mark.parametrize("shift", range(8))
 def test_ours_parse_json_finds_strings_whose_escapes_cross_its_pieces(shift):
-    value = ["a" * (wr.JSON_PIECE_BYTES - 8 + shift) + '\\"[\\' * 5, "[" * 30_000, "\\" * wr.JSON_PIECE_BYTES + '"', [["{" * 300]]]
-    assert wr.parse_json(json.dumps(value).encode(), "it") == value
+    piece = wr.JSON_PIECE_BYTES
+    texts = ["a" * (piece - 8 + shift) + '\\"[\\' * 5, "[" * 30_000, "\\" * piece + '"']
+    value = [*texts, [["{" * 300]]]
+    body = json.dumps(value).encode()
+    assert wr.parse_json(body, "it") == value
     with pytest.raises(ValueError, match="nests deeper"):
-        wr.parse_json(json.dumps(value)[:-1].encode() + b"," + b"[" * 200 + b"]" * 201, "it")
+        wr.parse_json(body[:-1] + b"," + b"[" * 200 + b"]" * 201, "it")
 
 
 def test_ours_parse_json_counts_levels_outside_strings_only():
@@ -8184,6 +8220,35 @@ def test_ours_door_no_name_is_looked_up_twice_at_a_time(stuck_dns, monkeypatch):
     assert outcomes == ["answered"] * 3
 
 
+def test_ours_door_a_look_up_for_another_port_is_waited_for_and_not_taken(monkeypatch):
+    release, asked, answers = threading.Event(), [], []
+
+    def resolver(name, port, *more, **named):
+        asked.append(port)
+        release.wait(20)
+        return fake_answer("127.0.0.1", port=port)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    door = wr.HttpTransport(allow_private=True, proxies={})
+
+    def send():
+        answers.append(door_send(f"http://two.test:{server.port}/", door).body)
+
+    with DoorServer(HELLO) as server:
+        threads = [threading.Thread(target=door.resolve, args=("http://two.test:1/", 20.0)),
+                   threading.Thread(target=send)]
+        for thread in threads:
+            thread.start()
+            while not asked:
+                time.sleep(0.001)
+        time.sleep(0.05)
+        assert asked == [1]
+        release.set()
+        for thread in threads:
+            thread.join(10)
+        assert asked == [1, server.port] and answers == [b"hello"]
+
+
 def test_ours_door_one_fetch_with_a_resolver_that_never_answers(stuck_dns):
     """All its look-ups, those for robots.txt and for each retry included, cost one `timeout`."""
     door, started = wr.HttpTransport(allow_private=True, proxies={}), time.monotonic()
@@ -12619,7 +12684,7 @@ def run(self, urls, min_age):
 def summarize(self):
     os.kill(os.getpid(), second)
     time.sleep(20)
-wr.Bot.run, wr.Desk.summarize = run, summarize
+wr.Bot.run, wr.Command.summarize = run, summarize
 sys.exit(wr.main(["--no-cache", "x"]))
 """
 
