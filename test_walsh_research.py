@@ -8869,7 +8869,7 @@ def test_ours_bad_weather_on_the_wire(name, document, weather_server, monkeypatc
         asked_before = clock.now
         if document == "llms.txt":
             sources = list(bot.discover(server.origin + "/x"))
-            result = sources[-1].result or wr.Result("fetched", server.origin + "/x")
+            result = sources[-1].result or wr.Result("fetched", server.origin + "/x", reason="it offers something")
             assert outcome == "fetched" or name.startswith("redirect to a disallowed") or "llms.txt" not in [source.kind for source in sources]
         else:
             result = bot.fetch(server.origin + "/x")
@@ -8996,7 +8996,7 @@ def test_ours_bad_weather_at_the_transport(name, document, is_held, clock, web, 
     odd.url, odd.ending = url, make_ending()
     if document == "llms.txt":
         sources = list(bot.discover("https://a.test/x"))
-        result = sources[-1].result or wr.Result("fetched", "https://a.test/x")
+        result = sources[-1].result or wr.Result("fetched", "https://a.test/x", reason="it offers something")
     else:
         result = bot.fetch("https://a.test/x")
     assert is_one_line(result.reason), result
