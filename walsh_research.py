@@ -12004,7 +12004,7 @@ SCENARIOS = (
     ),
     Scenario(
         "R10", "no inline schema: the standalone one, kept for 7 days, then kept stale",
-        "blocklist schema denied:R3 blocklist denied:R3 blocklist schema+1 denied:R3 logged",
+        "blocklist schema+1 denied:R3 blocklist denied:R3 blocklist schema+1 denied:R3 logged",
         [
             ("answer", LIST_PATH, SANDBOX_BLOCKLIST),
             BLOCKED_PAGE,
@@ -12019,7 +12019,7 @@ SCENARIOS = (
     ),
     Scenario(
         "R10", "no schema at all: the document is not adopted",
-        "blocklist schema https://blocked.test/robots.txt https://blocked.test/page fetched",
+        "blocklist schema+1 https://blocked.test/robots.txt+1 https://blocked.test/page+1 fetched",
         [
             ("answer", LIST_PATH, SANDBOX_BLOCKLIST),
             ("answer", SCHEMA_PATH, "", 404),
@@ -12028,7 +12028,7 @@ SCENARIOS = (
     ),
     Scenario(
         "R11", "the next process asks for no robots.txt, list or schema that is fresh",
-        "blocklist schema /robots.txt /page fetched /page fetched blocklist /page fetched",
+        "blocklist schema+1 /robots.txt+1 /page+1 fetched /page fetched blocklist /page fetched",
         [
             ("answer", LIST_PATH, SANDBOX_BLOCKLIST),
             "new_process",
@@ -12058,7 +12058,7 @@ SCENARIOS = (
     Scenario(
         "R13", "the origin is tagged, others are not; the gates see the untagged URL",
         f"https://wal.sh{LIST_PATH}{SPEC_TAG} /robots.txt /page fetched "
-        f"https://wal.sh/robots.txt{SPEC_TAG} https://wal.sh/bot/{SPEC_TAG} fetched",
+        f"https://wal.sh/robots.txt{SPEC_TAG}+1 https://wal.sh/bot/{SPEC_TAG}+2 fetched",
         [
             ("answer", "/robots.txt", NO_TAGS),
             ("new_bot", {"tag": "walsh/research@afd2c01"}),
