@@ -10224,7 +10224,7 @@ def test_R6_the_command_that_compiles_itself_stays_small(name, tmp_path):
     with WeatherServer() as server:
         server.answers.update(weather_fair_answers("target"))
         server.answers[path] = answer if callable(answer) else b"HTTP/1.1 200 OK\r\n" + answer
-        done = subprocess.run([sys.executable, "-I", "-S", "-c", MEMORY_COMMAND, COMMAND, "--json", "--allow-private", "--origin", server.origin,
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", MEMORY_COMMAND, COMMAND, "--json", "--allow-private", "--origin", beside(server.origin),
                                "--cache-dir", str(tmp_path / "c"), server.origin + "/x"], capture_output=True, text=True, timeout=60, env=beside_environment())
         assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
         line, peak = done.stdout.splitlines()
