@@ -5137,7 +5137,7 @@ class Cache:
         try:
             return lock.lock_at(path)       # R4a
         except OSError as error:
-            self._say("lock", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
+            self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
                               " other processes are not waited for")
         return True
 
@@ -5247,7 +5247,7 @@ class PaceCache(Cache):
 
     def _say(self, cause: str, line: str) -> None:
         """Whatever keeps the pace from the disk is one cause."""
-        super()._say("folder" if cause == "folder" else "pace", line)
+        super()._say("folder" if cause == "folder" else "write", line)
 
 
 def pace_doubt(place: PacePlace, create: bool) -> str:
@@ -7110,6 +7110,16 @@ def retry_after_of(answer: Response, now: float) -> float | None:
     return max(waits, default=None)
 
 
+def shown_headers(headers: Headers) -> list[tuple[str, str]]:
+    """The headers of an answer, without the credentials that a Location may have."""
+    shown = []
+    for name, value in headers:
+        if name == "location":
+            value = mask_credentials(value)
+        shown.append((name, value))
+    return shown
+
+
 def check_kinship(visit: Visit, wire: str, origin: str) -> None:
     """ValueError: a canonical document moved to where it is not the origin's own."""
     if visit.kind in CANONICAL_KINDS and not is_kin(split_url(origin).host, wire):
@@ -7653,7 +7663,7 @@ class Fetcher:
         seen = {
             "status": status,
             "content_type": header_value(answer.headers, "content-type"),
-            "headers": answer.headers,
+            "headers": shown_headers(answer.headers),
         }
         if answer.truncated:
             trouble = f"more than {self.options.max_bytes} bytes"
