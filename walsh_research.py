@@ -136,15 +136,20 @@ __all__ = [
 # 1b. Our own numbers, each with its unit and its reason.
 MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
 MAX_URL_LENGTH = 64 * 1024              # ours: characters; longer is refused
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400  # ours: seconds; ten years say "never", and no arithmetic overflows
+# ours: seconds; ten years say "never", and no arithmetic overflows
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400
 MAX_CLOCK_SECONDS = 1e11        # ours: Unix seconds, the year 5138; a clock that says more is wrong
-MAX_HOST_CHARACTERS = 1024              # ours: characters of a host before decoding; DNS allows 253 after it, and IDNA is quadratic
-MAX_SHOWN_CHARACTERS = 300              # ours: characters of foreign text on one line of a terminal or a log
+# ours: characters of a host before decoding; DNS allows 253 after it, and IDNA is quadratic
+MAX_HOST_CHARACTERS = 1024
+# ours: characters of foreign text on one line of a terminal or a log
+MAX_SHOWN_CHARACTERS = 300
 # robots.txt.
-MAX_SITEMAPS = 1000                     # ours: Sitemap lines kept of one robots.txt; sites list a handful
+# ours: Sitemap lines kept of one robots.txt; sites list a handful
+MAX_SITEMAPS = 1000
 MAX_SITEMAP_URL_LENGTH = 2048           # ours: characters; what sitemaps.org allows a location
 MAX_CONTENT_SIGNALS = 1000      # ours: names kept of a group; 500 KiB may have 80,000, in 7 MiB
-MAX_WILDCARD_OCTETS = 2 ** 26           # ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
+# ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
+MAX_WILDCARD_OCTETS = 2 ** 26
 # JSON, schemas, the blocklist.
 MAX_JSON_DEPTH = 200            # ours: levels; the spec's have ten, C recursion ends at 1,000
 MAX_JSON_DIGITS = 4300          # ours: of one integer, as in CPython 3.11; converting is quadratic
@@ -163,7 +168,8 @@ MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose op
 MAX_BLOCKLIST_KEY = 512         # ours: characters of a host; DNS ends at 253; NFKC is quadratic
 MAX_BLOCKLIST_WARNINGS = 20     # ours: lines told about one document
 # Readings.
-MAX_READ_BYTES = 2 * 2**20      # ours: of a body that is read for its meaning; the one bound on work
+# ours: of a body that is read for its meaning; the one bound on work
+MAX_READ_BYTES = 2 * 2**20
 MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs a step for each
 MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three; a bracket's scan passes as many
 MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a reference
@@ -173,24 +179,34 @@ MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is
 # Feeds and sitemaps. They are read in linear time whatever their size; these bound what is kept of
 # them, and the work that a small gzip can ask for.
 XML_PIECE_BYTES = 64 * 1024     # ours: handed to expat at a time; the bounds are checked in between
-MAX_XML_DEPTH = 256             # ours: open elements; a feed has six, expat keeps 100 bytes for each
-MAX_XML_NAMES = 4096            # ours: names of elements and attributes; expat keeps 300 bytes for each
-MAX_XML_TOKEN_BYTES = 256 * 1024        # ours: one tag, one comment, or all before the root: held whole
+# ours: open elements; a feed has six, expat keeps 100 bytes for each
+MAX_XML_DEPTH = 256
+# ours: names of elements and attributes; expat keeps 300 bytes for each
+MAX_XML_NAMES = 4096
+# ours: one tag, one comment, or all before the root: held whole
+MAX_XML_TOKEN_BYTES = 256 * 1024
 MAX_MENDED_SLIPS = 100_000      # ours: bare & and the like of one feed; each takes two microseconds
-MAX_LISTED_ENTRIES = 50_000     # sitemaps.org: of one sitemap; 17 KB of gzip can hold two million empty
-MAX_LISTED_BYTES = 16 * 2**20   # ours: texts of all entries; 50,000 of 300; a long base grows each link
+# sitemaps.org: of one sitemap; 17 KB of gzip can hold two million empty
+MAX_LISTED_ENTRIES = 50_000
+# ours: texts of all entries; 50,000 of 300; a long base grows each link
+MAX_LISTED_BYTES = 16 * 2**20
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: uncompressed; 2 MiB of gzip can hold 2 GiB of spaces
 MAX_SITEMAP_MARKS = 1_000_000   # ours: < and & in a gzip, 20 an entry; 50 KB can hold 17 million
-MAX_GZIP_MEMBERS = 1024         # ours: a block-wise gzip has 800; 2 MiB can hold 100,000 in a second
+# ours: a block-wise gzip has 800; 2 MiB can hold 100,000 in a second
+MAX_GZIP_MEMBERS = 1024
 MAX_DATE_LENGTH = 80            # ours: characters; a longer run of spaces could be read in two ways
-MAX_FEED_TEXT = 4096            # ours: characters of a title, id, link or base; no person reads more
+# ours: characters of a title, id, link or base; no person reads more
+MAX_FEED_TEXT = 4096
 # robots2.txt.
-ROBOTS2_AGENT = "Walsh-Research/1.2"            # ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
+# ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
+ROBOTS2_AGENT = "Walsh-Research/1.2"
 ROBOTS2_CATEGORY = "ai-researcher"              # robots2: our agent category unless told otherwise
 ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"   # robots2, the ask protocol
-ROBOTS2_ASK_TTL_SECONDS = 86400                 # robots2: an "allow" is cached for no more than 24 hours
+# robots2: an "allow" is cached for no more than 24 hours
+ROBOTS2_ASK_TTL_SECONDS = 86400
 ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
-ROBOTS2_MAX_UNKNOWN = 1000                      # ours: lines kept to be shown; a file of nothing else would cost 40 MB
+# ours: lines kept to be shown; a file of nothing else would cost 40 MB
+ROBOTS2_MAX_UNKNOWN = 1000
 # The cache.
 CACHE_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
 # ours: bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
@@ -209,38 +225,50 @@ WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
 # ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
 # take beyond what the data pays for.
 MAX_HEAD_BYTES = 256 * 1024
-MAX_HEADER_LINES = 500          # ours: real answers have 30; 87,000 lines of "a:" fit the bytes above
+# ours: real answers have 30; 87,000 lines of "a:" fit the bytes above
+MAX_HEADER_LINES = 500
 DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 128 bytes pays for its own line
 MAX_LENGTH_DIGITS = 18          # ours: of a Content-Length; an exabyte, and `int` is quadratic
-MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate takes 5 to flush one
+# ours: encoded bytes for a decoded one; deflate takes 5 to flush one
+MAX_EXPANSION = 4
 MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
 MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
 PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
 PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
 MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
-LONGEST_DEADLINE_SECONDS = 86400.0  # ours: a longer or endless one overflows select() on some systems
+# ours: a longer or endless one overflows select() on some systems
+LONGEST_DEADLINE_SECONDS = 86400.0
 # The fetcher, the bot and the command.
 MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
 MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
 MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
 MAX_SCHEMA_BYTES = 2**20                # ours
-MAX_CHAINED_BYTES = 128 * 1024          # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
+# ours: of a robots2.txt that another chains to; four must fit an entry of the cache
+MAX_CHAINED_BYTES = 128 * 1024
 MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the cache has the rest
 MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
 LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
 MAX_SIMULATED_CLOCKS = 32               # ours: whose pace is remembered
-PROMPT_SECONDS = 2.0                    # ours: what exchanges without a pause may take before a small max_wait counts them
-MAX_SILENT_TARGETS = 3                  # ours: targets of a host in a row without an HTTP answer; then its others are put off
+# ours: what exchanges without a pause may take before a small max_wait counts them
+PROMPT_SECONDS = 2.0
+# ours: targets of a host in a row without an HTTP answer; then its others are put off
+MAX_SILENT_TARGETS = 3
 SILENT_HOST_SECONDS = 300.0             # ours: for so long
 MAX_WARNINGS = 1000                     # ours: lines about a run
-PACE_MARGIN_SECONDS = 0.005             # ours: added to every interval, so that a server's own clock never logs less; a clock may ask for more
-SLOT_TOLERANCE_SECONDS = 0.002          # ours: how late a request may leave without being written down again; a part of the margin
-LOCK_POLL_SECONDS = 0.05                # ours: between two looks at a lock that another process holds
-MAX_CLAIM_SECONDS = 86400.0             # ours: a start further in the future was written by a clock that jumped
+# ours: added to every interval, so that a server's own clock never logs less; a clock may ask for
+# more
+PACE_MARGIN_SECONDS = 0.005
+# ours: how late a request may leave without being written down again; a part of the margin
+SLOT_TOLERANCE_SECONDS = 0.002
+# ours: between two looks at a lock that another process holds
+LOCK_POLL_SECONDS = 0.05
+# ours: a start further in the future was written by a clock that jumped
+MAX_CLAIM_SECONDS = 86400.0
 MAX_HOLD_SECONDS = 30 * 86400.0         # ours: a "not before" further away is not believed
 HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
-POLICY_RETRY_SECONDS = 300.0            # ours: before a policy document that could not be had is asked for again
+# ours: before a policy document that could not be had is asked for again
+POLICY_RETRY_SECONDS = 300.0
 LEAST_FAILURES_FOR_GOOD = 3             # ours: attempts in vain, besides
 MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
 STATUS_TICK_SECONDS = 0.5               # ours: between two looks of the status line at the clock
@@ -250,7 +278,8 @@ BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
 SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
 FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"
 # The proof.
-GIT_TIMEOUT_SECONDS = 5.0               # ours: for each question to git; --tag auto must not hang a command
+# ours: for each question to git; --tag auto must not hang a command
+GIT_TIMEOUT_SECONDS = 5.0
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
@@ -568,7 +597,7 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold: `pointer` is its JSON Pointer, `keyword` the assertion that failed.
+    """The instance does not hold: `pointer` is where, `keyword` the assertion that failed.
 
     The pointer stands as the document writes its names; the message is one printable line.
     """
@@ -3552,7 +3581,8 @@ class KnownSource(NamedTuple):
     etag: str = ""
     last_modified: str = ""
     requested_at: float = -math.inf     # the latest request, whatever came of it
-    failed_at: float = -math.inf    # the latest failure that was an HTTP answer, if no success followed
+    # the latest failure that was an HTTP answer, if no success followed
+    failed_at: float = -math.inf
     failed_status: int = 0
     failure: str = ""               # its reason, in one line
     retry_at: float = -math.inf     # due then, whatever the floor
@@ -3986,8 +4016,8 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     """The URL with R13's parameters after its own.
 
     Query and fragment are kept; an empty `sha` is left out.
-    >>> tag_url("https://wal.sh/robots.txt", "walsh/research", "afd2c01")
-    'https://wal.sh/robots.txt?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
+    >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
+    'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
     before, hash_mark, fragment = url.partition("#")
     address, _, query = before.partition("?")
@@ -4003,7 +4033,7 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
-    """A Location without R13's parameters: the gates never see them, also where a server repeats them."""
+    """A Location without R13's parameters: the gates never see them, if repeated too."""
     own = tag_url("", *tag)[1:]
     for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
         location = location.replace(f"?{tags}&", "?")
@@ -6134,7 +6164,9 @@ class RateLimiter:
         """The lock around a step of any bot of this process."""
         return self._process.lock
 
-    def claim(self, slot: Slot, host: str, interval: float, role: str, latest: float) -> Later | None:
+    def claim(
+        self, slot: Slot, host: str, interval: float, role: str, latest: float
+    ) -> Later | None:
         """None: the request may leave now, and the host's lock is kept until it has.
 
         Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
@@ -6388,7 +6420,8 @@ class BlocklistStore:
         held = self._refreshed
         if self.blocklist is None or serial > held.serial:
             held = self._load_generation(held)
-        if self.blocklist is None:      # while nothing was ever held, every process tries for itself
+        # while nothing was ever held, every process tries for itself
+        if self.blocklist is None:
             return False
         if serial == held.serial:
             self._refreshed = asked
@@ -6615,7 +6648,7 @@ def after_hold(state: Any, ending: Ending) -> Any:
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
-# Owns the gates in order, one exchange, redirects, retries, and the loop that takes targets through.
+# Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 
 if TYPE_CHECKING:
     Transport = Any             # send(Request) -> Response, or TransportError; perhaps resolve()
@@ -6657,7 +6690,8 @@ class Visit:
         self.deadline = deadline                    # no pause goes beyond it
         self.held, self.held_of = NO_VALIDATORS, wire       # R7: and of exactly which URL
         self.wants: Wants = wants_any_success       # whether a body is read
-        self.is_single = False                      # its first request is its last, and binds nobody
+        # its first request is its last, and binds nobody
+        self.is_single = False
         self.decision = Decision(True, url)         # the latest of R2 that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
@@ -6805,7 +6839,7 @@ class Scheduler:
             yield from self._count_silence(queue.host, outcome)
 
     def _next_target(self, queue: HostQueue) -> Target:
-        """In the order of their last request, never requested first: one bad URL starves no other."""
+        """In the order of their last request, never requested first: no URL starves another."""
         if not queue.is_sorted:
             queue.is_sorted = True
             if len(queue.targets) > 1:
@@ -6816,7 +6850,7 @@ class Scheduler:
         return queue.targets.popleft()
 
     def _planned_start(self, queue: HostQueue) -> float:
-        """When the queue's next target may start; at once, where that is too far away to wait for."""
+        """When the queue's next target may start; at once, where that is too far to wait for."""
         fetcher = self._fetcher
         due_at = fetcher.limiter.planned_start(queue.host)
         if fetcher.options.interactive or due_at - queue.since > fetcher.options.max_wait:
@@ -6986,7 +7020,7 @@ class Requester:
     def _after_no_answer(
         self, visit: Visit, error: TransportError, seconds: float
     ) -> Ending | None:
-        """Transport trouble: the schedule of R5, which holds nobody but this target.  spec 19, C5."""
+        """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         if error.refused:
             refusal = visit.decision._replace(allowed=False, gate="address", reason=error.reason)
             return Ending(refusal=refusal._replace(url=visit.url))
@@ -7038,7 +7072,8 @@ class Requester:
 
     def _after_redirect(self, visit: Visit, answer: Response) -> Ending | None:
         """A hop is a new URL: it goes through every gate.  spec 19, C6."""
-        location, limit = header_value(answer.headers, "location"), self._fetcher.kinds[visit.kind].max_redirects
+        location = header_value(answer.headers, "location")
+        limit = self._fetcher.kinds[visit.kind].max_redirects
         with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
             location = location.encode("latin-1").decode("utf-8")
         if not location:
@@ -7086,8 +7121,9 @@ class Requester:
     def _request(self, visit: Visit) -> Request:
         """R1, R13: what is sent for a visit."""
         kind, url = self._fetcher.kinds[visit.kind], visit.wire
-        if self._fetcher.options.tag is not None and visit.place.host == host_key(self._fetcher.origin):
-            url = tag_url(url, *self._fetcher.options.tag)       # R13: at transmission, after the gates
+        tag = self._fetcher.options.tag
+        if tag is not None and visit.place.host == host_key(self._fetcher.origin):
+            url = tag_url(url, *tag)                # R13: at transmission, after the gates
         return Request(
             kind.method,
             url,
@@ -9111,15 +9147,15 @@ def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
     Every entry counts towards the limit, also one that names nothing: it costs the same time.
     """
     kept: list[Any] = []
-    held_bytes = seen = 0
+    kept_bytes = seen = 0
     try:
         for entry in entries:
-            if seen == MAX_LISTED_ENTRIES or held_bytes > MAX_LISTED_BYTES:
+            if seen == MAX_LISTED_ENTRIES or kept_bytes > MAX_LISTED_BYTES:
                 return kept, f"cut after {seen} entries"
             seen += 1
             if any(entry):
                 kept.append(entry)
-                held_bytes += sum(map(sys.getsizeof, entry))
+                kept_bytes += held_bytes(tuple(entry))
     except ValueError as error:
         return kept, str(error)
     return kept, ""
@@ -10654,8 +10690,8 @@ class Bot(Fetcher):
 
         True only where it says yes, or was asked and allows it, and never for a URL that the file
         itself closes. `.reason` begins with the stance in the text's words: "yes", "no", "ask",
-        "short-only", "session-only" …, or "unstated" where the site says nothing. ValueError: not a
-        directive of robots2, or robots2 is off.
+        "short-only", "session-only" …, or "unstated" where the site says nothing. ValueError:
+        not a directive of robots2, or robots2 is off.
         """
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
@@ -10718,7 +10754,7 @@ class Bot(Fetcher):
         return f"{visit.place.site} {directive} {self._category}"
 
     def _ask(self, visit: Visit, directive: str, words: str) -> Later | Decision:
-        """The ask protocol: an answer on file that still holds, else a question, behind the gates."""
+        """The ask protocol: an answer that still holds, else a question, behind the gates."""
         key = self._ask_key(visit, directive)
         held = self._answers.get(key)
         if held is None:
@@ -13060,7 +13096,8 @@ class Console:
         if self.as_json:
             self.object(value.to_dict())
             return
-        self.line(self._coloured(self._row_text(head, printable(name, MAX_URL_LENGTH), detail), colour))
+        text = self._row_text(head, printable(name, MAX_URL_LENGTH), detail)
+        self.line(self._coloured(text, colour))
 
     def _row_text(self, head: str, name: str, detail: str) -> str:
         for columns in (self.name_columns, 0):
@@ -13121,7 +13158,8 @@ class Command:
                 self.codes.add(2)
                 found = getattr(error, "strerror", None) or error
                 place = "stdin" if name == "-" else f"--input {name}"
-                complain(f"{place} is unusable ({found}), want a text file, one URL a line", self.words)
+                wanted = "a text file, one URL a line"
+                complain(f"{place} is unusable ({found}), want {wanted}", self.words)
         widest = max(map(len, self.targets), default=0)
         self.console.name_columns = min(MAX_URL_COLUMNS, widest)
 
@@ -13161,7 +13199,7 @@ class Command:
         self.console.note(f"warning: {line}")
 
     def trace(self, line: str) -> None:
-        """What the bot says of its work: shown while it lasts, and kept where that was asked for."""
+        """What the bot says of its work: shown while it lasts, kept where that was asked for."""
         if self.options.verbose:
             self.console.note(line)
         else:
