@@ -3620,8 +3620,7 @@ def spell_seconds(seconds: float) -> str:
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
 # Owns validators, and what an answer of the network leaves of a policy document.
 
-if TYPE_CHECKING:
-    Headers = Sequence[tuple[str, str]]
+Headers = Sequence[tuple[str, str]]         # (lower-case name, value), in order
 
 
 class Validators(NamedTuple):
@@ -4515,9 +4514,15 @@ PICKLE_COUNTED = {**PICKLE_STRINGS, 0x8A: 1, PICKLE_FRAME: 8}       # with LONG1
 
 
 def sha256_hex(data: bytes) -> str:
-    import hashlib  # loads OpenSSL: --version need not pay for it
-
-    return hashlib.sha256(data).hexdigest()
+    """SHA-256 in hex. CPython's own code, where it has it: hashlib loads OpenSSL, 4 MiB of it."""
+    try:
+        from _sha2 import sha256  # type: ignore[import-not-found]  # 3.12 and later
+    except ImportError:
+        try:
+            from _sha256 import sha256  # type: ignore[import-not-found]
+        except ImportError:
+            from hashlib import sha256
+    return str(sha256(data).hexdigest())
 
 
 def pickle_plain(value: Any) -> bytes:
@@ -6052,8 +6057,7 @@ class Later(NamedTuple):
     is_hopeless: bool = False           # waiting is no use in this run
 
 
-if TYPE_CHECKING:
-    Clock = Any                 # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+Clock = Any                     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
 class SystemClock:
@@ -6650,11 +6654,10 @@ def after_hold(state: Any, ending: Ending) -> Any:
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 
-if TYPE_CHECKING:
-    Transport = Any             # send(Request) -> Response, or TransportError; perhaps resolve()
-    Wants = Callable[[int, Headers], bool]
-    Answer = Union[Response, TransportError]
-    Gate = Callable[["Visit"], Union[Later, Decision, None]]    # come again, refused, passed
+Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
+Wants = Callable[[int, Headers], bool]
+Answer = Union[Response, TransportError]
+Gate = Callable[["Visit"], Union[Later, Decision, None]]        # come again, refused, passed
 
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
@@ -10583,8 +10586,22 @@ class Bot(Fetcher):
         self,
         cache_dir: Union[str, os.PathLike[str], None] = PLATFORM_CACHE,
         *,
+        origin: str = ORIGIN,
+        timeout: float = 30.0,
+        max_wait: float = 300.0,
+        max_bytes: int = 10 * 2**20,
+        unreachable: str = "allow",
+        robots_mode: str = "respect",
         robots2: Union[bool, str] = False,
-        **options: Any,
+        interactive: bool = False,
+        allow_private: bool = False,
+        tag: Optional[str] = None,
+        transport: Transport = None,
+        clock: Clock = None,
+        rand: Callable[[], float] = roll,
+        warn: Optional[Callable[[str], None]] = None,
+        trace: Optional[Callable[[str], None]] = None,
+        shares_pace: bool = False,
     ) -> None:
         self._category = self._identity = ""
         if robots2 is not False:
@@ -10592,7 +10609,24 @@ class Bot(Fetcher):
             if isinstance(robots2, str):
                 self._category = robots2
             self._identity = robots2_identity(self._category)   # ValueError: it cannot be announced
-        super().__init__(cache_dir, **options)
+        super().__init__(
+            cache_dir,
+            origin=origin,
+            timeout=timeout,
+            max_wait=max_wait,
+            max_bytes=max_bytes,
+            unreachable=unreachable,
+            robots_mode=robots_mode,
+            interactive=interactive,
+            allow_private=allow_private,
+            tag=tag,
+            transport=transport,
+            clock=clock,
+            rand=rand,
+            warn=warn,
+            trace=trace,
+            shares_pace=shares_pace,
+        )
         self._robots2 = Robots2Store(self._cache, self.time, self._document, self._category)
         self._answers = AskedAnswers(self._cache, self.time)
 
@@ -12779,7 +12813,9 @@ MODES = ("--help", "--version", "--check", "--discover", "--attest", "--selftest
 RIVALS = (      # at most one of each
     ("--check", "--discover", "--selftest"),
     ("--check", "--discover", "--attest"),
-    ("--check", "--selftest", "--attest", "--force"),
+    ("--check", "--force"),
+    ("--selftest", "--force"),
+    ("--attest", "--force"),
     ("--selftest", "a target"),
     ("--attest", "a target"),
     ("--cache-dir", "--no-cache"),
