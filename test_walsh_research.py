@@ -3182,7 +3182,7 @@ def test_ours_what_is_kept_of_a_feed_is_bounded_by_its_bytes():
     body = "".join(item % n for n in range(2_000)).encode()
     feed = wr.parse_feed(RSS_HEAD + body + b"</channel></rss>")
     held = sum(sys.getsizeof(text) for item in feed.items for text in item)
-    assert wr.MAX_LISTED_BYTES < held < wr.MAX_LISTED_BYTES + 2**16
+    assert 0.9 * wr.MAX_LISTED_BYTES < held < wr.MAX_LISTED_BYTES + 2**16
     assert feed.warning == f"cut after {len(feed.items)} entries"
 
 
