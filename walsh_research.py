@@ -123,8 +123,10 @@ __version__ = "1.0.0"
 __all__ = [
     "BACKOFF_CAP", "BLOCKLIST_REFRESH", "BlockedDomain", "Blocklist", "BlocklistRejected",
     "Bot", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES", "Decision", "Feed", "FeedItem", "Hit",
+    "Later",
     "Link", "LlmsLink", "LlmsTxt", "MIN_REQUEST_INTERVAL", "ORIGIN", "PageMetadata",
-    "ROBOTS_TTL_SECONDS", "Request", "Response", "Result", "Robots2", "Robots2Line",
+    "ROBOTS_TTL_SECONDS", "Reading", "Request", "RequestRecord", "Response", "Result", "Robots2",
+    "Robots2Line",
     "Robots2Ruling", "RobotsTxt", "Rule", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
     "STALE_HARD_CUTOFF", "Sandbox", "SchemaViolation", "Sitemap", "SitemapEntry", "Source",
     "TransportError", "UA_TOKEN", "USER_AGENT", "UnsupportedSchema", "Verdict", "attest",
@@ -4514,15 +4516,16 @@ PICKLE_COUNTED = {**PICKLE_STRINGS, 0x8A: 1, PICKLE_FRAME: 8}       # with LONG1
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 in hex. CPython's own code, where it has it: hashlib loads OpenSSL, 4 MiB of it."""
-    try:
-        from _sha2 import sha256  # type: ignore[import-not-found]  # 3.12 and later
-    except ImportError:
-        try:
-            from _sha256 import sha256  # type: ignore[import-not-found]
-        except ImportError:
-            from hashlib import sha256
-    return str(sha256(data).hexdigest())
+    """SHA-256 in hex.
+
+    CPython's own code does it, where it is: hashlib loads OpenSSL, which takes 4 MiB.
+    """
+    from importlib import import_module
+
+    for name in ("_sha2", "_sha256", "hashlib"):        # by version; the last is always there
+        with suppress(ImportError, AttributeError):
+            return str(import_module(name).sha256(data).hexdigest())
+    raise ImportError("no SHA-256")
 
 
 def pickle_plain(value: Any) -> bytes:
@@ -13285,9 +13288,10 @@ class Command:
                 if self.options.verbose and result.final_url:       # a gate was asked
                     self.explain_result(result)
                 self.show_result(result)
-        finally:
-            if not isinstance(sys.exc_info()[1], OSError):          # somebody still reads
-                self.summarize()
+        except KeyboardInterrupt:
+            self.summarize()
+            raise
+        self.summarize()
 
     def explain_result(self, result: Result) -> None:
         """As --check explains them, but for the pace and the next step, which are over."""
