@@ -29,21 +29,21 @@ As a command:
 
 Where each requirement is met, and how the names of its tests begin:
 
-    R1  User-Agent                12 EXCHANGE, Bot._exchange              test_R1_
-    R2  robots.txt, a b c d       5 ROBOTS, 9 FRESHNESS, Bot._robots_gate test_R2_ test_R2a_ to d_
-    R3  blocklist, a b c          7 BLOCKLIST, Bot._blocklist_gate        test_R3_ test_R3a_ to c_
-    R4  serial, spacing           8 PACING, Bot._throttle_gate            test_R4_
-    R5  back-off, Retry-After     3 TIME, 8 PACING, Bot._retries          test_R5_
-    R6  scope                     10 READINGS, 12 EXCHANGE, 14 TRANSPORT  test_R6_
-    R7  conditional, canonical    4 ADDRESSES, 9 FRESHNESS, Bot.run       test_R7_
-    R8  frequency                 Bot._target                             test_R8_
-    R9  structured formats        10 READINGS, Bot.discover               test_R9_
-    R10 schema of the blocklist   6 SCHEMA, Bot._standalone_schema        test_R10_
-    R11 persistent caches         13 SHELF                                test_R11_
-    R12 stale blocks on refresh   9 FRESHNESS, Bot._errand                test_R12_
-    R13 tags                      12 EXCHANGE, Bot._exchange              test_R13_
-    7   the order of the gates    TARGET_GATES                            test_gates_
-    12 to 16  vectors, fixtures, attestation, canaries                    16 PROOF
+    R1  User-Agent                10 REQUESTS, Requester._exchange        test_R1_
+    R2  robots.txt, a b c d       5 ROBOTS, Fetcher._robots_gate          test_R2_ test_R2a_ to d_
+    R3  blocklist, a b c          7 BLOCKLIST, Fetcher._blocklist_gate    test_R3_ test_R3a_ to c_
+    R4  serial, spacing           8 PACING, RateLimiter.claim             test_R4_
+    R5  back-off, Retry-After     3 TIME, Requester._after_push_back      test_R5_
+    R6  scope                     10 REQUESTS, 12 TRANSPORT, 16 FORMATS   test_R6_
+    R7  conditional, canonical    4 URLS, 9 FRESHNESS, Fetcher._remember  test_R7_
+    R8  frequency                 8 PACING, too_soon                      test_R8_
+    R9  structured formats        16 FORMATS, Bot.discover                test_R9_
+    R10 schema of the blocklist   6 SCHEMA, BlocklistStore                test_R10_
+    R11 persistent caches         11 CACHE                                test_R11_
+    R12 stale blocks on refresh   14 POLICY STORES, Refreshes             test_R12_
+    R13 tags                      10 REQUESTS, Requester._request         test_R13_
+    7   the order of the gates    Fetcher.gates_of                        test_gates_
+    12 to 16  vectors, fixtures, attestation, canaries                    19 SELF-TEST
 
 `grep -n '^# ===' walsh_research.py` lists the sections. A section uses only sections above it.
 A pure section reads no clock and no environment, rolls no dice, opens no file and no socket, and
