@@ -8058,6 +8058,7 @@ def interrupted_at(wanted, names=None):
         return trace
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True      # CPython 3.12 looks for it when a trace is set
     sys.settrace(trace)
     try:
         yield met
