@@ -5333,8 +5333,11 @@ def test_R5_transport_trouble_holds_back_nobody_else(make_bot, web, clock, tmp_p
     url = site(web, "n.test", None, bad=wr.TransportError("reset"), one=b"1", two=b"2")
     targets = [url + name for name in ("bad", "one", "two")]
     for day in range(3):
+        web.log.clear()
         with make_bot(cache_dir=tmp_path, clock=Restarted(clock)) as bot:
             results = run_of(bot, *targets)
+        order = [asked for asked in web.urls() if asked in targets]
+        assert day == 0 or order[0] != targets[0]       # the latest to be asked comes last
         outcomes = [results[target].outcome for target in targets]
         assert outcomes[0] == "failed" and {"deferred", "failed"}.isdisjoint(outcomes[1:])
         assert results[targets[0]].retry_at is None and results[targets[0]].attempts == 6
