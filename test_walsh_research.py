@@ -9137,7 +9137,7 @@ FORBIDDEN_PLACES = {  # id: (Location, gate that refuses a target)
 
 
 @pytest.mark.parametrize("place, document", [(place, document) for place in FORBIDDEN_PLACES for document in DOCUMENTS if not (
-    FORBIDDEN_PLACES[place][1] == "R2" and document in ("robots.txt", "blocklist", "schema"))])     # those are not gated by robots.txt (CONTRACT 10)
+    FORBIDDEN_PLACES[place][1] == "R2" and document in ("robots.txt", "blocklist", "schema"))])     # robots.txt does not gate those
 def test_R3_R2_no_redirect_leads_where_a_gate_refuses(place, document, clock, web, make_bot):
     location, gate = FORBIDDEN_PLACES[place]
     url = DOCUMENT_URLS[document]
