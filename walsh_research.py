@@ -176,7 +176,6 @@ MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs
 MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three; a bracket's scan passes as many
 MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a reference
 MAX_LINK_TEXT_TOKENS = 4096     # ours: marks in a link's text; an open bracket keeps 100 bytes each
-MAX_HEAD_CHARS = 512 * 1024             # ours: of a page, where its <head> must have ended
 MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is a line of output
 # Feeds and sitemaps. They are read in linear time whatever their size; these bound what is kept of
 # them, and the work that a small gzip can ask for.
@@ -7607,7 +7606,7 @@ class Fetcher:
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
             visit.warn(PARSE_ERROR_WARNING)
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            visit.warn(f"robots.txt is out of reach, so this was not its word: {decision.reason}")
+            visit.warn(f"asked without the word of robots.txt: {decision.reason}")
         visit.decision = decision
         return None
 
