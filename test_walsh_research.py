@@ -12,6 +12,8 @@ import contextlib
 import copy
 import doctest
 import errno
+import faulthandler
+import functools
 import gc
 import gzip
 import importlib.util
@@ -52,7 +54,6 @@ import zipfile
 import zlib
 from collections import Counter
 from email.utils import formatdate
-from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -61,11 +62,63 @@ import pytest
 import walsh_research as wr
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+MODULE_FOLDER = os.path.dirname(os.path.abspath(wr.__file__))
 NOW = 1779494400.0              # 23 May 2026 00:00:00 GMT
 BLOCKLIST_SCHEMA = json.loads(wr.SANDBOX_SCHEMA)
 
 
 # === 1. THE WORLD ========================================================
+
+TIME_LIMIT_SECONDS = 120
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_of_a_terminal():
+    """A shell ignores SIGINT in its background jobs, nohup ignores SIGHUP, and both are inherited."""
+    names = [name for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)]
+    ignored = [name for name in names if signal.getsignal(getattr(signal, name)) == signal.SIG_IGN]
+    for name in ignored:
+        signal.signal(getattr(signal, name), signal.default_int_handler)
+    yield
+    for name in ignored:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_bytecode(tmp_path_factory):
+    """The module compiled once for all child processes, which else would spend most of their time on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        environment = {**os.environ, "PYTHONPATH": MODULE_FOLDER, "PYTHONDONTWRITEBYTECODE": ""}
+        subprocess.run([sys.executable, "-S", "-c", "import walsh_research"], env=environment, check=True)
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def time_limit_signal():
+    """What SIGALRM does: it fails the test, wherever its main thread is."""
+    def fail(number, frame):
+        pytest.fail(f"the test took more than {TIME_LIMIT_SECONDS} s")
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, fail)
+
+
+@pytest.fixture(autouse=True)
+def time_limit(time_limit_signal):
+    """A test that hangs fails; where there is no SIGALRM, it ends the whole run with a traceback.
+
+    The alarm is repeated, because code under test may swallow the first exception.
+    """
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, TIME_LIMIT_SECONDS, 10.0)
+        yield
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+    else:
+        faulthandler.dump_traceback_later(TIME_LIMIT_SECONDS, exit=True)
+        yield
+        faulthandler.cancel_dump_traceback_later()
+
 
 class Clock:
     """A clock that sleep moves."""
@@ -1486,7 +1539,6 @@ def test_R2_parsing_never_raises(seed: int) -> None:
 
 # --- Schema, blocklist (rooms 6, 7)
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 with open(os.path.join(HERE, "vectors.json"), encoding="utf-8") as vectors_file:
     SUITES = json.load(vectors_file)["suites"]
 
@@ -1500,7 +1552,9 @@ def document(*domains, **fields):
             "blocked": [{"domain": domain, "added": "2026-05-23", "reason": "email opt-out"} for domain in domains], **fields}
 
 
+@functools.lru_cache(maxsize=None)
 def nested(levels):
+    """A list in a list, `levels` times; whoever gets it must not change it."""
     value = []
     for _ in range(levels):
         value = [value]
@@ -7829,7 +7883,7 @@ def test_ours_door_a_name_needs_no_codec():
         except wr.TransportError as trouble:
             print(trouble.reason.partition(":")[0], *sorted({"encodings.idna", "stringprep", "unicodedata"} & set(sys.modules)))
     """
-    done = subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(os.path.abspath(wr.__file__)), capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=MODULE_FOLDER, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, "connect"), done.stderr
 
 
@@ -8717,7 +8771,7 @@ def test_ours_door_without_a_proxy_variable_urllib_is_not_loaded():
         done = subprocess.run(
             [sys.executable, "-c", code, server.url],
             env=environment,
-            cwd=os.path.dirname(os.path.abspath(wr.__file__)),
+            cwd=MODULE_FOLDER,
             capture_output=True,
             text=True,
             timeout=60,
@@ -9519,7 +9573,7 @@ print(deaths, adopted, len([name for name in os.listdir(folder) if name.endswith
 @posix_only
 def test_R3b_no_death_by_kill_9_costs_the_list_or_leaves_a_torn_entry(tmp_path):
     done = subprocess.run([sys.executable, "-c", DEATHS_SCRIPT, HERE, __name__, str(tmp_path / "cache"), "170"], capture_output=True, text=True, timeout=120,
-                          env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(wr.__file__))))
+                          env=dict(os.environ, PYTHONPATH=MODULE_FOLDER))
     assert done.returncode == 0, done.stderr
     deaths, adopted, scratch, files = map(int, done.stdout.split())
     assert deaths >= 200 and 10 < adopted < deaths + 5, done.stdout    # before the rename, and after it
@@ -9883,7 +9937,7 @@ def test_ours_every_parser_takes_linear_time_for_pumped_input(name):
 def beside_environment(**more):
     """The environment of a child: the module importable, no proxy, no colours."""
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and not name.startswith("WALSH_")}
-    return {**kept, "PYTHONPATH": os.path.dirname(os.path.abspath(wr.__file__)), "PYTHONIOENCODING": "utf-8", **more}
+    return {**kept, "PYTHONPATH": MODULE_FOLDER, "PYTHONIOENCODING": "utf-8", **more}
 
 
 BESIDE_SCRIPT = """
@@ -10159,7 +10213,7 @@ COMMAND = os.path.abspath(wr.__file__)
 
 def desk_command(origin, *arguments, **more):
     origin = origin.replace("127.0.0.1", "localhost")       # another host: nobody waits for the list
-    return subprocess.Popen([sys.executable, "-W", "error", COMMAND, "--allow-private", "--origin", origin, *arguments], text=True,
+    return subprocess.Popen([sys.executable, "-W", "error", "-m", "walsh_research", "--allow-private", "--origin", origin, *arguments], text=True,
                             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": beside_environment(), **more})
 
 
@@ -10302,7 +10356,6 @@ MEMORY_ROWS = {  # id: (path, media type, body or script, outcome, limit in MiB)
     "blocklist of 20,000 domains": (DOCUMENTS["blocklist"], b"\r\n" + blocklist(*(f"d{n}.test" for n in range(20_000))), "fetched", WEATHER_MEBIBYTES),
     "blocklist bomb": (DOCUMENTS["blocklist"], b"Content-Encoding: gzip\r\n\r\n" + weather_bomb(), "fetched", 300),
 }
-IN_A_RETRY = {"megabyte of header"}      # as a command it would wait for real
 
 
 MEMORY_COMMAND = """
@@ -10314,7 +10367,7 @@ print(usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1))
 
 
 @posix_only
-@pytest.mark.parametrize("name", [name for name in MEMORY_ROWS if name not in IN_A_RETRY])
+@pytest.mark.parametrize("name", ["plain page", "RSS of 10 MiB", "robots.txt of distinct rules", "markdown of 4 MiB with an emoji"])
 def test_R6_the_command_that_compiles_itself_stays_small(name, tmp_path):
     path, answer, wanted, limit_mebibytes = MEMORY_ROWS[name]
     limit_mebibytes += SCRIPT_MEBIBYTES
@@ -10331,24 +10384,16 @@ def test_R6_the_command_that_compiles_itself_stays_small(name, tmp_path):
         assert int(peak) < limit_mebibytes * 1024, f"{int(peak) / 1024:.1f} MiB"
 
 
-@pytest.fixture(scope="module")
-def memory_pycache(tmp_path_factory):
-    """Compiled before, once, as is any module that is imported."""
-    folder = str(tmp_path_factory.mktemp("pycache"))
-    subprocess.run([sys.executable, "-c", "import walsh_research"], check=True, env=beside_environment(PYTHONPYCACHEPREFIX=folder, PYTHONDONTWRITEBYTECODE=""))
-    return folder
-
-
 @posix_only
 @pytest.mark.parametrize("name", MEMORY_ROWS)
-def test_R6_the_whole_process_stays_small(name, tmp_path, memory_pycache):
+def test_R6_the_whole_process_stays_small(name, tmp_path):
     path, answer, wanted, limit_mebibytes = MEMORY_ROWS[name]
     with WeatherServer() as server:
         server.answers.update(weather_fair_answers("target"))
         server.answers[path] = answer if callable(answer) else b"HTTP/1.1 200 OK\r\n" + answer
         started = time.monotonic()
         child = subprocess.Popen([sys.executable, "-c", MEMORY_SCRIPT.replace("(origin + path)", "(origin + '/x')").replace("wr.Bot(", "wr.Bot(clock=wr.VirtualClock(), cache_dir="),
-                                  server.origin, path, str(tmp_path / "c")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=beside_environment(PYTHONPYCACHEPREFIX=memory_pycache, PYTHONDONTWRITEBYTECODE=""))
+                                  server.origin, path, str(tmp_path / "c")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=beside_environment())
         out, err = child.communicate(timeout=60)
         assert child.returncode == 0 and err == "", err
         outcome, peak = out.splitlines()
@@ -10398,7 +10443,7 @@ def pickle_refusal(blob):
 
 def child_python(code, *arguments):
     return subprocess.Popen([sys.executable, "-c", code] + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                            env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(wr.__file__))), universal_newlines=True)
+                            env=dict(os.environ, PYTHONPATH=MODULE_FOLDER), universal_newlines=True)
 
 
 @pytest.mark.parametrize("environ, platform, expected", [
@@ -10892,7 +10937,7 @@ for line in sys.stdin:
 def test_R11_a_lock_excludes_processes_and_threads_and_dies_with_its_holder(shelf_folder, shelf_lines):
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     child = subprocess.Popen([sys.executable, "-c", LOCK_CHILD, shelf_folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True,
-                             env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(wr.__file__))))
+                             env=dict(os.environ, PYTHONPATH=MODULE_FOLDER))
 
     def ask(name):
         child.stdin.write(name + "\n")
@@ -11604,10 +11649,11 @@ def desk(monkeypatch, tmp_path, clock, web, capsys):
     return run
 
 
-def spawn(argv, flags=(), env=(), **options):
+def spawn(argv, env=(), **options):
     """The command in a process of its own, with little around it."""
-    environ = {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP", "TMP") if name in os.environ}
-    return subprocess.Popen([sys.executable, *flags, wr.__file__, *argv], env={**environ, "WALSH_RESEARCH_CACHE": "", **dict(env)},
+    environ = {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP", "TMP", "PYTHONPYCACHEPREFIX") if name in os.environ}
+    return subprocess.Popen([sys.executable, "-m", "walsh_research", *argv],
+                            env={**environ, "PYTHONPATH": MODULE_FOLDER, "PYTHONDONTWRITEBYTECODE": "1", "WALSH_RESEARCH_CACHE": "", **dict(env)},
                             **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 
 
@@ -12388,7 +12434,7 @@ def test_ours_a_lone_copy_proves_the_vectors_too(tmp_path):
 
 
 def test_ours_the_vectors_beside_the_file_are_run(tmp_path):
-    folder = os.path.dirname(os.path.abspath(wr.__file__))
+    folder = MODULE_FOLDER
     assert wr.vector_file_check(os.path.join(folder, "vectors.json")).outcome == "pass"
     with open(os.path.join(folder, "vectors.json"), encoding="utf-8") as file:
         text = file.read()
@@ -12881,7 +12927,7 @@ def test_ours_no_home_costs_the_cache_alone(publisher):
 def test_ours_python_m_and_a_zip(tmp_path):
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         archive.write(wr.__file__, "walsh_research.py")
-    folder = os.path.dirname(os.path.abspath(wr.__file__))
+    folder = MODULE_FOLDER
     for path in (folder, str(tmp_path / "all.zip")):
         done = subprocess.run([sys.executable, "-m", "walsh_research", "--version"], env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
                               cwd=tmp_path, stdout=subprocess.PIPE, timeout=30)
@@ -12905,7 +12951,7 @@ print(loaded, touched, threading.active_count())
 def test_ours_import_touches_nothing_and_costs_little(tmp_path):
     heavy = ("ssl", "http.client", "argparse", "logging", "json", "xml.etree.ElementTree", "xml.parsers.expat", "subprocess", "tempfile", "urllib.request", "email",
              "asyncio", "dataclasses", "http.server", "pickle", "difflib", "textwrap", "shutil")
-    folder = os.path.dirname(os.path.abspath(wr.__file__))
+    folder = MODULE_FOLDER
     done = subprocess.run([sys.executable, "-B", "-S", "-c", f"import sys; sys.path.insert(0, {folder!r})" + IMPORT_PROBE.format(heavy=heavy)],
                           cwd=tmp_path, stdout=subprocess.PIPE, timeout=30)
     assert done.stdout.decode().strip() == "[] [] 1" and not os.listdir(tmp_path)
@@ -13147,7 +13193,7 @@ def test_ours_the_standard_library_alone():
 
 def test_ours_importing_it_loads_nothing_heavy():
     import subprocess
-    code = f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(wr.__file__))!r}); import walsh_research; print(*sys.modules)"
+    code = f"import sys; sys.path.insert(0, {MODULE_FOLDER!r}); import walsh_research; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode().split()
     assert "walsh_research" in loaded and not {"ssl", "socket", "http.client", "argparse", "xml", "pickle", "logging", "random", "json", "datetime"} & set(loaded)
 
@@ -13390,7 +13436,7 @@ def test_README_session_is_what_the_program_prints(desk, origin_pages):
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: a shell")
 def test_README_copy_command(tmp_path):
     command = readme_blocks("sh", "cp ")[0]
-    subprocess.run(["sh", "-ec", command], cwd=os.path.dirname(os.path.abspath(wr.__file__)), env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]}, check=True)
+    subprocess.run(["sh", "-ec", command], cwd=MODULE_FOLDER, env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]}, check=True)
     done = subprocess.run([sys.executable, "-I", str(tmp_path / "bin" / "walsh_research.py"), "--version"], stdout=subprocess.PIPE, timeout=30)
     assert done.returncode == 0
 
@@ -13815,7 +13861,7 @@ def bench_formats(quick, size=2000):
     growth, memory = {}, {}
     for name, make in BENCH_INPUTS:
         small, large = make(size), make(size * 4)
-        columns = bench_samples([partial(bench_parse, name, large), partial(bench_parse, name, small)], rounds)
+        columns = bench_samples([functools.partial(bench_parse, name, large), functools.partial(bench_parse, name, small)], rounds)
         growth[name] = max(growth.get(name, (0.0,)), (statistics.median(a / max(b, 1e-6) for a, b in zip(*columns)), *map(statistics.median, columns)))
         tracemalloc.start()
         bench_parse(name, large)
