@@ -62,6 +62,10 @@ import walsh_research as wr
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NOW = 1779494400.0              # 23 May 2026 00:00:00 GMT
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it puts in the background with Ctrl-C ignored, and every child would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 BLOCKLIST_SCHEMA = json.loads(wr.SANDBOX_SCHEMA)
 
 
