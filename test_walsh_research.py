@@ -64,6 +64,10 @@ import walsh_research as wr
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODULE_FOLDER = os.path.dirname(os.path.abspath(wr.__file__))
 NOW = 1779494400.0              # 23 May 2026 00:00:00 GMT
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it puts in the background with Ctrl-C ignored, and every child would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 BLOCKLIST_SCHEMA = json.loads(wr.SANDBOX_SCHEMA)
 
 
@@ -2479,11 +2483,11 @@ DIRECTIVE_CASES = [
 
 @pytest.mark.parametrize("values, expected", DIRECTIVE_CASES)
 def test_R6_x_robots_tag_gives_the_directives_that_bind_us(values, expected):
-    assert wr.robots_directives([("X-Robots-Tag", value) for value in values], None, None)[0] == expected
+    assert wr.robots_directives([("X-Robots-Tag", value) for value in values], [], None)[0] == expected
 
 
 def test_R6_header_and_page_directives_join_and_warn():
-    directives, warnings = wr.robots_directives([("x-robots-tag", "noindex, none")], wr.PageMetadata(robots=("noarchive", "noindex")), None)
+    directives, warnings = wr.robots_directives([("x-robots-tag", "noindex, none")], ["noarchive", "noindex"], None)
     assert directives == ["noindex", "none", "noarchive"]
     assert [warning.split(":")[0] for warning in warnings] == directives
 
@@ -2494,9 +2498,9 @@ def test_R6_header_and_page_directives_join_and_warn():
 ])
 def test_R6_unavailable_after_warns_once_it_has_passed(date, seconds):
     def warned(now):
-        return wr.robots_directives([("x-robots-tag", f"unavailable_after: {date}")], None, now)[1]
+        return wr.robots_directives([("x-robots-tag", f"unavailable_after: {date}")], [], now)[1]
     assert warned(seconds - 1) == [] and len(warned(seconds)) == 1 and warned(None) == []
-    assert "not a date" in wr.robots_directives([("x-robots-tag", "unavailable_after: soon")], None, 0)[1][0]
+    assert "not a date" in wr.robots_directives([("x-robots-tag", "unavailable_after: soon")], [], 0)[1][0]
 
 
 @pytest.mark.parametrize("body, header, expected", [
@@ -9859,7 +9863,7 @@ PUMPED = {
         ["", ">", "'><p>"],
     ),
     "robots_directives": (
-        lambda text: wr.robots_directives([("x-robots-tag", text)] * 3, None, NOW),
+        lambda text: wr.robots_directives([("x-robots-tag", text)] * 3, [], NOW),
         ["", "max-", "unavailable_after:", "unavailable_after: ", "a:", "a: noai,"],
         ["a", ":", ",", "-", "/", "*", "a,", "a:", "max-", "max-a", "noai", "noai,",
          "unavailable_after", "unavailable_after:", "wed,", "1", "25 jun ", "none: "],

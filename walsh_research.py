@@ -49,8 +49,8 @@ Where each requirement is met, and how the names of its tests begin:
 A pure section reads no clock and no environment, rolls no dice, opens no file and no socket, and
 prints nothing.
 
-A copy may change the numbers of section 1b that are marked "ours", within the clause that each
-of them serves. The numbers of section 1a are the specification's.
+A copy may change the numbers that are marked "ours", within the clause that each of them serves.
+Those of section 1a are the specification's.
 """
 from __future__ import annotations
 
@@ -169,45 +169,6 @@ MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hamme
 MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
 MAX_BLOCKLIST_KEY = 512         # ours: characters of a host; DNS ends at 253; NFKC is quadratic
 MAX_BLOCKLIST_WARNINGS = 20     # ours: lines told about one document
-# Readings.
-# ours: of a body that is read for its meaning; the one bound on work
-MAX_READ_BYTES = 2 * 2**20
-MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs a step for each
-MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three; a bracket's scan passes as many
-MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a reference
-MAX_LINK_TEXT_TOKENS = 4096     # ours: marks in a link's text; an open bracket keeps 100 bytes each
-MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is a line of output
-# Feeds and sitemaps. They are read in linear time whatever their size; these bound what is kept of
-# them, and the work that a small gzip can ask for.
-XML_PIECE_BYTES = 64 * 1024     # ours: handed to expat at a time; the bounds are checked in between
-# ours: open elements; a feed has six, expat keeps 100 bytes for each
-MAX_XML_DEPTH = 256
-# ours: names of elements and attributes; expat keeps 300 bytes for each
-MAX_XML_NAMES = 4096
-# ours: one tag, one comment, or all before the root: held whole
-MAX_XML_TOKEN_BYTES = 256 * 1024
-MAX_MENDED_SLIPS = 100_000      # ours: bare & and the like of one feed; each takes two microseconds
-# sitemaps.org: of one sitemap; 17 KB of gzip can hold two million empty
-MAX_LISTED_ENTRIES = 50_000
-# ours: texts of all entries; 50,000 of 300; a long base grows each link
-MAX_LISTED_BYTES = 16 * 2**20
-MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: uncompressed; 2 MiB of gzip can hold 2 GiB of spaces
-MAX_SITEMAP_MARKS = 1_000_000   # ours: < and & in a gzip, 20 an entry; 50 KB can hold 17 million
-# ours: a block-wise gzip has 800; 2 MiB can hold 100,000 in a second
-MAX_GZIP_MEMBERS = 1024
-MAX_DATE_LENGTH = 80            # ours: characters; a longer run of spaces could be read in two ways
-# ours: characters of a title, id, link or base; no person reads more
-MAX_FEED_TEXT = 4096
-# robots2.txt.
-# ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
-ROBOTS2_AGENT = "Walsh-Research/1.2"
-ROBOTS2_CATEGORY = "ai-researcher"              # robots2: our agent category unless told otherwise
-ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"   # robots2, the ask protocol
-# robots2: an "allow" is cached for no more than 24 hours
-ROBOTS2_ASK_TTL_SECONDS = 86400
-ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
-# ours: lines kept to be shown; a file of nothing else would cost 40 MB
-ROBOTS2_MAX_UNKNOWN = 1000
 # The cache.
 CACHE_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
 # ours: bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
@@ -244,8 +205,6 @@ MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); bro
 MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
 MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
 MAX_SCHEMA_BYTES = 2**20                # ours
-# ours: of a robots2.txt that another chains to; four must fit an entry of the cache
-MAX_CHAINED_BYTES = 128 * 1024
 MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the cache has the rest
 MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
@@ -272,15 +231,10 @@ HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h
 POLICY_RETRY_SECONDS = 300.0
 LEAST_FAILURES_FOR_GOOD = 3             # ours: attempts in vain, besides
 MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
-STATUS_TICK_SECONDS = 0.5               # ours: between two looks of the status line at the clock
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 BACKOFF_STATUSES = (429, 503)           # R5
 BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
 SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
-FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"
-# The proof.
-# ours: for each question to git; --tag auto must not hang a command
-GIT_TIMEOUT_SECONDS = 5.0
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
@@ -311,9 +265,6 @@ def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
 GateName = Literal["R3", "address", "R2", "robots2", "R4", "R5"]
-FeedKind = Literal["rss", "atom", "json"]
-SitemapKind = Literal["urlset", "index", "text"]
-SourceKind = Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
 Octets = bytes          # Result.bytes is a count
 Record = TypeVar("Record", bound=NamedTuple)
 
@@ -423,137 +374,6 @@ class Link(NamedTuple):
 
     title: str                  # plain text
     url: str                    # absolute
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class FeedItem(NamedTuple):
-    """An item of a feed: metadata only."""
-
-    title: str
-    url: str
-    id: str
-    published: Optional[str]    # ISO 8601 with zone, or None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class Feed(NamedTuple):
-    """A feed as `parse_feed` reads it."""
-
-    kind: FeedKind
-    title: str
-    url: str                    # the site that the feed speaks for (absolute), or ""
-    items: list[FeedItem]
-    warning: str = ""           # where the document broke, if it did
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class SitemapEntry(NamedTuple):
-    """An entry of a sitemap."""
-
-    url: str
-    lastmod: Optional[str]      # as the sitemap writes it, or None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class Sitemap(NamedTuple):
-    """A sitemap as `parse_sitemap` reads it."""
-
-    kind: SitemapKind
-    entries: list[SitemapEntry]
-    warning: str = ""           # what was left out, if anything was
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class LlmsLink(NamedTuple):
-    """A link of an llms.txt."""
-
-    section: str                # "" outside of all sections
-    title: str
-    url: str                    # absolute where a base URL was given
-    note: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class LlmsTxt(NamedTuple):
-    """An llms.txt as `parse_llms_txt` reads it: a hint, never policy."""
-
-    title: str
-    summary: str
-    links: list[LlmsLink]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class PageMetadata(NamedTuple):
-    """What a page's <head> says."""
-
-    title: str = ""
-    description: str = ""
-    canonical: str = ""
-    language: str = ""
-    robots: tuple[str, ...] = ()    # lower-case directives of <meta> robots and walsh-research
-    feeds: tuple[Link, ...] = ()    # the rel=alternate feeds that the head advertises
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class Robots2Line(NamedTuple):
-    """A line of a robots2.txt that is shown and grants nothing.
-
-    It has an unknown directive, value or block header, or a `chain` that does not stand last.
-    """
-
-    line: int                   # 1-based
-    name: str                   # lower-case
-    value: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class Robots2Ruling(NamedTuple):
-    """What a robots2.txt says of a target, or of a use of it."""
-
-    decision: Literal["allowed", "denied", "ask"]
-    reason: str = ""
-    ask: tuple[str, ...] = ()       # the directives that the site wants to be asked for first
-    rule: Optional[Rule] = None     # where a path rule denied
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class AskAnswer(NamedTuple):
-    """What a site answered when it was asked (robots2, the ask protocol)."""
-
-    decision: Literal["allow", "allow-once", "deny", "later"]
-    scopes: tuple[str, ...] = ()    # none: the whole site
-    reason: str = ""
-    cacheable: bool = False     # an allow, or the site's own no; no allow-once, no trouble
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -4242,26 +4062,6 @@ def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
     return Result(outcome, url, **fields)
 
 
-class Source(NamedTuple):
-    """One way in which a site offers structured content. R9"""
-
-    kind: SourceKind
-    url: str
-    # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
-    items: Sequence[Any] = ()
-    title: str = ""
-    warning: str = ""
-    target: str = ""                    # as asked, for which it was found
-    result: Optional[Result] = None     # of kind "none": what became of the target
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        shown = record_dict(self._replace(result=None))
-        if self.result is not None:
-            shown["result"] = self.result.to_dict()
-        return shown
-
-
 class Reading(NamedTuple):
     """What a body says, as metadata."""
 
@@ -4269,7 +4069,6 @@ class Reading(NamedTuple):
     links: Sequence[Link] = ()
     metadata: Mapping[str, Any] = NO_FIELDS
     robots_directives: Sequence[str] = ()
-    page: Optional[PageMetadata] = None
     warnings: Sequence[str] = ()
 
 
@@ -7812,6 +7611,129 @@ class Fetcher:
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives,
 # charsets. Feeds and sitemaps follow.
 
+# ours: of a body that is read for its meaning; the one bound on work
+MAX_READ_BYTES = 2 * 2**20
+MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs a step for each
+MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three; a bracket's scan passes as many
+MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a reference
+MAX_LINK_TEXT_TOKENS = 4096     # ours: marks in a link's text; an open bracket keeps 100 bytes each
+MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is a line of output
+# Feeds and sitemaps. They are read in linear time whatever their size; these bound what is kept of
+# them, and the work that a small gzip can ask for.
+XML_PIECE_BYTES = 64 * 1024     # ours: handed to expat at a time; the bounds are checked in between
+# ours: open elements; a feed has six, expat keeps 100 bytes for each
+MAX_XML_DEPTH = 256
+# ours: names of elements and attributes; expat keeps 300 bytes for each
+MAX_XML_NAMES = 4096
+# ours: one tag, one comment, or all before the root: held whole
+MAX_XML_TOKEN_BYTES = 256 * 1024
+MAX_MENDED_SLIPS = 100_000      # ours: bare & and the like of one feed; each takes two microseconds
+# sitemaps.org: of one sitemap; 17 KB of gzip can hold two million empty
+MAX_LISTED_ENTRIES = 50_000
+# ours: texts of all entries; 50,000 of 300; a long base grows each link
+MAX_LISTED_BYTES = 16 * 2**20
+MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: uncompressed; 2 MiB of gzip can hold 2 GiB of spaces
+MAX_SITEMAP_MARKS = 1_000_000   # ours: < and & in a gzip, 20 an entry; 50 KB can hold 17 million
+# ours: a block-wise gzip has 800; 2 MiB can hold 100,000 in a second
+MAX_GZIP_MEMBERS = 1024
+MAX_DATE_LENGTH = 80            # ours: characters; a longer run of spaces could be read in two ways
+# ours: characters of a title, id, link or base; no person reads more
+MAX_FEED_TEXT = 4096
+
+FeedKind = Literal["rss", "atom", "json"]
+SitemapKind = Literal["urlset", "index", "text"]
+
+
+class FeedItem(NamedTuple):
+    """An item of a feed: metadata only."""
+
+    title: str
+    url: str
+    id: str
+    published: Optional[str]    # ISO 8601 with zone, or None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class Feed(NamedTuple):
+    """A feed as `parse_feed` reads it."""
+
+    kind: FeedKind
+    title: str
+    url: str                    # the site that the feed speaks for (absolute), or ""
+    items: list[FeedItem]
+    warning: str = ""           # where the document broke, if it did
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class SitemapEntry(NamedTuple):
+    """An entry of a sitemap."""
+
+    url: str
+    lastmod: Optional[str]      # as the sitemap writes it, or None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class Sitemap(NamedTuple):
+    """A sitemap as `parse_sitemap` reads it."""
+
+    kind: SitemapKind
+    entries: list[SitemapEntry]
+    warning: str = ""           # what was left out, if anything was
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class LlmsLink(NamedTuple):
+    """A link of an llms.txt."""
+
+    section: str                # "" outside of all sections
+    title: str
+    url: str                    # absolute where a base URL was given
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class LlmsTxt(NamedTuple):
+    """An llms.txt as `parse_llms_txt` reads it: a hint, never policy."""
+
+    title: str
+    summary: str
+    links: list[LlmsLink]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class PageMetadata(NamedTuple):
+    """What a page's <head> says."""
+
+    title: str = ""
+    description: str = ""
+    canonical: str = ""
+    language: str = ""
+    robots: tuple[str, ...] = ()    # lower-case directives of <meta> robots and walsh-research
+    feeds: tuple[Link, ...] = ()    # the rel=alternate feeds that the head advertises
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
 def cut_for_reading(body: bytes) -> tuple[bytes, str]:
     """What is read of a body for its meaning: its first `MAX_READ_BYTES`; and a warning or ""."""
     if len(body) <= MAX_READ_BYTES:
@@ -8834,7 +8756,7 @@ def is_robots_directive(name: str) -> bool:
 
 def robots_directives(
     headers: Iterable[tuple[str, str]],
-    metadata: PageMetadata | None,
+    of_page: Iterable[str],
     now: float | None,
 ) -> tuple[list[str], list[str]]:
     """(the directives that bind us, each once in order; a warning for each that forbids something).
@@ -8853,9 +8775,7 @@ def robots_directives(
             elif agent == "":
                 to_all.append(directive)
     binding = to_us or to_all
-    if metadata is not None:
-        binding += metadata.robots
-    shown = filter(str.isprintable, dict.fromkeys(binding))
+    shown = filter(str.isprintable, dict.fromkeys([*binding, *of_page]))
     directives = list(islice(shown, MAX_HEAD_LISTED))
     warnings = []
     for directive in directives:
@@ -9709,6 +9629,56 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
 # It narrows what the other gates allow and never widens it: what is not understood is kept to be
 # shown, and grants nothing.
 
+# ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
+ROBOTS2_AGENT = "Walsh-Research/1.2"
+ROBOTS2_CATEGORY = "ai-researcher"              # robots2: our agent category unless told otherwise
+ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"   # robots2, the ask protocol
+ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
+# ours: lines kept to be shown; a file of nothing else would cost 40 MB
+ROBOTS2_MAX_UNKNOWN = 1000
+
+
+class Robots2Line(NamedTuple):
+    """A line of a robots2.txt that is shown and grants nothing.
+
+    It has an unknown directive, value or block header, or a `chain` that does not stand last.
+    """
+
+    line: int                   # 1-based
+    name: str                   # lower-case
+    value: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class Robots2Ruling(NamedTuple):
+    """What a robots2.txt says of a target, or of a use of it."""
+
+    decision: Literal["allowed", "denied", "ask"]
+    reason: str = ""
+    ask: tuple[str, ...] = ()       # the directives that the site wants to be asked for first
+    rule: Optional[Rule] = None     # where a path rule denied
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class AskAnswer(NamedTuple):
+    """What a site answered when it was asked (robots2, the ask protocol)."""
+
+    decision: Literal["allow", "allow-once", "deny", "later"]
+    scopes: tuple[str, ...] = ()    # none: the whole site
+    reason: str = ""
+    cacheable: bool = False     # an allow, or the site's own no; no allow-once, no trouble
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
 # The directives of the quick reference, each with its values, strictest first. Of several lines
 # the strictest counts, and a value that is not listed counts as the first.
 # `crawl` and `read` are the gate: may we come, may we look at what came. `rate` is requests a
@@ -10295,6 +10265,34 @@ def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
 # === 18. BOT   R9, robots2 ===================================================
 # Owns the public face: what an answer says, discover, and the gate of robots2.
 
+# robots2: an "allow" is cached for no more than 24 hours
+ROBOTS2_ASK_TTL_SECONDS = 86400
+# ours: of a robots2.txt that another chains to; four must fit an entry of the cache
+MAX_CHAINED_BYTES = 128 * 1024
+
+SourceKind = Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
+
+
+class Source(NamedTuple):
+    """One way in which a site offers structured content. R9"""
+
+    kind: SourceKind
+    url: str
+    # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
+    items: Sequence[Any] = ()
+    title: str = ""
+    warning: str = ""
+    target: str = ""                    # as asked, for which it was found
+    result: Optional[Result] = None     # of kind "none": what became of the target
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        shown = record_dict(self._replace(result=None))
+        if self.result is not None:
+            shown["result"] = self.result.to_dict()
+        return shown
+
+
 NO_FILES: dict[str, bytes] = {}
 
 
@@ -10530,7 +10528,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
         for name, value in page.to_dict().items():
             if value and name not in ("title", "robots"):
                 metadata[name] = value
-        return Reading(page.title, [], metadata, page=page, warnings=warnings)
+        return Reading(page.title, [], metadata, page.robots, warnings)
     if is_llms_txt(base_url) and kind in ("markdown", "text", "other"):
         parsed = parse_llms_txt(decode_body(readable, content_type), base_url)
         links = [Link(link.title, link.url) for link in parsed.links]
@@ -10640,7 +10638,8 @@ class Bot(Fetcher):
         reading = Reading()
         if answer.body:
             reading = read_metadata(answer.body, content_type, visit.wire)
-        directives, cautions = robots_directives(answer.headers, reading.page, self.time())
+        directives, cautions = robots_directives(
+            answer.headers, reading.robots_directives, self.time())
         warnings = [*reading.warnings, *cautions]
         return reading._replace(robots_directives=directives, warnings=warnings)
 
@@ -11008,6 +11007,10 @@ def discover(url: str) -> Iterator[Source]:
 # Owns the sandbox, the checks of the self-test, the live fixtures and the attestation.
 # What is measured is compared with literals of the specification that stand here, never with the
 # constant or the function that is measured: a copy that changed one of them must not attest itself.
+
+FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"        # spec 5
+GIT_TIMEOUT_SECONDS = 5.0       # ours: for each question to git; --tag auto must not hang a command
+
 
 class Hit(NamedTuple):
     """One request as the sandbox received it."""
@@ -12766,6 +12769,8 @@ def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
 
 # === 23. COMMAND LINE ========================================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
+
+STATUS_TICK_SECONDS = 0.5       # ours: between two looks of the status line at the clock
 
 # The help screen is the table of options: their names, values and defaults are read from it.
 HELP = """\
