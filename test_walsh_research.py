@@ -9004,7 +9004,7 @@ def test_ours_bad_weather_on_the_wire(name, document, weather_server, monkeypatc
         server.answers.update(weather_fair_answers(document, server.origin))
         server.hits.clear()
         clock, said = Clock(), []
-        bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.05 if is_slow else 10.0), clock=clock, rand=lambda: 1.0, warn=said.append,
+        bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.02 if is_slow else 10.0), clock=clock, rand=lambda: 1.0, warn=said.append,
                      origin=server.origin, allow_private=True, robots2=document in ROBOTS2_DOCUMENTS, max_bytes=300_000)
         if is_held:
             assert bot.fetch(server.origin + "/x").ok and bot.fetch("http://blocked.test/").gate == "R3"
@@ -9070,7 +9070,7 @@ def test_ours_bad_weather_on_the_wire(name, document, weather_server, monkeypatc
         assert server.asked(path) == 0, "asked again too soon"
         assert clock.now - asked_before < 400
     if document == "robots.txt" and meaning == "out of reach":
-        bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.05 if is_slow else 10.0), clock=Clock(), warn=said.append, rand=lambda: 1.0,
+        bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.02 if is_slow else 10.0), clock=Clock(), warn=said.append, rand=lambda: 1.0,
                      origin=server.origin, allow_private=True, unreachable="defer")
         server.hits.clear()
         result = bot.fetch(server.origin + "/x")
