@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     import ssl      # some decisions need no connection, and it is slow to import
     import threading
     from datetime import datetime, timedelta
+    from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 
 # ============================================================================
@@ -141,8 +142,6 @@ MAX_URL_LENGTH = 64 * 1024              # ours: characters; longer is refused
 # ours: seconds; ten years say "never", and no arithmetic overflows
 MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400
 MAX_CLOCK_SECONDS = 1e11        # ours: Unix seconds, the year 5138; a clock that says more is wrong
-# ours: characters of a host before decoding; DNS allows 253 after it, and IDNA is quadratic
-MAX_HOST_CHARACTERS = 1024
 # ours: characters of foreign text on one line of a terminal or a log
 MAX_SHOWN_CHARACTERS = 300
 # robots.txt.
@@ -622,11 +621,9 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
-# This section owns what a URL, a host and an IP address are: the three spellings of a URL (key,
-# throttle, wire), and which addresses are public.
+# Owns the three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text: scheme, authority, path, query and fragment of
-# any reference, each with its mark.
+# RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
 REFERENCE = lazy_re(
     r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?"
     r"(//[^/?#]*)?"
@@ -634,22 +631,14 @@ REFERENCE = lazy_re(
     r"(\?[^#]*)?"
     r"(#.*)?"
 )
-HTTP_URL = lazy_re(         # scheme, userinfo, host, port, path, query, fragment
+HTTP_URL = lazy_re(         # scheme, userinfo, host, port, path, query
     r"(?ais)(https?)://"
     r"(?:([^/?#\\]*)@)?"
     r"((?:[^/?#@\]]*\])?[^/?#@:]*)"
     r"(?::([0-9]{0,5}))?"
     r"(/[^?#]*)?"
     r"(\?[^#]*)?"
-    r"(#.*)?"
-)
-# Most URLs are in the wire form already and have no port. Without this way past the rest of the
-# section, a run of many targets takes an eighth more time. Groups: origin, path, query.
-PLAIN_URL = lazy_re(
-    f"(?!.{{{MAX_URL_LENGTH + 1}}})"
-    r"(https?://(?=[^/]{1,253}/)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62})"
-    r"((?:/(?!\.|%2[eE])[A-Za-z0-9._~!$&'()*+,;=:@%\[\]-]*)+)"
-    r"(\?[A-Za-z0-9._~!$&'()*+,;=:@%\[\]/?-]*)?"
+    r"(?:#.*)?"
 )
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -657,8 +646,6 @@ NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
 # IDNA 2003 and 2008 lead these letters to different hosts.
 IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]"
-# No label has 64 characters, and the codec takes quadratic time on such a one.
-IDNA_LONG_LABEL = "[^.\u3002\uff0e\uff61]{64}"
 IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{0,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
 # An IPv6 address with one of these leading 96 bits stands for the IPv4 address in its last 32.
@@ -669,25 +656,14 @@ IPV4_PREFIXES = (
 
 # What is an at sign, or becomes one where a URL is decoded or its host is normalised.
 AT_SIGNS = ("@", "%40", "\uff20", "\ufe6b")
-# The beginning of a URL that has no userinfo: scheme, host, port.
-BARE_AUTHORITY = lazy_re(
-    r"[A-Za-z][A-Za-z0-9+.-]*://"
-    r"(?:\[[0-9A-Fa-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40))+)"
-    r"(?!://)(?::[0-9]{0,5})?"
-    r"(?=[/?#]|\Z)"
-)
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
-# The opening of a URL within a URL, where userinfo follows: an at sign comes before the path, or
-# what stands for a port is no number, so that a password holds a slash.
-INNER_OPENING = lazy_re(
-    r"(?i)(?://|https?:[/\\]+)"
-    r"(?=(?:(?!%40)[^/?#&\\@\uff20\ufe6b])*(?:@|%40|\uff20|\ufe6b))"
-    r"|%2f%2f"          # the same in a parameter
-    r"(?=(?:(?!%40|%2f|%3f|%23|%26)[^/?#&\\@\uff20\ufe6b])*(?:@|%40|\uff20|\ufe6b))"
-    r"|(?:://|%2f%2f)"
-    r"(?=(?:(?!%2f|%3a)[^/?#&\\:\[])*(?::|%3a)(?![0-9]{0,5}(?:[/?#&\s]|%2f|%3f|\Z)))"
+# The opening of a URL, or of one in its path or query, that no mere host and port follow: what
+# follows may be a userinfo. A password may hold a slash.
+DOUBTFUL_OPENING = lazy_re(
+    r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
+    r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
+    r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-
 # What has a width and prints as nothing or as a blank, though `isprintable` takes it for a sign:
 # fillers and blanks, and the default-ignorable code points of Unicode.
 INVISIBLE = lazy_re(
@@ -703,11 +679,14 @@ class UrlParts(NamedTuple):
     port: int | None            # where the URL writes one
     path: str                   # "" or from its "/" on; from here on as written
     query: str                  # "" or from its "?" on
-    fragment: str               # "" or from its "#" on
 
 
-def escaped_character(character: str) -> str:
-    """A character as Python's source would write it."""
+def shown_character(character: str) -> str:
+    """A character, or the escape that Python's source would have for it."""
+    if character == "\xa0":
+        return " "
+    if character.isprintable() and not INVISIBLE.match(character):
+        return character
     return ascii(character)[1:-1]
 
 
@@ -718,16 +697,9 @@ def printable(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
     >>> printable("a\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
     """
-    shown = text[:limit + 1].replace("\xa0", " ")
-    if not shown.isascii():
-        shown = INVISIBLE.sub(lambda found: escaped_character(found[0]), shown)
-    if not shown.isprintable():
-        characters = []
-        for character in shown:
-            if not character.isprintable():
-                character = escaped_character(character)
-            characters.append(character)
-        shown = "".join(characters)
+    shown = text[:limit + 1]
+    if not (shown.isascii() and shown.isprintable()):
+        shown = "".join(map(shown_character, shown))
     if len(shown) <= limit:
         return shown
     return shown[:max(0, limit - 3)] + "..."
@@ -743,19 +715,17 @@ def mask_credentials(text_url: str) -> str:
     """
     end = 0
     for sign in AT_SIGNS:
-        at = text_url.rfind(sign)
-        if at >= 0:
-            end = max(end, at + len(sign))
+        head, found, _ = text_url.rpartition(sign)
+        end = max(end, len(head + found))
     if not end:
         return text_url
-    if not BARE_AUTHORITY.match(text_url):
-        opening = URL_OPENING.match(text_url)
-        start = opening.end() if opening else 0
-        return f"{text_url[:start]}***@{text_url[end:]}"
-    inner = INNER_OPENING.search(text_url, 0, end)
-    if inner is None:
-        return text_url
-    return f"{text_url[:inner.end()]}***@{text_url[end:]}"
+    start = 0
+    if URL_OPENING.match(text_url):
+        opening = DOUBTFUL_OPENING.search(text_url, 0, end)
+        if opening is None:
+            return text_url
+        start = opening.end()
+    return f"{text_url[:start]}***@{text_url[end:]}"
 
 
 def percent_encode(match: re.Match[str]) -> str:
@@ -772,12 +742,12 @@ def ipv4_part(text: str) -> int:
     return int(text)
 
 
-def ipv4_number(host: str) -> int | None:
-    """The 32 bits that a host of numbers means to `inet_aton` and browsers; else None.
+def ipv4_literal(host: str) -> str | None:
+    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers; else None.
 
     It has one to four parts, decimal, octal or hex; the last one fills what is left.
-    >>> [f"{ipv4_number(host):x}" for host in ("127.0.0.1", "0x7f.1", "0177.0.0.1", "2130706433")]
-    ['7f000001', '7f000001', '7f000001', '7f000001']
+    >>> [ipv4_literal(host) for host in ("127.0.0.1", "0x7f.1", "0177.0.0.1", "2130706433")]
+    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
     """
     if not IPV4_NUMBERS.fullmatch(host):
         return None
@@ -786,54 +756,25 @@ def ipv4_number(host: str) -> int | None:
         written = bytes(octets) + rest.to_bytes(4 - len(octets), "big")
     except (ValueError, OverflowError):     # 08, or 256
         return None
-    return int.from_bytes(written, "big")
+    return ".".join(map(str, written))
 
 
-def ipv6_number(text: str) -> int | None:
-    """The 128 bits of an IPv6 address without brackets and scope; None where it is none."""
-    from ipaddress import IPv6Address  # most runs meet none
+def last_ipv4(address: IPv6Address) -> IPv4Address:
+    """The IPv4 address in the last 32 bits."""
+    from ipaddress import IPv4Address  # most runs meet none
 
-    if "%" in text or len(text) > 45:
-        return None
-    try:
-        return int(IPv6Address(text))
-    except ValueError:
-        return None
+    return IPv4Address(int(address) & 0xFFFFFFFF)
 
 
-def ipv4_inside(number: int) -> int | None:
-    """The 32 bits of the IPv4 address that an IPv6 address of 128 bits stands for, or None.
-
-    Such an address is mapped or of NAT64. In every key it is the IPv4 address.
-    >>> f"{ipv4_inside(0xFFFF_7F00_0005):x}", ipv4_inside(1)
-    ('7f000005', None)
-    """
-    if number >> 32 in IPV4_PREFIXES:
-        return number & 0xFFFFFFFF
-    return None
-
-
-def ipv4_text(number: int) -> str:
-    return ".".join(map(str, number.to_bytes(4, "big")))
-
-
-def ipv6_text(number: int) -> str:
-    """As RFC 5952 writes it."""
-    from ipaddress import IPv6Address  # most runs meet none
-
-    return str(IPv6Address(number))
-
-
-def host_error(host: str, wanted: str) -> ValueError:
-    return ValueError(f"host is {mask_credentials(host)[:80]!r}, want {wanted}")
+def not_wanted(what: str, found: str, wanted: str) -> ValueError:
+    return ValueError(f"{what} is {mask_credentials(found)[:80]!r}, want {wanted}")
 
 
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    Lower case, A-labels, no final dot. A number is the IPv4 address that it means, so that no
-    spelling of 127.0.0.1 slips by; so is an IPv6 address that stands for one. Any other IPv6
-    address is compressed, in brackets.
+    Lower case, A-labels, no final dot. A number, or an IPv6 address that stands for an IPv4 one,
+    is that IPv4 address, so that no spelling of 127.0.0.1 slips by.
     >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0:0::1]")
     ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
     >>> normalize_host("[::ffff:7f00:1]"), normalize_host("[64:ff9b::127.0.0.1]")
@@ -842,8 +783,6 @@ def normalize_host(host: str) -> str:
     if host.startswith("["):
         return normalize_ipv6_host(host)
     name = host
-    if len(host) > MAX_HOST_CHARACTERS:
-        name = ""
     if "%" in name:             # an escape would hide a listed host
         from urllib.parse import unquote  # hardly ever needed
 
@@ -852,40 +791,39 @@ def normalize_host(host: str) -> str:
         name = idna_name(name, host)
     name = name.lower().removesuffix(".")
     if not ASCII_HOST.fullmatch(name):
-        raise host_error(
-            host, "labels of letters, digits and hyphens, 63 characters each, 253 in all")
+        wanted = "labels of letters, digits and hyphens, 63 characters each, 253 in all"
+        raise not_wanted("host", host, wanted)
     if not ENDS_IN_NUMBER.search(name):
         return name
-    number = ipv4_number(name)
-    if number is None:
-        raise host_error(host, "an IPv4 address, since it ends in a number")
-    return ipv4_text(number)
+    ipv4 = ipv4_literal(name)
+    if ipv4 is None:
+        raise not_wanted("host", host, "an IPv4 address, since it ends in a number")
+    return ipv4
 
 
 def normalize_ipv6_host(host: str) -> str:
-    number = None
-    if host.endswith("]"):
-        number = ipv6_number(host[1:-1])
-    if number is None:
-        raise host_error(host, "an IPv6 address in brackets, without a scope")
-    ipv4 = ipv4_inside(number)
-    if ipv4 is not None:
-        return ipv4_text(ipv4)
-    return f"[{ipv6_text(number)}]"
+    from ipaddress import IPv6Address  # most runs meet none
+
+    try:
+        if "%" in host or not host.endswith("]"):
+            raise ValueError
+        address = IPv6Address(host[1:-1])
+    except ValueError:
+        wanted = "an IPv6 address in brackets, without a scope"
+        raise not_wanted("host", host, wanted) from None
+    if int(address) >> 32 in IPV4_PREFIXES:
+        return str(last_ipv4(address))
+    return f"[{address}]"
 
 
 def idna_name(name: str, host: str) -> str:
     """The A-labels of a name; the ValueError shows the host as it was written."""
-    is_doubtful = re.search(IDNA_DOUBT, name) or re.search(IDNA_LONG_LABEL, name)
-    try:
-        if not is_doubtful:
-            encoded = name.encode("idna").decode("ascii")
-            if encoded:
-                return encoded
-    except UnicodeError:
-        pass
+    with suppress(UnicodeError):
+        # The codec takes quadratic time on a long label; DNS has no name of 255 characters.
+        if len(name) < 255 and not re.search(IDNA_DOUBT, name):
+            return name.encode("idna").decode("ascii")
     wanted = "a name that all versions of IDNA encode alike, or its punycode (xn--...)"
-    raise host_error(host, wanted)
+    raise not_wanted("host", host, wanted)
 
 
 def split_url(url: str) -> UrlParts:
@@ -906,8 +844,7 @@ def split_url(url: str) -> UrlParts:
         )
     match = HTTP_URL.fullmatch(url)
     if match is None or not 0 < int(match[4] or 80) < 65536:    # a "port" may be half a password
-        shown = mask_credentials(url)[:80]
-        raise ValueError(f"URL is {shown!r}, want http(s)://host or http(s)://host:port")
+        raise not_wanted("URL", url, "http(s)://host or http(s)://host:port")
     port = None
     if match[4]:
         port = int(match[4])
@@ -918,7 +855,6 @@ def split_url(url: str) -> UrlParts:
         port=port,
         path=match[5] or "",
         query=match[6] or "",
-        fragment=match[7] or "",
     )
 
 
@@ -929,19 +865,14 @@ def canonical_url(url: str) -> str:
     >>> canonical_url("HTTPS://x.test:443/a/?q=1#f")
     'https://x.test/a?q=1'
     """
-    plain = PLAIN_URL.fullmatch(url)
-    if plain:
-        origin, path, query = plain.groups("")
-        if path == "/" or not path.endswith("/"):
-            return url      # the same string, not another: a run may hold 10^6 of them
-    else:
-        parts = split_url(url)
-        origin, path, query = url_origin(parts), parts.path, parts.query
-        default_port = DEFAULT_PORTS[parts.scheme]
-        if parts.port == default_port:
-            origin = origin.removesuffix(f":{default_port}")
-    path = path.removesuffix("/")       # a single slash goes: /a// is /a/
-    return f"{origin}{path or '/'}{query}"
+    parts = split_url(url)
+    origin = url_origin(parts)
+    default_port = DEFAULT_PORTS[parts.scheme]
+    if parts.port == default_port:
+        origin = origin.removesuffix(f":{default_port}")
+    path = parts.path.removesuffix("/")         # a single slash goes: /a// is /a/
+    key = f"{origin}{path or '/'}{parts.query}"
+    return url if key == url else key           # one string, not two: a run may hold 10^6
 
 
 def url_origin(parts: UrlParts) -> str:
@@ -967,8 +898,6 @@ def resolve_dot_segments(path: str) -> str:
     >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
     '/'
     """
-    if "/." not in "/" + path and "%2" not in path:     # most have none
-        return path
     kept: list[str] = []
     dots = ""
     for segment in path.split("/"):
@@ -990,8 +919,6 @@ def wire_url(url: str) -> str:
     >>> wire_url("https://Example.com./a/%2e%2E/b c?q#f")
     'https://example.com/b%20c?q'
     """
-    if PLAIN_URL.fullmatch(url):
-        return url
     parts = split_url(url)
     if parts.userinfo is not None:
         raise ValueError("URL has credentials before its @, want none")
@@ -1000,7 +927,7 @@ def wire_url(url: str) -> str:
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(
             f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}")
-    return wire
+    return url if wire == url else wire         # one string, not two
 
 
 def path_and_query(wire: str) -> str:
@@ -1044,8 +971,7 @@ def resolve_url(base: str, reference: str) -> str:
     if not scheme:
         scheme, base_authority, base_path, base_query, _ = split_reference(base)
         if not scheme or not base_authority[2:]:
-            shown = mask_credentials(base)[:80]
-            raise ValueError(f"base is {shown!r}, want an absolute URL to resolve against")
+            raise not_wanted("base", base, "an absolute URL to resolve against")
         if not authority:
             authority = base_authority
             if not path:
@@ -1058,66 +984,41 @@ def resolve_url(base: str, reference: str) -> str:
     resolved = f"{scheme}{authority}{path}{query}{fragment}"
     if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
         # The reference is shown alone: on its base, a misspelt URL looks like a path.
-        shown = mask_credentials(reference)[:80]
-        raise ValueError(
-            f"reference is {shown!r} and makes {len(resolved)} characters, "
-            f"want at most {MAX_URL_LENGTH}, and no controls"
-        )
+        wanted = f"no control characters, and at most {MAX_URL_LENGTH} in all"
+        raise not_wanted("reference", reference, wanted)
     return resolved
 
 
-# Which addresses are public: the IANA special-purpose registries. The first row that holds an
-# address decides. One without a reason is public, as is an IPv4 address that no row holds. Of
-# "IPv4 inside", 6to4 and Teredo the addresses inside decide.
-ADDRESS_BLOCKS = """
-    0.0.0.0/8           an address of this network
-    10.0.0.0/8          a private address
-    100.64.0.0/10       a carrier-grade NAT address
-    127.0.0.0/8         a loopback address
-    168.63.129.16/32    a cloud metadata address
-    169.254.169.254/32  a cloud metadata address
-    169.254.0.0/16      a link-local address
-    172.16.0.0/12       a private address
-    192.0.0.0/24        an IETF protocol address
-    192.0.2.0/24        a documentation address
-    192.88.99.0/24      a 6to4 relay address
-    192.168.0.0/16      a private address
-    198.18.0.0/15       a benchmarking address
-    198.51.100.0/24     a documentation address
-    203.0.113.0/24      a documentation address
-    224.0.0.0/4         a multicast address
-    255.255.255.255/32  the broadcast address
-    240.0.0.0/4         a reserved address
-    ::/128              the unspecified address
-    ::1/128             a loopback address
-    ::/96               IPv4 inside
-    ::ffff:0:0/96       IPv4 inside
-    64:ff9b::/96        IPv4 inside
-    64:ff9b:1::/96      IPv4 inside
-    64:ff9b:1::/48      a local NAT64 address
-    2002::/16           6to4
-    2001::/32           Teredo
-    fd00:ec2::254/128   a cloud metadata address
-    fc00::/7            a unique local address
-    fe80::/10           a link-local address
-    fec0::/10           a site-local address
-    ff00::/8            a multicast address
-    100::/64            a discard-only address
-    5f00::/16           a segment routing address
-    2001:1::1/128
-    2001:1::2/128
-    2001:1::3/128
-    2001:3::/32
-    2001:4:112::/48
-    2001:2::/48         a benchmarking address
-    2001:10::/28        an ORCHID
-    2001:20::/28        an ORCHID
-    2001:db8::/32       a documentation address
-    3fff::/20           a documentation address
-    2001::/23           an IETF protocol address
-    2000::/3
-    ::/0                outside the global unicast space 2000::/3
-"""
+# Which addresses are public, by the IANA special-purpose registries: the longest block that holds
+# an address decides. Of "IPv4 inside", 6to4 and Teredo the addresses inside do.
+ADDRESS_BLOCKS = {
+    "": "0.0.0.0/0 2000::/3 2001:1::1/128 2001:1::2/128 2001:1::3/128 2001:3::/32 2001:4:112::/48",
+    "an address of this network": "0.0.0.0/8",
+    "a private address": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16",
+    "a carrier-grade NAT address": "100.64.0.0/10",
+    "a loopback address": "127.0.0.0/8 ::1/128",
+    "a cloud metadata address": "168.63.129.16/32 169.254.169.254/32 fd00:ec2::254/128",
+    "a link-local address": "169.254.0.0/16 fe80::/10",
+    "an IETF protocol address": "192.0.0.0/24 2001::/23",
+    "a documentation address":
+        "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
+    "a 6to4 relay address": "192.88.99.0/24",
+    "a benchmarking address": "198.18.0.0/15 2001:2::/48",
+    "a multicast address": "224.0.0.0/4 ff00::/8",
+    "a reserved address": "240.0.0.0/4",
+    "the broadcast address": "255.255.255.255/32",
+    "the unspecified address": "::/128",
+    "IPv4 inside": "::/96 ::ffff:0:0/96 64:ff9b::/96 64:ff9b:1::/96",
+    "6to4": "2002::/16",
+    "Teredo": "2001::/32",
+    "a local NAT64 address": "64:ff9b:1::/48",
+    "a unique local address": "fc00::/7",
+    "a site-local address": "fec0::/10",
+    "a discard-only address": "100::/64",
+    "a segment routing address": "5f00::/16",
+    "an ORCHID": "2001:10::/28 2001:20::/28",
+    "outside the global unicast space 2000::/3": "::/0",
+}
 PRIVATE_NAMES = {       # a name or a parent of it
     "localhost": "a loopback name",
     "localdomain": "a loopback name",
@@ -1130,65 +1031,63 @@ PRIVATE_NAMES = {       # a name or a parent of it
 
 
 @cache
-def address_blocks(bits: int) -> list[tuple[int, int, str]]:
-    """(leading bits, how many follow them, reason) of the rows for addresses of 32 or 128 bits."""
-    number_of = ipv4_number if bits == 32 else ipv6_number
+def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
+    """The blocks with their reasons, longest first."""
+    from ipaddress import ip_network  # a decision from the cache needs none
+
     blocks = []
-    for address, size, reason in re.findall(r"(\S+)/([0-9]+) *(.*)", ADDRESS_BLOCKS):
-        number = number_of(address)
-        if number is not None:
-            shift = bits - int(size)
-            blocks.append((number >> shift, shift, reason))
-    return blocks
+    for reason, texts in ADDRESS_BLOCKS.items():
+        blocks += [(ip_network(text), reason) for text in texts.split()]
+    return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
 
 
-def block_reason(number: int, bits: int) -> str:
-    """The reason of the row that holds an address; "" where it is public."""
-    for block, shift, reason in address_blocks(bits):
-        if number >> shift == block:
-            return reason
-    return ""
+def block_reason(address: IPv4Address | IPv6Address) -> str:
+    """Why an address is not public; "" where it is."""
+    return next(reason for block, reason in address_blocks() if address in block)
 
 
-def addresses_inside(number: int, reason: str) -> list[int]:
+def addresses_inside(address: Any, reason: str) -> Sequence[IPv4Address]:
     """The IPv4 addresses in an IPv6 address, by the reason of the row that holds it."""
-    shifted = {
-        "IPv4 inside": [number],
-        "6to4": [number >> 80],
-        "Teredo": [number >> 64, ~number],      # the server; the client, whose bits are flipped
-    }
-    return [ipv4 & 0xFFFFFFFF for ipv4 in shifted.get(reason, [])]
+    if reason == "IPv4 inside":
+        return [last_ipv4(address)]
+    if reason == "6to4":
+        return [address.sixtofour]
+    if reason == "Teredo":
+        server, client = address.teredo
+        return [server, client]
+    return []
 
 
 def address_refusal(address_text: str) -> str:
-    """ "" where the IP literal is a public unicast address, else one line that says why it is not.
+    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
 
     NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside. The table is ours:
-    `ipaddress.is_global` differs between patch releases. Never raises.
+    `ipaddress.is_global` differs between patch releases.
     >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
     ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
     """
+    from ipaddress import ip_address  # a decision from the cache needs none
+
     shown = printable(address_text, 80)
     if "%" in address_text:
         return f"{shown} has a scope: a link-local address"
-    number, bits = ipv4_number(address_text), 32
-    if number is None:
-        number, bits = ipv6_number(address_text), 128
-    if number is None:
+    try:
+        address = ip_address(address_text)
+    except ValueError:
         return f"{shown} is no IP address"
-    reason = block_reason(number, bits)
-    inside = addresses_inside(number, reason)
+    reason = block_reason(address)
+    inside = addresses_inside(address, reason)
     for ipv4 in inside:
-        inner_reason = block_reason(ipv4, 32)
+        inner_reason = block_reason(ipv4)
         if inner_reason:
-            return f"{shown} is {ipv4_text(ipv4)} inside, {inner_reason}"
+            return f"{shown} is {ipv4} inside, {inner_reason}"
     if reason and not inside:
         return f"{shown} is {reason}"
     return ""
 
 
 def host_refusal(host: str) -> str:
-    """ "" where a normalised host may be asked as far as its spelling tells, else why not.
+    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be.
 
     What a name resolves to is for the transport.
     >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
@@ -3074,10 +2973,7 @@ def blocklist_key(host: str) -> str:
     name = name.lstrip("*" + HOST_PADDING)
     labels = name.rstrip(HOST_PADDING).split(".")
     key = ".".join(map(label_key, labels))
-    number = ipv4_number(key)
-    if number is not None:
-        return ipv4_text(number)
-    return key
+    return ipv4_literal(key) or key
 
 
 def address_key(host: str) -> str:
