@@ -141,7 +141,6 @@ MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read
 MAX_URL_LENGTH = 64 * 1024              # ours: characters; longer is refused
 # ours: seconds; ten years say "never", and no arithmetic overflows
 MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400
-MAX_CLOCK_SECONDS = 1e11        # ours: Unix seconds, the year 5138; a clock that says more is wrong
 # ours: characters of foreign text on one line of a terminal or a log
 MAX_SHOWN_CHARACTERS = 300
 # robots.txt.
@@ -436,18 +435,11 @@ class BlocklistRejected(ValueError):
 
 
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
-# This section owns what a duration and a date mean.
-# Its expressions are text, which `re` compiles when it is first used: a run may need none.
+# Owns what a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
-# The groups of both forms are the numbers of UNIT_SECONDS, in that order.
-UNIT_SECONDS = (
-    604800,     # a week
-    86400,      # a day
-    3600,       # an hour
-    60,         # a minute
-    1,
-)
+# Both forms have a group for each: week, day, hour, minute, second.
+UNIT_SECONDS = (604800, 86400, 3600, 60, 1)
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
     rf"(?:{UNIT_COUNT}W"
@@ -464,22 +456,15 @@ SHORT_DURATION = (
     rf"(?:{UNIT_COUNT}s)?"
 )
 
+MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
+HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
 CLOCK_TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-HTTP_DATE_FORMS = (         # RFC 9110 5.6.7
-    # IMF-fixdate
-    rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) (?P<month>[a-z]{{3}}) (?P<year>[0-9]{{4}})"
+HTTP_DATE_FORMS = (         # RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime
+    rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) {HTTP_MONTH} (?P<year>[0-9]{{4}}) {CLOCK_TIME} GMT",
+    rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-{HTTP_MONTH}-(?P<year>[0-9]{{2}})"
     rf" {CLOCK_TIME} GMT",
-    # RFC 850
-    rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-(?P<month>[a-z]{{3}})-(?P<year>[0-9]{{2}})"
-    rf" {CLOCK_TIME} GMT",
-    # asctime
-    rf"{WEEKDAY} (?P<month>[a-z]{{3}}) (?P<day>[ 0-9][0-9])"
-    rf" {CLOCK_TIME} (?P<year>[0-9]{{4}})",
-)
-MONTH_NAMES = (
-    "jan", "feb", "mar", "apr", "may", "jun",
-    "jul", "aug", "sep", "oct", "nov", "dec",
+    rf"{WEEKDAY} {HTTP_MONTH} (?P<day>[ 0-9][0-9]) {CLOCK_TIME} (?P<year>[0-9]{{4}})",
 )
 FIRST_SECOND = -62135596800     # the year 1: ISO 8601 writes years in four digits
 LAST_SECOND = 253402300799      # the end of the year 9999
@@ -549,27 +534,6 @@ def parse_wait(text: str) -> float:
     return seconds
 
 
-def http_date_fields(value: str) -> tuple[int, int, int, int, int, int, bool] | None:
-    """Year, month, day, hour, minute, second, and whether the year has two digits."""
-    for form in HTTP_DATE_FORMS:
-        match = re.fullmatch(form, value, re.ASCII | re.IGNORECASE)
-        if match is None:
-            continue
-        month_name = match["month"].lower()
-        if month_name not in MONTH_NAMES:
-            return None
-        return (
-            int(match["year"]),
-            MONTH_NAMES.index(month_name) + 1,
-            int(match["day"]),
-            int(match["hour"]),
-            int(match["minute"]),
-            int(match["second"]),
-            len(match["year"]) == 2,
-        )
-    return None
-
-
 def parse_http_date(value: str, now: float) -> float | None:
     """Unix seconds of an HTTP-date in any of its three forms; None otherwise. Never raises.
 
@@ -579,15 +543,22 @@ def parse_http_date(value: str, now: float) -> float | None:
     >>> parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT", now=1779494400)
     784111777.0
     """
-    fields = http_date_fields(value)
-    if fields is None:
-        return None
-    year, month, day, hour, minute, second, is_short = fields
-    if is_short:
-        present = utc_moment(max(0.0, min(now, MAX_CLOCK_SECONDS)))
+    for form in HTTP_DATE_FORMS:
+        match = re.fullmatch(form, value, re.ASCII | re.IGNORECASE)
+        if match is not None:
+            return http_date_seconds(match, now)
+    return None
+
+
+def http_date_seconds(match: re.Match[str], now: float) -> float | None:
+    """Unix seconds of a date's named parts; None where no calendar has it."""
+    month = MONTH_NAMES.index(match["month"].lower()) + 1
+    names = ("year", "day", "hour", "minute", "second")
+    year, day, hour, minute, second = (int(match[name]) for name in names)
+    if len(match["year"]) == 2:
+        present = utc_moment(max(0.0, now))
         year += (present.year + 50) // 100 * 100
-        fifty_years_before = (year - 50, month, day, hour, minute, second)
-        if fifty_years_before > present.timetuple():
+        if (year - 50, month, day, hour, minute, second) > present.timetuple():
             year -= 100
     if second > 60:         # 60 is a leap second
         return None
@@ -3175,7 +3146,7 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 
 
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
-# Owns when the next request may start and when a source is due. Is told the time; never reads it.
+# Owns when the next request may start and when a source is due.
 
 class HostPace(NamedTuple):
     """What is known of one host's pace. Times are seconds on one clock, -inf for never."""
@@ -3194,8 +3165,8 @@ PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
 
 
 def roll() -> float:
-    """random.random; the module is heavy, and most runs never back off."""
-    import random  # slow to import
+    """random.random."""
+    import random  # slow to import, and most runs never back off
 
     return random.random()
 
@@ -3214,32 +3185,27 @@ def backoff_delay(
     if retry_after is not None:
         return retry_after
     exponent = min(max(attempt, 0), 32)
-    return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)
+    return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)        # R5
 
 
 def is_unseen(pace: HostPace) -> bool:
-    """Whether the host was never asked for anything."""
     return pace.last_at == -math.inf and pace.policy_at == -math.inf
 
 
 def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
-    """When the host's next request may start; -inf where it may at once.  R4, spec 9.3.
+    """When the host's next request may start; -inf where it may at once.  Spec 9.3.
 
     The first request of a target follows a policy document after `policy_gap`: at once on an
     unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
     that one pair, or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
     """
-    spacing = max(interval, pace.interval)                          # R4b
-    policy_spacing = pace.policy_gap if is_first_target else interval
-    after_policy = pace.policy_at + policy_spacing
-    return max(pace.last_at + spacing, after_policy, pace.not_before)     # R4c: unseen, so -inf
+    after_last = pace.last_at + max(interval, pace.interval)
+    after_policy = pace.policy_at + (pace.policy_gap if is_first_target else interval)
+    return max(after_last, after_policy, pace.not_before)           # R4: -inf where unseen
 
 
 def takes_no_slot(pace: HostPace, interval: float, now: float) -> bool:
-    """Whether a policy document may be asked for without a slot.
-
-    It may where the host was asked for nothing within its interval: only then is it the first.
-    """
+    """Whether a policy document needs no slot: the host was asked for nothing in its interval."""
     unheld = pace._replace(not_before=-math.inf)
     return next_start(unheld, interval, is_first_target=False) <= now
 
@@ -3250,8 +3216,8 @@ def believable_pace(pace: HostPace, now: float) -> HostPace:
         interval=min(pace.interval, MAX_CLAIM_SECONDS), policy_gap=min(pace.policy_gap, 2.0)
     )
     is_claim_absurd = pace.last_at > now + MAX_CLAIM_SECONDS
-    is_past_ahead = max(pace.departed_at, pace.policy_at) > now + 1.0
-    if is_claim_absurd or is_past_ahead:            # "just now" is safe
+    if is_claim_absurd or max(pace.departed_at, pace.policy_at) > now + 1.0:
+        # "Just now" is safe.
         times = {name: min(getattr(pace, name), now) for name in PACE_TIMES[:3]}
         pace = pace._replace(**times)
     if pace.not_before > now + MAX_HOLD_SECONDS:
@@ -3298,22 +3264,19 @@ class KnownSource(NamedTuple):
     etag: str = ""
     last_modified: str = ""
     requested_at: float = -math.inf     # the latest request, whatever came of it
-    # the latest failure that was an HTTP answer, if no success followed
-    failed_at: float = -math.inf
+    failed_at: float = -math.inf    # the latest failure with an HTTP answer, if no success followed
     failed_status: int = 0
     failure: str = ""               # its reason, in one line
     retry_at: float = -math.inf     # due then, whatever the floor
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """R8: why the source is not asked again yet, "" where it is due.  spec 10.3.
+    """Why the source is not asked again yet, "" where it is due.  Spec 10.3.
 
     The floor is about requests: a failure with an HTTP answer has it as a success has.
     """
-    if known.retry_at > max(known.at, known.failed_at):
-        return ""
     asked_at = max(known.at, known.failed_at)
-    if not is_fresh(asked_at, min_age, now):                        # R8
+    if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):       # R8
         return ""
     event = "fetched"
     if known.failed_at > known.at:
@@ -3341,7 +3304,7 @@ Headers = Sequence[tuple[str, str]]         # (lower-case name, value), in order
 
 
 class Validators(NamedTuple):
-    """What a server gave to ask "anything new?" with, byte for byte (as latin-1).  R7"""
+    """What a server gave to ask "anything new?" with, byte for byte (as latin-1)."""
 
     etag: str = ""
     last_modified: str = ""
@@ -3379,10 +3342,7 @@ NO_RULES = RobotsState()
 
 
 class RefreshState(NamedTuple):
-    """When the blocklist was last asked about, and what to ask with.
-
-    Times are Unix seconds, -inf for never.
-    """
+    """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
     serial: float = 0.0                 # of the generation in the cache
     checked_at: float = -math.inf       # last known to be current
@@ -3401,33 +3361,33 @@ def header_value(headers: Headers, name: str) -> str:
 
 
 def validators_of(headers: Headers) -> Validators:
-    """R7: the validators of an answer; one longer than a header of ours may be is not kept."""
-    values = [header_value(headers, name) for name in ("etag", "last-modified")]
+    """The validators of an answer; one longer than a header of ours may be is not kept."""
+    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
     return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """R7: what is replayed; what cannot stand in a header, as a hostile cache may have it, is not.
+    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not.
 
     >>> conditional_headers(Validators('W/"a"', ""))
     {'If-None-Match': 'W/"a"'}
     """
     headers = {}
-    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):
-        is_header_text = re.fullmatch(r"[\t\x20-\x7e\x80-\xff]+", value) is not None
-        if is_header_text and len(value) <= MAX_VALIDATOR_LENGTH:
+    header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
+    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):     # R7
+        if re.fullmatch(header_text, value):
             headers[name] = value
     return headers
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """R2, R12: no need to ask the site: the copy is fresh, or it is too early to ask it again."""
-    stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS
+    """The site need not be asked: the copy is fresh, or it is too early to ask it again."""
+    stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
-    """What a final answer to GET /robots.txt leaves behind.  R2, spec 9.1.1."""
+    """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
         return RobotsState(held.robots, held.body, 200, now, now, validators=held.validators)
     meaning = robots_meaning(response.status)
@@ -3444,10 +3404,7 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
 
 
 def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
-    """Unreachable: a held copy stays, and the site is asked again soon.
-
-    Spec 9.1.1, RFC 9309 2.3.1.4.
-    """
+    """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
         since = now
@@ -3467,14 +3424,12 @@ def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
 
     A held copy is given up only after several failures: two a month apart say little.
     """
-    if not state.unreachable_since:
+    if not state.unreachable_since or now - state.unreachable_since <= MAX_UNREACHABLE_SECONDS:
         return False
-    if state.robots is not None and state.failures < LEAST_FAILURES_FOR_GOOD:
-        return False
-    return now - state.unreachable_since > MAX_UNREACHABLE_SECONDS
+    return state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD
 
 
-# What the cache keeps of it all, and back: every field is checked, since a cache is hostile too.
+# What the cache keeps, and back: every field is checked, since a cache is hostile too.
 
 def as_number(value: Any) -> float:
     """A finite number, or -inf: a time that is long past."""
@@ -3533,46 +3488,30 @@ def keys_by_name(table: dict[str, str]) -> dict[str, str]:
     return keys
 
 
-# A codec, and Python's names for what the web means by it: the web's latin-1 is windows-1252.
-# None does more than map letters, as zlib, punycode and utf-7 would.
-# UTF-16 and UTF-32 are seen in a body and never believed, so they have no name here.
-CODECS = {
+# Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
+# seen in a body and never believed.
+CODECS = """
+    cp1250 cp1251 cp1253 cp1255 cp1256 cp1257 cp1258 cp866 euc_jp iso2022_jp mac_cyrillic
+    iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_10 iso8859_13 iso8859_14
+    iso8859_15 iso8859_16
+"""
+# What the web means by other names: its latin-1 is windows-1252.
+RENAMED_CODECS = {
     "utf-8": "utf_8 unicode_1_1_utf_8",
     "big5hkscs": "big5 cn_big5",
-    "cp1250": "",
-    "cp1251": "",
     "cp1252": "ascii latin_1 iso88591",
-    "cp1253": "",
     "cp1254": "iso8859_9",
-    "cp1255": "",
-    "cp1256": "",
-    "cp1257": "",
-    "cp1258": "",
-    "cp866": "",
     "cp874": "tis_620 iso8859_11",
     "cp932": "shift_jis cp31j",
     "cp949": "euc_kr ksc_5601",
-    "euc_jp": "",
     "gb18030": "gb2312 gb_2312_80 csgb2312 gbk",
-    "iso2022_jp": "",
-    "iso8859_2": "",
-    "iso8859_3": "",
-    "iso8859_4": "",
-    "iso8859_5": "",
-    "iso8859_6": "",
-    "iso8859_7": "",
     "iso8859_8": "iso_8859_8_i",
-    "iso8859_10": "",
-    "iso8859_13": "",
-    "iso8859_14": "",
-    "iso8859_15": "",
-    "iso8859_16": "",
     "koi8_r": "koi8",
     "koi8_u": "koi8_ru",
-    "mac_cyrillic": "",
     "mac_roman": "mac",
 }
-CODEC_BY_NAME = keys_by_name(CODECS)
+CODEC_BY_NAME = {name: name for name in CODECS.split()}
+CODEC_BY_NAME.update(keys_by_name(RENAMED_CODECS))
 BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
     (b"\xef\xbb\xbf", "utf_8"),
     (b"\xff\xfe\0\0", "utf_32_le"),
@@ -3620,12 +3559,11 @@ def content_type_of(headers: Iterable[tuple[str, str]]) -> tuple[str, str]:
 
 
 def is_unread_type(media_type: str) -> bool:
-    """R6: is a body of this type never read (image, script, style, font, film, archive, binary)?"""
+    """Whether a body of this type is never read."""
     kind, _, subtype = media_type_of(media_type).partition("/")
     subtype = subtype.removeprefix("x-")
-    if subtype.startswith("font-"):
-        return True
-    return kind in UNREAD_TYPES or subtype in UNREAD_TYPES          # R6
+    is_font = subtype.startswith("font-")
+    return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES       # R6
 
 
 def media_kind(media_type: str) -> str:
@@ -3672,9 +3610,9 @@ def marked_codec(body: bytes) -> str:
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, in their order (RFC 7303 3): that of a byte order mark alone; else
+    """The codecs to try, in their order (RFC 7303 3).
 
-    those of the header, of the body's own declaration, and UTF-8.
+    That of a byte order mark alone; else those of the header, of the body's own declaration, UTF-8.
     """
     marked = marked_codec(body)
     if marked:
@@ -3692,17 +3630,12 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
-    """The text of a body; what is torn is U+FFFD. Never raises.
-
-    Its charset is that of the byte order mark, else of the header, else of the document's own
-    declaration, else UTF-8.
-    """
+    """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type_header)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
-# 10b. What goes out and what comes back.
-# Owns what goes out and what comes back: the only spelling of a request, and what a caller sees.
+# 10b. The only spelling of a request, and what a caller sees of what came back.
 
 class Kind(NamedTuple):
     """How requests of one kind behave; everything not said here is the same for all."""
@@ -3735,16 +3668,15 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
+    from urllib.parse import quote  # few requests are tagged
+
     before, hash_mark, fragment = url.partition("#")
     address, _, query = before.partition("?")
-    parameters = []
-    if query:
-        parameters.append(query)
+    parameters = [query] if query else []
     # R13's example leaves the slash of `spec` as it is, and no other.
-    for name, value, unescaped_too in (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/")):
+    for name, value, safe in (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/")):
         if value:
-            quoted = re.sub(f"[^A-Za-z0-9._~{unescaped_too}-]", percent_encode, value)
-            parameters.append(f"{name}={quoted}")
+            parameters.append(f"{name}={quote(value, safe, errors='replace')}")
     return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
 
 
@@ -3781,22 +3713,18 @@ def request_headers(kind: Kind, validators: Validators, extra: dict[str, str]) -
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a body is read: for policy documents, which servers send under any type."""
+    """Whether a body is read of a policy document, which servers send under any type."""
     return 200 <= status < 300
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Whether a body is read: R6, of what came back only a success of a readable type."""
-    if not wants_any_success(status, headers):
-        return False
-    return not is_unread_type(header_value(headers, "content-type"))
+    """Whether a body is read: only of a success of a readable type."""
+    media_type = header_value(headers, "content-type")
+    return wants_any_success(status, headers) and not is_unread_type(media_type)        # R6
 
 
 def as_response(given: Any) -> Response:
-    """What a transport handed over, whatever its class.
-
-    AttributeError, TypeError, ValueError: it is no answer.
-    """
+    """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
@@ -3818,11 +3746,7 @@ def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
 
 
 def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
-    """What the policy model advises.
-
-    It is the model's word for the verdict, and "not_recommended" where another gate than R2
-    refused for good.
-    """
+    """The policy model's word for the verdict, or for a final refusal by another gate than R2."""
     if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
         return "not_recommended"
     if value.verdict is None:
@@ -3881,8 +3805,7 @@ class Result(NamedTuple):
     """What became of one target.
 
     `gate`, `reason`, `verdict`, `rule` and `robots_source` say who decided, and by which line of
-    what. `links` is [Link(title, url)] of Markdown and feeds, never of a page. `body` and `.text`
-    are in memory only (R6).
+    what. `links` is [Link(title, url)] of Markdown and feeds, never of a page.
     """
 
     outcome: Outcome
@@ -3930,11 +3853,7 @@ class Result(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The body as text.
-
-        The charset is the header's, a byte order mark's, the page's own word, or UTF-8 with
-        replacement: the first that there is.
-        """
+        """The body as text, by its byte order mark, its header, its own word, or as UTF-8."""
         return decode_body(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
@@ -3947,10 +3866,7 @@ RESULT_MAPPINGS = ("metadata", "content_signals")
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
-    """A Result whose lists and dicts are its own, whatever the fields were taken from.
-
-    So what a caller appends to `warnings` stands in no other Result.
-    """
+    """A Result whose lists and dicts are its own, so that a caller may change them."""
     for name in RESULT_LISTS:
         fields[name] = list(fields.get(name, ()))
     for name in RESULT_MAPPINGS:
@@ -4068,10 +3984,7 @@ def robots_decision(
 
 
 def is_kin(host: str, wire: str) -> bool:
-    """Whether a canonical document may have moved there.
-
-    It may by https to the same host, its parent or a subdomain.
-    """
+    """Whether a canonical document may have moved there: by https, to the host, above or below."""
     other = split_url(wire).host
     is_below = f".{other}".endswith(f".{host}")
     is_above = "." in other and host.endswith(f".{other}")
