@@ -4123,15 +4123,18 @@ PICKLE_COUNTED = {**PICKLE_STRINGS, 0x8A: 1, PICKLE_FRAME: 8}       # with LONG1
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 in hex.
+    return str(sha256_function()(data).hexdigest())
 
-    CPython's own code does it, where it is: hashlib loads OpenSSL, which takes 4 MiB.
-    """
+
+@cache
+def sha256_function() -> Callable[[bytes], Any]:
+    """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
     from importlib import import_module
 
     for name in ("_sha2", "_sha256", "hashlib"):        # by version; the last is always there
         with suppress(ImportError, AttributeError):
-            return str(import_module(name).sha256(data).hexdigest())
+            function: Callable[[bytes], Any] = import_module(name).sha256
+            return function
     raise ImportError("no SHA-256")
 
 
