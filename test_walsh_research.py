@@ -4999,7 +4999,7 @@ def test_R4_the_pace_counts_from_when_a_request_left(make_bot, web, clock):
     assert web.times(A) == [1003.0] and web.times(X)[0] >= 1004.0
 
 
-def test_R4_another_process_keeps_the_pace(make_bot, web, clock, tmp_path):
+def test_R4a_another_process_keeps_the_pace(make_bot, web, clock, tmp_path):
     url = site(web, "slow.test", "User-agent: *\nCrawl-delay: 20", one=b"", two=b"")
     make_bot(cache_dir=tmp_path).fetch(url + "one")
     assert make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(url + "two").waited == pytest.approx(20, abs=0.1)
@@ -9908,7 +9908,7 @@ with wr.Bot(folder, origin=origin.replace("127.0.0.1", "localhost"), allow_priva
 
 
 @pytest.mark.parametrize("gone", [0, 1], ids=["all live", "one dies in its wait"])
-def test_R4_processes_that_share_a_cache_and_a_host_keep_its_pace(gone, tmp_path):
+def test_R4a_processes_that_share_a_cache_and_a_host_keep_its_pace(gone, tmp_path):
     """On the server's own timestamps. With `gone`, another process takes a slot and is killed before it uses it: nobody waits for the dead."""
     alive, each = (3, 1) if not gone else (2, 1)
     with WeatherServer() as server:
@@ -10120,7 +10120,7 @@ class SharedClock:
 
 
 @pytest.mark.parametrize("latency, late", [(0.0, 0.0), (0.0, 0.03), (0.5, 0.0), (0.4, 0.03)], ids=["ideal", "late wakes", "slow connections", "both"])
-def test_R4_every_process_gets_its_turn_and_none_comes_too_soon(latency, late, tmp_path):
+def test_R4a_every_process_gets_its_turn_and_none_comes_too_soon(latency, late, tmp_path):
     """Four processes, five targets each of one host, in a shared time. `latency` passes between the gates and the departure (name, TCP, TLS)."""
     processes, each = 4, 5
     shared, departures, results = SharedTime(processes), [], []
@@ -13165,12 +13165,44 @@ def test_ours_the_constants_of_spec_6(name, value):
     assert getattr(wr, name) == value
 
 
-CLAUSES = "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13 gates".split()
+CLAUSES = ("R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R4a R5 R6 R7 R8 R9 R9.1 R9.2 R9.3 R10 R11 R12 "
+           "R13").split()
+# The rows of the index on the title page: clause, section and its name, function, test prefix.
+INDEX = re.findall(r"(?m)^ {4}(R[0-9.]+[a-d]?) .* (\d+) ([A-Z][A-Z0-9 ]*?) {2,}([\w.]+) +(test_\w+_)$",
+                   wr.__doc__)
 
 
-@pytest.mark.parametrize("clause", CLAUSES)
-def test_ours_every_clause_has_a_test(clause):
-    assert [name for name in globals() if name.startswith(f"test_{clause}_")]
+def test_ours_the_index_has_each_clause():
+    assert list(dict.fromkeys(clause for clause, *_ in INDEX)) == CLAUSES
+
+
+@pytest.mark.parametrize("clause, number, section, function, prefix", INDEX)
+def test_ours_the_index_tells_where_a_clause_is_decided(clause, number, section, function, prefix):
+    """The function stands in that section and has the clause in a comment behind its code."""
+    node = TREE
+    for name in function.split("."):
+        node = next(item for item in node.body if getattr(item, "name", "") == name)
+    assert room_of(node.lineno) == int(number) and SECTIONS[int(number)] == section
+    code = SOURCE.split("\n")[node.body[0].lineno - 1:node.end_lineno]
+    marked = [line for line in code if re.search(rf"\S  +# {re.escape(clause)}(?![\w.])", line)]
+    assert marked
+    assert [name for name in globals() if name.startswith(prefix)]
+    assert prefix == f"test_{clause.partition('.')[0]}_"
+
+
+def test_ours_the_order_of_the_gates_has_tests():
+    assert [name for name in globals() if name.startswith("test_gates_")]
+
+
+def test_ours_help_begins_with_what_a_user_calls():
+    names = re.findall(r"(?m)^    ([A-Za-z_]+)[( ]", wr.__doc__)
+    calls = ["fetch", "run", "may_fetch", "discover", "Bot", "Result"]
+    assert names[:6] == calls
+    shown = pydoc.plain(pydoc.render_doc(wr))
+    assert [shown.index(f"    {name}") for name in calls] == sorted(
+        shown.index(f"    {name}") for name in calls)
+    for name in calls:
+        assert len(inspect.getdoc(getattr(wr, name)).split()) > 30, name
 
 
 def test_ours_docstring_examples_hold():

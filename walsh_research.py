@@ -5,49 +5,61 @@
 # ///
 """walsh_research: fetch the web politely, and prove it.
 
-The conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It needs
-the standard library alone, and runs on CPython 3.9 to 3.14.
+What to call:
+
+    fetch(url)      one target through every gate; a Result, whatever becomes of it
+    run(urls)       many targets, each host at its own pace; a Result each, as it is done
+    may_fetch(url)  whether a target may be requested now; a Decision, true where it may
+    discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
+    Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
+    Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
 
     import walsh_research
+    for result in walsh_research.run(["https://example.org/", "https://example.com/feed"]):
+        print(result.outcome, result.url, result.reason)
 
-    # The gates in order: blocklist, address, robots.txt, pace. Then one request.
-    # Policy, network and server trouble never raise: the result says what became of the target.
-    result = walsh_research.fetch("https://example.org/")
-    result.outcome, result.reason, result.links
+Policy, network and server trouble never raise: the Result says what became of the target. As a
+command: `python walsh_research.py URL...`, with `--help` for the rest, and
+`python walsh_research.py --selftest --offline` for the proof.
 
-    # A Decision is true or false, and names the gate, the rule and its line.
-    walsh_research.may_fetch("https://example.org/private")
+This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
+needs the standard library alone, and runs on CPython 3.9 to 3.14.
 
-    # Many hosts, each at its own pace, one request at a time.
-    for result in walsh_research.run(urls):
-        print(result.outcome, result.url)
+Where each clause of the checklist is decided: section, function, beginning of its tests' names.
+`grep '# R2a' walsh_research.py` finds the line itself.
 
-As a command:
+    R1    exact User-Agent           10 REQUESTS       request_headers                    test_R1_
+    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               test_R2_
+    R2a   longest group              5 ROBOTS          robots_group                       test_R2a_
+    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          test_R2b_
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._likely_rules            test_R2c_
+    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                test_R2d_
+    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   test_R3_
+    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   test_R3a_
+    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed              test_R3b_
+    R3c   schema, contract major     7 BLOCKLIST       checked_entries                    test_R3c_
+    R4    spacing, unseen at once    8 PACING          next_start                         test_R4_
+    R4a   between processes          13 RATE LIMITER   RateLimiter.claim                  test_R4a_
+    R5    back-off, full jitter      8 PACING          backoff_delay                      test_R5_
+    R5    five retries, Retry-After  15 FETCHER        Requester._after_push_back         test_R5_
+    R6    no sub-resources           10 REQUESTS       is_unread_type                     test_R6_
+    R7    conditional requests       9 FRESHNESS       conditional_headers                test_R7_
+    R7    de-duplication             15 FETCHER        Fetcher._results                   test_R7_
+    R8    hourly at most             8 PACING          too_soon                           test_R8_
+    R9    structured formats         18 BOT            Bot.discover                       test_R9_
+    R9.1  feeds                      18 BOT            Bot._sources                       test_R9_
+    R9.2  markdown                   10 REQUESTS       media_kind                         test_R9_
+    R9.3  llms.txt                   18 BOT            Bot._sources                       test_R9_
+    R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    test_R10_
+    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  test_R10_
+    R11   caches persist             11 CACHE          Cache._write                       test_R11_
+    R12   stale blocks on refresh    15 FETCHER        Fetcher._ensure_current            test_R12_
+    R13   tags                       15 FETCHER        Requester._request                 test_R13_
 
-    python walsh_research.py URL...
-    python walsh_research.py --selftest --offline
-
-Where each requirement is met, and how the names of its tests begin:
-
-    R1  User-Agent                10 REQUESTS, Requester._exchange        test_R1_
-    R2  robots.txt, a b c d       5 ROBOTS, Fetcher._robots_gate          test_R2_ test_R2a_ to d_
-    R3  blocklist, a b c          7 BLOCKLIST, Fetcher._blocklist_gate    test_R3_ test_R3a_ to c_
-    R4  serial, spacing           8 PACING, RateLimiter.claim             test_R4_
-    R5  back-off, Retry-After     3 TIME, Requester._after_push_back      test_R5_
-    R6  scope                     10 REQUESTS, 12 TRANSPORT, 16 FORMATS   test_R6_
-    R7  conditional, canonical    4 URLS, 9 FRESHNESS, Fetcher._remember  test_R7_
-    R8  frequency                 8 PACING, too_soon                      test_R8_
-    R9  structured formats        16 FORMATS, Bot.discover                test_R9_
-    R10 schema of the blocklist   6 SCHEMA, BlocklistStore                test_R10_
-    R11 persistent caches         11 CACHE                                test_R11_
-    R12 stale blocks on refresh   14 POLICY STORES, Refreshes             test_R12_
-    R13 tags                      10 REQUESTS, Requester._request         test_R13_
-    7   the order of the gates    Fetcher.gates_of                        test_gates_
-    12 to 16  vectors, fixtures, attestation, canaries                    19 SELF-TEST
-
-`grep -n '^# ===' walsh_research.py` lists the sections. A section uses only sections above it.
-A pure section reads no clock and no environment, rolls no dice, opens no file and no socket, and
-prints nothing.
+The order of the gates (spec 7) is `Fetcher.gates_of`, tests `test_gates_`. Vectors, fixtures,
+attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
+the sections. A section uses only sections above it. A pure section reads no clock and no
+environment, rolls no dice, opens no file and no socket, and prints nothing.
 
 A copy may change the numbers that are marked "ours", within the clause that each of them serves.
 Those of section 1a are the specification's.
@@ -1523,8 +1535,7 @@ class RobotsTxt(NamedTuple):
             if len(path) <= self.affordable_octets:
                 if form.rpartition("*")[2] in path:
                     yield index, form
-            elif self.kinds[index] == "D":
-                # R2c: what would take too long to know is denied, from the first `*` on.
+            elif self.kinds[index] == "D":      # R2c: what takes too long to know is denied
                 yield index, form.partition("*")[0] + "*"
 
 
@@ -3804,8 +3815,16 @@ class RequestRecord(NamedTuple):
 class Result(NamedTuple):
     """What became of one target.
 
-    `gate`, `reason`, `verdict`, `rule` and `robots_source` say who decided, and by which line of
-    what. `links` is [Link(title, url)] of Markdown and feeds, never of a page.
+    `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
+    gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
+    `gate`, `reason`, `verdict`, `rule`, `group` and `robots_source` say who decided, and by which
+    line of what. `at` and `retry_at` are Unix seconds; `waited`, `elapsed` and `crawl_delay` are
+    seconds; `bytes` and `sha256` are of the decoded body. `links` is [Link(title, url)] of
+    Markdown and feeds, never of a page; `metadata` is of a page's head or of a feed.
+    `robots_directives` are those of meta robots and X-Robots-Tag that bind us. `attempts` counts
+    the requests for this target, and `requests` records them with those for policy documents.
+    `read` is false where R6 left the body unread. `body` and `headers` (lower-case names) are in
+    memory only.
     """
 
     outcome: Outcome
@@ -3818,28 +3837,28 @@ class Result(NamedTuple):
     rule: Optional[Rule] = None
     group: Optional[str] = None                 # the selected User-agent value
     content_type: str = ""
-    bytes: int = 0                              # of the decoded body
-    sha256: str = ""                            # of the decoded body
+    bytes: int = 0
+    sha256: str = ""
     etag: str = ""
     last_modified: str = ""
     title: str = ""
     links: Sequence[Link] = ()
     metadata: Mapping[str, Any] = NO_FIELDS
-    robots_directives: Sequence[str] = ()       # meta robots and X-Robots-Tag that bind us
+    robots_directives: Sequence[str] = ()
     content_signals: Mapping[str, str] = NO_FIELDS
     redirects: Sequence[str] = ()
-    attempts: int = 0                           # requests sent for this target
-    waited: float = 0.0                         # seconds, for whatever reason
-    elapsed: float = 0.0                        # seconds
-    at: float = 0.0                             # Unix seconds
-    retry_at: Optional[float] = None            # Unix seconds
+    attempts: int = 0
+    waited: float = 0.0
+    elapsed: float = 0.0
+    at: float = 0.0
+    retry_at: Optional[float] = None
     warnings: Sequence[str] = ()
     robots_source: str = ""                     # where robots.txt came from, and how old it is
-    crawl_delay: Optional[float] = None         # seconds
-    read: bool = True                           # false where R6 left the body unread
-    requests: Sequence[RequestRecord] = ()      # with those for policy documents
-    headers: Sequence[tuple[str, str]] = ()     # of the answer, lower-case; in memory only
-    body: Octets = b""                          # in memory only
+    crawl_delay: Optional[float] = None
+    read: bool = True
+    requests: Sequence[RequestRecord] = ()
+    headers: Sequence[tuple[str, str]] = ()
+    body: Octets = b""
 
     @property
     def ok(self) -> bool:
@@ -5793,7 +5812,7 @@ class RateLimiter:
         now = self._now()
         if self._locks is not None:
             name = f"host {host}"
-            lock = self._locks.try_lock(name)
+            lock = self._locks.try_lock(name)           # R4a
             if lock is None:
                 return self._locks.later(name, "R4", f"another process is at {host}")
             slot.lock = lock
@@ -5846,7 +5865,7 @@ class RateLimiter:
         The slot that it may have waited for no longer counts as a start.
         """
         gap = MIN_REQUEST_INTERVAL + self._margin
-        if is_unseen(pace):                     # R4c: its first target follows at once
+        if is_unseen(pace):                     # R4: its first target follows at once
             gap = 0.0
         last_at = pace.last_at
         if last_at <= now:                      # else another has claimed a slot behind it
@@ -6127,7 +6146,7 @@ class BlocklistStore:
         """
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
-        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))
+        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
         if self.blocklist is None:
             effect = "none was ever adopted, so nothing is blocked yet"
             effect += " (R3b: the first failure opens)"
@@ -6155,7 +6174,7 @@ class BlocklistStore:
             if not isinstance(schema, dict):
                 raise UnsupportedSchema("it is no object")
         except ValueError as error:
-            if not body:
+            if not body:                                            # R10
                 return None
             self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return parse_json(body, "schema in the cache")
@@ -6669,7 +6688,7 @@ class Requester:
         if self._fetcher.options.interactive or visit.is_single:
             return Ending(answer)
         retry_after = retry_after_of(answer, self._fetcher.time())
-        is_last = visit.retries >= DEFAULT_MAX_RETRIES
+        is_last = visit.retries >= DEFAULT_MAX_RETRIES              # R5
         if is_last:                                                 # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
@@ -7137,7 +7156,7 @@ class Fetcher:
 
     def gates_of(self, kind: str) -> list[Gate]:
         """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
-        gates: list[Gate] = [self._blocklist_gate, self._address_gate]
+        gates: list[Gate] = [self._blocklist_gate, self._address_gate]      # R3
         if self.kinds[kind].is_target:
             gates.append(self._robots_gate)
         gates.append(self._throttle_gate)
@@ -7202,7 +7221,7 @@ class Fetcher:
                 reason="robots_mode='ignore'",
             )
             return None
-        refusal = self._ensure_current(visit, self._robots)         # R12
+        refusal = self._ensure_current(visit, self._robots)
         if refusal is not None:
             return refusal
         site, target = visit.place.site, path_and_query(visit.wire)
@@ -7212,7 +7231,7 @@ class Fetcher:
         )
         if self.options.robots_mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
-        if not decision.allowed:
+        if not decision.allowed:                                    # R2
             return decision
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
             visit.warn(PARSE_ERROR_WARNING)
@@ -7224,7 +7243,7 @@ class Fetcher:
     def _ensure_current(self, visit: Visit, store: RobotsStore) -> Later | Decision | None:
         """R12: what is held of the site's policy file is current, or asked for first."""
         site = visit.place.site
-        if store.is_current(site):
+        if store.is_current(site):                                  # R12
             return None
         if self._is_late(visit):
             return self._too_late(visit)
@@ -7269,7 +7288,7 @@ class Fetcher:
         robots = self._robots.state_of(site).robots
         if robots is None:
             return MIN_REQUEST_INTERVAL
-        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d, R4b
+        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d
 
     def not_yet(self, visit: Visit, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
@@ -10469,7 +10488,7 @@ class Bot(Fetcher):
         order = Order(min_age, wants_structured, purpose="discover ")
         result = self._fetch(url, order)            # read afresh: a 304 would have no items
         named = set()
-        for source in self._sources(result):
+        for source in self._sources(result):        # R9
             name = source.kind, source.url
             if name not in named:
                 named.add(name)
@@ -10485,9 +10504,9 @@ class Bot(Fetcher):
         if own is not None:
             yield own
         for feed in result.metadata.get("feeds", ()):
-            yield Source("feed", feed["url"], title=feed["title"])
+            yield Source("feed", feed["url"], title=feed["title"])          # R9.1
         if own is None or own.kind == "markdown":
-            yield from self._llms_source(resolve_url(url, "/llms.txt"))
+            yield from self._llms_source(resolve_url(url, "/llms.txt"))     # R9.3
         robots = self._robots.state_of(site_key(url)).robots
         if robots is not None:
             for sitemap in robots.sitemaps:
@@ -10786,32 +10805,41 @@ def default_bot() -> Bot:
 def may_fetch(url: str, wait: bool = True) -> Decision:
     """Whether `url` may be requested now, by the gates of spec 7 in order: R3, address, R2, R4.
 
-    True takes the host's slot and returns when it is due; send one request. `wait=False` asks
-    without taking or waiting for a slot. Never raises for a URL: a bad one is a refusal.
+    Gives a Decision, true where allowed; else `.gate` and `.reason` say why not, and `.retry_at`
+    (Unix seconds) stands where the answer is "not yet". `wait=True` takes the host's slot (R4) and
+    returns when it is due: send one request. `wait=False` takes no slot and waits for none. Stale
+    policy documents are asked for either way (R12). A bad URL is a refusal; nothing is raised.
     """
     return default_bot().may_fetch(url, wait)
 
 
 def fetch(url: str, fresh: bool = False) -> Result:
-    """One target through every gate, on the process-wide bot; a Result whatever happens.
+    """Requests one absolute http(s) URL behind every gate (spec 7), and gives a Result.
 
-    What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
-    asks for it anew.
+    Nothing is raised for policy, network, server or a bad URL: `.outcome` is "fetched",
+    "unchanged", "denied", "deferred" or "failed", and `.reason` says why. It may wait for pace and
+    retries, 300 s at most (R4, R5). What has not changed since the last fetch is "unchanged", with
+    an empty body (R7); `fresh=True` asks for it anew.
     """
     return default_bot().fetch(url, fresh)
 
 
 def run(urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-    """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
+    """Fetches many URLs, strictly serial and each host at its own pace (R4); a Result for each.
 
-    Targets are de-duplicated by canonical URL (R7); one that was fetched less than `min_age`
-    seconds ago is skipped (R8).
+    Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
+    target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
     """
     return default_bot().run(urls, min_age)
 
 
 def discover(url: str) -> Iterator[Source]:
-    """What a site offers instead of HTML, in R9's order: a feed, markdown, llms.txt; sitemaps."""
+    """What a site offers instead of HTML, in R9's order: a Source each.
+
+    `.kind` is "feed", "markdown", "llms.txt" or "sitemap", with `.url`, `.title` and `.items`;
+    "none" where the target gave nothing, with its `.result`. What is only advertised is listed,
+    with no items, and not asked for (R6). Nothing is raised for policy, network or a bad URL.
+    """
     return default_bot().discover(url)
 
 
