@@ -49,8 +49,8 @@ Where each requirement is met, and how the names of its tests begin:
 A pure section reads no clock and no environment, rolls no dice, opens no file and no socket, and
 prints nothing.
 
-A copy may change the numbers of section 1b that are marked "ours", within the clause that each
-of them serves. The numbers of section 1a are the specification's.
+A copy may change the numbers that are marked "ours", within the clause that each of them serves.
+Those of section 1a are the specification's.
 """
 from __future__ import annotations
 
@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     import ssl      # some decisions need no connection, and it is slow to import
     import threading
     from datetime import datetime, timedelta
+    from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 
 # ============================================================================
@@ -140,9 +141,6 @@ MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read
 MAX_URL_LENGTH = 64 * 1024              # ours: characters; longer is refused
 # ours: seconds; ten years say "never", and no arithmetic overflows
 MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400
-MAX_CLOCK_SECONDS = 1e11        # ours: Unix seconds, the year 5138; a clock that says more is wrong
-# ours: characters of a host before decoding; DNS allows 253 after it, and IDNA is quadratic
-MAX_HOST_CHARACTERS = 1024
 # ours: characters of foreign text on one line of a terminal or a log
 MAX_SHOWN_CHARACTERS = 300
 # robots.txt.
@@ -169,45 +167,6 @@ MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hamme
 MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
 MAX_BLOCKLIST_KEY = 512         # ours: characters of a host; DNS ends at 253; NFKC is quadratic
 MAX_BLOCKLIST_WARNINGS = 20     # ours: lines told about one document
-# Readings.
-# ours: of a body that is read for its meaning; the one bound on work
-MAX_READ_BYTES = 2 * 2**20
-MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs a step for each
-MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three; a bracket's scan passes as many
-MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a reference
-MAX_LINK_TEXT_TOKENS = 4096     # ours: marks in a link's text; an open bracket keeps 100 bytes each
-MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is a line of output
-# Feeds and sitemaps. They are read in linear time whatever their size; these bound what is kept of
-# them, and the work that a small gzip can ask for.
-XML_PIECE_BYTES = 64 * 1024     # ours: handed to expat at a time; the bounds are checked in between
-# ours: open elements; a feed has six, expat keeps 100 bytes for each
-MAX_XML_DEPTH = 256
-# ours: names of elements and attributes; expat keeps 300 bytes for each
-MAX_XML_NAMES = 4096
-# ours: one tag, one comment, or all before the root: held whole
-MAX_XML_TOKEN_BYTES = 256 * 1024
-MAX_MENDED_SLIPS = 100_000      # ours: bare & and the like of one feed; each takes two microseconds
-# sitemaps.org: of one sitemap; 17 KB of gzip can hold two million empty
-MAX_LISTED_ENTRIES = 50_000
-# ours: texts of all entries; 50,000 of 300; a long base grows each link
-MAX_LISTED_BYTES = 16 * 2**20
-MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: uncompressed; 2 MiB of gzip can hold 2 GiB of spaces
-MAX_SITEMAP_MARKS = 1_000_000   # ours: < and & in a gzip, 20 an entry; 50 KB can hold 17 million
-# ours: a block-wise gzip has 800; 2 MiB can hold 100,000 in a second
-MAX_GZIP_MEMBERS = 1024
-MAX_DATE_LENGTH = 80            # ours: characters; a longer run of spaces could be read in two ways
-# ours: characters of a title, id, link or base; no person reads more
-MAX_FEED_TEXT = 4096
-# robots2.txt.
-# ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
-ROBOTS2_AGENT = "Walsh-Research/1.2"
-ROBOTS2_CATEGORY = "ai-researcher"              # robots2: our agent category unless told otherwise
-ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"   # robots2, the ask protocol
-# robots2: an "allow" is cached for no more than 24 hours
-ROBOTS2_ASK_TTL_SECONDS = 86400
-ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
-# ours: lines kept to be shown; a file of nothing else would cost 40 MB
-ROBOTS2_MAX_UNKNOWN = 1000
 # The cache.
 CACHE_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
 # ours: bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
@@ -244,8 +203,6 @@ MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); bro
 MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
 MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
 MAX_SCHEMA_BYTES = 2**20                # ours
-# ours: of a robots2.txt that another chains to; four must fit an entry of the cache
-MAX_CHAINED_BYTES = 128 * 1024
 MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the cache has the rest
 MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
@@ -272,15 +229,10 @@ HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h
 POLICY_RETRY_SECONDS = 300.0
 LEAST_FAILURES_FOR_GOOD = 3             # ours: attempts in vain, besides
 MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
-STATUS_TICK_SECONDS = 0.5               # ours: between two looks of the status line at the clock
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 BACKOFF_STATUSES = (429, 503)           # R5
 BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
 SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
-FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"
-# The proof.
-# ours: for each question to git; --tag auto must not hang a command
-GIT_TIMEOUT_SECONDS = 5.0
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
@@ -311,9 +263,6 @@ def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
 GateName = Literal["R3", "address", "R2", "robots2", "R4", "R5"]
-FeedKind = Literal["rss", "atom", "json"]
-SitemapKind = Literal["urlset", "index", "text"]
-SourceKind = Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
 Octets = bytes          # Result.bytes is a count
 Record = TypeVar("Record", bound=NamedTuple)
 
@@ -429,137 +378,6 @@ class Link(NamedTuple):
         return record_dict(self)
 
 
-class FeedItem(NamedTuple):
-    """An item of a feed: metadata only."""
-
-    title: str
-    url: str
-    id: str
-    published: Optional[str]    # ISO 8601 with zone, or None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class Feed(NamedTuple):
-    """A feed as `parse_feed` reads it."""
-
-    kind: FeedKind
-    title: str
-    url: str                    # the site that the feed speaks for (absolute), or ""
-    items: list[FeedItem]
-    warning: str = ""           # where the document broke, if it did
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class SitemapEntry(NamedTuple):
-    """An entry of a sitemap."""
-
-    url: str
-    lastmod: Optional[str]      # as the sitemap writes it, or None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class Sitemap(NamedTuple):
-    """A sitemap as `parse_sitemap` reads it."""
-
-    kind: SitemapKind
-    entries: list[SitemapEntry]
-    warning: str = ""           # what was left out, if anything was
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class LlmsLink(NamedTuple):
-    """A link of an llms.txt."""
-
-    section: str                # "" outside of all sections
-    title: str
-    url: str                    # absolute where a base URL was given
-    note: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class LlmsTxt(NamedTuple):
-    """An llms.txt as `parse_llms_txt` reads it: a hint, never policy."""
-
-    title: str
-    summary: str
-    links: list[LlmsLink]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class PageMetadata(NamedTuple):
-    """What a page's <head> says."""
-
-    title: str = ""
-    description: str = ""
-    canonical: str = ""
-    language: str = ""
-    robots: tuple[str, ...] = ()    # lower-case directives of <meta> robots and walsh-research
-    feeds: tuple[Link, ...] = ()    # the rel=alternate feeds that the head advertises
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class Robots2Line(NamedTuple):
-    """A line of a robots2.txt that is shown and grants nothing.
-
-    It has an unknown directive, value or block header, or a `chain` that does not stand last.
-    """
-
-    line: int                   # 1-based
-    name: str                   # lower-case
-    value: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class Robots2Ruling(NamedTuple):
-    """What a robots2.txt says of a target, or of a use of it."""
-
-    decision: Literal["allowed", "denied", "ask"]
-    reason: str = ""
-    ask: tuple[str, ...] = ()       # the directives that the site wants to be asked for first
-    rule: Optional[Rule] = None     # where a path rule denied
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-class AskAnswer(NamedTuple):
-    """What a site answered when it was asked (robots2, the ask protocol)."""
-
-    decision: Literal["allow", "allow-once", "deny", "later"]
-    scopes: tuple[str, ...] = ()    # none: the whole site
-    reason: str = ""
-    cacheable: bool = False     # an allow, or the site's own no; no allow-once, no trouble
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
 class Request(NamedTuple):
     """One exchange for the transport: it follows no redirect and makes no retry of its own."""
 
@@ -617,18 +435,11 @@ class BlocklistRejected(ValueError):
 
 
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
-# This section owns what a duration and a date mean.
-# Its expressions are text, which `re` compiles when it is first used: a run may need none.
+# Owns what a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
-# The groups of both forms are the numbers of UNIT_SECONDS, in that order.
-UNIT_SECONDS = (
-    604800,     # a week
-    86400,      # a day
-    3600,       # an hour
-    60,         # a minute
-    1,
-)
+# Both forms have a group for each: week, day, hour, minute, second.
+UNIT_SECONDS = (604800, 86400, 3600, 60, 1)
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
     rf"(?:{UNIT_COUNT}W"
@@ -645,22 +456,15 @@ SHORT_DURATION = (
     rf"(?:{UNIT_COUNT}s)?"
 )
 
+MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
+HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
 CLOCK_TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-HTTP_DATE_FORMS = (         # RFC 9110 5.6.7
-    # IMF-fixdate
-    rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) (?P<month>[a-z]{{3}}) (?P<year>[0-9]{{4}})"
+HTTP_DATE_FORMS = (         # RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime
+    rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) {HTTP_MONTH} (?P<year>[0-9]{{4}}) {CLOCK_TIME} GMT",
+    rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-{HTTP_MONTH}-(?P<year>[0-9]{{2}})"
     rf" {CLOCK_TIME} GMT",
-    # RFC 850
-    rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-(?P<month>[a-z]{{3}})-(?P<year>[0-9]{{2}})"
-    rf" {CLOCK_TIME} GMT",
-    # asctime
-    rf"{WEEKDAY} (?P<month>[a-z]{{3}}) (?P<day>[ 0-9][0-9])"
-    rf" {CLOCK_TIME} (?P<year>[0-9]{{4}})",
-)
-MONTH_NAMES = (
-    "jan", "feb", "mar", "apr", "may", "jun",
-    "jul", "aug", "sep", "oct", "nov", "dec",
+    rf"{WEEKDAY} {HTTP_MONTH} (?P<day>[ 0-9][0-9]) {CLOCK_TIME} (?P<year>[0-9]{{4}})",
 )
 FIRST_SECOND = -62135596800     # the year 1: ISO 8601 writes years in four digits
 LAST_SECOND = 253402300799      # the end of the year 9999
@@ -730,27 +534,6 @@ def parse_wait(text: str) -> float:
     return seconds
 
 
-def http_date_fields(value: str) -> tuple[int, int, int, int, int, int, bool] | None:
-    """Year, month, day, hour, minute, second, and whether the year has two digits."""
-    for form in HTTP_DATE_FORMS:
-        match = re.fullmatch(form, value, re.ASCII | re.IGNORECASE)
-        if match is None:
-            continue
-        month_name = match["month"].lower()
-        if month_name not in MONTH_NAMES:
-            return None
-        return (
-            int(match["year"]),
-            MONTH_NAMES.index(month_name) + 1,
-            int(match["day"]),
-            int(match["hour"]),
-            int(match["minute"]),
-            int(match["second"]),
-            len(match["year"]) == 2,
-        )
-    return None
-
-
 def parse_http_date(value: str, now: float) -> float | None:
     """Unix seconds of an HTTP-date in any of its three forms; None otherwise. Never raises.
 
@@ -760,15 +543,22 @@ def parse_http_date(value: str, now: float) -> float | None:
     >>> parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT", now=1779494400)
     784111777.0
     """
-    fields = http_date_fields(value)
-    if fields is None:
-        return None
-    year, month, day, hour, minute, second, is_short = fields
-    if is_short:
-        present = utc_moment(max(0.0, min(now, MAX_CLOCK_SECONDS)))
+    for form in HTTP_DATE_FORMS:
+        match = re.fullmatch(form, value, re.ASCII | re.IGNORECASE)
+        if match is not None:
+            return http_date_seconds(match, now)
+    return None
+
+
+def http_date_seconds(match: re.Match[str], now: float) -> float | None:
+    """Unix seconds of a date's named parts; None where no calendar has it."""
+    month = MONTH_NAMES.index(match["month"].lower()) + 1
+    names = ("year", "day", "hour", "minute", "second")
+    year, day, hour, minute, second = (int(match[name]) for name in names)
+    if len(match["year"]) == 2:
+        present = utc_moment(max(0.0, now))
         year += (present.year + 50) // 100 * 100
-        fifty_years_before = (year - 50, month, day, hour, minute, second)
-        if fifty_years_before > present.timetuple():
+        if (year - 50, month, day, hour, minute, second) > present.timetuple():
             year -= 100
     if second > 60:         # 60 is a leap second
         return None
@@ -802,11 +592,9 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
-# This section owns what a URL, a host and an IP address are: the three spellings of a URL (key,
-# throttle, wire), and which addresses are public.
+# Owns the three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text: scheme, authority, path, query and fragment of
-# any reference, each with its mark.
+# RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
 REFERENCE = lazy_re(
     r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?"
     r"(//[^/?#]*)?"
@@ -814,22 +602,14 @@ REFERENCE = lazy_re(
     r"(\?[^#]*)?"
     r"(#.*)?"
 )
-HTTP_URL = lazy_re(         # scheme, userinfo, host, port, path, query, fragment
+HTTP_URL = lazy_re(         # scheme, userinfo, host, port, path, query
     r"(?ais)(https?)://"
     r"(?:([^/?#\\]*)@)?"
     r"((?:[^/?#@\]]*\])?[^/?#@:]*)"
     r"(?::([0-9]{0,5}))?"
     r"(/[^?#]*)?"
     r"(\?[^#]*)?"
-    r"(#.*)?"
-)
-# Most URLs are in the wire form already and have no port. Without this way past the rest of the
-# section, a run of many targets takes an eighth more time. Groups: origin, path, query.
-PLAIN_URL = lazy_re(
-    f"(?!.{{{MAX_URL_LENGTH + 1}}})"
-    r"(https?://(?=[^/]{1,253}/)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62})"
-    r"((?:/(?!\.|%2[eE])[A-Za-z0-9._~!$&'()*+,;=:@%\[\]-]*)+)"
-    r"(\?[A-Za-z0-9._~!$&'()*+,;=:@%\[\]/?-]*)?"
+    r"(?:#.*)?"
 )
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -837,8 +617,6 @@ NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
 # IDNA 2003 and 2008 lead these letters to different hosts.
 IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]"
-# No label has 64 characters, and the codec takes quadratic time on such a one.
-IDNA_LONG_LABEL = "[^.\u3002\uff0e\uff61]{64}"
 IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{0,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
 # An IPv6 address with one of these leading 96 bits stands for the IPv4 address in its last 32.
@@ -849,25 +627,14 @@ IPV4_PREFIXES = (
 
 # What is an at sign, or becomes one where a URL is decoded or its host is normalised.
 AT_SIGNS = ("@", "%40", "\uff20", "\ufe6b")
-# The beginning of a URL that has no userinfo: scheme, host, port.
-BARE_AUTHORITY = lazy_re(
-    r"[A-Za-z][A-Za-z0-9+.-]*://"
-    r"(?:\[[0-9A-Fa-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40))+)"
-    r"(?!://)(?::[0-9]{0,5})?"
-    r"(?=[/?#]|\Z)"
-)
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
-# The opening of a URL within a URL, where userinfo follows: an at sign comes before the path, or
-# what stands for a port is no number, so that a password holds a slash.
-INNER_OPENING = lazy_re(
-    r"(?i)(?://|https?:[/\\]+)"
-    r"(?=(?:(?!%40)[^/?#&\\@\uff20\ufe6b])*(?:@|%40|\uff20|\ufe6b))"
-    r"|%2f%2f"          # the same in a parameter
-    r"(?=(?:(?!%40|%2f|%3f|%23|%26)[^/?#&\\@\uff20\ufe6b])*(?:@|%40|\uff20|\ufe6b))"
-    r"|(?:://|%2f%2f)"
-    r"(?=(?:(?!%2f|%3a)[^/?#&\\:\[])*(?::|%3a)(?![0-9]{0,5}(?:[/?#&\s]|%2f|%3f|\Z)))"
+# The opening of a URL, or of one in its path or query, that no mere host and port follow: what
+# follows may be a userinfo. A password may hold a slash.
+DOUBTFUL_OPENING = lazy_re(
+    r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
+    r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
+    r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-
 # What has a width and prints as nothing or as a blank, though `isprintable` takes it for a sign:
 # fillers and blanks, and the default-ignorable code points of Unicode.
 INVISIBLE = lazy_re(
@@ -883,11 +650,14 @@ class UrlParts(NamedTuple):
     port: int | None            # where the URL writes one
     path: str                   # "" or from its "/" on; from here on as written
     query: str                  # "" or from its "?" on
-    fragment: str               # "" or from its "#" on
 
 
-def escaped_character(character: str) -> str:
-    """A character as Python's source would write it."""
+def shown_character(character: str) -> str:
+    """A character, or the escape that Python's source would have for it."""
+    if character == "\xa0":
+        return " "
+    if character.isprintable() and not INVISIBLE.match(character):
+        return character
     return ascii(character)[1:-1]
 
 
@@ -898,16 +668,9 @@ def printable(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
     >>> printable("a\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
     """
-    shown = text[:limit + 1].replace("\xa0", " ")
-    if not shown.isascii():
-        shown = INVISIBLE.sub(lambda found: escaped_character(found[0]), shown)
-    if not shown.isprintable():
-        characters = []
-        for character in shown:
-            if not character.isprintable():
-                character = escaped_character(character)
-            characters.append(character)
-        shown = "".join(characters)
+    shown = text[:limit + 1]
+    if not (shown.isascii() and shown.isprintable()):
+        shown = "".join(map(shown_character, shown))
     if len(shown) <= limit:
         return shown
     return shown[:max(0, limit - 3)] + "..."
@@ -923,19 +686,17 @@ def mask_credentials(text_url: str) -> str:
     """
     end = 0
     for sign in AT_SIGNS:
-        at = text_url.rfind(sign)
-        if at >= 0:
-            end = max(end, at + len(sign))
+        head, found, _ = text_url.rpartition(sign)
+        end = max(end, len(head + found))
     if not end:
         return text_url
-    if not BARE_AUTHORITY.match(text_url):
-        opening = URL_OPENING.match(text_url)
-        start = opening.end() if opening else 0
-        return f"{text_url[:start]}***@{text_url[end:]}"
-    inner = INNER_OPENING.search(text_url, 0, end)
-    if inner is None:
-        return text_url
-    return f"{text_url[:inner.end()]}***@{text_url[end:]}"
+    start = 0
+    if URL_OPENING.match(text_url):
+        opening = DOUBTFUL_OPENING.search(text_url, 0, end)
+        if opening is None:
+            return text_url
+        start = opening.end()
+    return f"{text_url[:start]}***@{text_url[end:]}"
 
 
 def percent_encode(match: re.Match[str]) -> str:
@@ -952,12 +713,12 @@ def ipv4_part(text: str) -> int:
     return int(text)
 
 
-def ipv4_number(host: str) -> int | None:
-    """The 32 bits that a host of numbers means to `inet_aton` and browsers; else None.
+def ipv4_literal(host: str) -> str | None:
+    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers; else None.
 
     It has one to four parts, decimal, octal or hex; the last one fills what is left.
-    >>> [f"{ipv4_number(host):x}" for host in ("127.0.0.1", "0x7f.1", "0177.0.0.1", "2130706433")]
-    ['7f000001', '7f000001', '7f000001', '7f000001']
+    >>> [ipv4_literal(host) for host in ("127.0.0.1", "0x7f.1", "0177.0.0.1", "2130706433")]
+    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
     """
     if not IPV4_NUMBERS.fullmatch(host):
         return None
@@ -966,54 +727,25 @@ def ipv4_number(host: str) -> int | None:
         written = bytes(octets) + rest.to_bytes(4 - len(octets), "big")
     except (ValueError, OverflowError):     # 08, or 256
         return None
-    return int.from_bytes(written, "big")
+    return ".".join(map(str, written))
 
 
-def ipv6_number(text: str) -> int | None:
-    """The 128 bits of an IPv6 address without brackets and scope; None where it is none."""
-    from ipaddress import IPv6Address  # most runs meet none
+def last_ipv4(address: IPv6Address) -> IPv4Address:
+    """The IPv4 address in the last 32 bits."""
+    from ipaddress import IPv4Address  # most runs meet none
 
-    if "%" in text or len(text) > 45:
-        return None
-    try:
-        return int(IPv6Address(text))
-    except ValueError:
-        return None
+    return IPv4Address(int(address) & 0xFFFFFFFF)
 
 
-def ipv4_inside(number: int) -> int | None:
-    """The 32 bits of the IPv4 address that an IPv6 address of 128 bits stands for, or None.
-
-    Such an address is mapped or of NAT64. In every key it is the IPv4 address.
-    >>> f"{ipv4_inside(0xFFFF_7F00_0005):x}", ipv4_inside(1)
-    ('7f000005', None)
-    """
-    if number >> 32 in IPV4_PREFIXES:
-        return number & 0xFFFFFFFF
-    return None
-
-
-def ipv4_text(number: int) -> str:
-    return ".".join(map(str, number.to_bytes(4, "big")))
-
-
-def ipv6_text(number: int) -> str:
-    """As RFC 5952 writes it."""
-    from ipaddress import IPv6Address  # most runs meet none
-
-    return str(IPv6Address(number))
-
-
-def host_error(host: str, wanted: str) -> ValueError:
-    return ValueError(f"host is {mask_credentials(host)[:80]!r}, want {wanted}")
+def not_wanted(what: str, found: str, wanted: str) -> ValueError:
+    return ValueError(f"{what} is {mask_credentials(found)[:80]!r}, want {wanted}")
 
 
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    Lower case, A-labels, no final dot. A number is the IPv4 address that it means, so that no
-    spelling of 127.0.0.1 slips by; so is an IPv6 address that stands for one. Any other IPv6
-    address is compressed, in brackets.
+    Lower case, A-labels, no final dot. A number, or an IPv6 address that stands for an IPv4 one,
+    is that IPv4 address, so that no spelling of 127.0.0.1 slips by.
     >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0:0::1]")
     ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
     >>> normalize_host("[::ffff:7f00:1]"), normalize_host("[64:ff9b::127.0.0.1]")
@@ -1022,8 +754,6 @@ def normalize_host(host: str) -> str:
     if host.startswith("["):
         return normalize_ipv6_host(host)
     name = host
-    if len(host) > MAX_HOST_CHARACTERS:
-        name = ""
     if "%" in name:             # an escape would hide a listed host
         from urllib.parse import unquote  # hardly ever needed
 
@@ -1032,40 +762,39 @@ def normalize_host(host: str) -> str:
         name = idna_name(name, host)
     name = name.lower().removesuffix(".")
     if not ASCII_HOST.fullmatch(name):
-        raise host_error(
-            host, "labels of letters, digits and hyphens, 63 characters each, 253 in all")
+        wanted = "labels of letters, digits and hyphens, 63 characters each, 253 in all"
+        raise not_wanted("host", host, wanted)
     if not ENDS_IN_NUMBER.search(name):
         return name
-    number = ipv4_number(name)
-    if number is None:
-        raise host_error(host, "an IPv4 address, since it ends in a number")
-    return ipv4_text(number)
+    ipv4 = ipv4_literal(name)
+    if ipv4 is None:
+        raise not_wanted("host", host, "an IPv4 address, since it ends in a number")
+    return ipv4
 
 
 def normalize_ipv6_host(host: str) -> str:
-    number = None
-    if host.endswith("]"):
-        number = ipv6_number(host[1:-1])
-    if number is None:
-        raise host_error(host, "an IPv6 address in brackets, without a scope")
-    ipv4 = ipv4_inside(number)
-    if ipv4 is not None:
-        return ipv4_text(ipv4)
-    return f"[{ipv6_text(number)}]"
+    from ipaddress import IPv6Address  # most runs meet none
+
+    try:
+        if "%" in host or not host.endswith("]"):
+            raise ValueError
+        address = IPv6Address(host[1:-1])
+    except ValueError:
+        wanted = "an IPv6 address in brackets, without a scope"
+        raise not_wanted("host", host, wanted) from None
+    if int(address) >> 32 in IPV4_PREFIXES:
+        return str(last_ipv4(address))
+    return f"[{address}]"
 
 
 def idna_name(name: str, host: str) -> str:
     """The A-labels of a name; the ValueError shows the host as it was written."""
-    is_doubtful = re.search(IDNA_DOUBT, name) or re.search(IDNA_LONG_LABEL, name)
-    try:
-        if not is_doubtful:
-            encoded = name.encode("idna").decode("ascii")
-            if encoded:
-                return encoded
-    except UnicodeError:
-        pass
+    with suppress(UnicodeError):
+        # The codec takes quadratic time on a long label; DNS has no name of 255 characters.
+        if len(name) < 255 and not re.search(IDNA_DOUBT, name):
+            return name.encode("idna").decode("ascii")
     wanted = "a name that all versions of IDNA encode alike, or its punycode (xn--...)"
-    raise host_error(host, wanted)
+    raise not_wanted("host", host, wanted)
 
 
 def split_url(url: str) -> UrlParts:
@@ -1086,8 +815,7 @@ def split_url(url: str) -> UrlParts:
         )
     match = HTTP_URL.fullmatch(url)
     if match is None or not 0 < int(match[4] or 80) < 65536:    # a "port" may be half a password
-        shown = mask_credentials(url)[:80]
-        raise ValueError(f"URL is {shown!r}, want http(s)://host or http(s)://host:port")
+        raise not_wanted("URL", url, "http(s)://host or http(s)://host:port")
     port = None
     if match[4]:
         port = int(match[4])
@@ -1098,7 +826,6 @@ def split_url(url: str) -> UrlParts:
         port=port,
         path=match[5] or "",
         query=match[6] or "",
-        fragment=match[7] or "",
     )
 
 
@@ -1109,19 +836,14 @@ def canonical_url(url: str) -> str:
     >>> canonical_url("HTTPS://x.test:443/a/?q=1#f")
     'https://x.test/a?q=1'
     """
-    plain = PLAIN_URL.fullmatch(url)
-    if plain:
-        origin, path, query = plain.groups("")
-        if path == "/" or not path.endswith("/"):
-            return url      # the same string, not another: a run may hold 10^6 of them
-    else:
-        parts = split_url(url)
-        origin, path, query = url_origin(parts), parts.path, parts.query
-        default_port = DEFAULT_PORTS[parts.scheme]
-        if parts.port == default_port:
-            origin = origin.removesuffix(f":{default_port}")
-    path = path.removesuffix("/")       # a single slash goes: /a// is /a/
-    return f"{origin}{path or '/'}{query}"
+    parts = split_url(url)
+    origin = url_origin(parts)
+    default_port = DEFAULT_PORTS[parts.scheme]
+    if parts.port == default_port:
+        origin = origin.removesuffix(f":{default_port}")
+    path = parts.path.removesuffix("/")         # a single slash goes: /a// is /a/
+    key = f"{origin}{path or '/'}{parts.query}"
+    return url if key == url else key           # one string, not two: a run may hold 10^6
 
 
 def url_origin(parts: UrlParts) -> str:
@@ -1147,8 +869,6 @@ def resolve_dot_segments(path: str) -> str:
     >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
     '/'
     """
-    if "/." not in "/" + path and "%2" not in path:     # most have none
-        return path
     kept: list[str] = []
     dots = ""
     for segment in path.split("/"):
@@ -1170,8 +890,6 @@ def wire_url(url: str) -> str:
     >>> wire_url("https://Example.com./a/%2e%2E/b c?q#f")
     'https://example.com/b%20c?q'
     """
-    if PLAIN_URL.fullmatch(url):
-        return url
     parts = split_url(url)
     if parts.userinfo is not None:
         raise ValueError("URL has credentials before its @, want none")
@@ -1180,7 +898,7 @@ def wire_url(url: str) -> str:
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(
             f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}")
-    return wire
+    return url if wire == url else wire         # one string, not two
 
 
 def path_and_query(wire: str) -> str:
@@ -1224,8 +942,7 @@ def resolve_url(base: str, reference: str) -> str:
     if not scheme:
         scheme, base_authority, base_path, base_query, _ = split_reference(base)
         if not scheme or not base_authority[2:]:
-            shown = mask_credentials(base)[:80]
-            raise ValueError(f"base is {shown!r}, want an absolute URL to resolve against")
+            raise not_wanted("base", base, "an absolute URL to resolve against")
         if not authority:
             authority = base_authority
             if not path:
@@ -1238,66 +955,41 @@ def resolve_url(base: str, reference: str) -> str:
     resolved = f"{scheme}{authority}{path}{query}{fragment}"
     if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
         # The reference is shown alone: on its base, a misspelt URL looks like a path.
-        shown = mask_credentials(reference)[:80]
-        raise ValueError(
-            f"reference is {shown!r} and makes {len(resolved)} characters, "
-            f"want at most {MAX_URL_LENGTH}, and no controls"
-        )
+        wanted = f"no control characters, and at most {MAX_URL_LENGTH} in all"
+        raise not_wanted("reference", reference, wanted)
     return resolved
 
 
-# Which addresses are public: the IANA special-purpose registries. The first row that holds an
-# address decides. One without a reason is public, as is an IPv4 address that no row holds. Of
-# "IPv4 inside", 6to4 and Teredo the addresses inside decide.
-ADDRESS_BLOCKS = """
-    0.0.0.0/8           an address of this network
-    10.0.0.0/8          a private address
-    100.64.0.0/10       a carrier-grade NAT address
-    127.0.0.0/8         a loopback address
-    168.63.129.16/32    a cloud metadata address
-    169.254.169.254/32  a cloud metadata address
-    169.254.0.0/16      a link-local address
-    172.16.0.0/12       a private address
-    192.0.0.0/24        an IETF protocol address
-    192.0.2.0/24        a documentation address
-    192.88.99.0/24      a 6to4 relay address
-    192.168.0.0/16      a private address
-    198.18.0.0/15       a benchmarking address
-    198.51.100.0/24     a documentation address
-    203.0.113.0/24      a documentation address
-    224.0.0.0/4         a multicast address
-    255.255.255.255/32  the broadcast address
-    240.0.0.0/4         a reserved address
-    ::/128              the unspecified address
-    ::1/128             a loopback address
-    ::/96               IPv4 inside
-    ::ffff:0:0/96       IPv4 inside
-    64:ff9b::/96        IPv4 inside
-    64:ff9b:1::/96      IPv4 inside
-    64:ff9b:1::/48      a local NAT64 address
-    2002::/16           6to4
-    2001::/32           Teredo
-    fd00:ec2::254/128   a cloud metadata address
-    fc00::/7            a unique local address
-    fe80::/10           a link-local address
-    fec0::/10           a site-local address
-    ff00::/8            a multicast address
-    100::/64            a discard-only address
-    5f00::/16           a segment routing address
-    2001:1::1/128
-    2001:1::2/128
-    2001:1::3/128
-    2001:3::/32
-    2001:4:112::/48
-    2001:2::/48         a benchmarking address
-    2001:10::/28        an ORCHID
-    2001:20::/28        an ORCHID
-    2001:db8::/32       a documentation address
-    3fff::/20           a documentation address
-    2001::/23           an IETF protocol address
-    2000::/3
-    ::/0                outside the global unicast space 2000::/3
-"""
+# Which addresses are public, by the IANA special-purpose registries: the longest block that holds
+# an address decides. Of "IPv4 inside", 6to4 and Teredo the addresses inside do.
+ADDRESS_BLOCKS = {
+    "": "0.0.0.0/0 2000::/3 2001:1::1/128 2001:1::2/128 2001:1::3/128 2001:3::/32 2001:4:112::/48",
+    "an address of this network": "0.0.0.0/8",
+    "a private address": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16",
+    "a carrier-grade NAT address": "100.64.0.0/10",
+    "a loopback address": "127.0.0.0/8 ::1/128",
+    "a cloud metadata address": "168.63.129.16/32 169.254.169.254/32 fd00:ec2::254/128",
+    "a link-local address": "169.254.0.0/16 fe80::/10",
+    "an IETF protocol address": "192.0.0.0/24 2001::/23",
+    "a documentation address":
+        "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
+    "a 6to4 relay address": "192.88.99.0/24",
+    "a benchmarking address": "198.18.0.0/15 2001:2::/48",
+    "a multicast address": "224.0.0.0/4 ff00::/8",
+    "a reserved address": "240.0.0.0/4",
+    "the broadcast address": "255.255.255.255/32",
+    "the unspecified address": "::/128",
+    "IPv4 inside": "::/96 ::ffff:0:0/96 64:ff9b::/96 64:ff9b:1::/96",
+    "6to4": "2002::/16",
+    "Teredo": "2001::/32",
+    "a local NAT64 address": "64:ff9b:1::/48",
+    "a unique local address": "fc00::/7",
+    "a site-local address": "fec0::/10",
+    "a discard-only address": "100::/64",
+    "a segment routing address": "5f00::/16",
+    "an ORCHID": "2001:10::/28 2001:20::/28",
+    "outside the global unicast space 2000::/3": "::/0",
+}
 PRIVATE_NAMES = {       # a name or a parent of it
     "localhost": "a loopback name",
     "localdomain": "a loopback name",
@@ -1310,65 +1002,63 @@ PRIVATE_NAMES = {       # a name or a parent of it
 
 
 @cache
-def address_blocks(bits: int) -> list[tuple[int, int, str]]:
-    """(leading bits, how many follow them, reason) of the rows for addresses of 32 or 128 bits."""
-    number_of = ipv4_number if bits == 32 else ipv6_number
+def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
+    """The blocks with their reasons, longest first."""
+    from ipaddress import ip_network  # a decision from the cache needs none
+
     blocks = []
-    for address, size, reason in re.findall(r"(\S+)/([0-9]+) *(.*)", ADDRESS_BLOCKS):
-        number = number_of(address)
-        if number is not None:
-            shift = bits - int(size)
-            blocks.append((number >> shift, shift, reason))
-    return blocks
+    for reason, texts in ADDRESS_BLOCKS.items():
+        blocks += [(ip_network(text), reason) for text in texts.split()]
+    return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
 
 
-def block_reason(number: int, bits: int) -> str:
-    """The reason of the row that holds an address; "" where it is public."""
-    for block, shift, reason in address_blocks(bits):
-        if number >> shift == block:
-            return reason
-    return ""
+def block_reason(address: IPv4Address | IPv6Address) -> str:
+    """Why an address is not public; "" where it is."""
+    return next(reason for block, reason in address_blocks() if address in block)
 
 
-def addresses_inside(number: int, reason: str) -> list[int]:
+def addresses_inside(address: Any, reason: str) -> Sequence[IPv4Address]:
     """The IPv4 addresses in an IPv6 address, by the reason of the row that holds it."""
-    shifted = {
-        "IPv4 inside": [number],
-        "6to4": [number >> 80],
-        "Teredo": [number >> 64, ~number],      # the server; the client, whose bits are flipped
-    }
-    return [ipv4 & 0xFFFFFFFF for ipv4 in shifted.get(reason, [])]
+    if reason == "IPv4 inside":
+        return [last_ipv4(address)]
+    if reason == "6to4":
+        return [address.sixtofour]
+    if reason == "Teredo":
+        server, client = address.teredo
+        return [server, client]
+    return []
 
 
 def address_refusal(address_text: str) -> str:
-    """ "" where the IP literal is a public unicast address, else one line that says why it is not.
+    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
 
     NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside. The table is ours:
-    `ipaddress.is_global` differs between patch releases. Never raises.
+    `ipaddress.is_global` differs between patch releases.
     >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
     ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
     """
+    from ipaddress import ip_address  # a decision from the cache needs none
+
     shown = printable(address_text, 80)
     if "%" in address_text:
         return f"{shown} has a scope: a link-local address"
-    number, bits = ipv4_number(address_text), 32
-    if number is None:
-        number, bits = ipv6_number(address_text), 128
-    if number is None:
+    try:
+        address = ip_address(address_text)
+    except ValueError:
         return f"{shown} is no IP address"
-    reason = block_reason(number, bits)
-    inside = addresses_inside(number, reason)
+    reason = block_reason(address)
+    inside = addresses_inside(address, reason)
     for ipv4 in inside:
-        inner_reason = block_reason(ipv4, 32)
+        inner_reason = block_reason(ipv4)
         if inner_reason:
-            return f"{shown} is {ipv4_text(ipv4)} inside, {inner_reason}"
+            return f"{shown} is {ipv4} inside, {inner_reason}"
     if reason and not inside:
         return f"{shown} is {reason}"
     return ""
 
 
 def host_refusal(host: str) -> str:
-    """ "" where a normalised host may be asked as far as its spelling tells, else why not.
+    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be.
 
     What a name resolves to is for the transport.
     >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
@@ -3254,10 +2944,7 @@ def blocklist_key(host: str) -> str:
     name = name.lstrip("*" + HOST_PADDING)
     labels = name.rstrip(HOST_PADDING).split(".")
     key = ".".join(map(label_key, labels))
-    number = ipv4_number(key)
-    if number is not None:
-        return ipv4_text(number)
-    return key
+    return ipv4_literal(key) or key
 
 
 def address_key(host: str) -> str:
@@ -3459,7 +3146,7 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 
 
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
-# Owns when the next request may start and when a source is due. Is told the time; never reads it.
+# Owns when the next request may start and when a source is due.
 
 class HostPace(NamedTuple):
     """What is known of one host's pace. Times are seconds on one clock, -inf for never."""
@@ -3478,8 +3165,8 @@ PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
 
 
 def roll() -> float:
-    """random.random; the module is heavy, and most runs never back off."""
-    import random  # slow to import
+    """random.random."""
+    import random  # slow to import, and most runs never back off
 
     return random.random()
 
@@ -3498,32 +3185,27 @@ def backoff_delay(
     if retry_after is not None:
         return retry_after
     exponent = min(max(attempt, 0), 32)
-    return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)
+    return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)        # R5
 
 
 def is_unseen(pace: HostPace) -> bool:
-    """Whether the host was never asked for anything."""
     return pace.last_at == -math.inf and pace.policy_at == -math.inf
 
 
 def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
-    """When the host's next request may start; -inf where it may at once.  R4, spec 9.3.
+    """When the host's next request may start; -inf where it may at once.  Spec 9.3.
 
     The first request of a target follows a policy document after `policy_gap`: at once on an
     unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
     that one pair, or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
     """
-    spacing = max(interval, pace.interval)                          # R4b
-    policy_spacing = pace.policy_gap if is_first_target else interval
-    after_policy = pace.policy_at + policy_spacing
-    return max(pace.last_at + spacing, after_policy, pace.not_before)     # R4c: unseen, so -inf
+    after_last = pace.last_at + max(interval, pace.interval)
+    after_policy = pace.policy_at + (pace.policy_gap if is_first_target else interval)
+    return max(after_last, after_policy, pace.not_before)           # R4: -inf where unseen
 
 
 def takes_no_slot(pace: HostPace, interval: float, now: float) -> bool:
-    """Whether a policy document may be asked for without a slot.
-
-    It may where the host was asked for nothing within its interval: only then is it the first.
-    """
+    """Whether a policy document needs no slot: the host was asked for nothing in its interval."""
     unheld = pace._replace(not_before=-math.inf)
     return next_start(unheld, interval, is_first_target=False) <= now
 
@@ -3534,8 +3216,8 @@ def believable_pace(pace: HostPace, now: float) -> HostPace:
         interval=min(pace.interval, MAX_CLAIM_SECONDS), policy_gap=min(pace.policy_gap, 2.0)
     )
     is_claim_absurd = pace.last_at > now + MAX_CLAIM_SECONDS
-    is_past_ahead = max(pace.departed_at, pace.policy_at) > now + 1.0
-    if is_claim_absurd or is_past_ahead:            # "just now" is safe
+    if is_claim_absurd or max(pace.departed_at, pace.policy_at) > now + 1.0:
+        # "Just now" is safe.
         times = {name: min(getattr(pace, name), now) for name in PACE_TIMES[:3]}
         pace = pace._replace(**times)
     if pace.not_before > now + MAX_HOLD_SECONDS:
@@ -3582,22 +3264,19 @@ class KnownSource(NamedTuple):
     etag: str = ""
     last_modified: str = ""
     requested_at: float = -math.inf     # the latest request, whatever came of it
-    # the latest failure that was an HTTP answer, if no success followed
-    failed_at: float = -math.inf
+    failed_at: float = -math.inf    # the latest failure with an HTTP answer, if no success followed
     failed_status: int = 0
     failure: str = ""               # its reason, in one line
     retry_at: float = -math.inf     # due then, whatever the floor
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """R8: why the source is not asked again yet, "" where it is due.  spec 10.3.
+    """Why the source is not asked again yet, "" where it is due.  Spec 10.3.
 
     The floor is about requests: a failure with an HTTP answer has it as a success has.
     """
-    if known.retry_at > max(known.at, known.failed_at):
-        return ""
     asked_at = max(known.at, known.failed_at)
-    if not is_fresh(asked_at, min_age, now):                        # R8
+    if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):       # R8
         return ""
     event = "fetched"
     if known.failed_at > known.at:
@@ -3625,7 +3304,7 @@ Headers = Sequence[tuple[str, str]]         # (lower-case name, value), in order
 
 
 class Validators(NamedTuple):
-    """What a server gave to ask "anything new?" with, byte for byte (as latin-1).  R7"""
+    """What a server gave to ask "anything new?" with, byte for byte (as latin-1)."""
 
     etag: str = ""
     last_modified: str = ""
@@ -3663,10 +3342,7 @@ NO_RULES = RobotsState()
 
 
 class RefreshState(NamedTuple):
-    """When the blocklist was last asked about, and what to ask with.
-
-    Times are Unix seconds, -inf for never.
-    """
+    """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
     serial: float = 0.0                 # of the generation in the cache
     checked_at: float = -math.inf       # last known to be current
@@ -3685,33 +3361,33 @@ def header_value(headers: Headers, name: str) -> str:
 
 
 def validators_of(headers: Headers) -> Validators:
-    """R7: the validators of an answer; one longer than a header of ours may be is not kept."""
-    values = [header_value(headers, name) for name in ("etag", "last-modified")]
+    """The validators of an answer; one longer than a header of ours may be is not kept."""
+    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
     return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """R7: what is replayed; what cannot stand in a header, as a hostile cache may have it, is not.
+    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not.
 
     >>> conditional_headers(Validators('W/"a"', ""))
     {'If-None-Match': 'W/"a"'}
     """
     headers = {}
-    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):
-        is_header_text = re.fullmatch(r"[\t\x20-\x7e\x80-\xff]+", value) is not None
-        if is_header_text and len(value) <= MAX_VALIDATOR_LENGTH:
+    header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
+    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):     # R7
+        if re.fullmatch(header_text, value):
             headers[name] = value
     return headers
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """R2, R12: no need to ask the site: the copy is fresh, or it is too early to ask it again."""
-    stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS
+    """The site need not be asked: the copy is fresh, or it is too early to ask it again."""
+    stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
-    """What a final answer to GET /robots.txt leaves behind.  R2, spec 9.1.1."""
+    """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
         return RobotsState(held.robots, held.body, 200, now, now, validators=held.validators)
     meaning = robots_meaning(response.status)
@@ -3728,10 +3404,7 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
 
 
 def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
-    """Unreachable: a held copy stays, and the site is asked again soon.
-
-    Spec 9.1.1, RFC 9309 2.3.1.4.
-    """
+    """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
         since = now
@@ -3751,14 +3424,12 @@ def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
 
     A held copy is given up only after several failures: two a month apart say little.
     """
-    if not state.unreachable_since:
+    if not state.unreachable_since or now - state.unreachable_since <= MAX_UNREACHABLE_SECONDS:
         return False
-    if state.robots is not None and state.failures < LEAST_FAILURES_FOR_GOOD:
-        return False
-    return now - state.unreachable_since > MAX_UNREACHABLE_SECONDS
+    return state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD
 
 
-# What the cache keeps of it all, and back: every field is checked, since a cache is hostile too.
+# What the cache keeps, and back: every field is checked, since a cache is hostile too.
 
 def as_number(value: Any) -> float:
     """A finite number, or -inf: a time that is long past."""
@@ -3817,46 +3488,30 @@ def keys_by_name(table: dict[str, str]) -> dict[str, str]:
     return keys
 
 
-# A codec, and Python's names for what the web means by it: the web's latin-1 is windows-1252.
-# None does more than map letters, as zlib, punycode and utf-7 would.
-# UTF-16 and UTF-32 are seen in a body and never believed, so they have no name here.
-CODECS = {
+# Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
+# seen in a body and never believed.
+CODECS = """
+    cp1250 cp1251 cp1253 cp1255 cp1256 cp1257 cp1258 cp866 euc_jp iso2022_jp mac_cyrillic
+    iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_10 iso8859_13 iso8859_14
+    iso8859_15 iso8859_16
+"""
+# What the web means by other names: its latin-1 is windows-1252.
+RENAMED_CODECS = {
     "utf-8": "utf_8 unicode_1_1_utf_8",
     "big5hkscs": "big5 cn_big5",
-    "cp1250": "",
-    "cp1251": "",
     "cp1252": "ascii latin_1 iso88591",
-    "cp1253": "",
     "cp1254": "iso8859_9",
-    "cp1255": "",
-    "cp1256": "",
-    "cp1257": "",
-    "cp1258": "",
-    "cp866": "",
     "cp874": "tis_620 iso8859_11",
     "cp932": "shift_jis cp31j",
     "cp949": "euc_kr ksc_5601",
-    "euc_jp": "",
     "gb18030": "gb2312 gb_2312_80 csgb2312 gbk",
-    "iso2022_jp": "",
-    "iso8859_2": "",
-    "iso8859_3": "",
-    "iso8859_4": "",
-    "iso8859_5": "",
-    "iso8859_6": "",
-    "iso8859_7": "",
     "iso8859_8": "iso_8859_8_i",
-    "iso8859_10": "",
-    "iso8859_13": "",
-    "iso8859_14": "",
-    "iso8859_15": "",
-    "iso8859_16": "",
     "koi8_r": "koi8",
     "koi8_u": "koi8_ru",
-    "mac_cyrillic": "",
     "mac_roman": "mac",
 }
-CODEC_BY_NAME = keys_by_name(CODECS)
+CODEC_BY_NAME = {name: name for name in CODECS.split()}
+CODEC_BY_NAME.update(keys_by_name(RENAMED_CODECS))
 BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
     (b"\xef\xbb\xbf", "utf_8"),
     (b"\xff\xfe\0\0", "utf_32_le"),
@@ -3904,12 +3559,11 @@ def content_type_of(headers: Iterable[tuple[str, str]]) -> tuple[str, str]:
 
 
 def is_unread_type(media_type: str) -> bool:
-    """R6: is a body of this type never read (image, script, style, font, film, archive, binary)?"""
+    """Whether a body of this type is never read."""
     kind, _, subtype = media_type_of(media_type).partition("/")
     subtype = subtype.removeprefix("x-")
-    if subtype.startswith("font-"):
-        return True
-    return kind in UNREAD_TYPES or subtype in UNREAD_TYPES          # R6
+    is_font = subtype.startswith("font-")
+    return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES       # R6
 
 
 def media_kind(media_type: str) -> str:
@@ -3956,9 +3610,9 @@ def marked_codec(body: bytes) -> str:
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, in their order (RFC 7303 3): that of a byte order mark alone; else
+    """The codecs to try, in their order (RFC 7303 3).
 
-    those of the header, of the body's own declaration, and UTF-8.
+    That of a byte order mark alone; else those of the header, of the body's own declaration, UTF-8.
     """
     marked = marked_codec(body)
     if marked:
@@ -3976,17 +3630,12 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
-    """The text of a body; what is torn is U+FFFD. Never raises.
-
-    Its charset is that of the byte order mark, else of the header, else of the document's own
-    declaration, else UTF-8.
-    """
+    """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type_header)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
-# 10b. What goes out and what comes back.
-# Owns what goes out and what comes back: the only spelling of a request, and what a caller sees.
+# 10b. The only spelling of a request, and what a caller sees of what came back.
 
 class Kind(NamedTuple):
     """How requests of one kind behave; everything not said here is the same for all."""
@@ -4019,16 +3668,15 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
+    from urllib.parse import quote  # few requests are tagged
+
     before, hash_mark, fragment = url.partition("#")
     address, _, query = before.partition("?")
-    parameters = []
-    if query:
-        parameters.append(query)
+    parameters = [query] if query else []
     # R13's example leaves the slash of `spec` as it is, and no other.
-    for name, value, unescaped_too in (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/")):
+    for name, value, safe in (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/")):
         if value:
-            quoted = re.sub(f"[^A-Za-z0-9._~{unescaped_too}-]", percent_encode, value)
-            parameters.append(f"{name}={quoted}")
+            parameters.append(f"{name}={quote(value, safe, errors='replace')}")
     return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
 
 
@@ -4065,22 +3713,18 @@ def request_headers(kind: Kind, validators: Validators, extra: dict[str, str]) -
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a body is read: for policy documents, which servers send under any type."""
+    """Whether a body is read of a policy document, which servers send under any type."""
     return 200 <= status < 300
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Whether a body is read: R6, of what came back only a success of a readable type."""
-    if not wants_any_success(status, headers):
-        return False
-    return not is_unread_type(header_value(headers, "content-type"))
+    """Whether a body is read: only of a success of a readable type."""
+    media_type = header_value(headers, "content-type")
+    return wants_any_success(status, headers) and not is_unread_type(media_type)        # R6
 
 
 def as_response(given: Any) -> Response:
-    """What a transport handed over, whatever its class.
-
-    AttributeError, TypeError, ValueError: it is no answer.
-    """
+    """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
@@ -4102,11 +3746,7 @@ def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
 
 
 def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
-    """What the policy model advises.
-
-    It is the model's word for the verdict, and "not_recommended" where another gate than R2
-    refused for good.
-    """
+    """The policy model's word for the verdict, or for a final refusal by another gate than R2."""
     if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
         return "not_recommended"
     if value.verdict is None:
@@ -4165,8 +3805,7 @@ class Result(NamedTuple):
     """What became of one target.
 
     `gate`, `reason`, `verdict`, `rule` and `robots_source` say who decided, and by which line of
-    what. `links` is [Link(title, url)] of Markdown and feeds, never of a page. `body` and `.text`
-    are in memory only (R6).
+    what. `links` is [Link(title, url)] of Markdown and feeds, never of a page.
     """
 
     outcome: Outcome
@@ -4214,11 +3853,7 @@ class Result(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The body as text.
-
-        The charset is the header's, a byte order mark's, the page's own word, or UTF-8 with
-        replacement: the first that there is.
-        """
+        """The body as text, by its byte order mark, its header, its own word, or as UTF-8."""
         return decode_body(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
@@ -4231,35 +3866,12 @@ RESULT_MAPPINGS = ("metadata", "content_signals")
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
-    """A Result whose lists and dicts are its own, whatever the fields were taken from.
-
-    So what a caller appends to `warnings` stands in no other Result.
-    """
+    """A Result whose lists and dicts are its own, so that a caller may change them."""
     for name in RESULT_LISTS:
         fields[name] = list(fields.get(name, ()))
     for name in RESULT_MAPPINGS:
         fields[name] = dict(fields.get(name, ()))
     return Result(outcome, url, **fields)
-
-
-class Source(NamedTuple):
-    """One way in which a site offers structured content. R9"""
-
-    kind: SourceKind
-    url: str
-    # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
-    items: Sequence[Any] = ()
-    title: str = ""
-    warning: str = ""
-    target: str = ""                    # as asked, for which it was found
-    result: Optional[Result] = None     # of kind "none": what became of the target
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        shown = record_dict(self._replace(result=None))
-        if self.result is not None:
-            shown["result"] = self.result.to_dict()
-        return shown
 
 
 class Reading(NamedTuple):
@@ -4269,7 +3881,6 @@ class Reading(NamedTuple):
     links: Sequence[Link] = ()
     metadata: Mapping[str, Any] = NO_FIELDS
     robots_directives: Sequence[str] = ()
-    page: Optional[PageMetadata] = None
     warnings: Sequence[str] = ()
 
 
@@ -4373,10 +3984,7 @@ def robots_decision(
 
 
 def is_kin(host: str, wire: str) -> bool:
-    """Whether a canonical document may have moved there.
-
-    It may by https to the same host, its parent or a subdomain.
-    """
+    """Whether a canonical document may have moved there: by https, to the host, above or below."""
     other = split_url(wire).host
     is_below = f".{other}".endswith(f".{host}")
     is_above = "." in other and host.endswith(f".{other}")
@@ -4473,12 +4081,18 @@ PICKLE_COUNTED = {      # opcode -> bytes of the count of the bytes that follow
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 in hex by CPython's own code, where it is: OpenSSL's takes 4 MiB to load."""
+    return str(sha256_function()(data).hexdigest())
+
+
+@cache
+def sha256_function() -> Callable[[bytes], Any]:
+    """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
     from importlib import import_module
 
     for name in ("_sha2", "_sha256", "hashlib"):        # by version; the last is always there
         with suppress(ImportError, AttributeError):
-            return str(import_module(name).sha256(data).hexdigest())
+            function: Callable[[bytes], Any] = import_module(name).sha256
+            return function
     raise ImportError("no SHA-256")
 
 
@@ -7573,6 +7187,129 @@ class Fetcher:
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives,
 # charsets. Feeds and sitemaps follow.
 
+# ours: of a body that is read for its meaning; the one bound on work
+MAX_READ_BYTES = 2 * 2**20
+MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs a step for each
+MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three; a bracket's scan passes as many
+MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a reference
+MAX_LINK_TEXT_TOKENS = 4096     # ours: marks in a link's text; an open bracket keeps 100 bytes each
+MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is a line of output
+# Feeds and sitemaps. They are read in linear time whatever their size; these bound what is kept of
+# them, and the work that a small gzip can ask for.
+XML_PIECE_BYTES = 64 * 1024     # ours: handed to expat at a time; the bounds are checked in between
+# ours: open elements; a feed has six, expat keeps 100 bytes for each
+MAX_XML_DEPTH = 256
+# ours: names of elements and attributes; expat keeps 300 bytes for each
+MAX_XML_NAMES = 4096
+# ours: one tag, one comment, or all before the root: held whole
+MAX_XML_TOKEN_BYTES = 256 * 1024
+MAX_MENDED_SLIPS = 100_000      # ours: bare & and the like of one feed; each takes two microseconds
+# sitemaps.org: of one sitemap; 17 KB of gzip can hold two million empty
+MAX_LISTED_ENTRIES = 50_000
+# ours: texts of all entries; 50,000 of 300; a long base grows each link
+MAX_LISTED_BYTES = 16 * 2**20
+MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: uncompressed; 2 MiB of gzip can hold 2 GiB of spaces
+MAX_SITEMAP_MARKS = 1_000_000   # ours: < and & in a gzip, 20 an entry; 50 KB can hold 17 million
+# ours: a block-wise gzip has 800; 2 MiB can hold 100,000 in a second
+MAX_GZIP_MEMBERS = 1024
+MAX_DATE_LENGTH = 80            # ours: characters; a longer run of spaces could be read in two ways
+# ours: characters of a title, id, link or base; no person reads more
+MAX_FEED_TEXT = 4096
+
+FeedKind = Literal["rss", "atom", "json"]
+SitemapKind = Literal["urlset", "index", "text"]
+
+
+class FeedItem(NamedTuple):
+    """An item of a feed: metadata only."""
+
+    title: str
+    url: str
+    id: str
+    published: Optional[str]    # ISO 8601 with zone, or None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class Feed(NamedTuple):
+    """A feed as `parse_feed` reads it."""
+
+    kind: FeedKind
+    title: str
+    url: str                    # the site that the feed speaks for (absolute), or ""
+    items: list[FeedItem]
+    warning: str = ""           # where the document broke, if it did
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class SitemapEntry(NamedTuple):
+    """An entry of a sitemap."""
+
+    url: str
+    lastmod: Optional[str]      # as the sitemap writes it, or None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class Sitemap(NamedTuple):
+    """A sitemap as `parse_sitemap` reads it."""
+
+    kind: SitemapKind
+    entries: list[SitemapEntry]
+    warning: str = ""           # what was left out, if anything was
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class LlmsLink(NamedTuple):
+    """A link of an llms.txt."""
+
+    section: str                # "" outside of all sections
+    title: str
+    url: str                    # absolute where a base URL was given
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class LlmsTxt(NamedTuple):
+    """An llms.txt as `parse_llms_txt` reads it: a hint, never policy."""
+
+    title: str
+    summary: str
+    links: list[LlmsLink]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class PageMetadata(NamedTuple):
+    """What a page's <head> says."""
+
+    title: str = ""
+    description: str = ""
+    canonical: str = ""
+    language: str = ""
+    robots: tuple[str, ...] = ()    # lower-case directives of <meta> robots and walsh-research
+    feeds: tuple[Link, ...] = ()    # the rel=alternate feeds that the head advertises
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
 def cut_for_reading(body: bytes) -> tuple[bytes, str]:
     """What is read of a body for its meaning: its first `MAX_READ_BYTES`; and a warning or ""."""
     if len(body) <= MAX_READ_BYTES:
@@ -8595,7 +8332,7 @@ def is_robots_directive(name: str) -> bool:
 
 def robots_directives(
     headers: Iterable[tuple[str, str]],
-    metadata: PageMetadata | None,
+    of_page: Iterable[str],
     now: float | None,
 ) -> tuple[list[str], list[str]]:
     """(the directives that bind us, each once in order; a warning for each that forbids something).
@@ -8614,9 +8351,7 @@ def robots_directives(
             elif agent == "":
                 to_all.append(directive)
     binding = to_us or to_all
-    if metadata is not None:
-        binding += metadata.robots
-    shown = filter(str.isprintable, dict.fromkeys(binding))
+    shown = filter(str.isprintable, dict.fromkeys([*binding, *of_page]))
     directives = list(islice(shown, MAX_HEAD_LISTED))
     warnings = []
     for directive in directives:
@@ -9470,6 +9205,56 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
 # It narrows what the other gates allow and never widens it: what is not understood is kept to be
 # shown, and grants nothing.
 
+# ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
+ROBOTS2_AGENT = "Walsh-Research/1.2"
+ROBOTS2_CATEGORY = "ai-researcher"              # robots2: our agent category unless told otherwise
+ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"   # robots2, the ask protocol
+ROBOTS2_MAX_CHAIN = 3                           # robots2: chained files beyond the site's own
+# ours: lines kept to be shown; a file of nothing else would cost 40 MB
+ROBOTS2_MAX_UNKNOWN = 1000
+
+
+class Robots2Line(NamedTuple):
+    """A line of a robots2.txt that is shown and grants nothing.
+
+    It has an unknown directive, value or block header, or a `chain` that does not stand last.
+    """
+
+    line: int                   # 1-based
+    name: str                   # lower-case
+    value: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class Robots2Ruling(NamedTuple):
+    """What a robots2.txt says of a target, or of a use of it."""
+
+    decision: Literal["allowed", "denied", "ask"]
+    reason: str = ""
+    ask: tuple[str, ...] = ()       # the directives that the site wants to be asked for first
+    rule: Optional[Rule] = None     # where a path rule denied
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
+class AskAnswer(NamedTuple):
+    """What a site answered when it was asked (robots2, the ask protocol)."""
+
+    decision: Literal["allow", "allow-once", "deny", "later"]
+    scopes: tuple[str, ...] = ()    # none: the whole site
+    reason: str = ""
+    cacheable: bool = False     # an allow, or the site's own no; no allow-once, no trouble
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
+
+
 # The directives of the quick reference, each with its values, strictest first. Of several lines
 # the strictest counts, and a value that is not listed counts as the first.
 # `crawl` and `read` are the gate: may we come, may we look at what came. `rate` is requests a
@@ -10056,6 +9841,34 @@ def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
 # === 18. BOT   R9, robots2 ===================================================
 # Owns the public face: what an answer says, discover, and the gate of robots2.
 
+# robots2: an "allow" is cached for no more than 24 hours
+ROBOTS2_ASK_TTL_SECONDS = 86400
+# ours: of a robots2.txt that another chains to; four must fit an entry of the cache
+MAX_CHAINED_BYTES = 128 * 1024
+
+SourceKind = Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
+
+
+class Source(NamedTuple):
+    """One way in which a site offers structured content. R9"""
+
+    kind: SourceKind
+    url: str
+    # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
+    items: Sequence[Any] = ()
+    title: str = ""
+    warning: str = ""
+    target: str = ""                    # as asked, for which it was found
+    result: Optional[Result] = None     # of kind "none": what became of the target
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        shown = record_dict(self._replace(result=None))
+        if self.result is not None:
+            shown["result"] = self.result.to_dict()
+        return shown
+
+
 NO_FILES: dict[str, bytes] = {}
 
 
@@ -10291,7 +10104,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
         for name, value in page.to_dict().items():
             if value and name not in ("title", "robots"):
                 metadata[name] = value
-        return Reading(page.title, [], metadata, page=page, warnings=warnings)
+        return Reading(page.title, [], metadata, page.robots, warnings)
     if is_llms_txt(base_url) and kind in ("markdown", "text", "other"):
         parsed = parse_llms_txt(decode_body(readable, content_type), base_url)
         links = [Link(link.title, link.url) for link in parsed.links]
@@ -10401,7 +10214,8 @@ class Bot(Fetcher):
         reading = Reading()
         if answer.body:
             reading = read_metadata(answer.body, content_type, visit.wire)
-        directives, cautions = robots_directives(answer.headers, reading.page, self.time())
+        directives, cautions = robots_directives(
+            answer.headers, reading.robots_directives, self.time())
         warnings = [*reading.warnings, *cautions]
         return reading._replace(robots_directives=directives, warnings=warnings)
 
@@ -10769,6 +10583,10 @@ def discover(url: str) -> Iterator[Source]:
 # Owns the sandbox, the checks of the self-test, the live fixtures and the attestation.
 # What is measured is compared with literals of the specification that stand here, never with the
 # constant or the function that is measured: a copy that changed one of them must not attest itself.
+
+FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"        # spec 5
+GIT_TIMEOUT_SECONDS = 5.0       # ours: for each question to git; --tag auto must not hang a command
+
 
 class Hit(NamedTuple):
     """One request as the sandbox received it."""
@@ -12527,6 +12345,8 @@ def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
 
 # === 23. COMMAND LINE ========================================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
+
+STATUS_TICK_SECONDS = 0.5       # ours: between two looks of the status line at the clock
 
 # The help screen is the table of options: their names, values and defaults are read from it.
 HELP = """\
