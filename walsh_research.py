@@ -89,7 +89,7 @@ import sys
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import compress, islice
@@ -4025,28 +4025,19 @@ if TYPE_CHECKING:
 
 # 11a. Where the folders are.
 
-# By platform: the variables that may name the root of all caches, and what follows it.
-CACHE_ROOTS = {
-    "win32": [("LOCALAPPDATA", "\\")],
-    "darwin": [("HOME", "/Library/Caches/")],
-    "": [("XDG_CACHE_HOME", "/"), ("HOME", "/.cache/")],
+# By platform: the variables that may name a root, and the cache folder below it.
+CACHE_FOLDERS = {
+    "win32": [("LOCALAPPDATA", "walsh-research")],
+    "darwin": [("HOME", "Library/Caches/walsh-research")],
+    "": [("XDG_CACHE_HOME", "walsh-research"), ("HOME", ".cache/walsh-research")],
 }
-TEMPORARY_ROOTS = ("TMPDIR", "TEMP", "TMP")         # the variables that Python's tempfile asks
 
 
 class PacePlace(NamedTuple):
-    """A folder that may hold the pace, and the cache folder around it, which must be ours too."""
+    """A folder that may hold the pace."""
 
     folder: str
-    cache_folder: str = ""      # none around a folder in the system's temporary one
-
-
-def absolute_root(environ: Environ, variable: str, platform: str) -> str:
-    """The folder that `variable` names, or "": the XDG specification ignores relative paths."""
-    root = environ.get(variable, "")
-    if root.startswith("/") or platform == "win32":
-        return root
-    return ""
+    cache_folder: str = ""      # around it, which must be ours too; none around a temporary one
 
 
 def joined(root: str, name: str, platform: str) -> str:
@@ -4054,91 +4045,58 @@ def joined(root: str, name: str, platform: str) -> str:
     return root.rstrip("/" + separator) + separator + name
 
 
-def default_cache_dir(environ: Environ, platform: str) -> str | None:
-    """The cache folder by $WALSH_RESEARCH_CACHE or the custom of `platform` (a `sys.platform`).
-
-    None where the environment names no place.
-
-    >>> default_cache_dir({"HOME": "/home/ada", "XDG_CACHE_HOME": "not/absolute"}, "linux")
-    '/home/ada/.cache/walsh-research'
-    """
-    chosen = environ.get("WALSH_RESEARCH_CACHE")
-    if chosen:
-        return chosen
-    for variable, below in CACHE_ROOTS.get(platform, CACHE_ROOTS[""]):
-        root = absolute_root(environ, variable, platform)
-        if root:
-            return root.rstrip("/") + below + "walsh-research"
+def chosen_folder(
+    environ: Environ, platform: str, choices: Sequence[tuple[str, str]]
+) -> str | None:
+    """Below the first variable of `choices` that names a root."""
+    for variable, below in choices:
+        root = environ.get(variable, "")
+        if root.startswith("/") or (root and platform == "win32"):      # XDG: never a relative one
+            return joined(root, below, platform)
     return None
 
 
-def pace_folder(environ: Environ, platform: str) -> str | None:
-    """Where commands with and without a cache share the pace; None where no cache folder is known.
-
-    >>> pace_folder({"HOME": "/home/ada"}, "linux")
-    '/home/ada/.cache/walsh-research/pace'
-    """
-    cache_folder = default_cache_dir(environ, platform)
-    if cache_folder is None:
-        return None
-    return joined(cache_folder, "pace", platform)
-
-
-def temporary_folder(environ: Environ, platform: str) -> str | None:
-    """The system's folder for temporary files; None where Windows names none."""
-    for variable in TEMPORARY_ROOTS:
-        root = absolute_root(environ, variable, platform)
-        if root:
-            return root
-    return None if platform == "win32" else "/tmp"
+def default_cache_dir(environ: Environ, platform: str) -> str | None:
+    """The cache folder; None where the environment names no place."""
+    choices = CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""])
+    return environ.get("WALSH_RESEARCH_CACHE") or chosen_folder(environ, platform, choices)
 
 
 def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
-    """The folders that may hold the pace of a command without a cache, the best first.
-
-    >>> [place.folder for place in pace_places({"HOME": "/home/ada"}, "linux", 1000)]
-    ['/home/ada/.cache/walsh-research/pace', '/tmp/walsh-research-1000']
-    """
+    """The folders that may hold the pace of a command without a cache, the best first."""
     places = []
     cache_folder = default_cache_dir(environ, platform)
     if cache_folder is not None:
-        folder = joined(cache_folder, "pace", platform)
-        places.append(PacePlace(folder, cache_folder))
-    root = temporary_folder(environ, platform)
-    if root is not None:
-        folder = joined(root, f"walsh-research-{user_id}", platform)
-        places.append(PacePlace(folder))
+        places.append(PacePlace(joined(cache_folder, "pace", platform), cache_folder))
+    name = f"walsh-research-{user_id}"
+    variables = [("TMPDIR", name), ("TEMP", name), ("TMP", name)]       # as Python's tempfile asks
+    temporary_folder = chosen_folder(environ, platform, variables)
+    if temporary_folder is None and platform != "win32":
+        temporary_folder = f"/tmp/{name}"
+    if temporary_folder is not None:
+        places.append(PacePlace(temporary_folder))
     return places
 
 
 # 11b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
 
 PICKLE_HEADER = b"\x80\x04"         # protocol 4
-PICKLE_NONE, PICKLE_TRUE, PICKLE_FALSE = b"N", b"\x88", b"\x89"
-PICKLE_FLOAT, PICKLE_INT, PICKLE_TEXT, PICKLE_BYTES = b"G", b"\x8a", b"\x8d", b"\x8e"
-PICKLE_LIST, PICKLE_ITEMS, PICKLE_DICT, PICKLE_PAIRS = b"](", b"e", b"}(", b"u"
 PICKLE_STOP, PICKLE_FRAME, PICKLE_MEMOIZE = 0x2E, 0x95, 0x94
 PICKLE_GETS = (0x68, 0x6A)          # BINGET LONG_BINGET
-# These tables say all that protocol 4 does for None, bool, int, float, str, bytes, list and dict.
-# Tuples are out: as a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5),
-# and takes twice as long with each level that is shared (a hang).
-# PUT is out: nine bytes of it take all memory (gh-115952).
+# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: as
+# a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5), and takes twice as long
+# with each level that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
 PICKLE_FIXED = {        # opcode -> bytes of its argument
-    **dict.fromkeys(b"N\x88\x89", 0),           # NONE NEWTRUE NEWFALSE
-    **dict.fromkeys(b"(]ae", 0),                # MARK EMPTY_LIST APPEND APPENDS
-    **dict.fromkeys(b"}su", 0),                 # EMPTY_DICT SETITEM SETITEMS
-    PICKLE_STOP: 0,
-    PICKLE_MEMOIZE: 0,
-    0x80: 1,                                    # PROTO
-    0x4B: 1, 0x4D: 2, 0x4A: 4,                  # BININT1 BININT2 BININT
-    0x47: 8,                                    # BINFLOAT
-    0x68: 1, 0x6A: 4,                           # BINGET LONG_BINGET
+    # NONE NEWTRUE NEWFALSE MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE STOP
+    **dict.fromkeys(b"N\x88\x89(]ae}su\x94.", 0),
+    0x80: 1, 0x4B: 1, 0x4D: 2, 0x4A: 4, 0x47: 8,    # PROTO BININT1 BININT2 BININT BINFLOAT
+    0x68: 1, 0x6A: 4,                               # BINGET LONG_BINGET
 }
-PICKLE_STRINGS = {      # opcode -> bytes of the count of the bytes that follow
-    0x8C: 1, 0x58: 4, 0x8D: 8,                  # SHORT_BINUNICODE BINUNICODE BINUNICODE8
-    0x43: 1, 0x42: 4, 0x8E: 8,                  # SHORT_BINBYTES BINBYTES BINBYTES8
+PICKLE_COUNTED = {      # opcode -> bytes of the count of the bytes that follow
+    0x8C: 1, 0x58: 4, 0x8D: 8,                      # SHORT_BINUNICODE BINUNICODE BINUNICODE8
+    0x43: 1, 0x42: 4, 0x8E: 8, 0x8A: 1,             # SHORT_BINBYTES BINBYTES BINBYTES8 LONG1
+    PICKLE_FRAME: 8,                                # which holds opcodes again
 }
-PICKLE_COUNTED = {**PICKLE_STRINGS, 0x8A: 1, PICKLE_FRAME: 8}       # with LONG1
 
 
 def sha256_hex(data: bytes) -> str:
@@ -4158,13 +4116,10 @@ def sha256_function() -> Callable[[bytes], Any]:
 
 
 def pickle_plain(value: Any) -> bytes:
-    """`value` as a pickle that refers to nothing twice, so that its reader can refuse references.
+    """`value` as a pickle that refers to nothing twice, with lists for tuples.
 
     `TypeError` where it is not None, bool, int, float, str, bytes, list, tuple or dict;
-    `ValueError` for an integer of more than 255 bytes. A tuple becomes a list.
-
-    >>> pickle_plain([None, True])
-    b'\\x80\\x04](N\\x88e.'
+    `ValueError` for an integer of more than 255 bytes.
     """
     out = io.BytesIO()
     out.write(PICKLE_HEADER)
@@ -4174,88 +4129,66 @@ def pickle_plain(value: Any) -> bytes:
 
 
 def write_pickled(out: io.BytesIO, value: Any) -> None:
-    """Writes the opcodes that build `value`."""
     if value is None:
-        out.write(PICKLE_NONE)
+        out.write(b"N")
     elif isinstance(value, bool):
-        out.write(PICKLE_TRUE if value else PICKLE_FALSE)
+        out.write(b"\x88" if value else b"\x89")
     elif isinstance(value, int):
-        write_int(out, value)
+        width = value.bit_length() // 8 + 1             # with a bit for the sign
+        out.write(b"\x8a" + bytes([width]) + value.to_bytes(width, "little", signed=True))
     elif isinstance(value, float):
         import struct  # a command that stores nothing need not load it
 
-        out.write(PICKLE_FLOAT + struct.pack(">d", value))
+        out.write(b"G" + struct.pack(">d", value))
     elif isinstance(value, str):
-        write_counted(out, PICKLE_TEXT, value.encode("utf-8", "surrogatepass"))
+        write_octets(out, b"\x8d", value.encode("utf-8", "surrogatepass"))
     elif isinstance(value, bytes):
-        write_counted(out, PICKLE_BYTES, value)
-    else:
-        write_container(out, value)
-
-
-def write_int(out: io.BytesIO, value: int) -> None:
-    width = value.bit_length() // 8 + 1         # with a bit for the sign
-    if width > 255:
-        raise ValueError(f"an integer of {width} bytes, at most 255 are kept")
-    out.write(PICKLE_INT + bytes([width]))
-    out.write(value.to_bytes(width, "little", signed=True))
-
-
-def write_counted(out: io.BytesIO, opcode: bytes, octets: bytes) -> None:
-    out.write(opcode + len(octets).to_bytes(8, "little"))
-    out.write(octets)
-
-
-def write_container(out: io.BytesIO, value: Any) -> None:
-    if isinstance(value, dict):
-        out.write(PICKLE_DICT)
-        for pair in value.items():
-            for item in pair:
-                write_pickled(out, item)
-        out.write(PICKLE_PAIRS)
+        write_octets(out, b"\x8e", value)
+    elif isinstance(value, dict):
+        write_items(out, b"}(", itertools.chain.from_iterable(value.items()), b"u")
     elif isinstance(value, (list, tuple)):
-        out.write(PICKLE_LIST)
-        for item in value:
-            write_pickled(out, item)
-        out.write(PICKLE_ITEMS)
+        write_items(out, b"](", value, b"e")
     else:
         raise TypeError(f"a {type(value).__name__}, want plain data")
 
 
-def pickle_opcodes(blob: bytes) -> Iterator[tuple[int, int]]:
-    """Each opcode of `blob` with its argument, which for a string is the length in bytes.
+def write_octets(out: io.BytesIO, opcode: bytes, octets: bytes) -> None:
+    out.write(opcode + len(octets).to_bytes(8, "little"))
+    out.write(octets)
 
-    `ValueError` where an opcode is not in the tables, or the pickle does not end where `blob` does.
-    """
-    at, end = 0, len(blob)
-    while at < end:
+
+def write_items(out: io.BytesIO, begin: bytes, items: Iterable[Any], end: bytes) -> None:
+    out.write(begin)
+    for item in items:
+        write_pickled(out, item)
+    out.write(end)
+
+
+def pickle_opcodes(blob: bytes) -> Iterator[tuple[int, int]]:
+    """Each opcode of `blob` with its argument, of a string its length in bytes."""
+    at, code = 0, -1
+    while code != PICKLE_STOP:
+        if at >= len(blob):
+            raise ValueError("is torn")
         code = blob[at]
         width = PICKLE_FIXED.get(code, PICKLE_COUNTED.get(code))
         if width is None:
             raise ValueError(f"opcode 0x{code:02x} is not plain data")
         at += 1 + width
         argument = int.from_bytes(blob[at - width:at], "little")
-        if code in PICKLE_COUNTED and argument > end - at:
-            break
-        if code in PICKLE_COUNTED and code != PICKLE_FRAME:     # a frame holds opcodes again
+        if code in PICKLE_COUNTED and argument > len(blob) - at:
+            raise ValueError("is torn")
+        if code in PICKLE_COUNTED and code != PICKLE_FRAME:
             at += argument
         yield code, argument
-        if code == PICKLE_STOP and at < end:
-            raise ValueError(f"has {end - at} bytes after its end")
-        if code == PICKLE_STOP:
-            return
-    raise ValueError("is torn")
+    if at < len(blob):
+        raise ValueError(f"has {len(blob) - at} bytes after its end")
 
 
 def check_pickle(blob: bytes) -> None:
-    """`ValueError` where `blob` builds anything but plain data of the order of its own size.
-
-    >>> check_pickle(b"\\x80\\x04cos\\nsystem\\n.")
-    Traceback (most recent call last):
-    ValueError: opcode 0x63 is not plain data
-    """
+    """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
     memo: list[float] = []          # the bytes of each thing that MEMOIZE numbered
-    pushed_bytes = math.inf         # of what the opcode before has pushed; for a list it is endless
+    pushed_bytes = math.inf         # by the opcode before; a list is endless
     repeated_bytes = 0.0
     if not blob.startswith(PICKLE_HEADER):
         raise ValueError("is no pickle of protocol 4")
@@ -4268,41 +4201,29 @@ def check_pickle(blob: bytes) -> None:
             repeated_bytes += memo[argument] if argument < len(memo) else math.inf
         if repeated_bytes > len(blob):          # earlier versions repeated short strings
             raise ValueError("repeats by reference more than it holds")
-        if code in PICKLE_STRINGS:
-            pushed_bytes = argument
-        elif code != PICKLE_FRAME:              # which pushes nothing
-            pushed_bytes = math.inf
+        if code != PICKLE_FRAME:
+            pushed_bytes = argument if code in PICKLE_COUNTED else math.inf
 
 
-@cache
-def plain_unpickler() -> Callable[[bytes], Any]:
-    """A `loads` that refuses every global: the second wall behind `check_pickle`."""
-    import pickle  # costs a millisecond that a run without a cache need not pay
+def unpickle_plain(blob: bytes) -> Any:
+    """What `blob` builds, every global refused: the second wall behind `check_pickle`."""
+    import pickle  # takes a millisecond
 
     class PlainUnpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError("globals are refused")
 
-    def loads(blob: bytes) -> Any:
-        return PlainUnpickler(io.BytesIO(blob)).load()
-
-    return loads
+    return PlainUnpickler(io.BytesIO(blob)).load()
 
 
 def cache_entry(kind: str, key: str, data: Data) -> Data:
-    """What a file holds: with `data`, of which format, kind and key it is."""
-    return {
-        "format": CACHE_FORMAT,
-        "kind": kind,
-        "key": key,
-        "data": data,
-    }
+    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
 
 
 def entry_data(blob: bytes, kind: str, key: str) -> Data:
-    """The data of the entry that `blob` pickles; `ValueError` where it is no entry of that name."""
+    """`ValueError` where `blob` is no entry of that kind and key."""
     try:
-        entry = plain_unpickler()(blob)
+        entry = unpickle_plain(blob)
         data: Data = entry["data"]
         is_ours = isinstance(data, dict) and entry == cache_entry(kind, key, data)
     except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
@@ -4312,179 +4233,23 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
     return data
 
 
-# 11c. Private files.
+# 11c. Private files, and locks. What is locked is a file that exists only meanwhile; the kernel
+# lets go of it when its holder dies.
 
 OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
-CREATE_PRIVATELY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY
+LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
+FILE_IS_GONE = (errno.ENOENT, errno.ESTALE)
 
 
 def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes the items off the list and does `action` with each.
+    """Takes the items off the list and does `action` with each, never twice.
 
-    Ctrl-C comes between two bytecodes, and `list` drives both maps within one. So an interrupt
-    finds an item on the list or done with, and nothing is done again that another now relies on.
+    Ctrl-C comes between two bytecodes, and `list` drives both maps within one.
     """
     while items:
         taken = map(items.pop, (-1,))
         list(map(action, taken))
-
-
-class Descriptor:
-    """At most one open file. No Ctrl-C loses it: it is closed with the last reference to this.
-
-    The end of a `with` closes it. The number of a descriptor alone could be lost by an interrupt
-    that comes after the file is opened and before its number is assigned.
-    """
-
-    _numbers: list[int] = []        # for `__del__`, where an interrupt comes before `__init__`
-
-    def __init__(self) -> None:
-        self._numbers: list[int] = []
-
-    def open(self, path: str, flags: int) -> int:
-        """The number of the descriptor; a new file is 0600."""
-        opened = map(os.open, (path,), (flags,), (0o600,))
-        self._numbers.extend(opened)        # opens, and notes the number, within one bytecode
-        return self.fd
-
-    @property
-    def fd(self) -> int:
-        return self._numbers[0]
-
-    def close(self) -> None:
-        do_once(os.close, self._numbers)
-
-    def __enter__(self) -> Descriptor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        with suppress(OSError):
-            self.close()
-
-
-def disk_trouble(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error)
-
-
-def ownership_doubt(status: os.stat_result) -> str:
-    """Why a file or folder must not be believed, or ""."""
-    if sys.platform == "win32":         # which keeps owners and modes elsewhere
-        return ""
-    if status.st_uid != os.geteuid():
-        return "belongs to another user"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "can be written by others"
-    return ""
-
-
-def file_doubt(status: os.stat_result, limit_bytes: int) -> str:
-    """Why an open file must not be read, or ""."""
-    if not stat.S_ISREG(status.st_mode):
-        return "is no regular file"
-    doubt = ownership_doubt(status)
-    if doubt:
-        return doubt
-    if status.st_size > limit_bytes:
-        return f"has {status.st_size} bytes, at most {limit_bytes} are read"
-    return ""
-
-
-def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
-    """The bytes of a file of our own, and when it was modified in Unix seconds.
-
-    `OSError` where it cannot be read, `ValueError` where it must not be.
-    """
-    with Descriptor() as file:
-        fd = file.open(path, os.O_RDONLY | OPEN_PRIVATELY)
-        status = os.fstat(fd)
-        doubt = file_doubt(status, limit_bytes)
-        if doubt:
-            raise ValueError(doubt)
-        pieces = []
-        piece = os.read(fd, status.st_size + 1)         # all of it as a rule
-        while piece:
-            pieces.append(piece)
-            piece = os.read(fd, status.st_size + 1)
-        return b"".join(pieces), status.st_mtime
-
-
-def write_private_file(
-    path: str,
-    blob: bytes,
-    modified_at: float,
-    durable: bool,
-) -> None:
-    """`blob` becomes the whole file at `path`, dated `modified_at` in Unix seconds.
-
-    With an `OSError`, or on Ctrl-C, nothing changes there and no scratch file stays.
-    """
-    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    try:
-        write_scratch_file(scratch, blob, durable)
-        os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
-        os.replace(scratch, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(scratch)
-        raise
-    if durable:
-        sync_folder(os.path.dirname(path))
-
-
-def write_scratch_file(path: str, blob: bytes, durable: bool) -> None:
-    with Descriptor() as file:          # NFS and quotas speak up only when it is closed
-        fd = file.open(path, CREATE_PRIVATELY)
-        with suppress(OSError):
-            lock_file(fd)               # else a sweep takes it for a dead writer's
-        rest = memoryview(blob)
-        while rest:
-            rest = rest[os.write(fd, rest):]
-        if durable:
-            os.fsync(fd)
-
-
-def sync_folder(folder: str) -> None:
-    """What was renamed in `folder` outlives a power cut; some network file systems sync none."""
-    if os.name == "nt":         # which syncs no folder
-        return
-    with Descriptor() as file:
-        fd = file.open(folder, os.O_RDONLY)         # the operator may have named a symbolic link
-        with suppress(OSError):
-            os.fsync(fd)
-
-
-def make_private_folders(folder: str) -> None:
-    """`folder` and its missing parents, each 0700: `os.makedirs` gives parents the umask's mode."""
-    parent = os.path.dirname(folder.rstrip("/" + os.sep))
-    is_root = parent in ("", folder)            # as a drive is that is missing
-    if not is_root and not os.path.isdir(parent):
-        make_private_folders(parent)
-    with suppress(FileExistsError):             # another process was faster
-        os.mkdir(folder, 0o700)
-
-
-def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
-    """Why nothing in `folder` must be believed, or ""; `OSError` where it is not there."""
-    if create and not os.path.isdir(folder):
-        make_private_folders(folder)
-    status = os.stat(folder, follow_symlinks=follow_links)
-    if not stat.S_ISDIR(status.st_mode):
-        return "is no folder"
-    return ownership_doubt(status)
-
-
-# 11d. Locks. What is locked is a file that exists only meanwhile.
-# The kernel lets go of it when its holder dies.
-
-LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-FILE_IS_GONE = (errno.ENOENT, errno.ESTALE)
-# What this process holds, and the file that is locked for it. All bots exclude each other here;
-# those without a cache, and those on a disk without locks, do so here alone.
-HELD_NAMES: dict[str, Descriptor] = {}
 
 
 def lock_file(fd: int) -> bool:
@@ -4503,97 +4268,111 @@ def lock_file(fd: int) -> bool:
     return True
 
 
-def is_file_at(path: str, fd: int) -> bool:
-    return os.path.samestat(os.fstat(fd), os.stat(path))
+class PrivateFile:
+    """At most one open file, which no Ctrl-C loses: it is closed with the last reference to this."""
 
+    fds: list[int] = []             # for `__del__`, where an interrupt comes before `__init__`
 
-def lock_path(path: str, file: Descriptor) -> bool:
-    """Opens and locks the file at `path`; False where another has it.
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+        self._paths: list[str] = []         # of a file that is locked, until it is removed
 
-    `OSError` where there are no locks.
-    """
-    fd = file.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
-    try:
-        # The file that was opened may be gone from its path before it is locked.
-        if lock_file(fd) and is_file_at(path, fd):
-            return True
-    except OSError as error:
-        if error.errno not in FILE_IS_GONE:
-            remove_locked([path], file)
-            raise
-    with suppress(OSError):
-        file.close()
-    return False
+    def open(self, path: str, flags: int) -> int:
+        """The number of the descriptor; a new file is 0600."""
+        opened = map(os.open, (path,), (flags,), (0o600,))
+        self.fds.extend(opened)         # opens, and notes the number, within one bytecode
+        return self.fds[0]
 
-
-def open_locked(path: str) -> Descriptor | None:
-    """What holds the lock of the file at `path`; None where another has it, `OSError` as above."""
-    file = Descriptor()
-    return file if lock_path(path, file) else None
-
-
-def remove_locked(paths: list[str], file: Descriptor) -> None:
-    """Ends a lock: the paths of its file are taken off the list and removed, and it is closed.
-
-    The file goes first: a copy of the descriptor in some child then holds nothing.
-    """
-    try:
+    def lock(self, path: str) -> bool:
+        """Opens and locks the file at `path`; False where another has it. `OSError`: no locks."""
+        fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
+        try:
+            # The file that was opened may be gone from its path before it is locked.
+            if lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path)):
+                self._paths.append(path)
+                return True
+        except OSError as error:
+            if error.errno not in FILE_IS_GONE:
+                self._paths.append(path)
+                self.remove()
+                raise
         with suppress(OSError):
-            if os.name == "nt":         # which removes no open file
-                file.close()
+            self.close()
+        return False
+
+    def remove(self) -> None:
+        """Ends a lock. The file goes first: its descriptor may live on in some child."""
+        try:
+            with suppress(OSError):
+                if os.name == "nt":         # which removes no open file
+                    self.close()
+            with suppress(OSError):
+                do_once(os.unlink, self._paths)
+        finally:
+            with suppress(OSError):
+                self.close()
+
+    def close(self) -> None:
+        do_once(os.close, self.fds)
+
+    def __del__(self) -> None:
         with suppress(OSError):
-            do_once(os.unlink, paths)
-    finally:
-        with suppress(OSError):
-            file.close()
+            self.close()
 
 
-class CacheLock:
+def open_locked(path: str) -> PrivateFile | None:
+    """What holds the lock of the file at `path`; None where another does."""
+    file = PrivateFile()
+    return file if file.lock(path) else None
+
+
+# By name, what the locks of this process hold open. All bots exclude each other here; those without
+# a cache, and those on a disk without locks, do so here alone.
+HELD_NAMES: dict[str, list[int]] = {}
+
+
+class CacheLock(PrivateFile):
     """A name that this process holds until `release`, the end of a `with`, or its own end.
 
     A forked child does not hold it. `CacheLock(name)` alone holds nothing.
     """
 
-    name = ""                       # both for `__del__`, as above
-    _file = Descriptor()            # which is never opened
+    name = ""                       # for `__del__`, as above
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
-        self._file = Descriptor()
-        self._paths: list[str] = []         # of the locked file, until it is removed
 
     def claim(self) -> bool:
-        """Holds the name in this process; False where it is held."""
-        return HELD_NAMES.setdefault(self.name, self._file) is self._file
-
-    def lock_at(self, path: str) -> bool:
-        """Holds the name among all processes that come to `path`; False where one of them does."""
-        if not lock_path(path, self._file):
-            return False
-        self._paths.append(path)
-        return True
+        """False where the name is held in this process."""
+        return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def release(self, *_: object) -> None:
-        """Ends it. Once is enough; in a forked child it ends nothing of the parent's."""
-        if HELD_NAMES.get(self.name) is not self._file:
-            return
-        try:
-            remove_locked(self._paths, self._file)
-        finally:
-            HELD_NAMES.pop(self.name, None)
+        """Once is enough; in a forked child it ends nothing of the parent's."""
+        if HELD_NAMES.get(self.name) is self.fds:
+            try:
+                self.remove()
+            finally:
+                HELD_NAMES.pop(self.name, None)
 
     def __enter__(self) -> CacheLock:
         return self
 
     __exit__ = release
-    __del__ = release           # an interrupt can lose a lock on its way to who asked for it
+
+    def __del__(self) -> None:
+        """An interrupt can lose a lock on its way to who asked for it."""
+        try:
+            self.release()
+        finally:
+            super().__del__()
 
 
 def abandon_locks() -> None:
     """In a forked child: the files are closed and not removed, since the locks are the parent's."""
-    for file in HELD_NAMES.values():
+    for fds in HELD_NAMES.values():
         with suppress(OSError):
-            file.close()
+            do_once(os.close, fds)
     HELD_NAMES.clear()
 
 
@@ -4601,49 +4380,115 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=abandon_locks)
 
 
-# 11e. Sweeping.
+def disk_trouble(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__
+
+
+def private_doubt(status: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> str:
+    """Why a file or folder must not be believed, or ""."""
+    if not is_kind(status.st_mode):
+        return f"is no {kind}"
+    if sys.platform == "win32":         # which keeps owners and modes elsewhere
+        return ""
+    if status.st_uid != os.geteuid():
+        return "belongs to another user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "can be written by others"
+    return ""
+
+
+def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
+    """Why nothing in `folder` must be believed, or ""; `OSError` where it is not there."""
+    if create:
+        make_private_folders(folder)
+    status = os.stat(folder, follow_symlinks=follow_links)
+    return private_doubt(status, stat.S_ISDIR, "folder")
+
+
+def make_private_folders(folder: str) -> None:
+    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
+    if folder and not os.path.isdir(folder):
+        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
+        with suppress(FileExistsError):             # another process was faster
+            os.mkdir(folder, 0o700)
+
+
+def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
+    """Its bytes, and when it was modified in Unix seconds. `ValueError`: it must not be read."""
+    with closing(PrivateFile()) as file:
+        fd = file.open(path, os.O_RDONLY | OPEN_PRIVATELY)
+        status = os.fstat(fd)
+        doubt = private_doubt(status, stat.S_ISREG, "regular file")
+        if not doubt and status.st_size > limit_bytes:
+            doubt = f"has {status.st_size} bytes, at most {limit_bytes} are read"
+        if doubt:
+            raise ValueError(doubt)
+        pieces = iter(lambda: os.read(fd, status.st_size + 1), b"")         # one as a rule
+        return b"".join(pieces), status.st_mtime
+
+
+def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
+    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds."""
+    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
+    try:
+        with closing(PrivateFile()) as file:        # NFS and quotas speak up only when it is closed
+            fd = file.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY)
+            with suppress(OSError):
+                lock_file(fd)           # else a sweep takes it for a dead writer's
+            rest = memoryview(blob)
+            while rest:
+                rest = rest[os.write(fd, rest):]
+            if durable:
+                os.fsync(fd)
+        os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
+        os.replace(scratch, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(scratch)
+        raise
+    if durable and os.name != "nt":         # which syncs no folder
+        sync_folder(os.path.dirname(path))
+
+
+def sync_folder(folder: str) -> None:
+    with closing(PrivateFile()) as file:
+        fd = file.open(folder, os.O_RDONLY)         # the operator may have named a symbolic link
+        with suppress(OSError):                     # some network file systems sync none
+            os.fsync(fd)
+
+
+# 11d. Sweeping.
 
 # An entry has a kind and a digest for its name. With ".tmp" it is a file that lives while its lock
 # is held: what an entry is written to, or a lock itself.
 CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
 
 
-def remove_outlived(file: os.DirEntry[str], now: float) -> None:
-    """Removes an entry that is past its lifetime, or what a dead process left unfinished.
-
-    A file of another name is nobody's business.
-    """
-    found = CACHE_FILE.match(file.name)
-    if not found or not file.is_file(follow_symlinks=False):
-        return
-    kind, is_scratch = found[1], found[2] is not None
-    if is_scratch:
-        remove_abandoned(file.path)
-        return
-    lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""])
-    if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
-        os.unlink(file.path)
-
-
-def remove_abandoned(path: str) -> None:
-    """Removes a file whose holder is dead. Its lock alone says so: clocks jump."""
-    file = open_locked(path)
-    if file is not None:
-        remove_locked([path], file)
-
-
 def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
     """Removes what is outlived among the first `most_files` files, or among all.
 
-    What cannot be removed is left to the next sweep.
+    What cannot be removed is left to the next sweep, and other names are nobody's business.
     """
     with suppress(OSError), os.scandir(folder) as files:
         for file in islice(files, most_files):
+            found = CACHE_FILE.match(file.name)
             with suppress(OSError):
-                remove_outlived(file, now)
+                if found and file.is_file(follow_symlinks=False):
+                    remove_outlived(file, found[1], found[2] is not None, now)
 
 
-# 11f. The cache.
+def remove_outlived(file: os.DirEntry[str], kind: str, is_scratch: bool, now: float) -> None:
+    if is_scratch:          # its lock alone says whether its holder lives: clocks jump
+        abandoned = open_locked(file.path)
+        if abandoned is not None:
+            abandoned.remove()
+        return
+    age_seconds = now - file.stat(follow_symlinks=False).st_mtime
+    if age_seconds > ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""]):
+        os.unlink(file.path)
+
+
+# 11e. The cache.
 
 class Cache:
     """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
@@ -4664,19 +4509,17 @@ class Cache:
         self._memory: dict[tuple[str, str], bytes] = {}     # what the disk did not take
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
-        self._pace: Cache | None = None
+        self._pace: Cache = self
+        if folder is not None:
+            places = [PacePlace(os.path.join(folder, "pace"), folder)]
+            self._pace = PaceCache(places, warn, wall_time)
+            self._pace._warned = self._warned       # the same trouble twice is one line
 
     def pace(self) -> Cache:
         """What holds the hosts' pace: last starts, holds (R5) and their locks.
 
         It lies in the sub-folder `pace`, which commands without a cache share.
         """
-        if self.folder is None:
-            return self
-        if self._pace is None:
-            folder = os.path.join(self.folder, "pace")
-            places = [PacePlace(folder, self.folder)]
-            self._pace = PaceCache(places, self.warn, self.wall_time, self._warned)
         return self._pace
 
     def load(self, kind: str, key: str) -> Data | None:
@@ -4684,49 +4527,31 @@ class Cache:
 
         Whatever is wrong with the file is a warning and None.
         """
-        name = self._file_name(kind, key)
         try:
             blob = self._memory.get((kind, key))        # which beats what the disk says
-            if blob is None:
+            if blob is None and self._is_folder_usable():
                 blob = self._read(kind, key)
-            if blob is None:
-                return None
-            return entry_data(blob, kind, key)
+            return None if blob is None else entry_data(blob, kind, key)
         except FileNotFoundError:
             return None
-        except OSError as error:        # one sick disk is one line, not one an entry
-            self._say("read", f"cache: {name}: {disk_trouble(error)}; taken as absent")
-        except (ValueError, MemoryError) as error:
-            trouble = str(error) or type(error).__name__
-            self._say(name, f"cache: {name}: {trouble}; taken as absent")
+        except (OSError, ValueError, MemoryError) as error:
+            name = os.path.basename(self._path(kind, key))
+            cause = "read" if isinstance(error, OSError) else name      # a sick disk is one line
+            self._say(cause, f"cache: {name}: {disk_trouble(error)}; taken as absent")
         return None
 
-    def _read(self, kind: str, key: str) -> bytes | None:
-        """The pickle of an entry, from the disk; its use is noted."""
-        if not self._is_folder_usable():
-            return None
+    def _read(self, kind: str, key: str) -> bytes:
         path = self._path(kind, key)
         limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
         blob, modified_at = read_private_file(path, limit_bytes)
         check_pickle(blob)
-        self._note_use(path, modified_at)
+        now = self.wall_time()
+        if now - modified_at > SWEEP_INTERVAL_SECONDS:      # what is used is not swept
+            with suppress(OSError, OverflowError, ValueError):
+                os.utime(path, (now, now))
         return blob
 
-    def _note_use(self, path: str, modified_at: float) -> None:
-        """What is used is not swept: an entry that is a day old is dated anew."""
-        now = self.wall_time()
-        if now - modified_at > SWEEP_INTERVAL_SECONDS:
-            with suppress(OSError, OverflowError, ValueError):      # as of a disk that is read-only
-                os.utime(path, (now, now))
-
-    def store(
-        self,
-        kind: str,
-        key: str,
-        data: Data,
-        *,
-        durable: bool = False,
-    ) -> bool:
+    def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
         """True where `data` now lies whole on the disk; else this process remembers it.
 
         `durable` data is there also after a power cut. `TypeError` where it is not plain.
@@ -4735,20 +4560,12 @@ class Cache:
         is_written = False
         if self._is_folder_usable(create=True):
             is_written = self._write(self._path(kind, key), blob, durable)
-        if is_written:
-            self.forget(kind, key)
-        else:
-            self.forget(kind, key, blob)
+        self.forget(kind, key, b"" if is_written else blob)
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
-        """Whether the entry could be written, in one of a few tries.
-
-        A sweep may have taken what was being written; on Windows another process may have the old
-        file open, for microseconds.
-        """
-        pauses = WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""])
-        for pause_seconds in pauses:
+        # A sweep may take what is being written; Windows renames onto no file that is open.
+        for pause_seconds in WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""]):
             try:
                 write_private_file(path, blob, self.wall_time(), durable)       # R11
                 return True
@@ -4766,18 +4583,12 @@ class Cache:
         forgotten = self._memory.pop((kind, key), b"")
         if instead:
             self._memory[kind, key] = instead
-        if kind == "robots":
-            self._robots_bytes += len(instead) - len(forgotten)
-            self._bound_robots()
-
-    def _bound_robots(self) -> None:
+        if kind != "robots":
+            return
+        self._robots_bytes += len(instead) - len(forgotten)
         while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            bodies = (name for name in self._memory if name[0] == "robots")
-            oldest = next(bodies, None)
-            if oldest is None:
-                return
-            forgotten = self._memory.pop(oldest)
-            self._robots_bytes -= len(forgotten)
+            oldest = next(name for name in self._memory if name[0] == "robots")
+            self._robots_bytes -= len(self._memory.pop(oldest))
 
     def try_lock(self, name: str) -> CacheLock | None:
         """The lock of that name; None where another process or a thread of this one holds it.
@@ -4785,66 +4596,50 @@ class Cache:
         Processes that share the folder are excluded. Never blocks. The kernel releases it on
         death. Where there is no such thing as a lock, this process alone is in order.
         """
-        lock = CacheLock(name)
+        lock, is_held = CacheLock(name), False
         try:
             is_held = lock.claim() and self._lock_folder(lock)
-        except BaseException:           # as Ctrl-C is
-            lock.release()
-            raise
-        if is_held:
-            return lock
-        lock.release()
-        return None
+        finally:
+            if not is_held:
+                lock.release()
+        return lock if is_held else None
 
     def _lock_folder(self, lock: CacheLock) -> bool:
         """False where another process holds the lock."""
-        if not self._is_folder_usable(create=True):
-            return True
-        path = self._path("lock", lock.name) + ".tmp"
-        try:
-            return lock.lock_at(path)       # R4a
-        except OSError as error:
-            self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
-                              " other processes are not waited for")
+        if self._is_folder_usable(create=True):
+            try:
+                return lock.lock(self._path("lock", lock.name) + ".tmp")       # R4a
+            except OSError as error:
+                self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
+                                   " other processes are not waited for")
         return True
 
     def sweep(self, now: float) -> None:
         """Entries long unused and scratch files of dead processes go away. `now`: Unix seconds.
 
-        A whole pass is made once a day for all processes. Between two of them only what was being
-        written goes, where it is among the first files.
+        That is once a day for all processes; in between only scratch files go, among the first.
         """
         if not self._is_folder_usable():
             return
         marker = self.load("sweep", "marker") or {}
-        swept_at = as_number(marker.get("at"))
-        is_due = not is_fresh(swept_at, SWEEP_INTERVAL_SECONDS, now)
-        for cache in (self, self.pace()):
-            if not cache._is_folder_usable():
-                continue
-            if is_due:
-                sweep_folder(str(cache.folder), now, None)
-            else:
-                sweep_folder(str(cache.folder), -math.inf, MAX_SWEEP_FILES)
+        is_due = not is_fresh(as_number(marker.get("at")), SWEEP_INTERVAL_SECONDS, now)
+        limits = (now, None) if is_due else (-math.inf, MAX_SWEEP_FILES)
+        for cache in (self, self._pace):
+            if cache._is_folder_usable():
+                sweep_folder(str(cache.folder), *limits)
         if is_due:
             self.store("sweep", "marker", {"at": now})
 
-    def _file_name(self, kind: str, key: str) -> str:
-        """Of an entry: no byte of it was chosen by a server."""
-        digest = sha256_hex(key.encode("utf-8", "surrogatepass"))
-        return f"{kind}-{digest[:32]}.pickle"
-
     def _path(self, kind: str, key: str) -> str:
-        return os.path.join(self.folder or "", self._file_name(kind, key))
+        """No byte of it was chosen by a server."""
+        digest = sha256_hex(key.encode("utf-8", "surrogatepass"))
+        return os.path.join(self.folder or "", f"{kind}-{digest[:32]}.pickle")
 
     def _folder_doubt(self, create: bool) -> str:
         return folder_doubt(self.folder or "", create)
 
     def _is_folder_usable(self, create: bool = False) -> bool:
-        """Whether the folder is there and ours alone.
-
-        It is asked before each use: folders change under a long run.
-        """
+        """Whether the folder is there and ours alone. It is asked anew: folders change."""
         if self.folder is None:
             return False
         try:
@@ -4866,8 +4661,7 @@ class Cache:
 class PaceCache(Cache):
     """The pace of hosts, which all processes of a user share. R4a, R5.
 
-    It lies in the first of `places` that takes a file and its lock; the last is not tried. `warned`
-    has what was said already of a cache folder around it.
+    It lies in the first of `places` that takes a file and its lock; the last is not tried.
     """
 
     def __init__(
@@ -4875,76 +4669,46 @@ class PaceCache(Cache):
         places: Sequence[PacePlace],
         warn: Callable[[str], None],
         wall_time: Callable[[], float],
-        warned: set[str] | None = None,
     ) -> None:
         super().__init__(None, warn, wall_time)
         self._places = places
-        self._place: PacePlace | None = None        # none before the first use
-        if warned is not None:
-            self._warned = warned
-
-    def pace(self) -> Cache:
-        return self
+        self._place = PacePlace("")         # until the first use
 
     def sweep(self, now: float) -> None:
         """Here lies no marker of the last pass, so that each pass is over the first files alone."""
-        if self._place is not None and self._is_folder_usable():
-            sweep_folder(self._place.folder, now, MAX_SWEEP_FILES)
-
-    def _choose(self) -> None:
-        if not self._places:
-            self._say("folder", "cache: no folder for the pace is known, so it is kept in memory;"
-                                " other processes are not waited for")
-            return
-        chosen = self._places[-1]
-        for place in self._places[:-1]:
-            if takes_locked_files(place):
-                chosen = place
-                break
-        self.folder = chosen.folder
-        self._place = chosen
+        if self.folder is not None and self._is_folder_usable():
+            sweep_folder(self.folder, now, MAX_SWEEP_FILES)
 
     def _is_folder_usable(self, create: bool = False) -> bool:
-        if self._place is None:
-            self._choose()
+        if self.folder is None and self._places:
+            usable = filter(takes_locked_files, self._places[:-1])
+            self._place = next(usable, self._places[-1])
+            self.folder = self._place.folder
+        elif self.folder is None:
+            self._say("folder", "cache: no folder for the pace is known, so it is kept in memory;"
+                                " other processes are not waited for")
         return super()._is_folder_usable(create)
 
     def _folder_doubt(self, create: bool) -> str:
-        return pace_doubt(self._place, create) if self._place else ""
+        folder, around = self._place
+        doubt = folder_doubt(around, create) if around else ""
+        # Others may plant a symbolic link in the system's temporary folder.
+        return doubt or folder_doubt(folder, create, follow_links=False)
 
     def _say(self, cause: str, line: str) -> None:
         """Whatever keeps the pace from the disk is one cause."""
         super()._say("folder" if cause == "folder" else "write", line)
 
 
-def pace_doubt(place: PacePlace, create: bool) -> str:
-    """Why nothing at `place` must be believed, or "".
-
-    Others may plant a symbolic link in the system's temporary folder, so that none is followed.
-    """
-    if place.cache_folder:
-        doubt = folder_doubt(place.cache_folder, create)
-        if doubt:
-            return doubt
-    return folder_doubt(place.folder, create, follow_links=False)
-
-
 def takes_locked_files(place: PacePlace) -> bool:
-    """Whether a file can be made there, locked, written and removed."""
-    path = os.path.join(place.folder, f"lock-{os.urandom(16).hex()}.pickle.tmp")
-    try:
-        if pace_doubt(place, create=True):
-            return False
-        file = open_locked(path)
-        if file is None:
-            return False
-        try:
-            os.write(file.fd, b"\0")
-        finally:
-            remove_locked([path], file)
-    except (OSError, ValueError, RecursionError):
+    troubles: list[str] = []
+    lock = PaceCache([place], troubles.append, time.time).try_lock(os.urandom(16).hex())
+    if lock is None or troubles:
         return False
-    return True
+    with suppress(OSError), lock:
+        os.write(lock.fds[0], b"\0")
+        return True
+    return False
 
 
 def open_pace_cache(
