@@ -4269,7 +4269,7 @@ def lock_file(fd: int) -> bool:
 
 
 class PrivateFile:
-    """At most one open file, which no Ctrl-C loses: it is closed with the last reference to this."""
+    """At most one open file, which no Ctrl-C loses: it is closed with the last reference."""
 
     fds: list[int] = []             # for `__del__`, where an interrupt comes before `__init__`
 
