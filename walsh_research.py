@@ -48,7 +48,7 @@ Where each clause of the checklist is decided: section, function, beginning of i
     R8    hourly at most             8 PACING          too_soon                           test_R8_
     R9    structured formats         18 BOT            Bot.discover                       test_R9_
     R9.1  feeds                      18 BOT            Bot._sources                       test_R9_
-    R9.2  markdown                   10 REQUESTS       media_kind                         test_R9_
+    R9.2  markdown                   16 FORMATS        media_kind                         test_R9_
     R9.3  llms.txt                   18 BOT            Bot._sources                       test_R9_
     R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    test_R10_
     R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  test_R10_
@@ -3489,40 +3489,38 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
 # 10a. The letters of a body: its media type, and the charset that it is written in.
 
-def keys_by_name(table: dict[str, str]) -> dict[str, str]:
-    """For each key of a table, and for each word of its value, that key."""
-    keys = {}
-    for key, names in table.items():
-        keys[key] = key
-        for name in names.split():
-            keys[name] = key
-    return keys
-
-
 # Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
 # seen in a body and never believed.
 CODECS = """
-    cp1250 cp1251 cp1253 cp1255 cp1256 cp1257 cp1258 cp866 euc_jp iso2022_jp mac_cyrillic
-    iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_10 iso8859_13 iso8859_14
-    iso8859_15 iso8859_16
+    big5hkscs cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp866 cp874 cp932 cp949
+    euc_jp gb18030 iso2022_jp iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8
+    iso8859_10 iso8859_13 iso8859_14 iso8859_15 iso8859_16 koi8_r koi8_u mac_cyrillic mac_roman
 """
-# What the web means by other names: its latin-1 is windows-1252.
-RENAMED_CODECS = {
-    "utf-8": "utf_8 unicode_1_1_utf_8",
-    "big5hkscs": "big5 cn_big5",
-    "cp1252": "ascii latin_1 iso88591",
-    "cp1254": "iso8859_9",
-    "cp874": "tis_620 iso8859_11",
-    "cp932": "shift_jis cp31j",
-    "cp949": "euc_kr ksc_5601",
-    "gb18030": "gb2312 gb_2312_80 csgb2312 gbk",
-    "iso8859_8": "iso_8859_8_i",
-    "koi8_r": "koi8",
-    "koi8_u": "koi8_ru",
-    "mac_roman": "mac",
-}
 CODEC_BY_NAME = {name: name for name in CODECS.split()}
-CODEC_BY_NAME.update(keys_by_name(RENAMED_CODECS))
+CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is windows-1252
+    "ascii": "cp1252",
+    "big5": "big5hkscs",
+    "cn_big5": "big5hkscs",
+    "cp31j": "cp932",
+    "csgb2312": "gb18030",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gb_2312_80": "gb18030",
+    "gbk": "gb18030",
+    "iso88591": "cp1252",
+    "iso8859_11": "cp874",
+    "iso8859_9": "cp1254",
+    "iso_8859_8_i": "iso8859_8",
+    "koi8": "koi8_r",
+    "koi8_ru": "koi8_u",
+    "ksc_5601": "cp949",
+    "latin_1": "cp1252",
+    "mac": "mac_roman",
+    "shift_jis": "cp932",
+    "tis_620": "cp874",
+    "unicode_1_1_utf_8": "utf-8",
+    "utf_8": "utf-8",
+})
 BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
     (b"\xef\xbb\xbf", "utf_8"),
     (b"\xff\xfe\0\0", "utf_32_le"),
@@ -3550,7 +3548,6 @@ UNREAD_TYPES = frozenset("""
     ogg mp4 mpegurl vnd.apple.mpegurl dash+xml
 """.split())
 HTML_TYPES = ("text/html", "application/xhtml+xml")
-FEED_TYPE = lazy_re(r"(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json)")
 
 
 def media_type_of(content_type: str) -> str:
@@ -3575,23 +3572,6 @@ def is_unread_type(media_type: str) -> bool:
     subtype = subtype.removeprefix("x-")
     is_font = subtype.startswith("font-")
     return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES       # R6
-
-
-def media_kind(media_type: str) -> str:
-    """Which reading fits: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
-    media_type = media_type_of(media_type)
-    if "markdown" in media_type:        # R9.2, spec 10.4: "the Content-Type contains markdown"
-        return "markdown"
-    if media_type in HTML_TYPES:
-        return "html"
-    if FEED_TYPE.fullmatch(media_type):
-        return "feed"
-    for kind in ("json", "xml"):
-        if media_type.endswith((f"/{kind}", f"+{kind}")):
-            return kind
-    if media_type.startswith("text/"):
-        return "text"
-    return "other"
 
 
 def charset_codec(label: str) -> str | None:
@@ -3629,7 +3609,7 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     if marked:
         return [marked]
     expression = XML_CHARSET
-    if media_kind(content_type) == "html":
+    if media_type_of(content_type) in HTML_TYPES:
         expression = HTML_CHARSET
     labels = [content_type_of([("content-type", content_type)])[1]]
     declared = expression.search(body[:DECLARATION_BYTES])
@@ -3659,7 +3639,7 @@ class Kind(NamedTuple):
     is_target: bool = False             # behind robots.txt, and read for its meaning
 
 
-TARGET_ACCEPT = (                       # R9: markdown first
+TARGET_ACCEPT = (                       # R9.2: markdown first
     "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
@@ -3880,16 +3860,13 @@ class Result(NamedTuple):
         return decided_dict(self)
 
 
-RESULT_LISTS = ("links", "robots_directives", "redirects", "warnings", "requests", "headers")
-RESULT_MAPPINGS = ("metadata", "content_signals")
-
-
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
     """A Result whose lists and dicts are its own, so that a caller may change them."""
-    for name in RESULT_LISTS:
-        fields[name] = list(fields.get(name, ()))
-    for name in RESULT_MAPPINGS:
-        fields[name] = dict(fields.get(name, ()))
+    for name, default in Result._field_defaults.items():
+        if default == ():
+            fields[name] = list(fields.get(name, ()))
+        elif default is NO_FIELDS:
+            fields[name] = dict(fields.get(name, ()))
     return Result(outcome, url, **fields)
 
 
@@ -7327,6 +7304,36 @@ class PageMetadata(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return record_dict(self)
+
+
+FEED_TYPE = lazy_re(r"(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json)")
+
+
+def keys_by_name(table: dict[str, str]) -> dict[str, str]:
+    """For each key of a table, and for each word of its value, that key."""
+    keys = {}
+    for key, names in table.items():
+        keys[key] = key
+        for name in names.split():
+            keys[name] = key
+    return keys
+
+
+def media_kind(media_type: str) -> str:
+    """Which reading fits: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
+    media_type = media_type_of(media_type)
+    if "markdown" in media_type:        # R9.2, spec 10.4: "the Content-Type contains markdown"
+        return "markdown"
+    if media_type in HTML_TYPES:
+        return "html"
+    if FEED_TYPE.fullmatch(media_type):
+        return "feed"
+    for kind in ("json", "xml"):
+        if media_type.endswith((f"/{kind}", f"+{kind}")):
+            return kind
+    if media_type.startswith("text/"):
+        return "text"
+    return "other"
 
 
 def cut_for_reading(body: bytes) -> tuple[bytes, str]:
