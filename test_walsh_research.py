@@ -229,9 +229,9 @@ def bot(make_bot):
     return make_bot()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def publisher():
-    """A real publisher on loopback."""
+    """A real publisher on loopback, of a host that no test before has asked."""
     with wr.Sandbox(crawl_delay=0.0) as sandbox:
         yield sandbox
 
@@ -12779,8 +12779,9 @@ def test_ours_on_a_narrow_terminal_the_detail_is_folded_and_the_url_whole(publis
     lines = written.replace("\r\n", "\n").split("\n")
     assert f"DENY  R2       {url}" in screen_of(written) and "               robots.txt line 6: Disallow: /denied" in lines
     assert all(len(line) <= 80 for line in screen_of(written) if url not in line)
-    publisher.answers["/far"] = 302, {"Location": url}, b""
-    shown = at_terminal(at(publisher, "/far"))[1].replace("\r\n", "\n")
+    with wr.Sandbox(crawl_delay=0.0) as other:
+        other.answers["/far"] = 302, {"Location": url}, b""
+        shown = at_terminal(at(other, "/far"))[1].replace("\r\n", "\n")
     assert url in re.sub(r"\n +", "", shown)            # what a server chose never begins a line
 
 
@@ -12902,11 +12903,11 @@ def test_ours_a_lone_copy_works_with_nothing_around_it(tmp_path, argv):
     assert os.listdir(tmp_path) == ["walsh_research.py"]
 
 
-def test_ours_no_home_costs_the_cache_alone(publisher):
-    argv = ["--origin", publisher.origin, "--allow-private", publisher.origin + "/denied"]
-    for home in ({}, {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}):
-        done = finish(spawn(argv, env=home))
-        assert done.code == 3 and done.out.startswith("DENY  R2 ") and "Traceback" not in done.err and done.err.count("\n") <= 2, done
+@pytest.mark.parametrize("home", [{}, {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}], ids=["none", "none to write to"])
+def test_ours_no_home_costs_the_cache_alone(home, publisher):
+    argv = ["--origin", beside(publisher.origin), "--allow-private", publisher.origin + "/denied"]
+    done = finish(spawn(argv, env=home))
+    assert done.code == 3 and done.out.startswith("DENY  R2 ") and "Traceback" not in done.err and done.err.count("\n") <= 2, done
 
 
 def test_ours_python_m_and_a_zip(tmp_path):
