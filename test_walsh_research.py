@@ -2350,15 +2350,16 @@ def test_R9_llms_txt_gives_one_link_an_item_and_each_url_once(text, links):
     document = wr.parse_llms_txt("# T\n\n## S\n\n" + text, site + "/llms.txt")
     assert [tuple(link) for link in document.links] == [
         ("S", title, site + path, note) for title, path, note in links]
-    assert wr.llms_links(text, site) == [
-        wr.Link(title, site + path) for title, path, _ in links]
 
 
 def test_R9_the_title_of_markdown_is_its_first_heading_of_the_first_level():
-    assert wr.markdown_title("## No\n\nA *title*\n===\n\n# Second") == "A *title*"
-    assert wr.markdown_title("text\n\n## No") == wr.markdown_title("# #") == ""
-    assert wr.markdown_title("# a#") == "a#"
-    assert wr.markdown_title("# a ##") == "a"
+    def title(text):
+        return wr.parse_llms_txt(text).title
+
+    assert title("## No\n\nA *title*\n===\n\n# Second") == "A *title*"
+    assert title("text\n\n## No") == title("# #") == ""
+    assert title("# a#") == "a#"
+    assert title("# a ##") == "a"
 
 
 def test_ours_what_is_read_of_a_body_is_one_size():
