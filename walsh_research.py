@@ -134,33 +134,26 @@ BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
 ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
 __version__ = "1.0.0"
 __all__ = [
-    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "BlockedDomain", "Blocklist", "BlocklistRejected",
-    "Bot", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES", "Decision", "Feed", "FeedItem", "Hit",
-    "Later",
-    "Link", "LlmsLink", "LlmsTxt", "MIN_REQUEST_INTERVAL", "ORIGIN", "PageMetadata",
-    "ROBOTS_TTL_SECONDS", "Reading", "Request", "RequestRecord", "Response", "Result", "Robots2",
-    "Robots2Line",
-    "Robots2Ruling", "RobotsTxt", "Rule", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
-    "STALE_HARD_CUTOFF", "Sandbox", "SchemaViolation", "Sitemap", "SitemapEntry", "Source",
-    "TransportError", "UA_TOKEN", "USER_AGENT", "UnsupportedSchema", "Verdict", "attest",
-    "backoff_delay", "call_tool", "canonical_url", "discover", "fetch", "host_key", "main",
-    "markdown_links",
-    "may_fetch", "page_metadata", "parse_duration", "parse_feed", "parse_llms_txt",
-    "parse_retry_after", "parse_sitemap", "run", "tag_url", "tools",
-    "validate",
+    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
+    "Source", "Sandbox", "tools", "call_tool",
+    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
+    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
+    "tag_url", "validate",
+    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
+    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
+    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
+    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
+    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
+    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
+    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
 ]
 
-# 1b. Our own numbers, each with its unit and its reason.
+# 1b. Our own numbers, each with its unit and its reason: what would happen without it.
 MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
-MAX_URL_LENGTH = 64 * 1024              # ours: characters; longer is refused
-# ours: seconds; ten years say "never", and no arithmetic overflows
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400
-# ours: characters of foreign text on one line of a terminal or a log
-MAX_SHOWN_CHARACTERS = 300
+MAX_URL_LENGTH = 64 * 1024      # ours: characters; a Location may have 256 KiB, and each is kept
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # ours: says "never"; 400 digits are infinite
 # robots.txt.
-# ours: Sitemap lines kept of one robots.txt; sites list a handful
-MAX_SITEMAPS = 1000
-MAX_SITEMAP_URL_LENGTH = 2048           # ours: characters; what sitemaps.org allows a location
+MAX_SITEMAPS = 1000             # ours: lines kept of one robots.txt; `discover` would list 32,000
 MAX_CONTENT_SIGNALS = 1000      # ours: names kept of a group; 500 KiB may have 80,000, in 7 MiB
 # ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
 MAX_WILDCARD_OCTETS = 2 ** 26
@@ -199,50 +192,38 @@ WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
 # ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
 # take beyond what the data pays for.
 MAX_HEAD_BYTES = 256 * 1024
-# ours: real answers have 30; 87,000 lines of "a:" fit the bytes above
-MAX_HEADER_LINES = 500
+MAX_HEADER_LINES = 500          # ours: 87,000 of "a:" fit the bytes above, and a Result keeps them
 DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 128 bytes pays for its own line
 MAX_LENGTH_DIGITS = 18          # ours: of a Content-Length; an exabyte, and `int` is quadratic
-# ours: encoded bytes for a decoded one; deflate takes 5 to flush one
-MAX_EXPANSION = 4
+MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate can flush for ever
 MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
 MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
 PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
 PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
 MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
-# ours: a longer or endless one overflows select() on some systems
-LONGEST_DEADLINE_SECONDS = 86400.0
+LONGEST_WAIT_SECONDS = 86400.0  # ours: of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
 MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
 MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
 MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
-MAX_SCHEMA_BYTES = 2**20                # ours
-MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
-MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the cache has the rest
-MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
+MAX_SCHEMA_BYTES = 2**20                # ours: as an entry of the cache
+MAX_VALIDATOR_LENGTH = 1024             # ours: of an ETag; no server takes its 256 KiB back
+MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: a run may visit 10^6 sites; the cache has the rest
 LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
 MAX_SIMULATED_CLOCKS = 32               # ours: whose pace is remembered
-# ours: what exchanges without a pause may take before a small max_wait counts them
-PROMPT_SECONDS = 2.0
-# ours: targets of a host in a row without an HTTP answer; then its others are put off
-MAX_SILENT_TARGETS = 3
-SILENT_HOST_SECONDS = 300.0             # ours: for so long
-MAX_WARNINGS = 1000                     # ours: lines about a run
-# ours: added to every interval, so that a server's own clock never logs less; a clock may ask for
-# more
-PACE_MARGIN_SECONDS = 0.005
-# ours: how late a request may leave without being written down again; a part of the margin
-SLOT_TOLERANCE_SECONDS = 0.002
-# ours: between two looks at a lock that another process holds
-LOCK_POLL_SECONDS = 0.05
-# ours: a start further in the future was written by a clock that jumped
-MAX_CLAIM_SECONDS = 86400.0
+PROMPT_SECONDS = 2.0            # ours: what exchanges may take before a small max_wait counts them
+MAX_SILENT_TARGETS = 3          # ours: of a host in a row without an HTTP answer; a dead host
+SILENT_HOST_SECONDS = 300.0     # ours: would hold up all others; its own are put off for so long
+MAX_WARNINGS = 1000             # ours: lines about a run; each site may cause some
+PACE_MARGIN_SECONDS = 0.005     # ours: added to every interval, or a server's clock may log less
+SLOT_TOLERANCE_SECONDS = 0.002  # ours: how late a request may leave unwritten; part of the margin
+LOCK_POLL_SECONDS = 0.05        # ours: between two looks at a lock that another process holds
+MAX_CLAIM_SECONDS = 86400.0     # ours: a start further ahead was written by a clock that jumped
 MAX_HOLD_SECONDS = 30 * 86400.0         # ours: a "not before" further away is not believed
 HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
-# ours: before a policy document that could not be had is asked for again
-POLICY_RETRY_SECONDS = 300.0
-LEAST_FAILURES_FOR_GOOD = 3             # ours: attempts in vain, besides
+POLICY_RETRY_SECONDS = 300.0            # ours: before a document that did not come is asked again
 MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
+LEAST_FAILURES_FOR_GOOD = 3             # ours: besides; two a month apart say little
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 BACKOFF_STATUSES = (429, 503)           # R5
 BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
@@ -318,23 +299,6 @@ def as_json(value: Any) -> Any:
 def record_dict(record: NamedTuple) -> dict[str, Any]:
     """The fields of a value tuple by name, JSON-ready."""
     return {name: as_json(item) for name, item in record._asdict().items()}
-
-
-def held_bytes(value: Any) -> int:
-    """About how many bytes of memory plain data or a value tuple takes, with all that it holds.
-
-    The sizes are those of CPython's objects, rounded up.
-    """
-    if isinstance(value, str):
-        width = 1 if value.isascii() else 4     # one wide letter makes all of them wide
-        return 64 + width * len(value)
-    if isinstance(value, bytes):
-        return 40 + len(value)
-    if isinstance(value, Mapping):
-        return held_bytes(list(value.items()))      # whose pairs stand for the table's rows
-    if isinstance(value, (list, tuple)):
-        return 64 + sum(8 + held_bytes(item) for item in value)
-    return 32
 
 
 RECOMMENDATIONS = {     # the rows of the WebCanon policy model
@@ -675,7 +639,7 @@ def shown_character(character: str) -> str:
     return ascii(character)[1:-1]
 
 
-def printable(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
+def printable(text: str, limit: int = 300) -> str:
     """Foreign text as one line for a terminal or a log, of at most `limit` characters.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
@@ -1309,13 +1273,8 @@ def robots_signals(lines: str) -> dict[str, str]:
 
 def robots_sitemaps(text: str) -> list[str]:
     """The absolute http(s) URLs of the Sitemap lines, at most MAX_SITEMAPS, in file order."""
-    sitemaps: list[str] = []
-    for found in ROBOTS_SITEMAP_LINE.finditer(text):
-        if len(sitemaps) == MAX_SITEMAPS:
-            break
-        if len(found[1]) <= MAX_SITEMAP_URL_LENGTH:
-            sitemaps.append(found[1])
-    return sitemaps
+    lines = ROBOTS_SITEMAP_LINE.finditer(text)
+    return [line[1] for line in islice(lines, MAX_SITEMAPS)]
 
 
 @cache
@@ -3433,10 +3392,7 @@ def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> An
 
 
 def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
-    """RFC 9309 2.3.1.4: after thirty days out of reach a host counts as without rules.
-
-    A held copy is given up only after several failures: two a month apart say little.
-    """
+    """RFC 9309 2.3.1.4: after thirty days and several failures a host counts as without rules."""
     if not state.unreachable_since or now - state.unreachable_since <= MAX_UNREACHABLE_SECONDS:
         return False
     return state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD
@@ -4760,7 +4716,7 @@ class Deadline:
     """The time of one exchange: name, proxy, connect, TLS, header and body together."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = min(seconds, LONGEST_DEADLINE_SECONDS)
+        self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
         self.ends_at = time.monotonic() + self.seconds
 
     def remaining_seconds(self) -> float:
@@ -5497,7 +5453,7 @@ class ProcessPace:
     def sleep_until(self, at: float) -> None:
         """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
         seconds = max(LEAST_SLEEP_SECONDS, at - self.clock.monotonic())
-        self.clock.sleep(min(seconds, MAX_SLEEP_SECONDS))
+        self.clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
 
 
 SYSTEM_CLOCK = SystemClock()
@@ -7193,6 +7149,23 @@ def media_kind(media_type: str) -> str:
     if media_type.startswith("text/"):
         return "text"
     return "other"
+
+
+def held_bytes(value: Any) -> int:
+    """About how many bytes of memory plain data or a value tuple takes, with all that it holds.
+
+    The sizes are those of CPython's objects, rounded up.
+    """
+    if isinstance(value, str):
+        width = 1 if value.isascii() else 4     # one wide letter makes all of them wide
+        return 64 + width * len(value)
+    if isinstance(value, bytes):
+        return 40 + len(value)
+    if isinstance(value, Mapping):
+        return held_bytes(list(value.items()))      # whose pairs stand for the table's rows
+    if isinstance(value, (list, tuple)):
+        return 64 + sum(8 + held_bytes(item) for item in value)
+    return 32
 
 
 def cut_for_reading(body: bytes) -> tuple[bytes, str]:
