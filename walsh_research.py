@@ -91,7 +91,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import compress, islice
 from typing import (
     TYPE_CHECKING,
@@ -105,6 +105,8 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
     import ssl      # some decisions need no connection, and it is slow to import
     import threading
     from datetime import datetime, timedelta
@@ -4472,6 +4474,13 @@ class Cache:
         """
         return self._pace
 
+    def move_to(self, folder: str) -> None:
+        """What was in memory alone lies in `folder` from now on, for other processes too."""
+        remembered = dict(self._memory)
+        self.__init__(folder, self.warn, self.wall_time)        # type: ignore[misc]
+        for (kind, key), blob in remembered.items():
+            self.store(kind, key, entry_data(blob, kind, key))
+
     def load(self, kind: str, key: str) -> Data | None:
         """The data last stored under `kind` and `key`, or None.
 
@@ -5513,6 +5522,13 @@ class RateLimiter:
         if cache is not None:
             self._locks = PatientLocks(cache, self.now, patience_seconds)
 
+    def share(self, cache: Cache, patience_seconds: float) -> None:
+        """R4a: what this process alone knew of every host, others know from now on."""
+        self._cache = cache
+        self._locks = PatientLocks(cache, self.now, patience_seconds)
+        for host, pace in list(self._process.hosts.items()):
+            self.write(host, pace)
+
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
         if self._locks is None:
@@ -5781,9 +5797,12 @@ class BlocklistStore:
         held = self._refreshed
         if self.blocklist is None or serial > held.serial:
             held = self._load_generation(held)
-        # while nothing was ever held, every process tries for itself
+        # While nothing was ever held, every process tries at its start, and is
+        # bound by what the others found only then.
         if self.blocklist is None:
-            return False
+            if -math.inf < held.failed_at < asked.failed_at:
+                self.take_failure(asked.failed_at)
+            return self.is_current()
         if serial == held.serial:
             self._refreshed = asked
         else:       # of another generation it says nothing but when to ask again
@@ -5810,8 +5829,17 @@ class BlocklistStore:
     def _note(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
         self._refreshed = self._refreshed._replace(**changes)
-        if self.blocklist is not None:
-            self._cache.store("refresh", self._origin, self._refreshed._asdict())
+        self._cache.store("refresh", self._origin, self._refreshed._asdict())
+
+    @property
+    def failed_at(self) -> float:
+        """When it was last asked for in vain, Unix seconds; -inf for never."""
+        return self._refreshed.failed_at
+
+    def take_failure(self, failed_at: float) -> None:
+        """What another process of the same run asked for in vain is not asked for again soon."""
+        retry_at = failed_at + POLICY_RETRY_SECONDS
+        self._refreshed = self._refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def _note_current(self, **changes: Any) -> None:
         self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf, **changes)
@@ -6744,11 +6772,23 @@ class Fetcher:
     def _results(self, urls: Iterable[str], purpose: str = "", **wanted: Any) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
         scheduler = self._scheduler = Scheduler(self, self._process)
+        for item in self.declared(urls):
+            if isinstance(item, Result):
+                yield item
+            else:
+                scheduler.add(item._replace(key=purpose + item.key, **wanted))
+        try:
+            yield from scheduler.results()
+        finally:
+            scheduler.close()
+
+    def declared(self, urls: Iterable[str]) -> Iterator[Target | Result]:
+        """Each target once; a Result for what is none, and for another spelling of one."""
         first_spelling: dict[str, str] = {}
         for url in map(str, urls):
             try:
                 wire = wire_url(url)
-                key = purpose + canonical_url(wire)
+                key = canonical_url(wire)
             except ValueError as error:
                 yield self.unasked("failed", url, str(error))
                 continue
@@ -6757,11 +6797,7 @@ class Fetcher:
                 yield self.unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
-            scheduler.add(Target(url, wire, key, **wanted))
-        try:
-            yield from scheduler.results()
-        finally:
-            scheduler.close()
+            yield Target(url, wire, key)
 
     @property
     def blocklist_size(self) -> int:
@@ -9950,6 +9986,61 @@ class Bot(Fetcher):
         self._robots2 = Robots2Store(self._cache, self.time, self._category)
         self._answers = AnswerStore(self._cache, self.time, self._category)
 
+    # --- Many processes ---------------------------------------------------
+
+    def run(
+        self, urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1
+    ) -> Iterator[Result]:
+        """Many targets, each host at its own pace and no host waiting for another.
+
+        Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
+        asked for less than `min_age` seconds ago is skipped (R8). `jobs` processes, 1 to 64, share
+        the hosts, each of them serial (R4, R4a); a Bot in memory then keeps a temporary folder.
+        ValueError: `jobs` is no such number, or a `transport` or `clock` was handed in.
+        """
+        if isinstance(urls, str):
+            urls = [urls]
+        if jobs == 1:
+            return super().run(urls, min_age)
+        check_jobs(jobs, self.options)
+        return results_of_processes(self, urls, min_age, jobs)
+
+    def worker_settings(self) -> dict[str, Any]:
+        """The arguments of a Bot in another process that works for this one."""
+        settings = self.options._asdict()
+        for name in ("transport", "clock", "rand", "warn", "trace"):
+            del settings[name]
+        return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
+
+    def share_memory(self) -> bool:
+        """Other processes can know what this one does: by a folder, be it a temporary one.
+
+        False where no folder can be written.
+        """
+        if self._cache.folder is not None:
+            return takes_locked_files(PacePlace(self._cache.folder))
+        import tempfile  # only for a bot in memory
+        import weakref
+
+        try:
+            folder = tempfile.mkdtemp(prefix="walsh-research-")
+        except OSError:
+            return False
+        weakref.finalize(self, remove_folder, folder, os.getpid())
+        self._cache.move_to(folder)
+        if self._pace_cache is None:
+            self.limiter.share(self._cache.pace(), 2 * self.options.timeout)
+        return True
+
+    def refresh_blocklist(self) -> float:
+        """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
+        self._decide(f"{self.origin}/", [self._blocklist_gate])
+        return self._blocklist.failed_at
+
+    def take_blocklist_failure(self, failed_at: float) -> None:
+        """What the parent of this process asked for in vain is not asked for again soon."""
+        self._blocklist.take_failure(failed_at)
+
     # --- Readings ---------------------------------------------------------
 
     def read_body(self, visit: Visit, answer: Response) -> Reading:
@@ -10209,6 +10300,14 @@ class Bot(Fetcher):
         return f"{interval:g} s between requests; {slot}"
 
 
+def remove_folder(path: str, process: int) -> None:
+    """A temporary folder goes with the process that made it, not with one that was forked."""
+    if os.getpid() == process:
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def explained_robots(decision: Decision) -> str:
     """What robots.txt said, for --check."""
     said = str(decision.verdict or "unknown")
@@ -10289,13 +10388,13 @@ def fetch(url: str, fresh: bool = False) -> Result:
     return default_bot().fetch(url, fresh)
 
 
-def run(urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
+def run(urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1) -> Iterator[Result]:
     """Fetches many URLs, strictly serial and each host at its own pace (R4); a Result for each.
 
     Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
     target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
     """
-    return default_bot().run(urls, min_age)
+    return default_bot().run(urls, min_age, jobs)
 
 
 def discover(url: str) -> Iterator[Source]:
@@ -12072,6 +12171,482 @@ def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
     }
 
 
+# === 20. MANY PROCESSES   R4a ================================================
+# Each worker process is an ordinary serial bot; the cache folder coordinates them all.
+
+STATUS_TICK_SECONDS = 0.5               # between two looks of a status line at the clock
+MAX_JOBS = 64                           # processes; each holds a blocklist of its own
+LIFELINE_POLL_SECONDS = 0.5             # how soon a worker sees that its parent is gone
+WORKER_END_SECONDS = 2.0                # for the end of a worker that was told to end
+GROUP_SIGNAL_SECONDS = 0.2              # between two processes that one signal reaches
+
+
+class Finding(NamedTuple):
+    """What a bot found out about one target."""
+
+    target: str                         # as asked
+    value: Any                          # a Result, a Decision or a Source; None only ends a target
+    explained: Sequence[tuple[str, str]] = ()       # how each gate decided, where that was wanted
+    is_last: bool = True                # nothing more comes of this target
+
+
+class Assignment(NamedTuple):
+    """What is wanted of many targets; it crosses to a worker process."""
+
+    mode: str                           # "run", "check" or "discover"
+    urls: Sequence[str]
+    min_age: float = 0.0                # R8: seconds
+    explains: bool = False
+    keeps_bodies: bool = True
+
+
+class Standing(NamedTuple):
+    """How far a bot is."""
+
+    requests: int = 0
+    seconds_left: float = 0.0
+    blocklist_was_missed: bool = False
+
+
+def standing_of(bot: Bot) -> Standing:
+    return Standing(bot.requests, bot.outlook()[2], bot.blocklist_was_missed)
+
+
+# --- What a bot answers, in whatever process ----------------------------------
+
+def findings_of(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    """A Finding each as it is done."""
+    if assignment.mode == "check":
+        return check_findings(bot, assignment)
+    if assignment.mode == "discover":
+        return discover_findings(bot, assignment)
+    return run_findings(bot, assignment)
+
+
+def run_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    for result in bot.run(assignment.urls, assignment.min_age):
+        explained: list[tuple[str, str]] = []
+        if assignment.explains and result.final_url:        # a gate was asked
+            explained = list(bot.explain(decision_behind(result)))
+        yield Finding(result.url, result, explained)
+
+
+def check_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    for url in assignment.urls:
+        decision = bot.may_fetch(url, wait=False)
+        explained: list[tuple[str, str]] = []
+        if assignment.explains and (decision or decision.gate):
+            explained = list(bot.explain(decision))
+        yield Finding(url, decision, explained)
+
+
+def discover_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    for url in assignment.urls:
+        for source in bot.discover(url, assignment.min_age):
+            yield Finding(url, source, is_last=False)
+        yield Finding(url, None)
+
+
+def decision_behind(result: Result) -> Decision:
+    """The decision that led to a result, for whoever explains it."""
+    reason = "no rule forbids it"
+    if result.gate:
+        reason = result.reason
+    elif result.rule:
+        reason = spell_rule(result.rule)
+    return Decision(
+        False,
+        result.final_url or result.url,
+        result.gate,
+        reason,
+        result.verdict,
+        result.rule,
+        group=result.group,
+        robots_source=result.robots_source,
+        content_signals=result.content_signals,
+    )
+
+
+# --- A worker -----------------------------------------------------------------
+
+def work(
+    assignment: Assignment,
+    settings: dict[str, Any],
+    failed_at: float,
+    traces: bool,
+    results: Connection,
+    lifeline: Connection,
+    parents_ends: Sequence[Connection],
+) -> None:
+    """The life of a worker process: a bot, and a pipe for what it answers."""
+    for end in parents_ends:            # inherited by fork; the parent alone must hold them
+        end.close()
+    leave_signals_to_parent()
+    import threading
+
+    threading.Thread(target=end_with_parent, args=(lifeline, os.getppid()), daemon=True).start()
+
+    def report(kind: str, value: Any) -> None:
+        results.send((kind, value))
+
+    trace = partial(report, "trace") if traces else None
+    try:
+        bot = Bot(**settings, warn=partial(report, "warning"), trace=trace)
+        bot.take_blocklist_failure(failed_at)
+        send_findings(bot, assignment, results)          # its parent sweeps the cache
+    except OSError:                     # nobody reads them any more
+        os._exit(1)
+    except Exception as error:  # noqa: BLE001 - its targets are told as failed, in one line
+        report("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
+        os._exit(1)
+
+
+def send_findings(bot: Bot, assignment: Assignment, results: Connection) -> None:
+    """Each finding, the next only when the last was taken: a slow reader slows the bot."""
+    is_untaken = False
+    for finding in findings_of(bot, assignment):
+        if is_untaken:
+            results.recv_bytes()
+        if isinstance(finding.value, Result) and not assignment.keeps_bodies:
+            finding = finding._replace(value=finding.value._replace(body=b""))
+        results.send(("finding", (finding, standing_of(bot))))
+        is_untaken = True
+
+
+def leave_signals_to_parent() -> None:
+    """Ctrl-C reaches every process of a terminal's group: the parent alone answers it."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) is not signal.SIG_IGN:   # as nohup has it
+            signal.signal(number, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending_signals())
+
+
+def ending_signals() -> list[Any]:
+    import signal
+
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+
+def end_with_parent(lifeline: Connection, parent: int) -> None:
+    """Ends this process, in mid-request too, when its parent closes the lifeline or is gone."""
+    while not lifeline.poll(LIFELINE_POLL_SECONDS):
+        if os.getppid() != parent:
+            break
+    os._exit(1)
+
+
+# --- The parent ---------------------------------------------------------------
+
+class Worker:
+    """A worker process, as its parent knows it."""
+
+    def __init__(self, process: BaseProcess, urls: Sequence[str]) -> None:
+        self.process = process
+        self.unfinished = dict.fromkeys(urls)       # in order
+        self.standing = Standing()
+        self.stood_at = time.monotonic()
+
+    def note(self, standing: Standing) -> None:
+        self.standing, self.stood_at = standing, time.monotonic()
+
+    @property
+    def seconds_left(self) -> float:
+        if not self.unfinished:
+            return 0.0
+        return self.standing.seconds_left - (time.monotonic() - self.stood_at)
+
+    def why_it_ended(self) -> str:
+        self.process.join(WORKER_END_SECONDS)
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            # A signal to the whole group is on its way to this process too, which then ends.
+            time.sleep(GROUP_SIGNAL_SECONDS)
+            return f"its worker process was killed by signal {-code}"
+        return f"its worker process ended with exit code {code}"
+
+
+class WorkerPool:
+    """The worker processes of one call; `answers` passes on what they find. R4a.
+
+    Ends them all when it ends, however that happens.
+    """
+
+    def __init__(
+        self, bot: Bot, assignment: Assignment, jobs: int, tick: Callable[[], None] | None = None
+    ) -> None:
+        self._bot, self._assignment, self._jobs, self._tick = bot, assignment, jobs, tick
+        self._workers: dict[Connection, Worker] = {}
+        self._lifeline: Connection | None = None
+        self._targets_left: collections.Counter[str] = collections.Counter()    # by host
+        self._finished = Standing()     # sums, of workers that have ended
+
+    # --- What a command shows -------------------------------------------------
+
+    @property
+    def requests(self) -> int:
+        """How many left, of any kind, in all processes."""
+        running = sum(worker.standing.requests for worker in self._workers.values())
+        return self._bot.requests + self._finished.requests + running
+
+    @property
+    def hosts_left(self) -> int:
+        return sum(1 for count in self._targets_left.values() if count)
+
+    @property
+    def seconds_left(self) -> float:
+        """About how long the slowest worker takes."""
+        return max((worker.seconds_left for worker in self._workers.values()), default=0.0)
+
+    @property
+    def blocklist_was_missed(self) -> bool:
+        standings = [worker.standing for worker in self._workers.values()]
+        standings.append(self._finished)
+        missed = any(standing.blocklist_was_missed for standing in standings)
+        return missed or self._bot.blocklist_was_missed
+
+    # --- The work ---------------------------------------------------------------
+
+    def findings(self) -> Iterator[Finding]:
+        """A Finding each as it is done, whichever process made it."""
+        urls: list[str] = []
+        for item in self._declared():
+            if isinstance(item, Finding):
+                yield item
+            else:
+                urls.append(item)
+        if not urls:
+            return
+        if not self._bot.share_memory():
+            self._bot.warn("no folder can be written, by which processes share the pace: one works")
+            yield from findings_of(self._bot, self._assignment._replace(urls=urls))
+            return
+        self._targets_left.update(map(host_of, urls))
+        failed_at = self._bot.refresh_blocklist()       # R10: once for all of them
+        try:
+            self._start(split_by_host(urls, self._jobs), failed_at)
+            while self._workers:
+                yield from self._wait()
+        except KeyboardInterrupt:               # what was done is not lost
+            self._cut_lifeline()
+            yield from self._rest()
+            raise
+        finally:
+            self._end()
+
+    def _declared(self) -> Iterator[Finding | str]:
+        """The targets; what no worker is needed for is answered at once."""
+        if self._assignment.mode == "run":
+            for item in self._bot.declared(self._assignment.urls):
+                if isinstance(item, Result):
+                    yield Finding(item.url, item)
+                else:
+                    yield item.url
+            return
+        for url in self._assignment.urls:
+            if host_of(url):
+                yield url
+            else:                       # no request can come of it
+                yield from findings_of(self._bot, self._assignment._replace(urls=[url]))
+
+    def _start(self, shares: Sequence[Sequence[str]], failed_at: float) -> None:
+        context, settings = worker_context(), self._bot.worker_settings()
+        traces = self._bot.options.trace is not None
+        lifeline, self._lifeline = context.Pipe(duplex=False)
+        with signals_held_back(), lifeline, importable_main():
+            for urls in shares:
+                ours, theirs = context.Pipe()
+                inherited: list[Connection] = []
+                if context.get_start_method() == "fork":
+                    inherited = [ours, self._lifeline, *self._workers]
+                assignment = self._assignment._replace(urls=urls)
+                arguments = assignment, settings, failed_at, traces, theirs, lifeline, inherited
+                with theirs:
+                    process = context.Process(target=work, args=arguments, daemon=True)
+                    process.start()
+                self._workers[ours] = Worker(process, urls)
+
+    def _wait(self) -> Iterator[Finding]:
+        """What the workers say next, and a tick meanwhile."""
+        from multiprocessing.connection import wait
+
+        ready: Any = wait(list(self._workers), STATUS_TICK_SECONDS)
+        for connection in ready:
+            yield from self._read(connection)
+        if self._tick:
+            self._tick()
+
+    def _read(self, connection: Connection) -> Iterator[Finding]:
+        worker = self._workers[connection]
+        try:
+            kind, value = connection.recv()
+        except (EOFError, OSError):     # all that it sent was read before
+            yield from self._bury(connection)
+            return
+        if kind == "warning":
+            self._bot.warn(value)
+        elif kind == "trace":
+            (self._bot.options.trace or print)(value)
+        else:
+            finding, standing = value
+            worker.note(standing)
+            if finding.is_last:
+                del worker.unfinished[finding.target]
+                self._targets_left[host_of(finding.target)] -= 1
+            if finding.value is not None:
+                yield finding
+            with suppress(OSError):     # it ended meanwhile
+                connection.send_bytes(b"")
+
+    def _bury(self, connection: Connection) -> Iterator[Finding]:
+        """A worker has ended. What it left undone has failed, and says so."""
+        worker = self._workers.pop(connection)
+        connection.close()
+        self._finished = Standing(
+            self._finished.requests + worker.standing.requests,
+            0.0,
+            self._finished.blocklist_was_missed or worker.standing.blocklist_was_missed,
+        )
+        reason = worker.why_it_ended()
+        for url in worker.unfinished:
+            self._targets_left[host_of(url)] -= 1
+            yield lost_finding(self._bot, self._assignment.mode, url, reason)
+
+    def _rest(self) -> Iterator[Finding]:
+        """What was already sent when the workers were told to end."""
+        for connection, worker in self._workers.items():
+            with suppress(EOFError, OSError):
+                while connection.poll(WORKER_END_SECONDS):
+                    kind, value = connection.recv()
+                    if kind == "finding" and value[0].value is not None:
+                        worker.note(value[1])
+                        yield value[0]
+
+    def _cut_lifeline(self) -> None:
+        """Every worker ends within a second."""
+        if self._lifeline is not None:
+            self._lifeline.close()
+
+    def _end(self) -> None:
+        self._cut_lifeline()
+        for connection, worker in self._workers.items():
+            connection.close()
+            worker.process.join(WORKER_END_SECONDS)
+            if worker.process.is_alive():       # it was stopped, say
+                worker.process.kill()
+                worker.process.join(WORKER_END_SECONDS)
+
+
+def host_of(url: str) -> str:
+    """The key of a target's pace; "" where it is no URL."""
+    try:
+        return host_key(wire_url(url))
+    except ValueError:
+        return ""
+
+
+def split_by_host(urls: Iterable[str], count: int) -> list[list[str]]:
+    """At most `count` lists of URLs, all of a host's in one of them, of about the same lengths.
+
+    For as many processes or machines: pace is kept by host (R4a). What is no URL counts as a host.
+    """
+    by_host: dict[str, list[str]] = {}
+    for url in urls:
+        by_host.setdefault(host_of(url), []).append(url)
+    parts: list[list[str]] = [[] for _ in range(min(count, len(by_host)))]
+    sizes = [(0, index) for index in range(len(parts))]
+    for of_host in sorted(by_host.values(), key=len, reverse=True):
+        size, index = heapq.heappop(sizes)
+        parts[index] += of_host
+        heapq.heappush(sizes, (size + len(of_host), index))
+    return parts
+
+
+def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
+    """Of a target whose worker is gone."""
+    result = bot.unasked("failed", url, reason)
+    if mode == "check":
+        return Finding(url, Decision(False, result.url, reason=reason))
+    if mode == "discover":
+        return Finding(url, Source("none", result.url, target=result.url, result=result))
+    return Finding(url, result)
+
+
+def worker_context() -> Any:
+    """How processes start: by fork where that is safe, which is cheap, else anew."""
+    import multiprocessing
+
+    if sys.platform.startswith("linux"):
+        with suppress(OSError):
+            if len(os.listdir("/proc/self/task")) == 1:     # a lock of another thread stays locked
+                return multiprocessing.get_context("fork")
+    return multiprocessing.get_context("spawn")
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Signals that end come after the block: a worker inherits the hold until it ignores them."""
+    import signal
+
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def importable_main() -> Iterator[None]:
+    """A spawned worker finds a script by its module's name, and so its bytecode.
+
+    By its path it would compile the file anew.
+    """
+    import importlib.util
+
+    main = sys.modules["__main__"]
+    if main.__name__ != __name__ or getattr(main, "__spec__", None) is not None:
+        yield
+        return
+    name = os.path.splitext(os.path.basename(__file__))[0]
+    spec = None
+    with suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(name)
+    if spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
+        spec.loader.get_code(name)      # type: ignore[union-attr]      # compiled once, for all
+        main.__spec__ = spec
+    try:
+        yield
+    finally:
+        main.__spec__ = None
+
+
+def check_jobs(jobs: int, options: Options) -> None:
+    """ValueError: what other processes cannot have, or are not to be."""
+    if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
+        raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
+    if options.transport is not None or options.clock is not None:
+        raise ValueError(f"jobs is {jobs} beside a transport or a clock, want jobs=1 with these")
+    if options.interactive:
+        raise ValueError(f"jobs is {jobs} beside interactive=True, want jobs=1 (spec 1.1)")
+
+
+def results_of_processes(
+    bot: Bot, urls: Iterable[str], min_age: float, jobs: int
+) -> Iterator[Result]:
+    """As `Bot.run` by one process."""
+    assignment = Assignment("run", list(map(str, urls)), min_age)
+    for finding in WorkerPool(bot, assignment, jobs).findings():
+        yield finding.value
+
+
 # === 21. MCP   R4 R6   spec 19 ===============================================
 # Owns what a model is told, and the Model Context Protocol by which a harness asks for it.
 
@@ -13014,7 +13589,6 @@ def interrupt_main_thread() -> None:
 # === 23. COMMAND LINE ========================================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
 
-STATUS_TICK_SECONDS = 0.5       # ours: between two looks of the status line at the clock
 
 # The help screen is the table of options: their names, values and defaults are read from it.
 HELP = """\
