@@ -13071,7 +13071,7 @@ def class_sizes():
 
 
 def test_ours_no_class_holds_more_than_a_reader_can():
-    assert [row for row in class_sizes() if row[2] > 20] == []
+    assert [row for row in class_sizes() if row[1] > 35 or row[2] > 20] == []
 
 
 def code_tokens():
