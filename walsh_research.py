@@ -3328,10 +3328,7 @@ class RefreshState(NamedTuple):
 
 def header_value(headers: Headers, name: str) -> str:
     """The first value of a header, stripped; "" where it is absent."""
-    for key, value in headers:
-        if key == name:
-            return value.strip()
-    return ""
+    return next((value.strip() for key, value in headers if key == name), "")
 
 
 def validators_of(headers: Headers) -> Validators:
@@ -3367,9 +3364,8 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
-        robots = RobotsTxt.parse(body)
-        validators = validators_of(response.headers)
-        return RobotsState(robots, body, response.status, now, now, validators=validators)
+        state = RobotsState(RobotsTxt.parse(body), body, response.status, now, now)
+        return state._replace(validators=validators_of(response.headers))
     if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
         return RobotsState(status=response.status, fetched_at=now, checked_at=now)
     trouble = f"robots.txt answered {response.status}"
@@ -3409,20 +3405,11 @@ def as_number(value: Any) -> float:
     return -math.inf
 
 
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
-    """`defaults` with what an entry holds for them, each in its own type.
-
-    No number is less than its default.
-    """
-    if not entry:
-        return defaults
+    """`defaults` with what an entry holds for them, in their types; no number below its default."""
     fields = defaults._asdict()
     for name, default in fields.items():
-        value = entry.get(name)
+        value = (entry or {}).get(name)
         if isinstance(default, float):
             fields[name] = max(default, as_number(value))
         elif type(value) is type(default):
@@ -9795,6 +9782,10 @@ class HeldAnswer(NamedTuple):
 
     answer: AskAnswer
     expires_at: float                   # Unix seconds; asked again then, where it is "later"
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 class AnswerStore:
