@@ -9993,7 +9993,6 @@ class Bot(Fetcher):
             urls = [urls]
         if jobs == 1:
             return super().run(urls, min_age)
-        check_jobs(jobs, self.options)
         return results_of_processes(self, urls, min_age, jobs)
 
     def worker_settings(self) -> dict[str, Any]:
@@ -12339,7 +12338,7 @@ class Worker:
 
     def __init__(self, process: BaseProcess, urls: Sequence[str]) -> None:
         self.process = process
-        self.unfinished = dict.fromkeys(urls)       # in order
+        self.unfinished = collections.Counter(urls)
         self.standing = Standing()
         self.stood_at = time.monotonic()
 
@@ -12348,7 +12347,7 @@ class Worker:
 
     @property
     def seconds_left(self) -> float:
-        if not self.unfinished:
+        if not any(self.unfinished.values()):
             return 0.0
         return self.standing.seconds_left - (time.monotonic() - self.stood_at)
 
@@ -12363,7 +12362,7 @@ class Worker:
 
 
 class WorkerPool:
-    """The worker processes of one call; `answers` passes on what they find. R4a.
+    """The worker processes of one call; `findings` passes on what they find. R4a.
 
     Ends them all when it ends, however that happens.
     """
@@ -12371,6 +12370,7 @@ class WorkerPool:
     def __init__(
         self, bot: Bot, assignment: Assignment, jobs: int, tick: Callable[[], None] | None = None
     ) -> None:
+        check_jobs(jobs, bot.options)
         self._bot, self._assignment, self._jobs, self._tick = bot, assignment, jobs, tick
         self._workers: dict[Connection, Worker] = {}
         self._lifeline: Connection | None = None
@@ -12403,7 +12403,7 @@ class WorkerPool:
 
     # --- The work ---------------------------------------------------------------
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Generator[Finding, None, None]:
         """A Finding each as it is done, whichever process made it."""
         urls: list[str] = []
         for item in self._declared():
@@ -12429,6 +12429,12 @@ class WorkerPool:
             raise
         finally:
             self._end()
+
+    def results(self) -> Iterator[Result]:
+        """The values of the findings, for a library's caller."""
+        with closing(self.findings()) as findings:
+            for finding in findings:
+                yield finding.value
 
     def _declared(self) -> Iterator[Finding | str]:
         """The targets; what no worker is needed for is answered at once."""
@@ -12487,7 +12493,7 @@ class WorkerPool:
             finding, standing = value
             worker.note(standing)
             if finding.is_last:
-                del worker.unfinished[finding.target]
+                worker.unfinished[finding.target] -= 1
                 self._targets_left[host_of(finding.target)] -= 1
             if finding.value is not None:
                 yield finding
@@ -12504,7 +12510,7 @@ class WorkerPool:
             self._finished.blocklist_was_missed or worker.standing.blocklist_was_missed,
         )
         reason = worker.why_it_ended()
-        for url in worker.unfinished:
+        for url in worker.unfinished.elements():
             self._targets_left[host_of(url)] -= 1
             yield lost_finding(self._bot, self._assignment.mode, url, reason)
 
@@ -12632,10 +12638,9 @@ def check_jobs(jobs: int, options: Options) -> None:
 def results_of_processes(
     bot: Bot, urls: Iterable[str], min_age: float, jobs: int
 ) -> Iterator[Result]:
-    """As `Bot.run` by one process."""
-    assignment = Assignment("run", list(map(str, urls)), min_age)
-    for finding in WorkerPool(bot, assignment, jobs).findings():
-        yield finding.value
+    """As `Bot.run` by one process. ValueError at once, where it cannot be."""
+    pool = WorkerPool(bot, Assignment("run", list(map(str, urls)), min_age), jobs)
+    return pool.results()
 
 
 # === 21. MCP   R4 R6   spec 19 ===============================================
