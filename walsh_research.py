@@ -416,7 +416,7 @@ class BlocklistRejected(ValueError):
 # Owns what a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
-# Both forms have a group for each: week, day, hour, minute, second.
+# Every form has a group for each: week, day, hour, minute, second.
 UNIT_SECONDS = (604800, 86400, 3600, 60, 1)
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
@@ -425,15 +425,6 @@ ISO_DURATION = (
     rf"(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?"
     r")"
 )
-SHORT_DURATION = (
-    rf"{LAST_FRACTION}(?=[0-9])"
-    rf"(?:{UNIT_COUNT}w)?"
-    rf"(?:{UNIT_COUNT}d)?"
-    rf"(?:{UNIT_COUNT}h)?"
-    rf"(?:{UNIT_COUNT}m)?"
-    rf"(?:{UNIT_COUNT}s)?"
-)
-
 MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
 HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
@@ -490,24 +481,6 @@ def parse_duration(text: str) -> float:
         raise ValueError(
             f"duration is {text[:80]!r}, "
             "want ISO 8601 such as PT6H, P1D or PT1H30M, without years and months"
-        )
-    return seconds
-
-
-def parse_wait(text: str) -> float:
-    """Seconds of a duration as people type it: `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d`.
-
-    ISO 8601 is read too. Everything else is a ValueError.
-    >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
-    (5400.0, 90.0, 300.0)
-    """
-    if re.fullmatch(UNIT_COUNT, text):
-        return float(text.replace(",", "."))
-    seconds = duration_seconds(text, [SHORT_DURATION, ISO_DURATION])
-    if seconds is None:
-        raise ValueError(
-            f"duration is {text[:80]!r}, "
-            "want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"
         )
     return seconds
 
@@ -13006,6 +12979,33 @@ def interrupt_main_thread() -> None:
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
 
 STATUS_TICK_SECONDS = 0.5       # ours: between two looks of the status line at the clock
+SHORT_DURATION = (
+    rf"{LAST_FRACTION}(?=[0-9])"
+    rf"(?:{UNIT_COUNT}w)?"
+    rf"(?:{UNIT_COUNT}d)?"
+    rf"(?:{UNIT_COUNT}h)?"
+    rf"(?:{UNIT_COUNT}m)?"
+    rf"(?:{UNIT_COUNT}s)?"
+)
+
+
+def parse_wait(text: str) -> float:
+    """Seconds of a duration as people type it: `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d`.
+
+    ISO 8601 is read too. Everything else is a ValueError.
+    >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
+    (5400.0, 90.0, 300.0)
+    """
+    if re.fullmatch(UNIT_COUNT, text):
+        return float(text.replace(",", "."))
+    seconds = duration_seconds(text, [SHORT_DURATION, ISO_DURATION])
+    if seconds is None:
+        raise ValueError(
+            f"duration is {text[:80]!r}, "
+            "want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"
+        )
+    return seconds
+
 
 # The help screen is the table of options: their names, values and defaults are read from it.
 HELP = """\
