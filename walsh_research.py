@@ -553,14 +553,10 @@ REFERENCE = lazy_re(
     r"(\?[^#]*)?"
     r"(#.*)?"
 )
-HTTP_URL = lazy_re(         # scheme, userinfo, host, port, path, query
-    r"(?ais)(https?)://"
-    r"(?:([^/?#\\]*)@)?"
-    r"((?:[^/?#@\]]*\])?[^/?#@:]*)"
+AUTHORITY = lazy_re(        # userinfo, host, port
+    r"//(?:([^\\]*)@)?"
+    r"((?:[^@\]]*\])?[^@:]*)"
     r"(?::([0-9]{0,5}))?"
-    r"(/[^?#]*)?"
-    r"(\?[^#]*)?"
-    r"(?:#.*)?"
 )
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -748,6 +744,12 @@ def idna_name(name: str, host: str) -> str:
     raise not_wanted("host", host, wanted)
 
 
+def split_reference(reference: str) -> list[str]:
+    """Scheme, authority, path, query and fragment, each with its mark or ""."""
+    found = next(REFERENCE.finditer(reference))
+    return list(found.groups(""))
+
+
 def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL; ValueError otherwise.
 
@@ -764,20 +766,16 @@ def split_url(url: str) -> UrlParts:
             f"URL has {stray[0]!r} at character {stray.start() + 1}, "
             "want no control characters and no lone surrogates"
         )
-    match = HTTP_URL.fullmatch(url)
-    if match is None or not 0 < int(match[4] or 80) < 65536:    # a "port" may be half a password
+    scheme, authority, path, query, _ = split_reference(url)
+    match = AUTHORITY.fullmatch(authority)
+    is_http = scheme.lower() in ("http:", "https:")
+    if not is_http or match is None or not 0 < int(match[3] or 80) < 65536:
         raise not_wanted("URL", url, "http(s)://host or http(s)://host:port")
+    userinfo, host, port_text = match.groups()
     port = None
-    if match[4]:
-        port = int(match[4])
-    return UrlParts(
-        scheme=match[1].lower(),
-        userinfo=match[2],
-        host=normalize_host(match[3]),
-        port=port,
-        path=match[5] or "",
-        query=match[6] or "",
-    )
+    if port_text:
+        port = int(port_text)
+    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
 
 
 def canonical_url(url: str) -> str:
@@ -871,14 +869,7 @@ def site_key(wire: str) -> str:
     origin = site_of(wire)
     if re.search(r":[0-9]+\Z", origin):
         return origin
-    scheme = origin.partition(":")[0]
-    return f"{origin}:{DEFAULT_PORTS[scheme]}"
-
-
-def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each with its mark or ""."""
-    found = next(REFERENCE.finditer(reference))
-    return list(found.groups(""))
+    return f"{origin}:{DEFAULT_PORTS[origin.partition(':')[0]]}"
 
 
 def resolve_url(base: str, reference: str) -> str:
