@@ -3,7 +3,7 @@
 # requires-python = ">=3.9"
 # dependencies = []
 # ///
-"""walsh_research: fetch the web politely, and prove it.
+"""Fetch the web politely, and prove it.
 
 What to call:
 
