@@ -3579,13 +3579,11 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     return [codec for codec in codecs if codec]
 
 
-def is_text(body: bytes, media_type: str) -> bool:
-    """Whether a body is letters: by its type, and by its NULs, which UTF-16 and 32 alone have."""
+def is_text_type(media_type: str) -> bool:
+    """Whether a body of this type is letters; one without a type may be."""
     kind, _, subtype = media_type.partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
-    if kind not in ("", "text") and name not in TEXT_SUBTYPES:
-        return False
-    return b"\0" not in body or marked_codec(body) != ""
+    return kind in ("", "text") or name in TEXT_SUBTYPES
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
@@ -3824,9 +3822,10 @@ class Result(NamedTuple):
 
         It is "" where its type, or the body itself, is none: a PDF, a binary.
         """
-        if not is_text(self.body, media_type_of(self.content_type)):
+        if not is_text_type(media_type_of(self.content_type)):
             return ""
-        return decode_body(self.body, self.content_type)
+        text = decode_body(self.body, self.content_type)
+        return "" if "\0" in text else text
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
