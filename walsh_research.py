@@ -5392,18 +5392,19 @@ class ProcessPace:
             except StopIteration as stop:
                 return stop.value       # type: ignore[no-any-return]
 
-    def finish(self, steps: Steps[T]) -> T:
-        """Steps to their end, sleeping between them with nothing held."""
+    def finish(self, steps: Steps[T], clock: Clock) -> T:
+        """Steps to their end, sleeping between them by that clock, with nothing held."""
         while True:
             outcome = self.step(steps)
             if not isinstance(outcome, Later):
                 return outcome
-            self.sleep_until(outcome.at)
+            sleep_until(outcome.at, clock)
 
-    def sleep_until(self, at: float) -> None:
-        """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
-        seconds = max(LEAST_SLEEP_SECONDS, at - self.clock.monotonic())
-        self.clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
+
+def sleep_until(at: float, clock: Clock) -> None:
+    """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
+    seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
+    clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
 
 
 SYSTEM_CLOCK = SystemClock()
@@ -6417,7 +6418,7 @@ class Scheduler:
             if pace.not_before > now:
                 why = pace.why or why
             self.waits_for = turn.host, why
-            self._process.sleep_until(due_at)
+            sleep_until(due_at, self._fetcher.clock)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
@@ -6597,7 +6598,8 @@ class Fetcher:
         self.options.check()
         self.tag = self.options.parsed_tag()                        # R13
         self.origin = site_of(wire_url(self.options.origin))
-        process = process_pace(self.options.clock or SYSTEM_CLOCK)
+        self.clock = self.options.clock or SYSTEM_CLOCK     # whose sleep may show what it is for
+        process = process_pace(self.clock)
         self.now: Callable[[], float] = process.clock.monotonic
         self.time: Callable[[], float] = process.clock.time
         self.requests = 0               # that left, of any kind
@@ -6666,7 +6668,7 @@ class Fetcher:
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
         try:
-            refusal = self._process.finish(visit.pass_gates(gates))
+            refusal = self._process.finish(visit.pass_gates(gates), self.clock)
         finally:
             visit.slot.release()
         decision = visit.decision if refusal is None else refusal
