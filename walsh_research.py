@@ -5377,8 +5377,7 @@ class ProcessPace:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
         self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
-        # What this process last wrote, to know what others wrote since: (kind, host) -> entry.
-        self.written: dict[tuple[str, str], dict[str, Any]] = {}
+        self.written: dict[tuple[str, str], dict[str, Any]] = {}    # (kind, host) -> last entry
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -5491,7 +5490,7 @@ class RateLimiter:
         return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
 
     def known_pace(self, host: str) -> HostPace:
-        """What this process knows of a host, without a look at the disk."""
+        """Without a look at the disk."""
         return self._process.hosts[host]
 
     def pace_of(self, host: str) -> HostPace:
@@ -5525,11 +5524,10 @@ class Slot:
 
     def __init__(self, limiter: RateLimiter) -> None:
         self._limiter = limiter
-        self._host, self._role = "", "other"        # as `claim` has them
-        self._interval = MIN_REQUEST_INTERVAL       # seconds that it leaves after it
+        self._host, self._role, self._interval = "", "other", 0.0       # as `claim` has them
         self._start = -math.inf         # the claimed start, on the monotonic clock
         self._before = UNSEEN_HOST      # the host's pace before the claim
-        self._has_left = False          # its request
+        self._has_left = False
         self._lock = CacheLock("")      # the host's, until the request has left; "" is none
 
     @property
@@ -5560,9 +5558,12 @@ class Slot:
         self._host, self._interval, self._role = host, interval + limiter.margin, role
         now, pace = limiter.now(), limiter.pace_of(host)
         is_free = False                     # a policy document that takes no slot
-        if role == "policy" and not self.is_claimed:
-            is_free = takes_no_slot(pace, self._interval, now)
-        start = self._earliest_start(pace, is_free)
+        if self.is_claimed:                 # a request that left late pushes all behind it
+            start = max(self._start, pace.not_before, pace.departed_at + self._interval)
+        elif role == "policy" and takes_no_slot(pace, self._interval, now):
+            start, is_free = pace.not_before, True
+        else:
+            start = next_start(pace, self._interval, role == "target")
         if start <= now:
             self._begin(pace, now)
             return None
@@ -5573,13 +5574,6 @@ class Slot:
             limiter.write(host, pace._replace(last_at=last_at, interval=self._interval))
         self.release()
         return limiter.explained(start, pace, host, self._interval)
-
-    def _earliest_start(self, pace: HostPace, is_free: bool) -> float:
-        if is_free:
-            return pace.not_before
-        if self.is_claimed:                 # a request that left late pushes all behind it
-            return max(self._start, pace.not_before, pace.departed_at + self._interval)
-        return next_start(pace, self._interval, self._role == "target")
 
     def _begin(self, pace: HostPace, now: float) -> None:
         """The request starts."""
@@ -5764,9 +5758,6 @@ class BlocklistStore:
         if self.blocklist is not None:
             self._cache.store("refresh", self._origin, self._refreshed._asdict())
 
-    def _note_current(self, **changes: Any) -> None:
-        self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf, **changes)
-
     def refresh(self, visit: Visit) -> Steps[None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
 
@@ -5776,7 +5767,7 @@ class BlocklistStore:
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
         if ending.status == 304 and any(validators):
-            self._note_current()
+            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
             return
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5796,19 +5787,19 @@ class BlocklistStore:
         self._adopt(adopted, validators)
 
     def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
-        """The list is in force, and lies on disk as the newest generation.
+        """The list is in force, and overwrites the older of two generations on disk.
 
-        Two generations lie there and the older is overwritten: at every instant one is whole. The
-        next serial is of the other parity, and of this time: a process that starts from an emptied
-        folder must not give its list a serial that another has.
+        So one is whole at every instant. The next serial is of the other parity, and of this time:
+        a process that starts from an emptied folder must not give its list one that another has.
         """
         self.blocklist = blocklist
-        last = self._refreshed.serial
-        serial = last + 1 + 2 * max(0.0, (self._time() - last) // 2)
+        now, last = self._time(), self._refreshed.serial
+        serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
         key = f"{self._origin} {serial % 2:g}"
         self._cache.store("blocklist", key, entry, durable=True)
-        self._note_current(serial=serial, **validators._asdict())
+        self._refreshed = RefreshState(serial, now, -math.inf, -math.inf, *validators)
+        self._note()
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; the next try is soon.
@@ -5818,10 +5809,9 @@ class BlocklistStore:
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
         self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
-        effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
-        if self.blocklist is None:
-            effect = "none was ever adopted, so nothing is blocked yet"
-            effect += " (R3b: the first failure opens)"
+        effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
+        if self.blocklist is not None:
+            effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
@@ -5957,35 +5947,33 @@ class SourceStore:
 
     def remember(self, key: str, known: KnownSource, result: Result) -> None:
         """What was known, and what has come of it now."""
-        known = known._replace(requested_at=result.at, retry_at=-math.inf)
+        at, retry_at, status = result.at, result.retry_at, result.status
         if result.ok:
-            known = KnownSource(
-                result.at, result.final_url, result.etag, result.last_modified, result.at
-            )
-        elif result.retry_at is not None:
-            known = known._replace(retry_at=result.retry_at)
-        if result.outcome == "failed" and result.status is not None:
+            known = KnownSource(at, result.final_url, result.etag, result.last_modified)
+        elif result.outcome == "failed" and status is not None:
             failure = printable(result.reason)
-            known = known._replace(
-                failed_at=result.at, failed_status=result.status, failure=failure
-            )
+            known = known._replace(failed_at=at, failed_status=status, failure=failure)
+        if retry_at is None:
+            retry_at = -math.inf
+        known = known._replace(requested_at=at, retry_at=retry_at)
         self._cache.store("source", key, known._asdict())
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 #
-# The way of a URL, to the socket and back:
-#   Fetcher.fetch            a target alone; `run` has many
-#   Scheduler.results        whose turn it is; sleeps where it is nobody's
-#   Fetcher.target_steps     R8; makes the Visit, which knows where the URL is now
-#   Visit.walk               until it ends: the gates, one exchange, then a hop, a retry or the end
-#   Visit.pass_gates         spec 7: each gate is a method of Fetcher; yields Later to wait
-#   Fetcher.exchange         R1, R13, R4's departure; the only caller of the transport
-#   HttpTransport.send       the socket
-# and back: `Visit.walk` returns an Ending, of which `conclude` makes the Result that
-# `target_steps` returns, `Scheduler.results` yields and `fetch` gives to who asked.
-# A policy document that a gate waits for is a Visit of its own, which `Refreshes.advance` moves on.
+# The way of a URL, from who asks to the socket:
+#   Fetcher.fetch          one URL; `run` has many
+#   Fetcher._results       R7: one Target for each source
+#   Scheduler.results      whose turn it is; sleeps where it is nobody's
+#   Scheduler._take        a step of that target, alone in this process
+#   Fetcher.target_steps   R8; the Visit knows where the URL is now
+#   Visit.walk             every gate (`pass_gates`), an exchange; then a hop, a retry or the end
+#   Fetcher.exchange       R1, R13, R4's departure: the only caller of the transport
+#   HttpTransport.send     the socket
+# And back: `walk` returns an Ending, of which `conclude` makes the Result that the others hand on.
+# Whoever must wait yields a Later. A policy document that a gate wants first is a Visit of its own,
+# which `Refreshes.advance` moves on for all who wait for it.
 
 Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
@@ -6012,19 +6000,21 @@ class Visit:
         wire: str,
         held: KnownSource = NEVER_ASKED,
         wants: Wants = wants_any_success,
+        could_begin_at: float = math.inf,
     ) -> None:
         self.fetcher, self.kind, self.how, self.url = fetcher, kind, fetcher.kinds[kind], url
         self.held = held                            # R7: validators, and of exactly which URL
         self.wants = wants                          # whether a body is read
         self.started_at = fetcher.now()             # of the target's first step, monotonic
-        self.waited = 0.0
+        self.waited = max(0.0, self.started_at - could_begin_at)
         self.decision = Decision(True, url)         # the latest of R2 that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
         self.requests: list[RequestRecord] = []     # with those of policy documents
         self.retries = 0
         self.slot = Slot(fetcher.limiter)
-        self._is_single = False         # its first request is its last, and binds nobody
+        # Spec 1.1: its first request is its last, and binds nobody.
+        self._is_single = fetcher.options.interactive
         self._resume_at = -math.inf     # its own back-off, after a transport failure
         self._move(wire)
 
@@ -6038,10 +6028,9 @@ class Visit:
 
         `is_single`: one request, which binds nobody whatever it brings.
         """
-        held = KnownSource(wire=url, etag=validators.etag, last_modified=validators.last_modified)
-        visit = Visit(self.fetcher, kind, url, url, held)
+        visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
         visit.started_at, visit.requests = self.started_at, self.requests
-        visit._is_single = is_single
+        visit._is_single = is_single or self.fetcher.options.interactive
         if visit.host == self.host:             # else each would wait for the other
             self.slot.hand_over(visit.slot)
         return visit
@@ -6083,9 +6072,12 @@ class Visit:
         """Put off: `max_wait` does not reach so far."""
         seconds = max(0.0, later.at - self.fetcher.now())
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        retry_at = self.fetcher.time() + seconds
+        return self.refused(later.gate, reason, self.fetcher.time() + seconds)
+
+    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
+        """With what robots.txt said before."""
         return self.decision._replace(
-            allowed=False, gate=later.gate, reason=reason, retry_at=retry_at
+            allowed=False, url=self.url, gate=gate, reason=reason, retry_at=retry_at
         )
 
     def too_late(self) -> Decision | None:
@@ -6093,10 +6085,10 @@ class Visit:
 
         What needs no pause is not cut short by a small `max_wait`.
         """
-        now = self.fetcher.now()
-        if now <= max(self.deadline, self.started_at + PROMPT_SECONDS):
+        now, max_wait = self.fetcher.now(), self.fetcher.options.max_wait
+        if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
             return None
-        reason = f"{spell_seconds(self.fetcher.options.max_wait)} (max_wait) have passed"
+        reason = f"{spell_seconds(max_wait)} (max_wait) have passed"
         return self.not_yet(Later(now, "R4", reason))
 
     def walk(self) -> Steps[Ending]:
@@ -6158,9 +6150,15 @@ class Visit:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
-            refusal = self.decision._replace(allowed=False, gate="address", reason=error.reason)
-            return Ending(refusal=refusal._replace(url=self.url))
-        if self.retries >= self._transport_retries(error, seconds):
+            return Ending(refusal=self.refused("address", error.reason))
+        # No network reached its robots.txt: one attempt.
+        is_cut_off = self.kind == "target" and fetcher.robots.state_of(self.site).no_network
+        limit = self.how.transport_retries
+        if error.final or is_cut_off or self._is_single:
+            limit = 0
+        elif seconds >= fetcher.options.timeout:
+            limit = 1                   # a time-out costs too much to be tried five times
+        if self.retries >= limit:
             return Ending(error)
         delay = backoff_delay(self.retries, None, fetcher.options.rand)
         resume_at = fetcher.now() + delay
@@ -6173,21 +6171,10 @@ class Visit:
         trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
         return Ending(error, None, trouble, fetcher.time() + delay, is_put_off=True)
 
-    def _transport_retries(self, error: TransportError, seconds: float) -> int:
-        """How often a request is retried that got no HTTP answer after so many seconds."""
-        fetcher = self.fetcher
-        if error.final or self._is_single or fetcher.options.interactive:
-            return 0
-        if self.kind == "target" and fetcher.robots.state_of(self.site).no_network:
-            return 0                    # no network reached its robots.txt: one attempt
-        if seconds >= fetcher.options.timeout:
-            return 1                    # a time-out costs too much to be tried five times
-        return self.how.transport_retries
-
     def _after_push_back(self, answer: Response) -> Ending | None:
         """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
         fetcher = self.fetcher
-        if fetcher.options.interactive or self._is_single:
+        if self._is_single:
             return Ending(answer)
         retry_after = retry_after_of(answer, fetcher.time())
         is_last = self.retries >= DEFAULT_MAX_RETRIES               # R5
@@ -6253,17 +6240,12 @@ def conclude(visit: Visit, ending: Ending) -> Result:
         if not trouble:
             return conclude_success(visit, answer)
         seen = shown_answer(answer)
-    gate: Optional[GateName] = None
+    decision = visit.decision._replace(reason=trouble)
     if ending.retry_at is not None:
-        gate = "R5"
+        decision = decision._replace(gate="R5", retry_at=ending.retry_at)
     if ending.is_put_off:
         outcome = "deferred"
-    return visit_result(
-        visit,
-        outcome,
-        visit.decision._replace(gate=gate, reason=trouble, retry_at=ending.retry_at),
-        **seen,
-    )
+    return visit_result(visit, outcome, decision, **seen)
 
 
 def trouble_of(visit: Visit, answer: Response) -> str:
@@ -6279,38 +6261,31 @@ def trouble_of(visit: Visit, answer: Response) -> str:
 
 def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
-    seen = shown_answer(answer)
-    etag, last_modified = validators_of(answer.headers)
-    is_unchanged = answer.status == 304
-    body, sha256, is_read = answer.body, "", True
     outcome: Outcome = "fetched"
-    decision = visit.decision
-    if is_unchanged:
+    decision, is_read, fields = visit.decision, True, shown_answer(answer)
+    etag, last_modified = validators_of(answer.headers)
+    if answer.status == 304:
         outcome, decision = "unchanged", decision._replace(reason="not modified")
+        answer = answer._replace(body=b"")
         etag = etag or visit.validators.etag
         last_modified = last_modified or visit.validators.last_modified
     elif visit.wants(answer.status, answer.headers):
-        sha256 = sha256_hex(body)
+        fields["sha256"] = sha256_hex(answer.body)
     else:
-        is_read, body = False, b""
-        visit.warn(f"{media_type_of(seen['content_type'])} is not read (R6)")
-    reading = visit.fetcher.read_body(visit, answer._replace(body=body))
+        is_read, answer = False, answer._replace(body=b"")
+        visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
+    reading = visit.fetcher.read_body(visit, answer)
+    fields.update(reading._asdict(), warnings=[*visit.warnings, *reading.warnings])
     return visit_result(
         visit,
         outcome,
         decision,
-        bytes=len(body),
-        sha256=sha256,
+        bytes=len(answer.body),
+        body=answer.body,
+        read=is_read,
         etag=etag,
         last_modified=last_modified,
-        title=reading.title,
-        links=reading.links,
-        metadata=reading.metadata,
-        robots_directives=reading.robots_directives,
-        read=is_read,
-        body=body,
-        warnings=[*visit.warnings, *reading.warnings],
-        **seen,
+        **fields,
     )
 
 
@@ -6325,9 +6300,7 @@ def shown_answer(answer: Response) -> dict[str, Any]:
     return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
-def visit_result(
-    visit: Visit, outcome: Outcome, decision: Decision, **fields: Any
-) -> Result:
+def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
     """A Result with all that is the same for every outcome."""
     common = decision._asdict()
     for name in ("allowed", "blocked_by", "url"):
@@ -6414,10 +6387,10 @@ class Scheduler:
                 yield from self._take(heapq.heappop(self._ready)[2])
                 continue
             due_at, _, turn = self._waiting[0]
-            pace, why = self._fetcher.limiter.known_pace(turn.host), "its pace"
+            pace = self._fetcher.limiter.known_pace(turn.host)
+            self.waits_for = turn.host, "its pace"
             if pace.not_before > now:
-                why = pace.why or why
-            self.waits_for = turn.host, why
+                self.waits_for = turn.host, pace.why
             sleep_until(due_at, self._fetcher.clock)
 
     def close(self) -> None:
@@ -6721,11 +6694,6 @@ class Fetcher:
         return len(self._blocklist)
 
     @property
-    def has_blocklist(self) -> bool:
-        """Whether any list was ever adopted: without one, R3b opens the gate."""
-        return self._blocklist.blocklist is not None
-
-    @property
     def blocklist_was_missed(self) -> bool:
         """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
         return self._blocklist.was_missed
@@ -6754,8 +6722,7 @@ class Fetcher:
             held, wants = known, target.wants or wants_body
             if target.wants is not None:        # who wants a body sends no validators
                 held = NEVER_ASKED
-            visit = Visit(self, target.kind, target.url, target.wire, held, wants)
-            visit.waited = max(0.0, visit.started_at - since)
+            visit = Visit(self, target.kind, target.url, target.wire, held, wants, since)
             ending = yield from visit.walk()
             result = conclude(visit, ending)
             if visit.attempts:
@@ -6768,11 +6735,10 @@ class Fetcher:
 
     def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
         """R8: not due yet. The status is that of a failure that is not asked for again."""
-        status = None
+        fields: dict[str, Any] = {"retry_at": max(known.at, known.failed_at) + target.min_age}
         if known.failed_at > known.at:
-            status = known.failed_status
-        due_at = max(known.at, known.failed_at) + target.min_age
-        return self.unasked("skipped", target.url, reason, retry_at=due_at, status=status)
+            fields["status"] = known.failed_status
+        return self.unasked("skipped", target.url, reason, **fields)
 
     def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
         """A Result that no gate was asked for."""
@@ -6854,30 +6820,22 @@ class Fetcher:
         if self.options.allow_private:
             return None
         reason = host_refusal(split_url(visit.wire).host)
-        if not reason and hasattr(self._transport, "resolve"):
-            reason = self._resolved_refusal(visit.wire)
-        if not reason:
-            return None
-        return Decision(False, visit.url, "address", reason)
-
-    def _resolved_refusal(self, wire: str) -> str:
-        """Why what the name resolves to must not be asked, "" where it may."""
         try:
-            self._transport.resolve(wire, self.options.timeout)
+            if not reason and hasattr(self._transport, "resolve"):
+                self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:
-                return error.reason     # a name that does not exist fails later, by itself
+            if error.refused:           # a name that does not exist fails later, by itself
+                reason = error.reason
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
-            return f"the address cannot be checked: unexpected {type(error).__name__}"
-        return ""
+            reason = f"the address cannot be checked: unexpected {type(error).__name__}"
+        return Decision(False, visit.url, "address", reason) if reason else None
 
     def _robots_gate(self, visit: Visit) -> Later | Decision | None:
         """R2: robots.txt before any target of its site."""
         mode = self.options.robots_mode
         if mode == "ignore":
-            verdict = Verdict.SKIPPED_BY_USER_POLICY
-            reason = "robots_mode='ignore'"
-            visit.let_pass(Decision(True, visit.url, reason=reason, verdict=verdict))
+            skipped = Decision(True, visit.url, None, "robots_mode='ignore'")
+            visit.let_pass(skipped._replace(verdict=Verdict.SKIPPED_BY_USER_POLICY))
             return None
         refusal = self._refreshes.advance(visit, self.robots, visit.site)
         if refusal is not None:
@@ -6903,8 +6861,7 @@ class Fetcher:
         """
         if self.options.interactive:                                # spec 1.1
             return None
-        role = visit.role
-        refusal = visit.too_late()
+        role, refusal = visit.role, visit.too_late()
         if refusal is not None and role != "target":
             return refusal
         return visit.slot.claim(visit.host, self.interval_of(visit.site), role, visit.deadline)
@@ -9790,6 +9747,9 @@ BOT_KINDS = {
 }
 
 
+LLMS_KINDS = ("markdown", "text", "other")      # of media; what servers say of an llms.txt
+
+
 def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     """R6, R9: the metadata of a body by what the server says it is.
 
@@ -9805,7 +9765,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
             if value and name not in ("title", "robots"):
                 metadata[name] = value
         return Reading(page.title, [], metadata, page.robots, warnings)
-    if is_llms_txt(base_url) and kind in ("markdown", "text", "other"):
+    if is_llms_txt(base_url) and kind in LLMS_KINDS:
         parsed = parse_llms_txt(decode_body(readable, content_type), base_url)
         links = [Link(link.title, link.url) for link in parsed.links]
         return Reading(parsed.title, links, warnings=warnings)
@@ -9960,13 +9920,8 @@ class Bot(Fetcher):
 
     def _llms_source(self, url: str) -> Iterator[Source]:
         result = next(self._results([url], "discover ", wants=wants_body))
-        if not result.ok or not result.body:
-            return
-        if media_kind(result.content_type) in ("markdown", "text", "other"):
-            text = decode_body(cut_for_reading(result.body)[0], result.content_type)
-            parsed = parse_llms_txt(text, result.final_url)
-            source = Source("llms.txt", result.final_url, list(parsed.links), parsed.title)
-            yield with_ai_input_warning(source, result)
+        if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
+            yield with_ai_input_warning(llms_source(result), result)
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
@@ -10044,10 +9999,8 @@ class Bot(Fetcher):
         return None
 
     def _denied(self, visit: Visit, ruling: Robots2Ruling) -> Decision:
-        rule = ruling.rule or visit.decision.rule
-        return visit.decision._replace(
-            allowed=False, gate="robots2", reason=ruling.reason, rule=rule
-        )
+        refusal = visit.refused("robots2", ruling.reason)
+        return refusal._replace(rule=ruling.rule or refusal.rule)
 
     def _robots2_gate(self, visit: Visit) -> Later | Decision | None:
         """What robots2.txt closes, or wants to be asked for first."""
@@ -10083,9 +10036,7 @@ class Bot(Fetcher):
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
         retry_at = held.expires_at if answer.decision == "later" else None
-        return visit.decision._replace(
-            allowed=False, gate="robots2", reason=reason, retry_at=retry_at
-        )
+        return visit.refused("robots2", reason, retry_at)
 
     def _too_late_to_ask(self, visit: Visit, asks: Sequence[str]) -> Decision | None:
         """The refusal where the target could not follow within `max_wait`.
@@ -10113,17 +10064,14 @@ class Bot(Fetcher):
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
         gate, reason = decision.gate, decision.reason
-        yield "blocklist", reason if gate == "R3" else self._explained_list()
         if gate == "R3":
+            yield "blocklist", reason
             return
-        address = "public, as far as known"
+        yield "blocklist", self._explained_list()
         if gate == "address":
-            address = reason
-        elif self.options.allow_private:
-            address = "permitted"
-        yield "address", address
-        if gate == "address":
+            yield "address", reason
             return
+        yield "address", "permitted" if self.options.allow_private else "public, as far as known"
         yield "robots.txt", explained_robots(decision)
         if decision.robots_source:
             yield "source", decision.robots_source
@@ -10136,7 +10084,7 @@ class Bot(Fetcher):
             yield "signals", f"{', '.join(pairs)} (binds no use that this bot makes)"
 
     def _explained_list(self) -> str:
-        if not self.has_blocklist:
+        if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
         age = spell_seconds(self.time() - self._blocklist.checked_at)
         return f"not listed (among {self.blocklist_size}, checked {age} ago)"
@@ -10195,15 +10143,20 @@ def is_llms_txt(url: str) -> bool:
     return path_and_query(url).partition("?")[0] == "/llms.txt"
 
 
+def llms_source(result: Result) -> Source:
+    readable, warning = cut_for_reading(result.body)
+    parsed = parse_llms_txt(decode_body(readable, result.content_type), result.final_url)
+    return Source("llms.txt", result.final_url, list(parsed.links), parsed.title, warning)
+
+
 def source_of(result: Result) -> Source | None:
     """What a target itself is, if it is one of the structured forms.  R9"""
     url, body, kind = result.final_url, result.body, media_kind(result.content_type)
     if not body or kind == "html":
         return None
+    if is_llms_txt(url) and kind in LLMS_KINDS:
+        return llms_source(result)
     readable, warning = cut_for_reading(body)
-    if is_llms_txt(url) and kind in ("markdown", "text", "other"):
-        parsed = parse_llms_txt(decode_body(readable, result.content_type), url)
-        return Source("llms.txt", url, list(parsed.links), parsed.title, warning)
     if kind == "markdown":
         return Source("markdown", url, list(result.links), result.title, warning)
     with suppress(ValueError):
