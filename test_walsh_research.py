@@ -28,6 +28,7 @@ import math
 import os
 import pathlib
 import pickle
+import pickletools
 import pkgutil
 import pydoc
 import random
@@ -62,10 +63,26 @@ import pytest
 
 import walsh_research as wr
 
+try:
+    import fcntl
+except ImportError:
+    fcntl = None            # Windows
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODULE_FOLDER = os.path.dirname(os.path.abspath(wr.__file__))
 NOW = 1779494400.0              # 23 May 2026 00:00:00 GMT
-BLOCKLIST_SCHEMA = json.loads(wr.SANDBOX_SCHEMA)
+
+
+def mirrored(path):
+    """What the Sandbox publishes there."""
+    sandbox = wr.Sandbox()
+    sandbox.origin = wr.ORIGIN
+    sandbox.reset_answers()
+    return sandbox.answers[path][2].decode()
+
+
+BLOCKLIST_SCHEMA = json.loads(mirrored("/.well-known/walsh-research/blocklist.schema.json"))
+FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"
 
 
 # === 1. THE WORLD ========================================================
@@ -1047,7 +1064,6 @@ def test_R2_sitemaps_belong_to_no_group() -> None:
                                 "Sitemap: /relative\nSitemap:\nSitemap: ftp://x.test/\n# Sitemap: https://x.test/no")
     assert robots.sitemaps == ["https://x.test/1.xml", "http://x.test/2", "HTTPS://x.test/3"]
     assert len(wr.RobotsTxt.parse("Sitemap: https://x.test/\n" * 2000).sitemaps) == 1000
-    assert wr.RobotsTxt.parse("Sitemap: https://x.test/" + "a" * 5000).sitemaps == []
 
 
 def test_R2_content_signals_of_the_selected_group() -> None:
@@ -3668,7 +3684,9 @@ ROBOTS2_VALUES = {
 
 def test_robots2_knows_exactly_the_directives_of_the_quick_reference():
     """QUICK REFERENCE, all directives: no more, no fewer, the two free ones included."""
-    assert wr.ROBOTS2_DIRECTIVES == {**ROBOTS2_VALUES, "market": (), "rate": ()}
+    with pytest.raises(ValueError, match="want one of ") as caught:
+        wr.robots2_use(wr.Robots2.parse(""), "/", "none of them")
+    assert set(str(caught.value).partition("want one of ")[2].split(", ")) == {*ROBOTS2_VALUES, "market", "rate"}
 
 
 @pytest.mark.parametrize("name, value", [(name, value) for name, values in ROBOTS2_VALUES.items() for value in values])
@@ -3676,7 +3694,6 @@ def test_robots2_value_is_read(name, value):
     """"One directive per line. Values after the colon." Every value of the quick reference, in any case, with a remark behind it."""
     robots2 = wr.Robots2.parse(f"{name.upper()} : {value.title()}  # why")
     assert (robots2.policy, robots2.unknown) == ({name: value}, [])
-    assert wr.robots2_stance(robots2.policy, name) == value
 
 
 @pytest.mark.parametrize("name", ROBOTS2_VALUES)
@@ -3708,7 +3725,7 @@ def test_robots2_of_several_lines_the_strictest_counts(name, looser, stricter):
 def test_robots2_spellings_are_one_directive(american, british):
     """British and American spellings read alike, so that neither opens what the other closed."""
     assert robots2_policy(f"{american}: no\n{british}: yes") == robots2_policy(f"{british}: no\n{american}: yes") == {british: "no"}
-    assert wr.robots2_stance({british: "no"}, american.upper()) == "no"
+    assert wr.robots2_use(wr.Robots2.parse(f"{british}: no"), "/", american.upper()).reason.startswith("no: ")
 
 
 def test_robots2_spellings_of_signals():
@@ -3997,31 +4014,36 @@ def test_robots2_use_of_an_unknown_directive_is_an_error():
 
 def test_robots2_stance_tells_silence_from_permission():
     """A use that the file does not mention is "unstated"; a directive that the text does not have is an error, not silence."""
-    assert wr.robots2_stance({"train": "ask"}, " Train") == "ask"
-    assert wr.robots2_stance({}, "train") == "unstated"
+    for text, words in (("train: ask", "ask: "), ("", "unstated: ")):
+        assert wr.robots2_use(wr.Robots2.parse(text), "/", " Train").reason.startswith(words)
     with pytest.raises(ValueError, match="trian"):
-        wr.robots2_stance({"trian": "yes"}, "trian")
+        wr.robots2_use(wr.Robots2.parse("trian: yes"), "/", "trian")
 
 
 # -- the ask protocol
 
-def test_robots2_identity_names_the_category():
+def test_robots2_identity_names_the_category(make_bot, web):
     """"Agents SHOULD declare their category in X-Agent-Identity", as name/version (category); nothing that could split a header."""
-    assert wr.robots2_identity() == "Walsh-Research/1.2 (ai-researcher)"
-    assert wr.robots2_identity("monitoring") == "Walsh-Research/1.2 (monitoring)"
+    web.pages["https://a.test/robots2.txt"] = robots("announce: yes\n")
+    for robots2, identity in ((True, "Walsh-Research/1.2 (ai-researcher)"), ("monitoring", "Walsh-Research/1.2 (monitoring)")):
+        assert make_bot(robots2=robots2).fetch("https://a.test/x").ok
+        assert web.log[-1][3]["X-Agent-Identity"] == identity
     for bad in ("", "a b", "a\r\nX: y", "a)", "\u00e9", "x" * 65, "a\n"):
         with pytest.raises(ValueError):
-            wr.robots2_identity(bad)
+            make_bot(robots2=bad)
 
 
 @pytest.mark.parametrize("url, directive, asked", [
     ("https://x.test/blog/a?b=/c", "summarise", "https://x.test/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2"),
     ("http://x.test:8080/", "Monetize", "http://x.test:8080/.well-known/robots2-ask?directive=monetise&agent=Walsh-Research/1.2"),
-    ("https://[2001:db8::1]/?q", "link-back", "https://[2001:db8::1]/.well-known/robots2-ask?directive=link-back&agent=Walsh-Research/1.2"),
+    ("https://[2001:db8::1]/?q", "train", "https://[2001:db8::1]/.well-known/robots2-ask?directive=train&agent=Walsh-Research/1.2"),
 ])
-def test_robots2_ask_url(url, directive, asked):
+def test_robots2_ask_url(url, directive, asked, make_bot, web):
     """"HEAD /.well-known/robots2-ask?directive=[name]&agent=[identity]" at the site's own scheme, host and port."""
-    assert wr.robots2_ask_url(url, directive) == asked
+    site = asked.partition("/.well-known")[0]
+    web.pages.update({site + "/robots.txt": 404, site + "/robots2.txt": robots(f"{directive}: ask\n"), asked: 404})
+    make_bot(robots2=True, allow_private=True).may(url, directive)
+    assert [seen for _, method, seen, _ in web.log if method == "HEAD"] == [asked]
 
 
 D, S = "x-robots2-decision", "x-robots2-scope"
@@ -4033,21 +4055,12 @@ def test_robots2_ask_answer(case):
     answer = wr.parse_ask_answer(case["status"], [(name, value) for name, value in case["headers"]])
     assert {"decision": answer.decision, "scopes": list(answer.scopes), "cacheable": answer.cacheable} == case["expected"]
     assert answer.reason and "\n" not in answer.reason and len(answer.reason) < 200
-    if answer.decision in ("deny", "later"):
-        assert not wr.ask_permits(answer, "/blog/a")
-
-
-def test_robots2_no_answer_on_file_is_no():
-    """"all "ask" directives are treated as "no"" where nobody answers."""
-    assert wr.ask_permits(None, "/") is False
 
 
 @pytest.mark.parametrize("case", robots2_vectors("robots2_scope"), ids=lambda case: case["why"])
 def test_robots2_scope(case):
     """"Scopes use glob syntax: * matches any path segment", and "Agents MUST respect scope boundaries"."""
     assert wr.scope_covers(case["scopes"], case["path"]) is case["expected"]
-    for decision, permits in (("allow", True), ("allow-once", True), ("deny", False), ("later", False)):
-        assert wr.ask_permits(wr.AskAnswer(decision, tuple(case["scopes"])), case["path"]) is (permits and case["expected"])
 
 
 # -- hostile input
@@ -4179,7 +4192,7 @@ def test_robots2_random_bytes_never_raise_and_never_permit():
         body = b"".join(rng.choice(words) if rng.random() < 0.9 else bytes([rng.randrange(256)]) for _ in range(rng.randrange(60)))
         robots2 = wr.Robots2.parse(body)
         for name, value in robots2.policy.items():
-            assert value in wr.ROBOTS2_DIRECTIVES[name] or name == "market" or name == "rate" and (value == "polite" or value.isdigit())
+            assert value in ROBOTS2_VALUES.get(name, ()) or name == "market" or name == "rate" and (value == "polite" or value.isdigit())
         wr.robots2_gate(robots2, "/" + body.decode("latin-1"))
         assert wr.robots2_gate(wr.Robots2.parse(body + b"\n[agent: ai-researcher]\ncrawl: no"), "/").decision == "denied"
         text = body.decode("latin-1")
@@ -4197,7 +4210,7 @@ def test_robots2_scopes_are_linear():
 
 def test_robots2_is_json_ready():
     """Everything that was read can be shown."""
-    for value in (wr.Robots2.parse(ROBOTS2_EXAMPLE + "odd"), wr.AskAnswer("allow", ("/a",)), wr.Robots2Ruling("ask", ask=("crawl",))):
+    for value in (wr.Robots2.parse(ROBOTS2_EXAMPLE + "odd"), wr.parse_ask_answer(200, [(D, "allow"), (S, "/a")]), wr.Robots2Ruling("ask", ask=("crawl",))):
         assert json.loads(json.dumps(value.to_dict()))
     shown = wr.Robots2.parse("odd: 1\nrate: 6").to_dict()
     assert (shown["rate_interval"], shown["unknown"]) == (10.0, [{"line": 1, "name": "odd", "value": "1"}])
@@ -4787,7 +4800,10 @@ def test_R3b_a_hostile_validator_in_the_cache_does_not_stop_the_refresh(make_bot
     listed(web, "a.test")
     clock.sleep(7 * HOUR)
     assert make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(A).gate == "R3"
-    assert [wr.conditional_headers(wr.Validators(etag, "")) for etag in ("x" * 1025, "a\0", "\u20ac", "")] == [{}] * 4
+    for etag in ("x" * 1025, "a\0", "\u20ac", ""):
+        web.pages["https://b.test/"] = 200, {"ETag": etag}, b"x"
+        bot = make_bot(clock=Restarted(clock))
+        assert bot.fetch("https://b.test/").ok and bot.fetch("https://b.test/").ok and "If-None-Match" not in web.log[-1][3]
 
 
 def test_R3b_no_answer_is_tried_twice(bot, web):
@@ -5145,7 +5161,7 @@ def test_R5_a_failed_write_hides_no_hold_of_another_process(make_bot, web, clock
     ours = make_bot(cache_dir=tmp_path)
     assert ours.fetch(A).ok
     with monkeypatch.context() as patch:
-        patch.setattr(wr, "write_private_file", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        patch.setattr(os, "replace", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         clock.now += 5
         assert ours.fetch(X).ok
     web.pages[SECRET.replace("private/x", "busy")] = 429, {"Retry-After": "3600"}
@@ -6209,7 +6225,7 @@ def test_ours_robots2_asks_first_where_the_site_wants_that(make_bot, web, answer
         asked.append((request.method, request.headers["User-Agent"], "X-Agent-Identity" in request.headers))
         return (200, {"X-Robots2-Decision": answer}) if answer else 404
 
-    url = wr.robots2_ask_url("https://a.test/", "read")
+    url = "https://a.test/.well-known/robots2-ask?directive=read&agent=Walsh-Research/1.2"
     web.pages[url] = ask
     bot = make_bot(robots2=True)
     assert bot.fetch(X).outcome == outcome and asked == [("HEAD", wr.USER_AGENT, True)]
@@ -7030,7 +7046,7 @@ def test_robots2_ask_429_recommends_the_same_on_decision_and_result(make_bot, sp
 # --- robots2: Bot.may ----------------------------------------------------------------------
 
 STANCES = [(name, value, None if value == "ask" else value in ("yes", "none", "preferred"))
-           for name, values in [(name, values) for name, values in wr.ROBOTS2_DIRECTIVES.items() if values] for value in values]
+           for name, values in ROBOTS2_VALUES.items() for value in values]
 
 
 @pytest.mark.parametrize("directive, value, allowed", [row for row in STANCES if row[2] is not None and row[:2] not in (("crawl", "no"), ("read", "no"))])
@@ -7053,7 +7069,7 @@ def test_robots2_may_asks_where_the_text_says_ask(directive, make_bot, web, spea
 def test_robots2_may_silence_is_unstated_for_every_directive(make_bot, speak):
     site = speak("# nothing\n")
     bot = make_bot(robots2=True)
-    for directive in wr.ROBOTS2_DIRECTIVES:
+    for directive in (*ROBOTS2_VALUES, "market", "rate"):
         decision = bot.may(site + "/x", directive)
         assert not decision and decision.reason.startswith("unstated"), directive
 
@@ -8503,8 +8519,16 @@ def test_ours_door_an_unusable_SSL_CERT_FILE_is_said(content, tmp_path, monkeypa
     assert caught.value.final and "_ssl.c" not in caught.value.reason and not any(server.requests)
 
 
-def test_ours_door_tls_cannot_be_weakened():
-    context = wr.verifying_tls_context()
+def test_ours_door_tls_cannot_be_weakened(monkeypatch):
+    used = []
+
+    def wrap_socket(context, *arguments, **named):
+        used.append(context)
+        raise OSError("seen")
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_socket)
+    with DoorServer(HELLO) as server, pytest.raises(wr.TransportError):
+        door_send(server.url.replace("http:", "https:"))
+    (context,) = used
     assert context.check_hostname and context.verify_mode == ssl.CERT_REQUIRED and context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
@@ -9267,7 +9291,7 @@ def test_R3a_no_spelling_of_a_blocked_host_gets_a_request(url, web, clock, make_
         result = bot.fetch("https://a.test/")
         assert result.outcome != "fetched" and len(web.log) - before == 1, result
     for asked in web.urls():
-        assert wr.split_url(asked).host in ("wal.sh", "a.test")
+        assert wr.host_key(asked) in ("wal.sh", "a.test")
 
 
 def test_R3b_a_clock_that_jumps_leaves_the_list_in_force_and_the_pace(clock, web, make_bot, tmp_path):
@@ -9720,9 +9744,7 @@ def pump_patterns(text):
 
 
 def pump_headers(text):
-    headers = [("content-type", text), ("connection", text)]
-    wr.header_items(headers, "connection")
-    wr.decode_body(b"a", text)
+    fetched(b"<rss><channel><title>a</title></channel></rss>", text, [("connection", text)])
 
 
 def as_bytes(text):
@@ -9842,7 +9864,7 @@ PUMPED = {
         ["", ">", "'><p>"],
     ),
     "robots_directives": (
-        lambda text: wr.robots_directives([("x-robots-tag", text)] * 3, [], NOW),
+        lambda text: fetched(b"a", "text/plain", [("x-robots-tag", text)] * 3),
         ["", "max-", "unavailable_after:", "unavailable_after: ", "a:", "a: noai,"],
         ["a", ":", ",", "-", "/", "*", "a,", "a:", "max-", "max-a", "noai", "noai,",
          "unavailable_after", "unavailable_after:", "wed,", "1", "25 jun ", "none: "],
@@ -9990,13 +10012,11 @@ def test_R4_R5_what_one_run_met_binds_the_next(cause, clock, web, make_bot, tmp_
     assert result.outcome == {"Retry-After": "deferred", "exhausted": "failed"}.get(cause, "fetched")
     held_for = {"Retry-After": 900.0, "exhausted": 3600.0, "Crawl-delay": 40.0, "start": 1.0}[cause]
     last = web.times("https://a.test/")[-1]
-    wr.OTHER_PACES.pop(id(clock), None)          # another process: what this one knew in memory is gone
-    with make_bot(cache_dir=folder, max_wait=0.0) as second:
+    with make_bot(cache_dir=folder, max_wait=0.0, clock=Restarted(clock)) as second:
         result = second.fetch("https://a.test/x")
         assert (result.outcome, result.gate) == ("deferred", "R5" if cause in answers else "R4") and abs(result.retry_at - clock.time() - held_for) < 0.2
         assert web.asked("a.test/x") == 0
-    wr.OTHER_PACES.pop(id(clock), None)
-    with make_bot(cache_dir=folder, max_wait=4000.0) as third:
+    with make_bot(cache_dir=folder, max_wait=4000.0, clock=Restarted(clock)) as third:
         assert third.fetch("https://a.test/x").outcome == "fetched"
     assert held_for <= web.times("https://a.test/x")[0] - last < held_for + 1.1
     assert web.asked("b.test") == 0 and make_bot(cache_dir=folder).fetch("https://b.test/").waited == 0.0       # no other host pays
@@ -10007,9 +10027,8 @@ def test_R12_one_refresh_of_a_stale_document_serves_all_bots(clock, web, make_bo
     assert make_bot(cache_dir=folder).fetch("https://a.test/").ok
     clock.now += 86400 * 2
     web.log.clear()
-    bots = [make_bot(cache_dir=folder) for _ in range(4)]
+    bots = [make_bot(cache_dir=folder, clock=Restarted(clock)) for _ in range(4)]
     for bot in bots:
-        wr.OTHER_PACES.pop(id(clock), None)
         assert bot.fetch("https://a.test/x").ok
     assert web.asked("robots.txt") == 1 and web.asked("blocklist.json") == 1
 
@@ -10061,7 +10080,16 @@ class Slow:
         return wr.Response(200, [("content-type", "text/plain")], b"x")
 
 
-clock = wr.VirtualClock()
+class Clock:
+    now = 1e9
+    def time(self):
+        return self.now
+    monotonic = time
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+clock = Clock()
 bot = wr.Bot(folder, transport=Slow(), clock=clock, warn=lambda line: None)
 other = wr.Bot(None, transport=Slow(), clock=clock, warn=lambda line: None)
 thread = threading.Thread(target=bot.fetch, args=("https://a.test/hang",))
@@ -10287,9 +10315,16 @@ def test_ours_a_closed_pipe_ends_the_run_quietly_and_a_full_disk_in_one_line(arg
 
 MEMORY_SCRIPT = """
 import sys, walsh_research as wr
-origin, path, folder = sys.argv[1:4]
-with wr.Bot(folder or None, origin=origin, allow_private=True, transport=wr.HttpTransport(allow_private=True, proxies={}), warn=lambda line: None) as bot:
-    result = bot.fetch(origin + path)
+origin, folder = sys.argv[1:3]
+class Clock:
+    now = 1e9
+    def time(self):
+        return self.now
+    monotonic = time
+    def sleep(self, seconds):
+        self.now += seconds
+with wr.Bot(folder, clock=Clock(), origin=origin, allow_private=True, transport=wr.HttpTransport(allow_private=True, proxies={}), warn=lambda line: None) as bot:
+    result = bot.fetch(origin + "/x")
     print(result.outcome, result.reason.replace("\\n", " "))
 try:
     peak = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")][0]
@@ -10375,8 +10410,8 @@ def test_R6_the_whole_process_stays_small(name, tmp_path):
         server.answers.update(weather_fair_answers("target"))
         server.answers[path] = answer if callable(answer) else b"HTTP/1.1 200 OK\r\n" + answer
         started = time.monotonic()
-        child = subprocess.Popen([sys.executable, "-c", MEMORY_SCRIPT.replace("(origin + path)", "(origin + '/x')").replace("wr.Bot(", "wr.Bot(clock=wr.VirtualClock(), cache_dir="),
-                                  server.origin, path, str(tmp_path / "c")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=beside_environment())
+        child = subprocess.Popen([sys.executable, "-c", MEMORY_SCRIPT,
+                                  server.origin, str(tmp_path / "c")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=beside_environment())
         out, err = child.communicate(timeout=60)
         assert child.returncode == 0 and err == "", err
         outcome, peak = out.splitlines()
@@ -10413,6 +10448,17 @@ def entry_path(folder, kind):
 
 def entry_blob(kind, key, data, **other):
     return pickle.dumps(dict({"format": "walsh-research-cache/1", "kind": kind, "key": key, "data": data}, **other), 4)
+
+
+def locked_file(path):
+    """The file, open and locked until it is closed; None where another has its lock."""
+    file = open(path, "ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
 
 
 def pickle_refusal(blob):
@@ -10539,23 +10585,29 @@ def test_R11_a_hostile_pickle_does_nothing(name, wrapped, shelf_folder, shelf_li
     assert len(shelf_lines) == 1 and not os.path.exists("HIT")
 
 
+PLAIN_OPCODE_NAMES = (
+    "PROTO FRAME MARK EMPTY_DICT EMPTY_LIST SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES"
+    " BINBYTES BINBYTES8 BININT BININT1 BININT2 LONG1 BINFLOAT NONE NEWTRUE NEWFALSE SETITEM SETITEMS"
+    " APPEND APPENDS MEMOIZE BINGET LONG_BINGET STOP").split()
+PLAIN_OPCODES = [ord(info.code) for info in pickletools.opcodes if info.name in PLAIN_OPCODE_NAMES]
+
+
 def test_R11_every_opcode_outside_the_table_is_refused():
-    allowed = {wr.PICKLE_STOP} | set(wr.PICKLE_FIXED) | set(wr.PICKLE_COUNTED)
-    import pickletools
-    names = {info.name for info in pickletools.opcodes if ord(info.code) in allowed}
-    assert names == set("PROTO FRAME MARK EMPTY_DICT EMPTY_LIST SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8 BININT BININT1"
-                        " BININT2 LONG1 BINFLOAT NONE NEWTRUE NEWFALSE SETITEM SETITEMS APPEND APPENDS MEMOIZE BINGET LONG_BINGET STOP".split())
+    assert len(PLAIN_OPCODES) == len(PLAIN_OPCODE_NAMES)
     for code in range(256):
         refusal = pickle_refusal(b"\x80\x04" + bytes([code]) + b"\0" * 9 + b".")
-        assert code in allowed or refusal == f"opcode 0x{code:02x} is not plain data"
+        assert (refusal == f"opcode 0x{code:02x} is not plain data") is (code not in PLAIN_OPCODES), code
 
 
-def test_R11_the_second_wall_refuses_globals_by_itself():
-    loads = wr.unpickle_plain
-    assert loads(pickle.dumps(SHELF_DATA, 4)) == SHELF_DATA
-    for code in (b"cos\nsystem\n.", b"\x8c\x02os\x8c\x06system\x93.", b"Px\n.", b"NQ."):
-        with pytest.raises(pickle.UnpicklingError):
-            loads(b"\x80\x04" + code)
+@pytest.mark.parametrize("code", [b"cos\nsystem\n.", b"\x8c\x02os\x8c\x06system\x93.", b"Px\n.", b"NQ."])
+def test_R11_the_unpickler_refuses_globals_by_itself(code, shelf_folder, shelf_lines, monkeypatch):
+    monkeypatch.setattr(wr, "check_pickle", lambda blob: None)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
+    shelf.store("host", "k", {})
+    assert wr.Cache(shelf_folder, shelf_lines.append).load("host", "k") == {} and not shelf_lines
+    with open(entry_path(shelf_folder, "host"), "wb") as file:
+        file.write(b"\x80\x04" + code)
+    assert wr.Cache(shelf_folder, shelf_lines.append).load("host", "k") is None and len(shelf_lines) == 1
 
 
 @pytest.mark.parametrize("value", [None, True, 0, 255, 65535, -1, 2**31, -2**63, 2**600, 1.5, float("inf"), "", "é\ud800", "x" * 300, b"", b"x" * 70000, [], [1] * 3000, {},
@@ -10635,7 +10687,7 @@ def test_R11_random_bytes_are_a_miss(shelf_folder, shelf_lines):
     shelf.store("robots", "k", SHELF_DATA)
     path = entry_path(shelf_folder, "robots")
     whole = entry_blob("robots", "k", SHELF_DATA)
-    table = bytes(sorted({wr.PICKLE_STOP} | set(wr.PICKLE_FIXED) | set(wr.PICKLE_COUNTED)))
+    table = bytes(sorted(PLAIN_OPCODES))
     for turn in range(600):
         blob = bytearray(whole)
         if turn % 3 == 0:
@@ -10999,7 +11051,7 @@ def test_ours_shelf_an_interrupt_within_a_lock_leaves_nothing_held(shelf_folder,
     def lock_and_release():
         lock = shelf.try_lock("x")
         lock.release()
-    for owner, call in ((wr, "lock_file"), (os, "open"), (os, "stat"), (os, "unlink")):
+    for owner, call in ((fcntl, "flock"), (os, "open"), (os, "stat"), (os, "unlink")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, call, interrupted)
             with pytest.raises(KeyboardInterrupt) as shown:
@@ -11066,12 +11118,12 @@ def test_R4_an_interrupt_at_any_bytecode_leaves_no_lock_behind(
     shelf = wr.Cache(shelf_folder if place != "memory" else None, shelf_lines.append)
     shelf.try_lock("warm").release()
     if place == "no locks":
-        def refuse(fd):
+        def refuse(fd, operation):
             raise OSError(errno.ENOLCK, "No locks available")
-        monkeypatch.setattr(wr, "lock_file", refuse)
+        monkeypatch.setattr(fcntl, "flock", refuse)
     other = None
     if place == "taken":
-        other = wr.open_locked(shelf._path("lock", "x") + ".tmp")
+        other = locked_file(shelf._path("lock", "x") + ".tmp")
 
     def action():
         lock = shelf.try_lock("x")
@@ -11096,12 +11148,11 @@ def test_R11_an_interrupt_at_any_bytecode_leaves_no_file_open_or_torn(
     clock = Clock()
     shelf = wr.Cache(shelf_folder, shelf_lines.append, clock.time)
     shelf.store("host", "a", {"n": 0}, durable=True)
-    path, one = entry_path(shelf_folder, "host"), {"n": 1}
-    blob = wr.pickle_plain(wr.cache_entry("host", "a", one))
+    one = {"n": 1}
 
     def action():
-        wr.write_private_file(path, blob, clock.time(), True)
-        wr.read_private_file(path, 1000)
+        shelf.store("host", "a", one, durable=True)
+        shelf.load("host", "a")
     free, count = lowest_free_descriptor(), 0
     for count in interrupted_at_every_bytecode(action):
         assert lowest_free_descriptor() == free, count
@@ -11155,7 +11206,7 @@ def test_ours_shelf_a_clock_that_jumps_takes_no_live_writers_file(shelf_folder, 
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {})
     scratch = entry_path(shelf_folder, "host") + ".89abcdef.tmp"
-    file = wr.open_locked(scratch)
+    file = locked_file(scratch)
     shelf.sweep(time.time() + 1e9)
     assert os.path.exists(scratch)
     file.close()
@@ -11169,15 +11220,15 @@ def test_R4_a_lock_of_a_file_that_is_gone_excludes_nobody_and_is_none(
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {})
 
-    def late(fd, real=wr.lock_file):
+    def late(fd, operation, real=fcntl.flock):
         (name,) = [name for name in os.listdir(shelf_folder) if name.startswith("lock-")]
         os.unlink(os.path.join(shelf_folder, name))
         if is_made_again:
             open(os.path.join(shelf_folder, name), "wb").close()
-        return real(fd)
+        return real(fd, operation)
     free = lowest_free_descriptor()
     with monkeypatch.context() as patch:
-        patch.setattr(wr, "lock_file", late)
+        patch.setattr(fcntl, "flock", late)
         assert shelf.try_lock("x") is None
     assert lowest_free_descriptor() == free
     with shelf.try_lock("x") as lock:
@@ -11193,7 +11244,7 @@ def test_ours_shelf_a_copy_of_the_folder_ends_no_lock(shelf_folder, shelf_lines,
         path = os.path.join(shelf_folder, name)
         with open(path, "rb"):
             """Somebody looks at it, or makes a backup."""
-        assert lock and wr.open_locked(path) is None
+        assert lock and locked_file(path) is None
 
 
 def test_ours_shelf_a_folder_a_thousand_levels_deep_is_a_warning(shelf_lines, tmp_path):
@@ -11322,7 +11373,7 @@ def test_ours_shelf_sweep_touches_only_what_is_dead_and_ours(shelf_folder, shelf
         with open(os.path.join(shelf_folder, file), "wb"):
             pass
         os.utime(os.path.join(shelf_folder, file), (1e9, 1e9))
-    writers = [wr.open_locked(os.path.join(shelf_folder, file)) for file in (alive, held)]       # in whatever container
+    writers = [locked_file(os.path.join(shelf_folder, file)) for file in (alive, held)]       # in whatever container
     link = "robots-" + "0" * 32 + ".pickle"
     if os.name != "nt":
         (tmp_path / "old").write_bytes(b"")
@@ -11756,7 +11807,7 @@ def test_ours_options_after_a_target_hold_where_posix_is_asked_for(monkeypatch):
     ([], "timeout", 30.0), (["--timeout", "5"], "timeout", 5.0), (["--max-wait", "2m"], "max_wait", 120.0), (["--max-bytes", "9"], "max_bytes", 9),
     (["--unreachable", "defer"], "unreachable", "defer"), (["--robots2"], "robots2", True), (["--allow-private"], "allow_private", True),
     (["--origin", "https://b.test"], "origin", "https://b.test"), (["--tag", "a/b@1"], "tag", "a/b@1"), (["--no-cache"], "cache_dir", None),
-    (["--cache-dir", "elsewhere"], "cache_dir", "elsewhere"), ([], "cache_dir", wr.PLATFORM_CACHE)], ids=str)
+    (["--cache-dir", "elsewhere"], "cache_dir", "elsewhere"), ([], "cache_dir", inspect.signature(wr.Bot).parameters["cache_dir"].default)], ids=str)
 def test_ours_every_option_reaches_the_bot(desk, monkeypatch, tmp_path, argv, name, value):
     monkeypatch.chdir(tmp_path)
     made, real = [], wr.Bot
@@ -11848,7 +11899,7 @@ def test_R4_no_cache_keeps_the_pace_alone(desk, tmp_path, clock, web, monkeypatc
     """Three commands in a row ask one target at its pace, and leave nothing else behind."""
     for _ in range(3):
         assert desk("--no-cache", "https://a.test/").code == 0
-        wr.OTHER_PACES.clear()              # the next is a process of its own
+        monkeypatch.setattr(wr, "SYSTEM_CLOCK", Restarted(clock))       # as in a process of its own
     assert min(gaps(web.times("https://a.test/"))) >= 1.0
     assert os.listdir(tmp_path / "cache") == ["pace"]
     kinds = {name.partition("-")[0] for name in os.listdir(tmp_path / "cache" / "pace")}
@@ -12392,15 +12443,14 @@ def test_ours_the_real_pace_and_the_wire_are_measured_too(monkeypatch):
     class Broken(on_clock(HurriedClock), with_header("User-Agent", "Mozilla/5.0 Firefox/130.0")):
         pass
     monkeypatch.setattr(wr, "Bot", Broken)
-    failed = {check.clause for check in wr.loopback_checks() if check.outcome == "fail"}
+    failed = {check.clause for check in wr.offline_checks() if check.outcome == "fail"}
     assert failed >= {"R1", "R4b", "R5b"}
 
 
-def test_ours_a_scenario_that_goes_otherwise_says_what_was_found_and_wanted(monkeypatch, tmp_path):
-    scenario = wr.Scenario("R2", "a check", "blocklist denied:R2", [("fetch", "/page")])
-    check = wr.scenario_check(scenario, wr.ScenarioRun(str(tmp_path)))
-    assert check.outcome == "fail" and check.observed.startswith(
-        "blocklist /robots.txt /page fetched, want blocklist denied:R2; no rule")
+def test_ours_a_failure_of_the_attestation_says_what_was_found_and_wanted(monkeypatch):
+    monkeypatch.setattr(wr, "USER_AGENT", "Mozilla/5.0 Firefox/130.0")
+    failures = in_memory()["failures"]
+    assert any("Firefox/130.0" in failure["observed"].partition(", want ")[0] for failure in failures)
 
 
 def test_ours_a_lone_copy_proves_the_vectors_too(tmp_path):
@@ -12474,11 +12524,23 @@ def test_ours_attest_prints_the_document(desk, checks):
 
 # --- The live fixtures, at a publisher in memory ------------------------------------
 
+class Mirror(wr.Sandbox):
+    """The Sandbox without its socket, in a time of its own."""
+
+    def __init__(self):
+        super().__init__(0.0)
+        self.origin, self.clock = wr.ORIGIN, Clock()
+        self.reset_answers()
+
+    def bot(self, **options):
+        return super().bot(**{"transport": self, "clock": self.clock, **options})
+
+
 def live_publisher(**answers):
     """A publisher of https://wal.sh that mirrors the fixtures; `answers` by short names."""
-    publisher = wr.Publisher("https://wal.sh", 0.0, wr.VirtualClock())
-    paths = {"robots": "/robots.txt", "index": wr.FIXTURES_PATH, "page": "/bot/",
-             "blocklist": wr.BLOCKLIST_PATH, "allow": "/research/bots/dogfood-allow",
+    publisher = Mirror()
+    paths = {"robots": "/robots.txt", "index": FIXTURES_PATH, "page": "/bot/",
+             "blocklist": BLOCKLIST_URL[len(wr.ORIGIN):], "allow": "/research/bots/dogfood-allow",
              "walsh_only": "/research/bots/dogfood-walsh-only", "external": "/allowed"}
     for name, answer in answers.items():
         publisher.set_answer(paths[name], *answer)
@@ -12499,7 +12561,7 @@ def failed(outcomes):
 
 def index(**changes):
     """The index with other fixtures; None leaves one out."""
-    document = json.loads(wr.SANDBOX_FIXTURES)
+    document = json.loads(mirrored(FIXTURES_PATH))
     fixtures = {**document["fixtures"], **changes}
     document["fixtures"] = {name: url for name, url in fixtures.items() if url is not None}
     return (json.dumps(document),)
@@ -12522,7 +12584,7 @@ HOST_CHECKS = {"operator_blocked_host is refused", "www.operator_blocked_host is
 @pytest.mark.parametrize("answers, wanted", [
     ({"page": ("", 404)}, {"the policy page"}),
     ({"page": ("", 500)}, {"the policy page"}),
-    ({"index": (wr.SANDBOX_FIXTURES.replace("fixtures/v1", "fixtures/v2"),)},
+    ({"index": (mirrored(FIXTURES_PATH).replace("fixtures/v1", "fixtures/v2"),)},
      {"the index names its contract", *HOST_CHECKS, *ALL_CANARIES, "external_positive is "}),
     ({"index": ("not JSON",)},
      {"the index names its contract", *HOST_CHECKS, *ALL_CANARIES, "external_positive is "}),
@@ -12810,14 +12872,15 @@ def test_ours_sighup_exits_129_unless_it_is_ignored(publisher, is_ignored, code)
 
 
 AGAIN_SCRIPT = """
-import os, sys, time, walsh_research as wr
+import io, os, sys, time, walsh_research as wr
 first, second = map(int, sys.argv[1:3])
 def run(self, urls, min_age):
     yield os.kill(os.getpid(), first)
-def summarize(self):
-    os.kill(os.getpid(), second)
-    time.sleep(20)
-wr.Bot.run, wr.Command.summarize = run, summarize
+class Stderr(io.TextIOWrapper):
+    def write(self, text):
+        os.kill(os.getpid(), second)
+        time.sleep(20)
+wr.Bot.run, sys.stderr = run, Stderr(sys.stderr.buffer)
 sys.exit(wr.main(["--no-cache", "x"]))
 """
 
@@ -13098,7 +13161,7 @@ def class_sizes():
 
 
 def test_ours_no_class_holds_more_than_a_reader_can():
-    assert [row for row in class_sizes() if row[2] > 20] == []
+    assert [row for row in class_sizes() if row[1] > 35 or row[2] > 20] == []
 
 
 def code_tokens():
@@ -13477,11 +13540,10 @@ def test_README_manifests():
 @pytest.fixture
 def readme_world(desk, origin_pages):
     """Where the README's Python runs as it is written: the same module, the web that is a dict, a cache folder of its own."""
-    wr.default_bot.cache_clear()
-    wr.harness_bot.cache_clear()
+    forget_caches()
     origin_pages.pages[BLOCKLIST_URL] = blocklist("example.com")
     yield origin_pages
-    wr.default_bot.cache_clear()
+    forget_caches()
 
 
 def test_README_library_use(readme_world, capsys):
@@ -13502,7 +13564,7 @@ def test_README_for_agents(readme_world):
         assert answer_of("fetch", {"url": "nonsense"})[0]["text"].startswith("Failed")
         assert answer_of("discover", {"url": "http://example.com/"})[0]["text"].startswith("Denied")
     finally:
-        wr.harness_bot.cache_clear()
+        forget_caches()
 
 
 def test_README_configuration_of_an_mcp_client_starts_the_server(desk):
@@ -14030,7 +14092,7 @@ class BenchWeb:
 
 def bench_simulated(targets, hosts):
     """Seconds of CPU, the virtual end, and the end that no bot could beat."""
-    dice, clock = random.Random(5), wr.VirtualClock()
+    dice, clock = random.Random(5), Clock()
     on_host = [int(hosts * dice.random() ** 2) for _ in range(targets)]         # uneven
     bot, web_start, began = wr.Bot(None, transport=BenchWeb(), clock=clock), clock.now, time.process_time()
     fetched = sum(result.outcome == "fetched" for result in bot.run(f"https://host{host}.test/{n}" for n, host in enumerate(on_host)))
@@ -14058,7 +14120,7 @@ def bench_warm(quick):
     with tempfile.TemporaryDirectory() as folder:
         taken = {}
         for cache in (None, folder):
-            clock = wr.VirtualClock()
+            clock = Clock()
             list(wr.Bot(cache, transport=BenchWeb(), clock=clock).run(urls))
             clock.now += 10.0
             web = BenchWeb()
