@@ -10217,6 +10217,196 @@ def test_R4a_every_process_gets_its_turn_and_none_comes_too_soon(latency, late, 
         assert max(later - sooner for sooner, later in zip(mine, mine[1:])) < 2 * processes * (1.1 + latency), mine
 
 
+# --- Many processes for one run -------------------------------------------------
+
+JOBS_SCRIPT = """
+import multiprocessing, os, sys, walsh_research as wr
+if __name__ == "__main__":
+    start, origin, folder, jobs, *urls = sys.argv[1:]
+    if start == "spawn":
+        wr.worker_context = lambda: multiprocessing.get_context("spawn")
+    with wr.Bot(folder or None, origin=origin, allow_private=True, max_wait=20.0, timeout=20.0) as bot:
+        for result in bot.run(urls, jobs=int(jobs)):
+            workers = ",".join(str(child.pid) for child in multiprocessing.active_children())
+            print(result.outcome, result.url, len(result.body), workers, result.reason, sep="\\t", flush=True)
+            if start == "leave":
+                break
+        if start == "twice":
+            for result in bot.run(urls, jobs=int(jobs)):
+                print(result.outcome, result.url, len(result.body), "", result.reason, sep="\\t")
+    print("end", len(multiprocessing.active_children()), sep="\\t")
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    """Four publishers on loopback, each with four small pages; the first publishes the blocklist."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(wr.Sandbox(crawl_delay=0)) for _ in range(4)]
+
+
+@pytest.fixture
+def jobs_run(hosts, tmp_path):
+    """jobs_run(start, jobs, *urls) -> a process of the script above, in a process group of its own."""
+    for host in hosts:
+        host.reset_answers()
+        host.hits.clear()
+        host.answers.update({f"/t{n}": (200, {"Content-Type": "text/plain"}, b"page") for n in range(4)})
+    script = tmp_path / "script.py"
+    script.write_text(JOBS_SCRIPT)
+    children = []
+
+    def run(start, jobs, *urls, folder=str(tmp_path / "cache")):
+        origin = hosts[0].origin.replace("127.0.0.1", "localhost")
+        words = [sys.executable, "-W", "error", str(script), start, origin, folder, str(jobs), *urls]
+        environ = beside_environment(TMPDIR=str(tmp_path))
+        children.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, start_new_session=True))
+        return children[-1]
+    yield run
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def rows_of(process):
+    out, err = process.communicate(timeout=60)
+    assert err == "", err
+    return [line.split("\t") for line in out.splitlines()]
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(condition, seconds=10.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not come about"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("start, jobs", [("as here", 2), ("as here", 64), ("spawn", 2)])
+def test_R4a_many_processes_ask_each_target_once_and_each_host_at_its_pace(start, jobs, hosts, jobs_run):
+    urls = [f"{host.origin}/t{n}" for n in range(3) for host in hosts]
+    rows = rows_of(jobs_run(start, jobs, *urls))
+    assert sorted(row[1] for row in rows[:-1]) == sorted(urls)
+    assert {(row[0], row[2]) for row in rows[:-1]} == {("fetched", "4")}, "bodies come along"
+    assert rows[-1] == ["end", "0"]
+    for host in hosts:
+        paths = [hit.path for hit in host.hits]
+        assert paths.count("/robots.txt") == 1 and all(paths.count(f"/t{n}") == 1 for n in range(3))
+        times = [hit.monotonic for hit in host.hits if hit.path.startswith("/t")]
+        assert all(later - before >= 1.0 for before, later in zip(times, times[1:]))
+    assert [hit.path for host in hosts for hit in host.hits].count(wr.BLOCKLIST_PATH) == 1
+
+
+def test_R4a_what_is_no_target_or_one_already_is_told_once(hosts, jobs_run):
+    url = hosts[1].origin + "/t0"
+    rows = rows_of(jobs_run("as here", 3, url, url + "#top", "ftp://x", hosts[2].origin + "/t0", folder=""))
+    assert sorted(row[0] for row in rows[:-1]) == ["failed", "fetched", "fetched", "skipped"]
+
+
+def test_R8_a_bot_in_memory_knows_what_its_processes_did(hosts, jobs_run):
+    urls = [host.origin + "/t0" for host in hosts[1:]]
+    rows = rows_of(jobs_run("twice", 3, *urls, folder=""))
+    assert [row[0] for row in rows[:-1]] == ["fetched"] * 3 + ["skipped"] * 3
+
+
+def test_R3_an_opt_out_holds_in_every_process(hosts, jobs_run):
+    origin = hosts[0].origin
+    listed = json.loads(hosts[0].answers[wr.BLOCKLIST_PATH][2])
+    listed["blocked"] = [{"domain": "127.0.0.1", "added": "2026-05-23", "reason": "test"}]
+    hosts[0].answers[wr.BLOCKLIST_PATH] = 200, {"Content-Type": "application/json"}, json.dumps(listed).encode()
+    rows = rows_of(jobs_run("as here", 4, *[f"{host.origin}/t{n}" for host in hosts for n in range(2)]))
+    assert {row[0] for row in rows[:-1]} == {"denied"}, rows
+    assert {hit.path for host in hosts for hit in host.hits if hit.headers["host"] in origin} == set()
+
+
+def test_R3b_a_list_that_cannot_be_had_is_asked_for_once_by_all_processes(hosts, jobs_run):
+    hosts[0].answers[wr.BLOCKLIST_PATH] = 404, {}, b""
+    child = jobs_run("as here", 4, *[f"{host.origin}/t{n}" for host in hosts for n in range(2)])
+    out, err = child.communicate(timeout=60)
+    assert out.count("fetched") == 8
+    assert err.count("blocklist") == 1 and "R3b" in err
+    assert [hit.path for hit in hosts[0].hits].count(wr.BLOCKLIST_PATH) == 1
+
+
+@posix_only
+def test_R4a_a_killed_worker_costs_its_own_targets_alone(hosts, jobs_run):
+    for host in hosts:
+        host.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 3\n"
+    urls = [f"{host.origin}/t{n}" for n in range(2) for host in hosts[:2]]
+    child = jobs_run("as here", 2, *urls)
+    first = child.stdout.readline().split("\t")
+    os.kill(int(first[3].split(",")[0]), signal.SIGKILL)
+    rows = [first, *rows_of(child)[:-1]]
+    assert sorted(row[1] for row in rows) == sorted(urls), "each exactly once"
+    failed = [row for row in rows if row[0] == "failed"]
+    assert len(failed) in (1, 2) and len({row[1].rpartition("/")[0] for row in failed}) == 1
+    assert all("its worker process was killed by signal 9" in row[4] for row in failed)
+
+
+@posix_only
+@pytest.mark.parametrize("moment", ["sleep", "request"])
+def test_R4a_no_worker_outlives_its_parent(moment, hosts, jobs_run):
+    for host in hosts:
+        if moment == "sleep":
+            host.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 15\n"
+    urls = [f"{host.origin}/t{n}" for n in range(2) for host in hosts[:2]]
+    child = jobs_run("as here", 2, *urls)
+    workers = [int(pid) for pid in child.stdout.readline().split("\t")[3].split(",")]
+    if moment == "request":
+        for host in hosts[:2]:
+            host.latency = 8.0
+    try:
+        assert len(workers) == 2
+        time.sleep(1.2 if moment == "request" else 0.0)
+        child.kill()
+        wait_until(lambda: not any(map(is_alive, workers)), 1.5)
+    finally:
+        for host in hosts[:2]:
+            host.latency = 0.0
+
+
+@posix_only
+def test_R4a_ctrl_c_ends_all_processes_and_a_generator_that_is_left_too(hosts, jobs_run):
+    for host in hosts:
+        host.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 15\n"
+    urls = [f"{host.origin}/t{n}" for n in range(2) for host in hosts]
+    child = jobs_run("as here", 4, *urls)
+    workers = [int(pid) for pid in child.stdout.readline().split("\t")[3].split(",")]
+    os.killpg(child.pid, signal.SIGINT)         # as a terminal does
+    out, err = child.communicate(timeout=10)
+    assert err.rstrip().endswith("KeyboardInterrupt") and err.count("Traceback") == 1, err
+    wait_until(lambda: not any(map(is_alive, workers)), 1.5)
+    began_at = time.monotonic()
+    left = rows_of(jobs_run("leave", 4, *urls, folder=""))
+    assert left[-1][0] == "end" and time.monotonic() - began_at < 10.0
+
+
+@pytest.mark.parametrize("jobs, options, found", [
+    (0, {}, "jobs is 0, want 1 to 64"), (65, {}, "jobs is 65"), ("2", {}, "jobs is '2'"), (2.0, {}, "jobs is 2.0"),
+    (2, {"clock": Clock()}, "a transport or a clock"), (2, {"transport": Web(Clock())}, "a transport or a clock"), (2, {"interactive": True, "warn": print}, "interactive=True")])
+def test_R4a_jobs_that_cannot_be_are_a_ValueError_at_once(jobs, options, found):
+    with wr.Bot(None, **options) as bot, pytest.raises(ValueError, match=found):
+        bot.run(["https://example.org/"], jobs=jobs)
+
+
+def test_R4a_split_by_host_keeps_each_host_together_and_the_parts_even():
+    urls = [f"https://h{host}.test/{n}" for host in range(7) for n in range(host + 1)] + ["no url"]
+    parts = wr.split_by_host(urls, 3)
+    assert sorted(url for part in parts for url in part) == sorted(urls)
+    of_host = [{url.rpartition("/")[0] for url in part} for part in parts]
+    assert sum(map(len, of_host)) == len(set.union(*of_host))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 2
+    assert wr.split_by_host([], 3) == [] and len(wr.split_by_host(urls[:1], 3)) == 1
+
+
 # === 9. THE OPERATOR INTERRUPTS ==========================================
 
 COMMAND = os.path.abspath(wr.__file__)
@@ -13202,8 +13392,9 @@ def test_ours_a_room_uses_only_rooms_above_it():
     home = {name: room_of(node.lineno) for name, node in module_level()}
     wrong = [f"line {line}: room {room_of(node.lineno)} uses {used} of room {home[used]}" for name, node in module_level()
              for used, line in set(runtime_names(node)) if home.get(used, 0) > room_of(node.lineno) and used not in local_names(node)]
-    # One loop is in the nature of things: Bot.attest shows the attestation of what proves the bot.
-    assert [line for line in wrong if not re.search(r"room 18 uses attest ", line)] == []
+    # Two loops are in the nature of things: Bot.attest shows the attestation of what proves the bot,
+    # and Bot.run(jobs=N) is the work of many bots.
+    assert [line for line in wrong if not re.search(r"room 18 uses (attest|results_of_processes) ", line)] == []
 
 
 def test_ours_above_the_waterline_nothing_has_an_effect():
