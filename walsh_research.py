@@ -3532,13 +3532,11 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     return [codec for codec in codecs if codec]
 
 
-def is_text(body: bytes, media_type: str) -> bool:
-    """Whether a body is letters: by its type, and by its NULs, which UTF-16 and 32 alone have."""
+def is_text_type(media_type: str) -> bool:
+    """Whether a body of this type is letters; one without a type may be."""
     kind, _, subtype = media_type.partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
-    if kind not in ("", "text") and name not in TEXT_SUBTYPES:
-        return False
-    return b"\0" not in body or marked_codec(body) != ""
+    return kind in ("", "text") or name in TEXT_SUBTYPES
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
@@ -3777,9 +3775,10 @@ class Result(NamedTuple):
 
         It is "" where its type, or the body itself, is none: a PDF, a binary.
         """
-        if not is_text(self.body, media_type_of(self.content_type)):
+        if not is_text_type(media_type_of(self.content_type)):
             return ""
-        return decode_body(self.body, self.content_type)
+        text = decode_body(self.body, self.content_type)
+        return "" if "\0" in text else text
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
@@ -5401,18 +5400,19 @@ class ProcessPace:
             except StopIteration as stop:
                 return stop.value       # type: ignore[no-any-return]
 
-    def finish(self, steps: Steps[T]) -> T:
-        """Steps to their end, sleeping between them with nothing held."""
+    def finish(self, steps: Steps[T], clock: Clock) -> T:
+        """Steps to their end, sleeping between them by that clock, with nothing held."""
         while True:
             outcome = self.step(steps)
             if not isinstance(outcome, Later):
                 return outcome
-            self.sleep_until(outcome.at)
+            sleep_until(outcome.at, clock)
 
-    def sleep_until(self, at: float) -> None:
-        """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
-        seconds = max(LEAST_SLEEP_SECONDS, at - self.clock.monotonic())
-        self.clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
+
+def sleep_until(at: float, clock: Clock) -> None:
+    """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
+    seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
+    clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
 
 
 SYSTEM_CLOCK = SystemClock()
@@ -6419,7 +6419,7 @@ class Scheduler:
             self.waits_for = turn.host, "its pace"
             if pace.not_before > now:
                 self.waits_for = turn.host, pace.why
-            self._process.sleep_until(due_at)
+            sleep_until(due_at, self._fetcher.clock)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
@@ -6599,7 +6599,8 @@ class Fetcher:
         self.options.check()
         self.tag = self.options.parsed_tag()                        # R13
         self.origin = site_of(wire_url(self.options.origin))
-        process = process_pace(self.options.clock or SYSTEM_CLOCK)
+        self.clock = self.options.clock or SYSTEM_CLOCK     # whose sleep may show what it is for
+        process = process_pace(self.clock)
         self.now: Callable[[], float] = process.clock.monotonic
         self.time: Callable[[], float] = process.clock.time
         self.requests = 0               # that left, of any kind
@@ -6668,7 +6669,7 @@ class Fetcher:
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
         try:
-            refusal = self._process.finish(visit.pass_gates(gates))
+            refusal = self._process.finish(visit.pass_gates(gates), self.clock)
         finally:
             visit.slot.release()
         decision = visit.decision if refusal is None else refusal
