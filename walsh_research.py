@@ -44,7 +44,7 @@ Where each clause of the checklist is decided: section, function, beginning of i
     R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             test_R5_
     R6    no sub-resources           10 REQUESTS       is_unread_type                     test_R6_
     R7    conditional requests       9 FRESHNESS       conditional_headers                test_R7_
-    R7    de-duplication             15 FETCHER        Fetcher._results                   test_R7_
+    R7    de-duplication             15 FETCHER        Fetcher.declared                   test_R7_
     R8    hourly at most             8 PACING          too_soon                           test_R8_
     R9    structured formats         18 BOT            Bot.discover                       test_R9_
     R9.1  feeds                      18 BOT            Bot._sources                       test_R9_
@@ -10297,10 +10297,11 @@ def fetch(url: str, fresh: bool = False) -> Result:
 
 
 def run(urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1) -> Iterator[Result]:
-    """Fetches many URLs, strictly serial and each host at its own pace (R4); a Result for each.
+    """Fetches many URLs, each host at its own pace (R4), and gives a Result for each.
 
     Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
     target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
+    Strictly serial; `jobs` above 1 deals the hosts to that many processes, at most 64 (R4a).
     """
     return default_bot().run(urls, min_age, jobs)
 
