@@ -1018,7 +1018,6 @@ def test_R2_sitemaps_belong_to_no_group() -> None:
                                 "Sitemap: /relative\nSitemap:\nSitemap: ftp://x.test/\n# Sitemap: https://x.test/no")
     assert robots.sitemaps == ["https://x.test/1.xml", "http://x.test/2", "HTTPS://x.test/3"]
     assert len(wr.RobotsTxt.parse("Sitemap: https://x.test/\n" * 2000).sitemaps) == wr.MAX_SITEMAPS
-    assert wr.RobotsTxt.parse("Sitemap: https://x.test/" + "a" * 5000).sitemaps == []
 
 
 def test_R2_content_signals_of_the_selected_group() -> None:
@@ -12965,7 +12964,7 @@ SECTIONS = {
     1: "CONSTANTS", 2: "TYPES", 3: "TIME", 4: "URLS", 5: "ROBOTS", 6: "SCHEMA", 7: "BLOCKLIST",
     8: "PACING", 9: "FRESHNESS", 10: "REQUESTS", 11: "CACHE", 12: "TRANSPORT", 13: "RATE LIMITER",
     14: "POLICY STORES", 15: "FETCHER", 16: "FORMATS", 17: "ROBOTS2", 18: "BOT", 19: "SELF-TEST",
-    23: "COMMAND LINE"}
+    21: "MCP", 23: "COMMAND LINE"}
 PURE_SECTIONS = (*range(1, 11), 16, 17)
 FIRST_OF_PART_II = 16
 PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math stringprep
@@ -13072,7 +13071,7 @@ def class_sizes():
 
 
 def test_ours_no_class_holds_more_than_a_reader_can():
-    assert [row for row in class_sizes() if row[2] > 20] == []
+    assert [row for row in class_sizes() if row[1] > 35 or row[2] > 20] == []
 
 
 def code_tokens():
@@ -13452,6 +13451,7 @@ def test_README_manifests():
 def readme_world(desk, origin_pages):
     """Where the README's Python runs as it is written: the same module, the web that is a dict, a cache folder of its own."""
     wr.default_bot.cache_clear()
+    wr.harness_bot.cache_clear()
     origin_pages.pages[BLOCKLIST_URL] = blocklist("example.com")
     yield origin_pages
     wr.default_bot.cache_clear()
@@ -13466,17 +13466,24 @@ def test_README_library_use(readme_world, capsys):
 def test_README_for_agents(readme_world):
     names = {}
     exec(readme_blocks("python", "TOOLS")[0], names)
-    call = names["call_tool"]
-    assert sorted(names["TOOLS"]) == ["discover", "fetch", "may_fetch"]
-    assert call("may_fetch", {"url": "http://example.com/"})["gate"] == "R3" and call("may_fetch", {"url": BOT_PAGE})["allowed"] is True
-    fetched = call("fetch", {"url": BOT_PAGE})
-    assert fetched["outcome"] == "fetched" and fetched["text"].startswith("<!doctype html>") and json.dumps(fetched)
-    assert call("fetch", {"url": "http://example.com/"})["text"] == "" and call("fetch", {"url": "nonsense"})["outcome"] == "failed"
-    readme_world.pages["https://wal.sh/llms.txt"] = 200, PLAIN, b"# W\n\n## Docs\n\n- [Spec](/spec): it\n"
-    assert [source["kind"] for source in call("discover", {"url": "https://wal.sh/llms-page"})] == ["none"]
-    (denied,) = call("discover", {"url": "http://example.com/"})
-    assert denied["kind"] == "none" and denied["result"]["gate"] == "R3" and json.dumps(denied)
-    assert {name for row in readme_table("| field |") for name in [row[0].strip("`")]} <= set(fetched)
+    assert [tool["name"] for tool in names["TOOLS"]] == ["fetch", "may_fetch", "discover"]
+    answer_of = names["answer_of"]
+    try:
+        assert answer_of("fetch", {"url": "http://example.com/"})[0]["text"].startswith("Denied by the operator's blocklist")
+        assert "Walsh Research Bot" in answer_of("fetch", {"url": BOT_PAGE})[1]["text"]
+        assert answer_of("may_fetch", {"url": BOT_PAGE})[0]["text"].startswith("Allowed")
+        assert answer_of("fetch", {"url": "nonsense"})[0]["text"].startswith("Failed")
+        assert answer_of("discover", {"url": "http://example.com/"})[0]["text"].startswith("Denied")
+    finally:
+        wr.harness_bot.cache_clear()
+
+
+def test_README_configuration_of_an_mcp_client_starts_the_server(desk):
+    (block,) = [json.loads(block) for block in readme_blocks("json", "mcpServers")]
+    (server,) = block["mcpServers"].values()
+    assert server["command"] == "python3" and server["args"][0].endswith("/walsh_research.py")
+    done = desk(*server["args"][1:], stdin=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert json.loads(done.out) == {"jsonrpc": "2.0", "id": 1, "result": {}} and done.code == 0
 
 
 class Partitions:
