@@ -91,7 +91,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import compress, islice
 from typing import (
     TYPE_CHECKING,
@@ -105,6 +105,8 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
     import ssl      # some decisions need no connection, and it is slow to import
     import threading
     from datetime import datetime, timedelta
@@ -3530,13 +3532,11 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     return [codec for codec in codecs if codec]
 
 
-def is_text(body: bytes, media_type: str) -> bool:
-    """Whether a body is letters: by its type, and by its NULs, which UTF-16 and 32 alone have."""
+def is_text_type(media_type: str) -> bool:
+    """Whether a body of this type is letters; one without a type may be."""
     kind, _, subtype = media_type.partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
-    if kind not in ("", "text") and name not in TEXT_SUBTYPES:
-        return False
-    return b"\0" not in body or marked_codec(body) != ""
+    return kind in ("", "text") or name in TEXT_SUBTYPES
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
@@ -3775,9 +3775,10 @@ class Result(NamedTuple):
 
         It is "" where its type, or the body itself, is none: a PDF, a binary.
         """
-        if not is_text(self.body, media_type_of(self.content_type)):
+        if not is_text_type(media_type_of(self.content_type)):
             return ""
-        return decode_body(self.body, self.content_type)
+        text = decode_body(self.body, self.content_type)
+        return "" if "\0" in text else text
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
@@ -4422,6 +4423,13 @@ class Cache:
         It lies in the sub-folder `pace`, which commands without a cache share.
         """
         return self._pace
+
+    def move_to(self, folder: str) -> None:
+        """What was in memory alone lies in `folder` from now on, for other processes too."""
+        remembered = dict(self._memory)
+        self.__init__(folder, self.warn, self.wall_time)        # type: ignore[misc]
+        for (kind, key), blob in remembered.items():
+            self.store(kind, key, entry_data(blob, kind, key))
 
     def load(self, kind: str, key: str) -> Data | None:
         """The data last stored under `kind` and `key`, or None.
@@ -5378,8 +5386,7 @@ class ProcessPace:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
         self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
-        # What this process last wrote, to know what others wrote since: (kind, host) -> entry.
-        self.written: dict[tuple[str, str], dict[str, Any]] = {}
+        self.written: dict[tuple[str, str], dict[str, Any]] = {}    # (kind, host) -> last entry
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -5393,18 +5400,19 @@ class ProcessPace:
             except StopIteration as stop:
                 return stop.value       # type: ignore[no-any-return]
 
-    def finish(self, steps: Steps[T]) -> T:
-        """Steps to their end, sleeping between them with nothing held."""
+    def finish(self, steps: Steps[T], clock: Clock) -> T:
+        """Steps to their end, sleeping between them by that clock, with nothing held."""
         while True:
             outcome = self.step(steps)
             if not isinstance(outcome, Later):
                 return outcome
-            self.sleep_until(outcome.at)
+            sleep_until(outcome.at, clock)
 
-    def sleep_until(self, at: float) -> None:
-        """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
-        seconds = max(LEAST_SLEEP_SECONDS, at - self.clock.monotonic())
-        self.clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
+
+def sleep_until(at: float, clock: Clock) -> None:
+    """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
+    seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
+    clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
 
 
 SYSTEM_CLOCK = SystemClock()
@@ -5464,6 +5472,13 @@ class RateLimiter:
         if cache is not None:
             self._locks = PatientLocks(cache, self.now, patience_seconds)
 
+    def share(self, cache: Cache, patience_seconds: float) -> None:
+        """R4a: what this process alone knew of every host, others know from now on."""
+        self._cache = cache
+        self._locks = PatientLocks(cache, self.now, patience_seconds)
+        for host, pace in list(self._process.hosts.items()):
+            self.write(host, pace)
+
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
         if self._locks is None:
@@ -5491,7 +5506,7 @@ class RateLimiter:
         return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
 
     def known_pace(self, host: str) -> HostPace:
-        """What this process knows of a host, without a look at the disk."""
+        """Without a look at the disk."""
         return self._process.hosts[host]
 
     def pace_of(self, host: str) -> HostPace:
@@ -5525,11 +5540,10 @@ class Slot:
 
     def __init__(self, limiter: RateLimiter) -> None:
         self._limiter = limiter
-        self._host, self._role = "", "other"        # as `claim` has them
-        self._interval = MIN_REQUEST_INTERVAL       # seconds that it leaves after it
+        self._host, self._role, self._interval = "", "other", 0.0       # as `claim` has them
         self._start = -math.inf         # the claimed start, on the monotonic clock
         self._before = UNSEEN_HOST      # the host's pace before the claim
-        self._has_left = False          # its request
+        self._has_left = False
         self._lock = CacheLock("")      # the host's, until the request has left; "" is none
 
     @property
@@ -5560,9 +5574,12 @@ class Slot:
         self._host, self._interval, self._role = host, interval + limiter.margin, role
         now, pace = limiter.now(), limiter.pace_of(host)
         is_free = False                     # a policy document that takes no slot
-        if role == "policy" and not self.is_claimed:
-            is_free = takes_no_slot(pace, self._interval, now)
-        start = self._earliest_start(pace, is_free)
+        if self.is_claimed:                 # a request that left late pushes all behind it
+            start = max(self._start, pace.not_before, pace.departed_at + self._interval)
+        elif role == "policy" and takes_no_slot(pace, self._interval, now):
+            start, is_free = pace.not_before, True
+        else:
+            start = next_start(pace, self._interval, role == "target")
         if start <= now:
             self._begin(pace, now)
             return None
@@ -5573,13 +5590,6 @@ class Slot:
             limiter.write(host, pace._replace(last_at=last_at, interval=self._interval))
         self.release()
         return limiter.explained(start, pace, host, self._interval)
-
-    def _earliest_start(self, pace: HostPace, is_free: bool) -> float:
-        if is_free:
-            return pace.not_before
-        if self.is_claimed:                 # a request that left late pushes all behind it
-            return max(self._start, pace.not_before, pace.departed_at + self._interval)
-        return next_start(pace, self._interval, self._role == "target")
 
     def _begin(self, pace: HostPace, now: float) -> None:
         """The request starts."""
@@ -5732,9 +5742,12 @@ class BlocklistStore:
         held = self._refreshed
         if self.blocklist is None or serial > held.serial:
             held = self._load_generation(held)
-        # while nothing was ever held, every process tries for itself
+        # While nothing was ever held, every process tries at its start, and is
+        # bound by what the others found only then.
         if self.blocklist is None:
-            return False
+            if -math.inf < held.failed_at < asked.failed_at:
+                self.take_failure(asked.failed_at)
+            return self.is_current()
         if serial == held.serial:
             self._refreshed = asked
         else:       # of another generation it says nothing but when to ask again
@@ -5761,11 +5774,17 @@ class BlocklistStore:
     def _note(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
         self._refreshed = self._refreshed._replace(**changes)
-        if self.blocklist is not None:
-            self._cache.store("refresh", self._origin, self._refreshed._asdict())
+        self._cache.store("refresh", self._origin, self._refreshed._asdict())
 
-    def _note_current(self, **changes: Any) -> None:
-        self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf, **changes)
+    @property
+    def failed_at(self) -> float:
+        """When it was last asked for in vain, Unix seconds; -inf for never."""
+        return self._refreshed.failed_at
+
+    def take_failure(self, failed_at: float) -> None:
+        """What another process of the same run asked for in vain is not asked for again soon."""
+        retry_at = failed_at + POLICY_RETRY_SECONDS
+        self._refreshed = self._refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
@@ -5776,7 +5795,7 @@ class BlocklistStore:
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
         if ending.status == 304 and any(validators):
-            self._note_current()
+            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
             return
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5796,19 +5815,19 @@ class BlocklistStore:
         self._adopt(adopted, validators)
 
     def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
-        """The list is in force, and lies on disk as the newest generation.
+        """The list is in force, and overwrites the older of two generations on disk.
 
-        Two generations lie there and the older is overwritten: at every instant one is whole. The
-        next serial is of the other parity, and of this time: a process that starts from an emptied
-        folder must not give its list a serial that another has.
+        So one is whole at every instant. The next serial is of the other parity, and of this time:
+        a process that starts from an emptied folder must not give its list one that another has.
         """
         self.blocklist = blocklist
-        last = self._refreshed.serial
-        serial = last + 1 + 2 * max(0.0, (self._time() - last) // 2)
+        now, last = self._time(), self._refreshed.serial
+        serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
         key = f"{self._origin} {serial % 2:g}"
         self._cache.store("blocklist", key, entry, durable=True)
-        self._note_current(serial=serial, **validators._asdict())
+        self._refreshed = RefreshState(serial, now, -math.inf, -math.inf, *validators)
+        self._note()
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; the next try is soon.
@@ -5818,10 +5837,9 @@ class BlocklistStore:
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
         self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
-        effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
-        if self.blocklist is None:
-            effect = "none was ever adopted, so nothing is blocked yet"
-            effect += " (R3b: the first failure opens)"
+        effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
+        if self.blocklist is not None:
+            effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
@@ -5957,35 +5975,33 @@ class SourceStore:
 
     def remember(self, key: str, known: KnownSource, result: Result) -> None:
         """What was known, and what has come of it now."""
-        known = known._replace(requested_at=result.at, retry_at=-math.inf)
+        at, retry_at, status = result.at, result.retry_at, result.status
         if result.ok:
-            known = KnownSource(
-                result.at, result.final_url, result.etag, result.last_modified, result.at
-            )
-        elif result.retry_at is not None:
-            known = known._replace(retry_at=result.retry_at)
-        if result.outcome == "failed" and result.status is not None:
+            known = KnownSource(at, result.final_url, result.etag, result.last_modified)
+        elif result.outcome == "failed" and status is not None:
             failure = printable(result.reason)
-            known = known._replace(
-                failed_at=result.at, failed_status=result.status, failure=failure
-            )
+            known = known._replace(failed_at=at, failed_status=status, failure=failure)
+        if retry_at is None:
+            retry_at = -math.inf
+        known = known._replace(requested_at=at, retry_at=retry_at)
         self._cache.store("source", key, known._asdict())
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 #
-# The way of a URL, to the socket and back:
-#   Fetcher.fetch            a target alone; `run` has many
-#   Scheduler.results        whose turn it is; sleeps where it is nobody's
-#   Fetcher.target_steps     R8; makes the Visit, which knows where the URL is now
-#   Visit.walk               until it ends: the gates, one exchange, then a hop, a retry or the end
-#   Visit.pass_gates         spec 7: each gate is a method of Fetcher; yields Later to wait
-#   Fetcher.exchange         R1, R13, R4's departure; the only caller of the transport
-#   HttpTransport.send       the socket
-# and back: `Visit.walk` returns an Ending, of which `conclude` makes the Result that
-# `target_steps` returns, `Scheduler.results` yields and `fetch` gives to who asked.
-# A policy document that a gate waits for is a Visit of its own, which `Refreshes.advance` moves on.
+# The way of a URL, from who asks to the socket:
+#   Fetcher.fetch          one URL; `run` has many
+#   Fetcher._results       R7: one Target for each source
+#   Scheduler.results      whose turn it is; sleeps where it is nobody's
+#   Scheduler._take        a step of that target, alone in this process
+#   Fetcher.target_steps   R8; the Visit knows where the URL is now
+#   Visit.walk             every gate (`pass_gates`), an exchange; then a hop, a retry or the end
+#   Fetcher.exchange       R1, R13, R4's departure: the only caller of the transport
+#   HttpTransport.send     the socket
+# And back: `walk` returns an Ending, of which `conclude` makes the Result that the others hand on.
+# Whoever must wait yields a Later. A policy document that a gate wants first is a Visit of its own,
+# which `Refreshes.advance` moves on for all who wait for it.
 
 Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
@@ -6012,19 +6028,21 @@ class Visit:
         wire: str,
         held: KnownSource = NEVER_ASKED,
         wants: Wants = wants_any_success,
+        could_begin_at: float = math.inf,
     ) -> None:
         self.fetcher, self.kind, self.how, self.url = fetcher, kind, fetcher.kinds[kind], url
         self.held = held                            # R7: validators, and of exactly which URL
         self.wants = wants                          # whether a body is read
         self.started_at = fetcher.now()             # of the target's first step, monotonic
-        self.waited = 0.0
+        self.waited = max(0.0, self.started_at - could_begin_at)
         self.decision = Decision(True, url)         # the latest of R2 that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
         self.requests: list[RequestRecord] = []     # with those of policy documents
         self.retries = 0
         self.slot = Slot(fetcher.limiter)
-        self._is_single = False         # its first request is its last, and binds nobody
+        # Spec 1.1: its first request is its last, and binds nobody.
+        self._is_single = fetcher.options.interactive
         self._resume_at = -math.inf     # its own back-off, after a transport failure
         self._move(wire)
 
@@ -6038,10 +6056,9 @@ class Visit:
 
         `is_single`: one request, which binds nobody whatever it brings.
         """
-        held = KnownSource(wire=url, etag=validators.etag, last_modified=validators.last_modified)
-        visit = Visit(self.fetcher, kind, url, url, held)
+        visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
         visit.started_at, visit.requests = self.started_at, self.requests
-        visit._is_single = is_single
+        visit._is_single = is_single or self.fetcher.options.interactive
         if visit.host == self.host:             # else each would wait for the other
             self.slot.hand_over(visit.slot)
         return visit
@@ -6083,9 +6100,12 @@ class Visit:
         """Put off: `max_wait` does not reach so far."""
         seconds = max(0.0, later.at - self.fetcher.now())
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        retry_at = self.fetcher.time() + seconds
+        return self.refused(later.gate, reason, self.fetcher.time() + seconds)
+
+    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
+        """With what robots.txt said before."""
         return self.decision._replace(
-            allowed=False, gate=later.gate, reason=reason, retry_at=retry_at
+            allowed=False, url=self.url, gate=gate, reason=reason, retry_at=retry_at
         )
 
     def too_late(self) -> Decision | None:
@@ -6093,10 +6113,10 @@ class Visit:
 
         What needs no pause is not cut short by a small `max_wait`.
         """
-        now = self.fetcher.now()
-        if now <= max(self.deadline, self.started_at + PROMPT_SECONDS):
+        now, max_wait = self.fetcher.now(), self.fetcher.options.max_wait
+        if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
             return None
-        reason = f"{spell_seconds(self.fetcher.options.max_wait)} (max_wait) have passed"
+        reason = f"{spell_seconds(max_wait)} (max_wait) have passed"
         return self.not_yet(Later(now, "R4", reason))
 
     def walk(self) -> Steps[Ending]:
@@ -6158,9 +6178,15 @@ class Visit:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
-            refusal = self.decision._replace(allowed=False, gate="address", reason=error.reason)
-            return Ending(refusal=refusal._replace(url=self.url))
-        if self.retries >= self._transport_retries(error, seconds):
+            return Ending(refusal=self.refused("address", error.reason))
+        # No network reached its robots.txt: one attempt.
+        is_cut_off = self.kind == "target" and fetcher.robots.state_of(self.site).no_network
+        limit = self.how.transport_retries
+        if error.final or is_cut_off or self._is_single:
+            limit = 0
+        elif seconds >= fetcher.options.timeout:
+            limit = 1                   # a time-out costs too much to be tried five times
+        if self.retries >= limit:
             return Ending(error)
         delay = backoff_delay(self.retries, None, fetcher.options.rand)
         resume_at = fetcher.now() + delay
@@ -6173,21 +6199,10 @@ class Visit:
         trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
         return Ending(error, None, trouble, fetcher.time() + delay, is_put_off=True)
 
-    def _transport_retries(self, error: TransportError, seconds: float) -> int:
-        """How often a request is retried that got no HTTP answer after so many seconds."""
-        fetcher = self.fetcher
-        if error.final or self._is_single or fetcher.options.interactive:
-            return 0
-        if self.kind == "target" and fetcher.robots.state_of(self.site).no_network:
-            return 0                    # no network reached its robots.txt: one attempt
-        if seconds >= fetcher.options.timeout:
-            return 1                    # a time-out costs too much to be tried five times
-        return self.how.transport_retries
-
     def _after_push_back(self, answer: Response) -> Ending | None:
         """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
         fetcher = self.fetcher
-        if fetcher.options.interactive or self._is_single:
+        if self._is_single:
             return Ending(answer)
         retry_after = retry_after_of(answer, fetcher.time())
         is_last = self.retries >= DEFAULT_MAX_RETRIES               # R5
@@ -6253,17 +6268,12 @@ def conclude(visit: Visit, ending: Ending) -> Result:
         if not trouble:
             return conclude_success(visit, answer)
         seen = shown_answer(answer)
-    gate: Optional[GateName] = None
+    decision = visit.decision._replace(reason=trouble)
     if ending.retry_at is not None:
-        gate = "R5"
+        decision = decision._replace(gate="R5", retry_at=ending.retry_at)
     if ending.is_put_off:
         outcome = "deferred"
-    return visit_result(
-        visit,
-        outcome,
-        visit.decision._replace(gate=gate, reason=trouble, retry_at=ending.retry_at),
-        **seen,
-    )
+    return visit_result(visit, outcome, decision, **seen)
 
 
 def trouble_of(visit: Visit, answer: Response) -> str:
@@ -6279,38 +6289,31 @@ def trouble_of(visit: Visit, answer: Response) -> str:
 
 def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
-    seen = shown_answer(answer)
-    etag, last_modified = validators_of(answer.headers)
-    is_unchanged = answer.status == 304
-    body, sha256, is_read = answer.body, "", True
     outcome: Outcome = "fetched"
-    decision = visit.decision
-    if is_unchanged:
+    decision, is_read, fields = visit.decision, True, shown_answer(answer)
+    etag, last_modified = validators_of(answer.headers)
+    if answer.status == 304:
         outcome, decision = "unchanged", decision._replace(reason="not modified")
+        answer = answer._replace(body=b"")
         etag = etag or visit.validators.etag
         last_modified = last_modified or visit.validators.last_modified
     elif visit.wants(answer.status, answer.headers):
-        sha256 = sha256_hex(body)
+        fields["sha256"] = sha256_hex(answer.body)
     else:
-        is_read, body = False, b""
-        visit.warn(f"{media_type_of(seen['content_type'])} is not read (R6)")
-    reading = visit.fetcher.read_body(visit, answer._replace(body=body))
+        is_read, answer = False, answer._replace(body=b"")
+        visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
+    reading = visit.fetcher.read_body(visit, answer)
+    fields.update(reading._asdict(), warnings=[*visit.warnings, *reading.warnings])
     return visit_result(
         visit,
         outcome,
         decision,
-        bytes=len(body),
-        sha256=sha256,
+        bytes=len(answer.body),
+        body=answer.body,
+        read=is_read,
         etag=etag,
         last_modified=last_modified,
-        title=reading.title,
-        links=reading.links,
-        metadata=reading.metadata,
-        robots_directives=reading.robots_directives,
-        read=is_read,
-        body=body,
-        warnings=[*visit.warnings, *reading.warnings],
-        **seen,
+        **fields,
     )
 
 
@@ -6325,9 +6328,7 @@ def shown_answer(answer: Response) -> dict[str, Any]:
     return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
-def visit_result(
-    visit: Visit, outcome: Outcome, decision: Decision, **fields: Any
-) -> Result:
+def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
     """A Result with all that is the same for every outcome."""
     common = decision._asdict()
     for name in ("allowed", "blocked_by", "url"):
@@ -6414,11 +6415,11 @@ class Scheduler:
                 yield from self._take(heapq.heappop(self._ready)[2])
                 continue
             due_at, _, turn = self._waiting[0]
-            pace, why = self._fetcher.limiter.known_pace(turn.host), "its pace"
+            pace = self._fetcher.limiter.known_pace(turn.host)
+            self.waits_for = turn.host, "its pace"
             if pace.not_before > now:
-                why = pace.why or why
-            self.waits_for = turn.host, why
-            self._process.sleep_until(due_at)
+                self.waits_for = turn.host, pace.why
+            sleep_until(due_at, self._fetcher.clock)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
@@ -6598,7 +6599,8 @@ class Fetcher:
         self.options.check()
         self.tag = self.options.parsed_tag()                        # R13
         self.origin = site_of(wire_url(self.options.origin))
-        process = process_pace(self.options.clock or SYSTEM_CLOCK)
+        self.clock = self.options.clock or SYSTEM_CLOCK     # whose sleep may show what it is for
+        process = process_pace(self.clock)
         self.now: Callable[[], float] = process.clock.monotonic
         self.time: Callable[[], float] = process.clock.time
         self.requests = 0               # that left, of any kind
@@ -6667,7 +6669,7 @@ class Fetcher:
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
         try:
-            refusal = self._process.finish(visit.pass_gates(gates))
+            refusal = self._process.finish(visit.pass_gates(gates), self.clock)
         finally:
             visit.slot.release()
         decision = visit.decision if refusal is None else refusal
@@ -6695,11 +6697,23 @@ class Fetcher:
     def _results(self, urls: Iterable[str], purpose: str = "", **wanted: Any) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
         scheduler = self._scheduler = Scheduler(self, self._process)
+        for item in self.declared(urls):
+            if isinstance(item, Result):
+                yield item
+            else:
+                scheduler.add(item._replace(key=purpose + item.key, **wanted))
+        try:
+            yield from scheduler.results()
+        finally:
+            scheduler.close()
+
+    def declared(self, urls: Iterable[str]) -> Iterator[Target | Result]:
+        """Each target once; a Result for what is none, and for another spelling of one."""
         first_spelling: dict[str, str] = {}
         for url in map(str, urls):
             try:
                 wire = wire_url(url)
-                key = purpose + canonical_url(wire)
+                key = canonical_url(wire)
             except ValueError as error:
                 yield self.unasked("failed", url, str(error))
                 continue
@@ -6708,21 +6722,12 @@ class Fetcher:
                 yield self.unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
-            scheduler.add(Target(url, wire, key, **wanted))
-        try:
-            yield from scheduler.results()
-        finally:
-            scheduler.close()
+            yield Target(url, wire, key)
 
     @property
     def blocklist_size(self) -> int:
         """Entries of the list that is in force; 0 also where none was ever adopted."""
         return len(self._blocklist)
-
-    @property
-    def has_blocklist(self) -> bool:
-        """Whether any list was ever adopted: without one, R3b opens the gate."""
-        return self._blocklist.blocklist is not None
 
     @property
     def blocklist_was_missed(self) -> bool:
@@ -6753,8 +6758,7 @@ class Fetcher:
             held, wants = known, target.wants or wants_body
             if target.wants is not None:        # who wants a body sends no validators
                 held = NEVER_ASKED
-            visit = Visit(self, target.kind, target.url, target.wire, held, wants)
-            visit.waited = max(0.0, visit.started_at - since)
+            visit = Visit(self, target.kind, target.url, target.wire, held, wants, since)
             ending = yield from visit.walk()
             result = conclude(visit, ending)
             if visit.attempts:
@@ -6767,11 +6771,10 @@ class Fetcher:
 
     def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
         """R8: not due yet. The status is that of a failure that is not asked for again."""
-        status = None
+        fields: dict[str, Any] = {"retry_at": max(known.at, known.failed_at) + target.min_age}
         if known.failed_at > known.at:
-            status = known.failed_status
-        due_at = max(known.at, known.failed_at) + target.min_age
-        return self.unasked("skipped", target.url, reason, retry_at=due_at, status=status)
+            fields["status"] = known.failed_status
+        return self.unasked("skipped", target.url, reason, **fields)
 
     def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
         """A Result that no gate was asked for."""
@@ -6853,30 +6856,22 @@ class Fetcher:
         if self.options.allow_private:
             return None
         reason = host_refusal(split_url(visit.wire).host)
-        if not reason and hasattr(self._transport, "resolve"):
-            reason = self._resolved_refusal(visit.wire)
-        if not reason:
-            return None
-        return Decision(False, visit.url, "address", reason)
-
-    def _resolved_refusal(self, wire: str) -> str:
-        """Why what the name resolves to must not be asked, "" where it may."""
         try:
-            self._transport.resolve(wire, self.options.timeout)
+            if not reason and hasattr(self._transport, "resolve"):
+                self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:
-                return error.reason     # a name that does not exist fails later, by itself
+            if error.refused:           # a name that does not exist fails later, by itself
+                reason = error.reason
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
-            return f"the address cannot be checked: unexpected {type(error).__name__}"
-        return ""
+            reason = f"the address cannot be checked: unexpected {type(error).__name__}"
+        return Decision(False, visit.url, "address", reason) if reason else None
 
     def _robots_gate(self, visit: Visit) -> Later | Decision | None:
         """R2: robots.txt before any target of its site."""
         mode = self.options.robots_mode
         if mode == "ignore":
-            verdict = Verdict.SKIPPED_BY_USER_POLICY
-            reason = "robots_mode='ignore'"
-            visit.let_pass(Decision(True, visit.url, reason=reason, verdict=verdict))
+            skipped = Decision(True, visit.url, None, "robots_mode='ignore'")
+            visit.let_pass(skipped._replace(verdict=Verdict.SKIPPED_BY_USER_POLICY))
             return None
         refusal = self._refreshes.advance(visit, self.robots, visit.site)
         if refusal is not None:
@@ -6902,8 +6897,7 @@ class Fetcher:
         """
         if self.options.interactive:                                # spec 1.1
             return None
-        role = visit.role
-        refusal = visit.too_late()
+        role, refusal = visit.role, visit.too_late()
         if refusal is not None and role != "target":
             return refusal
         return visit.slot.claim(visit.host, self.interval_of(visit.site), role, visit.deadline)
@@ -9598,6 +9592,9 @@ BOT_KINDS = {
 }
 
 
+LLMS_KINDS = ("markdown", "text", "other")      # of media; what servers say of an llms.txt
+
+
 def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     """R6, R9: the metadata of a body by what the server says it is.
 
@@ -9613,7 +9610,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
             if value and name not in ("title", "robots"):
                 metadata[name] = value
         return Reading(page.title, [], metadata, page.robots, warnings)
-    if is_llms_txt(base_url) and kind in ("markdown", "text", "other"):
+    if is_llms_txt(base_url) and kind in LLMS_KINDS:
         parsed = parse_llms_txt(decode_body(readable, content_type), base_url)
         links = [Link(link.title, link.url) for link in parsed.links]
         return Reading(parsed.title, links, warnings=warnings)
@@ -9714,6 +9711,60 @@ class Bot(Fetcher):
         self._robots2 = Robots2Store(self._cache, self.time, self._category)
         self._answers = AnswerStore(self._cache, self.time, self._category)
 
+    # --- Many processes ---------------------------------------------------
+
+    def run(
+        self, urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1
+    ) -> Iterator[Result]:
+        """Many targets, each host at its own pace and no host waiting for another.
+
+        Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
+        asked for less than `min_age` seconds ago is skipped (R8). `jobs` processes, 1 to 64, share
+        the hosts, each of them serial (R4, R4a); a Bot in memory then keeps a temporary folder.
+        ValueError: `jobs` is no such number, or a `transport` or `clock` was handed in.
+        """
+        if isinstance(urls, str):
+            urls = [urls]
+        if jobs == 1:
+            return super().run(urls, min_age)
+        return results_of_processes(self, urls, min_age, jobs)
+
+    def worker_settings(self) -> dict[str, Any]:
+        """The arguments of a Bot in another process that works for this one."""
+        settings = self.options._asdict()
+        for name in ("transport", "clock", "rand", "warn", "trace"):
+            del settings[name]
+        return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
+
+    def share_memory(self) -> bool:
+        """Other processes can know what this one does: by a folder, be it a temporary one.
+
+        False where no folder can be written.
+        """
+        if self._cache.folder is not None:
+            return takes_locked_files(PacePlace(self._cache.folder))
+        import tempfile  # only for a bot in memory
+        import weakref
+
+        try:
+            folder = tempfile.mkdtemp(prefix="walsh-research-")
+        except OSError:
+            return False
+        weakref.finalize(self, remove_folder, folder, os.getpid())
+        self._cache.move_to(folder)
+        if self._pace_cache is None:
+            self.limiter.share(self._cache.pace(), 2 * self.options.timeout)
+        return True
+
+    def refresh_blocklist(self) -> float:
+        """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
+        self._decide(f"{self.origin}/", [self._blocklist_gate])
+        return self._blocklist.failed_at
+
+    def take_blocklist_failure(self, failed_at: float) -> None:
+        """What the parent of this process asked for in vain is not asked for again soon."""
+        self._blocklist.take_failure(failed_at)
+
     # --- Readings ---------------------------------------------------------
 
     def read_body(self, visit: Visit, answer: Response) -> Reading:
@@ -9768,13 +9819,8 @@ class Bot(Fetcher):
 
     def _llms_source(self, url: str) -> Iterator[Source]:
         result = next(self._results([url], "discover ", wants=wants_body))
-        if not result.ok or not result.body:
-            return
-        if media_kind(result.content_type) in ("markdown", "text", "other"):
-            text = decode_body(cut_for_reading(result.body)[0], result.content_type)
-            parsed = parse_llms_txt(text, result.final_url)
-            source = Source("llms.txt", result.final_url, list(parsed.links), parsed.title)
-            yield with_ai_input_warning(source, result)
+        if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
+            yield with_ai_input_warning(llms_source(result), result)
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
@@ -9852,10 +9898,8 @@ class Bot(Fetcher):
         return None
 
     def _denied(self, visit: Visit, ruling: Robots2Ruling) -> Decision:
-        rule = ruling.rule or visit.decision.rule
-        return visit.decision._replace(
-            allowed=False, gate="robots2", reason=ruling.reason, rule=rule
-        )
+        refusal = visit.refused("robots2", ruling.reason)
+        return refusal._replace(rule=ruling.rule or refusal.rule)
 
     def _robots2_gate(self, visit: Visit) -> Later | Decision | None:
         """What robots2.txt closes, or wants to be asked for first."""
@@ -9891,9 +9935,7 @@ class Bot(Fetcher):
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
         retry_at = held.expires_at if answer.decision == "later" else None
-        return visit.decision._replace(
-            allowed=False, gate="robots2", reason=reason, retry_at=retry_at
-        )
+        return visit.refused("robots2", reason, retry_at)
 
     def _too_late_to_ask(self, visit: Visit, asks: Sequence[str]) -> Decision | None:
         """The refusal where the target could not follow within `max_wait`.
@@ -9921,17 +9963,14 @@ class Bot(Fetcher):
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
         gate, reason = decision.gate, decision.reason
-        yield "blocklist", reason if gate == "R3" else self._explained_list()
         if gate == "R3":
+            yield "blocklist", reason
             return
-        address = "public, as far as known"
+        yield "blocklist", self._explained_list()
         if gate == "address":
-            address = reason
-        elif self.options.allow_private:
-            address = "permitted"
-        yield "address", address
-        if gate == "address":
+            yield "address", reason
             return
+        yield "address", "permitted" if self.options.allow_private else "public, as far as known"
         yield "robots.txt", explained_robots(decision)
         if decision.robots_source:
             yield "source", decision.robots_source
@@ -9944,7 +9983,7 @@ class Bot(Fetcher):
             yield "signals", f"{', '.join(pairs)} (binds no use that this bot makes)"
 
     def _explained_list(self) -> str:
-        if not self.has_blocklist:
+        if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
         age = spell_seconds(self.time() - self._blocklist.checked_at)
         return f"not listed (among {self.blocklist_size}, checked {age} ago)"
@@ -9971,6 +10010,14 @@ class Bot(Fetcher):
             if later.gate == "R5":
                 slot += f" ({later.reason})"
         return f"{interval:g} s between requests; {slot}"
+
+
+def remove_folder(path: str, process: int) -> None:
+    """A temporary folder goes with the process that made it, not with one that was forked."""
+    if os.getpid() == process:
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def explained_robots(decision: Decision) -> str:
@@ -10003,15 +10050,20 @@ def is_llms_txt(url: str) -> bool:
     return path_and_query(url).partition("?")[0] == "/llms.txt"
 
 
+def llms_source(result: Result) -> Source:
+    readable, warning = cut_for_reading(result.body)
+    parsed = parse_llms_txt(decode_body(readable, result.content_type), result.final_url)
+    return Source("llms.txt", result.final_url, list(parsed.links), parsed.title, warning)
+
+
 def source_of(result: Result) -> Source | None:
     """What a target itself is, if it is one of the structured forms.  R9"""
     url, body, kind = result.final_url, result.body, media_kind(result.content_type)
     if not body or kind == "html":
         return None
+    if is_llms_txt(url) and kind in LLMS_KINDS:
+        return llms_source(result)
     readable, warning = cut_for_reading(body)
-    if is_llms_txt(url) and kind in ("markdown", "text", "other"):
-        parsed = parse_llms_txt(decode_body(readable, result.content_type), url)
-        return Source("llms.txt", url, list(parsed.links), parsed.title, warning)
     if kind == "markdown":
         return Source("markdown", url, list(result.links), result.title, warning)
     with suppress(ValueError):
@@ -10053,13 +10105,13 @@ def fetch(url: str, fresh: bool = False) -> Result:
     return default_bot().fetch(url, fresh)
 
 
-def run(urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
+def run(urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1) -> Iterator[Result]:
     """Fetches many URLs, strictly serial and each host at its own pace (R4); a Result for each.
 
     Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
     target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
     """
-    return default_bot().run(urls, min_age)
+    return default_bot().run(urls, min_age, jobs)
 
 
 def discover(url: str) -> Iterator[Source]:
@@ -11836,6 +11888,488 @@ def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
     }
 
 
+# === 20. MANY PROCESSES   R4a ================================================
+# Each worker process is an ordinary serial bot; the cache folder coordinates them all.
+
+STATUS_TICK_SECONDS = 0.5               # between two looks of a status line at the clock
+MAX_JOBS = 64                           # processes; each holds a blocklist of its own
+LIFELINE_POLL_SECONDS = 0.5             # how soon a worker sees that its parent is gone
+WORKER_END_SECONDS = 2.0                # for the end of a worker that was told to end
+GROUP_SIGNAL_SECONDS = 0.2              # between two processes that one signal reaches
+
+
+class Finding(NamedTuple):
+    """What a bot found out about one target."""
+
+    target: str                         # as asked
+    value: Any                          # a Result, a Decision or a Source; None only ends a target
+    explained: Sequence[tuple[str, str]] = ()       # how each gate decided, where that was wanted
+    is_last: bool = True                # nothing more comes of this target
+
+
+class Assignment(NamedTuple):
+    """What is wanted of many targets; it crosses to a worker process."""
+
+    mode: str                           # "run", "check" or "discover"
+    urls: Sequence[str]
+    min_age: float = 0.0                # R8: seconds
+    explains: bool = False
+    keeps_bodies: bool = True
+
+
+class Standing(NamedTuple):
+    """How far a bot is."""
+
+    requests: int = 0
+    seconds_left: float = 0.0
+    blocklist_was_missed: bool = False
+
+
+def standing_of(bot: Bot) -> Standing:
+    return Standing(bot.requests, bot.outlook()[2], bot.blocklist_was_missed)
+
+
+# --- What a bot answers, in whatever process ----------------------------------
+
+def findings_of(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    """A Finding each as it is done."""
+    if assignment.mode == "check":
+        return check_findings(bot, assignment)
+    if assignment.mode == "discover":
+        return discover_findings(bot, assignment)
+    return run_findings(bot, assignment)
+
+
+def run_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    for result in bot.run(assignment.urls, assignment.min_age):
+        explained: list[tuple[str, str]] = []
+        if assignment.explains and result.final_url:        # a gate was asked
+            explained = list(bot.explain(decision_behind(result)))
+        yield Finding(result.url, result, explained)
+
+
+def check_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    for url in assignment.urls:
+        decision = bot.may_fetch(url, wait=False)
+        explained: list[tuple[str, str]] = []
+        if assignment.explains and (decision or decision.gate):
+            explained = list(bot.explain(decision))
+        yield Finding(url, decision, explained)
+
+
+def discover_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    for url in assignment.urls:
+        for source in bot.discover(url, assignment.min_age):
+            yield Finding(url, source, is_last=False)
+        yield Finding(url, None)
+
+
+def decision_behind(result: Result) -> Decision:
+    """The decision that led to a result, for whoever explains it."""
+    reason = "no rule forbids it"
+    if result.gate:
+        reason = result.reason
+    elif result.rule:
+        reason = spell_rule(result.rule)
+    return Decision(
+        False,
+        result.final_url or result.url,
+        result.gate,
+        reason,
+        result.verdict,
+        result.rule,
+        group=result.group,
+        robots_source=result.robots_source,
+        content_signals=result.content_signals,
+    )
+
+
+# --- A worker -----------------------------------------------------------------
+
+def work(
+    assignment: Assignment,
+    settings: dict[str, Any],
+    failed_at: float,
+    traces: bool,
+    results: Connection,
+    lifeline: Connection,
+    parents_ends: Sequence[Connection],
+) -> None:
+    """The life of a worker process: a bot, and a pipe for what it answers."""
+    for end in parents_ends:            # inherited by fork; the parent alone must hold them
+        end.close()
+    leave_signals_to_parent()
+    import threading
+
+    threading.Thread(target=end_with_parent, args=(lifeline, os.getppid()), daemon=True).start()
+
+    def report(kind: str, value: Any) -> None:
+        results.send((kind, value))
+
+    trace = partial(report, "trace") if traces else None
+    try:
+        bot = Bot(**settings, warn=partial(report, "warning"), trace=trace)
+        bot.take_blocklist_failure(failed_at)
+        send_findings(bot, assignment, results)          # its parent sweeps the cache
+    except OSError:                     # nobody reads them any more
+        os._exit(1)
+    except Exception as error:  # noqa: BLE001 - its targets are told as failed, in one line
+        report("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
+        os._exit(1)
+
+
+def send_findings(bot: Bot, assignment: Assignment, results: Connection) -> None:
+    """Each finding, the next only when the last was taken: a slow reader slows the bot."""
+    is_untaken = False
+    for finding in findings_of(bot, assignment):
+        if is_untaken:
+            results.recv_bytes()
+        if isinstance(finding.value, Result) and not assignment.keeps_bodies:
+            finding = finding._replace(value=finding.value._replace(body=b""))
+        results.send(("finding", (finding, standing_of(bot))))
+        is_untaken = True
+
+
+def leave_signals_to_parent() -> None:
+    """Ctrl-C reaches every process of a terminal's group: the parent alone answers it."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) is not signal.SIG_IGN:   # as nohup has it
+            signal.signal(number, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending_signals())
+
+
+def ending_signals() -> list[Any]:
+    import signal
+
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+
+def end_with_parent(lifeline: Connection, parent: int) -> None:
+    """Ends this process, in mid-request too, when its parent closes the lifeline or is gone."""
+    while not lifeline.poll(LIFELINE_POLL_SECONDS):
+        if os.getppid() != parent:
+            break
+    os._exit(1)
+
+
+# --- The parent ---------------------------------------------------------------
+
+class Worker:
+    """A worker process, as its parent knows it."""
+
+    def __init__(self, process: BaseProcess, urls: Sequence[str]) -> None:
+        self.process = process
+        self.unfinished = collections.Counter(urls)
+        self.standing = Standing()
+        self.stood_at = time.monotonic()
+
+    def note(self, standing: Standing) -> None:
+        self.standing, self.stood_at = standing, time.monotonic()
+
+    @property
+    def seconds_left(self) -> float:
+        if not any(self.unfinished.values()):
+            return 0.0
+        return self.standing.seconds_left - (time.monotonic() - self.stood_at)
+
+    def why_it_ended(self) -> str:
+        self.process.join(WORKER_END_SECONDS)
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            # A signal to the whole group is on its way to this process too, which then ends.
+            time.sleep(GROUP_SIGNAL_SECONDS)
+            return f"its worker process was killed by signal {-code}"
+        return f"its worker process ended with exit code {code}"
+
+
+class WorkerPool:
+    """The worker processes of one call; `findings` passes on what they find. R4a.
+
+    Ends them all when it ends, however that happens.
+    """
+
+    def __init__(
+        self, bot: Bot, assignment: Assignment, jobs: int, tick: Callable[[], None] | None = None
+    ) -> None:
+        check_jobs(jobs, bot.options)
+        self._bot, self._assignment, self._jobs, self._tick = bot, assignment, jobs, tick
+        self._workers: dict[Connection, Worker] = {}
+        self._lifeline: Connection | None = None
+        self._targets_left: collections.Counter[str] = collections.Counter()    # by host
+        self._finished = Standing()     # sums, of workers that have ended
+
+    # --- What a command shows -------------------------------------------------
+
+    @property
+    def requests(self) -> int:
+        """How many left, of any kind, in all processes."""
+        running = sum(worker.standing.requests for worker in self._workers.values())
+        return self._bot.requests + self._finished.requests + running
+
+    @property
+    def hosts_left(self) -> int:
+        return sum(1 for count in self._targets_left.values() if count)
+
+    @property
+    def seconds_left(self) -> float:
+        """About how long the slowest worker takes."""
+        return max((worker.seconds_left for worker in self._workers.values()), default=0.0)
+
+    @property
+    def blocklist_was_missed(self) -> bool:
+        standings = [worker.standing for worker in self._workers.values()]
+        standings.append(self._finished)
+        missed = any(standing.blocklist_was_missed for standing in standings)
+        return missed or self._bot.blocklist_was_missed
+
+    # --- The work ---------------------------------------------------------------
+
+    def findings(self) -> Generator[Finding, None, None]:
+        """A Finding each as it is done, whichever process made it."""
+        urls: list[str] = []
+        for item in self._declared():
+            if isinstance(item, Finding):
+                yield item
+            else:
+                urls.append(item)
+        if not urls:
+            return
+        if not self._bot.share_memory():
+            self._bot.warn("no folder can be written, by which processes share the pace: one works")
+            yield from findings_of(self._bot, self._assignment._replace(urls=urls))
+            return
+        self._targets_left.update(map(host_of, urls))
+        failed_at = self._bot.refresh_blocklist()       # R10: once for all of them
+        try:
+            self._start(split_by_host(urls, self._jobs), failed_at)
+            while self._workers:
+                yield from self._wait()
+        except KeyboardInterrupt:               # what was done is not lost
+            self._cut_lifeline()
+            yield from self._rest()
+            raise
+        finally:
+            self._end()
+
+    def results(self) -> Iterator[Result]:
+        """The values of the findings, for a library's caller."""
+        with closing(self.findings()) as findings:
+            for finding in findings:
+                yield finding.value
+
+    def _declared(self) -> Iterator[Finding | str]:
+        """The targets; what no worker is needed for is answered at once."""
+        if self._assignment.mode == "run":
+            for item in self._bot.declared(self._assignment.urls):
+                if isinstance(item, Result):
+                    yield Finding(item.url, item)
+                else:
+                    yield item.url
+            return
+        for url in self._assignment.urls:
+            if host_of(url):
+                yield url
+            else:                       # no request can come of it
+                yield from findings_of(self._bot, self._assignment._replace(urls=[url]))
+
+    def _start(self, shares: Sequence[Sequence[str]], failed_at: float) -> None:
+        context, settings = worker_context(), self._bot.worker_settings()
+        traces = self._bot.options.trace is not None
+        lifeline, self._lifeline = context.Pipe(duplex=False)
+        with signals_held_back(), lifeline, importable_main():
+            for urls in shares:
+                ours, theirs = context.Pipe()
+                inherited: list[Connection] = []
+                if context.get_start_method() == "fork":
+                    inherited = [ours, self._lifeline, *self._workers]
+                assignment = self._assignment._replace(urls=urls)
+                arguments = assignment, settings, failed_at, traces, theirs, lifeline, inherited
+                with theirs:
+                    process = context.Process(target=work, args=arguments, daemon=True)
+                    process.start()
+                self._workers[ours] = Worker(process, urls)
+
+    def _wait(self) -> Iterator[Finding]:
+        """What the workers say next, and a tick meanwhile."""
+        from multiprocessing.connection import wait
+
+        ready: Any = wait(list(self._workers), STATUS_TICK_SECONDS)
+        for connection in ready:
+            yield from self._read(connection)
+        if self._tick:
+            self._tick()
+
+    def _read(self, connection: Connection) -> Iterator[Finding]:
+        worker = self._workers[connection]
+        try:
+            kind, value = connection.recv()
+        except (EOFError, OSError):     # all that it sent was read before
+            yield from self._bury(connection)
+            return
+        if kind == "warning":
+            self._bot.warn(value)
+        elif kind == "trace":
+            (self._bot.options.trace or print)(value)
+        else:
+            finding, standing = value
+            worker.note(standing)
+            if finding.is_last:
+                worker.unfinished[finding.target] -= 1
+                self._targets_left[host_of(finding.target)] -= 1
+            if finding.value is not None:
+                yield finding
+            with suppress(OSError):     # it ended meanwhile
+                connection.send_bytes(b"")
+
+    def _bury(self, connection: Connection) -> Iterator[Finding]:
+        """A worker has ended. What it left undone has failed, and says so."""
+        worker = self._workers.pop(connection)
+        connection.close()
+        self._finished = Standing(
+            self._finished.requests + worker.standing.requests,
+            0.0,
+            self._finished.blocklist_was_missed or worker.standing.blocklist_was_missed,
+        )
+        reason = worker.why_it_ended()
+        for url in worker.unfinished.elements():
+            self._targets_left[host_of(url)] -= 1
+            yield lost_finding(self._bot, self._assignment.mode, url, reason)
+
+    def _rest(self) -> Iterator[Finding]:
+        """What was already sent when the workers were told to end."""
+        for connection, worker in self._workers.items():
+            with suppress(EOFError, OSError):
+                while connection.poll(WORKER_END_SECONDS):
+                    kind, value = connection.recv()
+                    if kind == "finding" and value[0].value is not None:
+                        worker.note(value[1])
+                        yield value[0]
+
+    def _cut_lifeline(self) -> None:
+        """Every worker ends within a second."""
+        if self._lifeline is not None:
+            self._lifeline.close()
+
+    def _end(self) -> None:
+        self._cut_lifeline()
+        for connection, worker in self._workers.items():
+            connection.close()
+            worker.process.join(WORKER_END_SECONDS)
+            if worker.process.is_alive():       # it was stopped, say
+                worker.process.kill()
+                worker.process.join(WORKER_END_SECONDS)
+
+
+def host_of(url: str) -> str:
+    """The key of a target's pace; "" where it is no URL."""
+    try:
+        return host_key(wire_url(url))
+    except ValueError:
+        return ""
+
+
+def split_by_host(urls: Iterable[str], count: int) -> list[list[str]]:
+    """At most `count` lists of URLs, all of a host's in one of them, of about the same lengths.
+
+    For as many processes or machines: pace is kept by host (R4a). What is no URL counts as a host.
+    """
+    by_host: dict[str, list[str]] = {}
+    for url in urls:
+        by_host.setdefault(host_of(url), []).append(url)
+    parts: list[list[str]] = [[] for _ in range(min(count, len(by_host)))]
+    sizes = [(0, index) for index in range(len(parts))]
+    for of_host in sorted(by_host.values(), key=len, reverse=True):
+        size, index = heapq.heappop(sizes)
+        parts[index] += of_host
+        heapq.heappush(sizes, (size + len(of_host), index))
+    return parts
+
+
+def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
+    """Of a target whose worker is gone."""
+    result = bot.unasked("failed", url, reason)
+    if mode == "check":
+        return Finding(url, Decision(False, result.url, reason=reason))
+    if mode == "discover":
+        return Finding(url, Source("none", result.url, target=result.url, result=result))
+    return Finding(url, result)
+
+
+def worker_context() -> Any:
+    """How processes start: by fork where that is safe, which is cheap, else anew."""
+    import multiprocessing
+
+    if sys.platform.startswith("linux"):
+        with suppress(OSError):
+            if len(os.listdir("/proc/self/task")) == 1:     # a lock of another thread stays locked
+                return multiprocessing.get_context("fork")
+    return multiprocessing.get_context("spawn")
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Signals that end come after the block: a worker inherits the hold until it ignores them."""
+    import signal
+
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def importable_main() -> Iterator[None]:
+    """A spawned worker finds a script by its module's name, and so its bytecode.
+
+    By its path it would compile the file anew.
+    """
+    import importlib.util
+
+    main = sys.modules["__main__"]
+    if main.__name__ != __name__ or getattr(main, "__spec__", None) is not None:
+        yield
+        return
+    name = os.path.splitext(os.path.basename(__file__))[0]
+    spec = None
+    with suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(name)
+    if spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
+        spec.loader.get_code(name)      # type: ignore[union-attr]      # compiled once, for all
+        main.__spec__ = spec
+    try:
+        yield
+    finally:
+        main.__spec__ = None
+
+
+def check_jobs(jobs: int, options: Options) -> None:
+    """ValueError: what other processes cannot have, or are not to be."""
+    if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
+        raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
+    if options.transport is not None or options.clock is not None:
+        raise ValueError(f"jobs is {jobs} beside a transport or a clock, want jobs=1 with these")
+    if options.interactive:
+        raise ValueError(f"jobs is {jobs} beside interactive=True, want jobs=1 (spec 1.1)")
+
+
+def results_of_processes(
+    bot: Bot, urls: Iterable[str], min_age: float, jobs: int
+) -> Iterator[Result]:
+    """As `Bot.run` by one process. ValueError at once, where it cannot be."""
+    pool = WorkerPool(bot, Assignment("run", list(map(str, urls)), min_age), jobs)
+    return pool.results()
+
+
 # === 21. MCP   R4 R6   spec 19 ===============================================
 # Owns what a model is told, and the Model Context Protocol by which a harness asks for it.
 
@@ -12778,7 +13312,6 @@ def interrupt_main_thread() -> None:
 # === 23. COMMAND LINE ========================================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
 
-STATUS_TICK_SECONDS = 0.5       # ours: between two looks of the status line at the clock
 SHORT_DURATION = (
     rf"{LAST_FRACTION}(?=[0-9])"
     rf"(?:{UNIT_COUNT}w)?"
