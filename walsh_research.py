@@ -7762,15 +7762,12 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
         found = inline_links(leaf.text, labels)
         for link in islice(found, MAX_LISTED_ENTRIES - looked_at):
             looked_at += 1
-            if leaf.item in items:
-                continue
-            url = http_url(base_url, link.destination)
+            url = "" if leaf.item in items else http_url(base_url, link.destination)
             if not url:
                 continue
             if leaf.item:
                 items.add(leaf.item)
-            note = llms_note(leaf.text, link)
-            links.setdefault(url, LlmsLink(section, link.title, url, note))
+            links.setdefault(url, LlmsLink(section, link.title, url, llms_note(leaf.text, link)))
     return LlmsTxt(title, summary, list(links.values()))
 
 
@@ -7811,45 +7808,25 @@ def one_line(text: str) -> str:
 
 # 16d. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ
 # between patch releases.
-HEAD_VALUES = {                 # of an element of the head, the attribute that tells
+OWN_ROBOTS = "meta " + UA_TOKEN.lower()
+HEAD_FIELDS = {                 # an element of the head: the attribute that tells
     "html": "lang",
     "title": "<text>",
-    "meta": "content",
-    "link": "href",
     "base": "href",
+    "meta description": "content",
+    "meta robots": "content",
+    OWN_ROBOTS: "content",
+    "link canonical": "href",
+    "link alternate": "href",
 }
-HEAD_LABELS = {"meta": "name", "link": "rel"}       # and the one that says what it tells
-OWN_ROBOTS = "meta " + UA_TOKEN.lower()
-HEAD_FIELDS = frozenset((
-    "html",
-    "title",
-    "base",
-    "meta description",
-    "meta robots",
-    OWN_ROBOTS,
-    "link canonical",
-))
-HEAD_ATTRIBUTES = frozenset((       # the others of a hostile page would take much memory
-    "lang",
-    "content",
-    "href",
-    "name",
-    "rel",
-    "type",
-    "title",
-))
-RAW_TEXT_ENDS = {
-    "title": lazy_re(r"(?i)</title(?=[\s/>])"),
-    "script": lazy_re(r"(?i)</script(?=[\s/>])"),
-    "style": lazy_re(r"(?i)</style(?=[\s/>])"),
-    "noscript": lazy_re(r"(?i)</noscript(?=[\s/>])"),
-    "template": lazy_re(r"(?i)</template(?=[\s/>])"),
-    "noframes": lazy_re(r"(?i)</noframes(?=[\s/>])"),
-}
-HEAD_TAG = lazy_re(             # anything else begins the body, or ends the head
-    r"<((?i:html|head|meta|link|base|basefont|bgsound|title|script|style|noscript|template"
-    r"|noframes|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*))(?=[\s/>])")
-HTML_SPACE = lazy_re(r"\s*")
+HEAD_LABELS = {"meta": "name", "link": "rel"}       # what the second word of a field is
+# The others of a hostile page would take much memory.
+HEAD_ATTRIBUTES = frozenset(("lang", "content", "href", "name", "rel", "type", "title"))
+RAW_TEXT_ELEMENTS = ("title", "script", "style", "noscript", "template", "noframes")
+DECLARATION_ENDS = {"!--": "-->", "!": ">", "?": ">"}     # by what follows `<`
+HEAD_MARK = lazy_re(            # anything else begins the body, or ends the head
+    r"\s*<(!--|[!?]|(?i:html|head|meta|link|base|basefont|bgsound|title|script|style|noscript"
+    r"|template|noframes|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*)(?=[\s/>]))")
 HTML_ATTRIBUTE = lazy_re(       # or the end of the tag
     r"""[\s/=]*(?:>|([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)?))?)""")
 
@@ -7865,21 +7842,18 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     text = html
     if isinstance(text, bytes):
         text = decode_body(text, "text/html")
-    values: dict[str, list[str]] = {}
-    for field in HEAD_FIELDS:
-        values[field] = []
-    advertised: list[tuple[str, str]] = []
+    values: dict[str, list[str]] = {field: [] for field in HEAD_FIELDS}
+    advertised: list[Link] = []
     for name, attributes in head_elements(text):
-        value = attributes.get(HEAD_VALUES.get(name, ""), "")
-        if not value:
-            continue
         for field in head_fields(name, attributes):
-            values[field].append(value)
-        if is_feed_link(name, attributes) and len(advertised) < MAX_HEAD_LISTED:
-            advertised.append((attributes.get("title", ""), value))
-    first = {field: (found or [""])[0] for field, found in values.items()}
+            value = attributes.get(HEAD_FIELDS[field], "")
+            if value and field != "link alternate":
+                values[field].append(value)
+            elif value and media_kind(attributes.get("type", "")) == "feed":
+                advertised.append(Link(attributes.get("title", ""), value))
+    first = {field: found[0] if found else "" for field, found in values.items()}
     base = http_url(base_url, first["base"]) or base_url
-    feeds = [Link(title, http_url(base, href)) for title, href in advertised]
+    feeds = [Link(title, http_url(base, href)) for title, href in advertised[:MAX_HEAD_LISTED]]
     robots_values = values[OWN_ROBOTS] or values["meta robots"]
     directives = robots_tag_directives(",".join(robots_values))
     robots = dict.fromkeys(directive for _, directive in directives)
@@ -7893,18 +7867,11 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     )
 
 
-def head_fields(name: str, attributes: dict[str, str]) -> list[str]:
+def head_fields(name: str, attributes: dict[str, str]) -> Iterator[str]:
     """What an element of the head tells, of `HEAD_FIELDS`."""
-    label_attribute = HEAD_LABELS.get(name, "")
-    labels = attributes.get(label_attribute, "").lower().split()
+    labels = set(attributes.get(HEAD_LABELS.get(name, ""), "").lower().split())
     fields = [f"{name} {label}" for label in labels] or [name]
-    return [field for field in fields if field in HEAD_FIELDS]
-
-
-def is_feed_link(name: str, attributes: dict[str, str]) -> bool:
-    relations = attributes.get("rel", "").lower().split()
-    is_alternate = name == "link" and "alternate" in relations
-    return is_alternate and media_kind(attributes.get("type", "")) == "feed"
+    return (field for field in fields if field in HEAD_FIELDS)
 
 
 def head_elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -7914,33 +7881,27 @@ def head_elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """
     at = int(text.startswith("\ufeff"))
     while True:
-        at = end_of_declarations(text, at)
-        tag = HEAD_TAG.match(text, at)
-        if tag is None:
+        mark = HEAD_MARK.match(text, at)
+        if mark is None:
             return
-        name = tag[1].lower()
-        attributes, at = tag_attributes(text, tag.end())
+        name = mark[1].lower()
+        if name in DECLARATION_ENDS:
+            closing = DECLARATION_ENDS[name]
+            end = text.find(closing, mark.start(1) + 1)     # `<!-->` is a comment
+            if end < 0:
+                return
+            at = end + len(closing)
+            continue
+        attributes, at = tag_attributes(text, mark.end())
         if at < 0:
             return
-        if name in RAW_TEXT_ENDS:
-            close = RAW_TEXT_ENDS[name].search(text, at)
+        if name in RAW_TEXT_ELEMENTS:
+            close = re.compile(rf"(?i)</{name}(?=[\s/>])").search(text, at)
             if close is None:
                 return
             attributes["<text>"] = html_text(text[at:close.start()])
             at = close.start()
         yield name, attributes
-
-
-def end_of_declarations(text: str, at: int) -> int:
-    """Where the comments, doctypes and instructions end, and the white space around them."""
-    at = end_of(HTML_SPACE, text, at)
-    while text.startswith(("<!", "<?"), at):
-        closing = "-->" if text.startswith("<!--", at) else ">"
-        end = text.find(closing, at + 2)
-        if end < 0:
-            break
-        at = end_of(HTML_SPACE, text, end + len(closing))
-    return at
 
 
 def tag_attributes(text: str, at: int) -> tuple[dict[str, str], int]:
@@ -7978,7 +7939,7 @@ ROBOTS_WARNINGS = {
     "noimageai": "its images must not be used for machine learning",
 }
 WEEKDAY_ENDS = lazy_re(r"unavailable_after\s*:\s*[a-z]+\s*\Z")
-VALUED_DIRECTIVE = lazy_re(r"unavailable_after|max-[a-z-]+")
+AGENT_NAME = lazy_re(r"(?!(?:unavailable_after|max-[a-z-]+)\Z)[^ ]+")     # and no directive's
 
 
 def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
@@ -7989,11 +7950,14 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
     [('', 'noai'), ('otherbot', 'none'), ('otherbot', 'unavailable_after: wed, 25 jun 2030')]
     """
     agent = ""
-    for item in robots_tag_items(value[:MAX_FEED_TEXT].lower()):
-        directive = " ".join(item.split())
+    items = iter(value[:MAX_FEED_TEXT].lower().split(","))
+    for item in items:
+        if WEEKDAY_ENDS.search(item):           # RFC 1123 puts a comma behind a weekday
+            item += "," + next(items, "")
+        directive = " ".join(item.rstrip(",").split())
         name, colon, rest = directive.partition(":")
         name = name.rstrip()
-        if colon and name and " " not in name and not is_robots_directive(name):
+        if colon and AGENT_NAME.fullmatch(name) and name not in ROBOTS_WARNINGS:
             agent = name.split("/")[0]
             if agent == "*":
                 agent = ""
@@ -8003,20 +7967,6 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
             directive = f"{name.rstrip()}: {rest.lstrip()}"
         if directive:
             yield agent, directive
-
-
-def robots_tag_items(value: str) -> Iterator[str]:
-    """What stands between commas, but for the comma that RFC 1123 puts behind a weekday."""
-    items = iter(value.split(","))
-    for item in items:
-        if WEEKDAY_ENDS.search(item):
-            item += "," + next(items, "")
-        yield item.rstrip(",")
-
-
-def is_robots_directive(name: str) -> bool:
-    """Whether a value follows the name, and no directive: `noindex:` is no agent either."""
-    return name in ROBOTS_WARNINGS or bool(VALUED_DIRECTIVE.fullmatch(name))
 
 
 def robots_directives(
@@ -8029,25 +7979,16 @@ def robots_directives(
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
     `now` in Unix seconds; None where it is not known whether an `unavailable_after` has passed.
     """
-    to_us: list[str] = []
-    to_all: list[str] = []
+    by_agent: dict[str, list[str]] = {}
     for header, value in headers:
-        if header.lower() != "x-robots-tag":
-            continue
-        for agent, directive in robots_tag_directives(value):
-            if agent == UA_TOKEN.lower():
-                to_us.append(directive)
-            elif agent == "":
-                to_all.append(directive)
-    binding = to_us or to_all
+        if header.lower() == "x-robots-tag":
+            for agent, directive in robots_tag_directives(value):
+                by_agent.setdefault(agent, []).append(directive)
+    binding = by_agent.get(UA_TOKEN.lower()) or by_agent.get("", [])
     shown = filter(str.isprintable, dict.fromkeys([*binding, *of_page]))
     directives = list(islice(shown, MAX_HEAD_LISTED))
-    warnings = []
-    for directive in directives:
-        warning = directive_warning(directive, now)
-        if warning:
-            warnings.append(f"{directive}: {warning}")
-    return directives, warnings
+    warnings = {directive: directive_warning(directive, now) for directive in directives}
+    return directives, [f"{name}: {warning}" for name, warning in warnings.items() if warning]
 
 
 def directive_warning(directive: str, now: float | None) -> str:
@@ -8072,7 +8013,7 @@ class XmlRoot(NamedTuple):
 
     kind: str                   # of the Feed or the Sitemap
     entry: str                  # the name of its entries
-    namespaces: frozenset[str]  # its own, besides the root's and none
+    namespaces: frozenset[str] = frozenset()    # its own, besides the root's and none
 
 
 # A namespace is written without its scheme and its last mark, as `plain_namespace` gives it.
@@ -8099,10 +8040,7 @@ FEED_ROOTS = {
     "channel": RSS_ROOT,
     "feed": XmlRoot("atom", "entry", ATOM_NAMESPACES),
 }
-SITEMAP_ROOTS = {
-    "urlset": XmlRoot("urlset", "url", frozenset()),
-    "sitemapindex": XmlRoot("index", "sitemap", frozenset()),
-}
+SITEMAP_ROOTS = {"urlset": XmlRoot("urlset", "url"), "sitemapindex": XmlRoot("index", "sitemap")}
 ENTRY_FIELDS = keys_by_name({   # a field, and the elements that fill it besides its own
     "title": "",
     "dc:title": "",
@@ -8171,7 +8109,6 @@ DAYS = (
 DATES = tuple(                  # a name of the weekday, the day, a time, a zone, a year
     lazy_re(rf"(?a)(?:[a-z]+[.,]?\s*)??{day}(?:[\s,t]+{TIME_OF_DAY})?\s*{ZONE}?(?:\s+\d{{4}})?")
     for day in DAYS)
-
 USUAL_DAY = "0[1-9]|1[0-9]|2[0-8]"      # of every month
 USUAL_TIME = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 # Nine dates in ten are of RFC 822 in UTC, or are as they are wanted. Without a way of their own a
@@ -8181,36 +8118,6 @@ USUAL_DATE = lazy_re(
     rf"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{{3}}) ({USUAL_TIME}) "
     r"(?:GMT|[+-]0000)"
     rf"|[12][0-9]{{3}}-(?:0[1-9]|1[0-2])-(?:{USUAL_DAY})T{USUAL_TIME}Z")
-
-
-def zone_offset(part: dict[str, str]) -> timedelta:
-    """How far a date's zone is ahead of UTC; not at all where it is unknown (RFC 5322 4.3)."""
-    from datetime import timedelta
-
-    sign = part["sign"]
-    if not sign:
-        return timedelta(hours=int(ZONE_HOURS.get(part["zone"], "0")))
-    minutes = part["zone_minutes"] or "0"
-    return timedelta(hours=int(sign + part["zone_hours"]), minutes=int(sign + minutes))
-
-
-def date_year(digits: str) -> int:
-    """The year; of two digits it is the nearer one of RFC 5322 4.3."""
-    year = int(digits)
-    if len(digits) > 2:
-        return year
-    if year < 50:
-        return year + 2000
-    return year + 1900
-
-
-def date_month(name: str) -> int:
-    """The month of its digits, its name or "", which is January. ValueError where it is none."""
-    if not name:
-        return 1
-    if name.isdigit():
-        return int(name)
-    return MONTH_NAMES.index(name[:3]) + 1
 
 
 def date_parts(text: str) -> dict[str, str] | None:
@@ -8225,19 +8132,28 @@ def date_parts(text: str) -> dict[str, str] | None:
 def date_moment(text: str) -> datetime | None:
     """A date of RFC 822, W3C-DTF or a common misspelling, without a zone, in UTC.
 
-    It counts as UTC where it names no zone. None where it is no date.
+    It counts as UTC where it names no zone, or an unknown one (RFC 5322 4.3). None where it is no
+    date.
     """
-    from datetime import datetime  # only where a feed, or a robots directive, has one
+    from datetime import datetime, timedelta  # only where a feed, or a robots directive, has one
 
     part = date_parts(text)
     if part is None:
         return None
+    year = int(part["year"])
+    if len(part["year"]) == 2:
+        year += 2000 if year < 50 else 1900         # RFC 5322 4.3
+    month = part["month"] or "1"
     day, hour, minute = int(part["day"] or 1), int(part["hour"] or 0), int(part["minute"] or 0)
-    second = min(int(part["second"] or 0), 59)         # a leap second is :60
+    second = min(int(part["second"] or 0), 59)      # a leap second is :60
+    zone_hours = part["zone_hours"] or ZONE_HOURS.get(part["zone"], "0")
+    zone_minutes = part["zone_minutes"] or "0"
     try:
-        month = date_month(part["month"])
-        local = datetime(date_year(part["year"]), month, day, hour, minute, second)
-        return local - zone_offset(part)
+        if not month.isdigit():
+            month = str(MONTH_NAMES.index(month[:3]) + 1)
+        local = datetime(year, int(month), day, hour, minute, second)
+        return local - timedelta(
+            hours=int(part["sign"] + zone_hours), minutes=int(part["sign"] + zone_minutes))
     except (ValueError, OverflowError):
         return None
 
@@ -8250,15 +8166,13 @@ def feed_date(text: str) -> str | None:
     """
     text = text.strip()
     usual = USUAL_DATE.fullmatch(text)
-    if usual:
-        day, month, year, time_of_day = usual.groups()
-        if not month:
-            return text
-        return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z"
-    moment = date_moment(text)
-    if moment is None:
-        return None
-    return f"{moment.isoformat()}Z"
+    if usual is None:
+        moment = date_moment(text)
+        return f"{moment.isoformat()}Z" if moment else None
+    day, month, year, time_of_day = usual.groups()
+    if not month:
+        return text
+    return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z"
 
 
 # Entries: their fields, by name, become value tuples.
@@ -8273,10 +8187,17 @@ TITLE_TAGS = {                  # by the type of a title; any other type is text
 }
 
 
-def feed_title(text: str, form: str) -> str:
-    """One line of text, whose markup is that of `form`: "rss", "html" or none."""
-    text = text[:MAX_FEED_TEXT]
-    tags = TITLE_TAGS.get(form)
+def first_field(fields: dict[str, str], names: Iterable[str]) -> str:
+    for name in names:
+        if fields.get(name):
+            return fields[name]
+    return ""
+
+
+def feed_title(fields: dict[str, str], kind: str) -> str:
+    """The title of an entry, or of the whole, of a feed of this kind: one line of text."""
+    text = first_field(fields, FEED_TITLES)[:MAX_FEED_TEXT]
+    tags = TITLE_TAGS.get("rss" if kind == "rss" else fields.get("type", ""))
     if tags is None:
         return one_line(text)
     if "<" in text:
@@ -8284,43 +8205,16 @@ def feed_title(text: str, form: str) -> str:
     return one_line(unescaped(text))
 
 
-def first_field(fields: dict[str, str], names: Iterable[str]) -> str:
-    for name in names:
-        value = fields.get(name)
-        if value:
-            return value
-    return ""
-
-
-def title_of(fields: dict[str, str], kind: str) -> str:
-    """The title of an entry, or of the whole, of a feed of this kind."""
-    form = fields.get("type", "")
-    if kind == "rss":
-        form = "rss"
-    return feed_title(first_field(fields, FEED_TITLES), form)
-
-
-def first_date(fields: dict[str, str]) -> str | None:
-    """The first date of an entry that can be read."""
-    for name in FEED_DATES:
-        text = fields.get(name)
-        if not text:
-            continue
-        date = feed_date(text)
-        if date:
-            return date
-    return None
-
-
 def feed_item(fields: dict[str, str], kind: str) -> FeedItem:
     if ABSOLUTE_HTTP.match(fields.get("id", "").lstrip()):
         fields["permalink"] = fields["id"]
     identifier = first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]
+    dates = (feed_date(fields[name]) for name in FEED_DATES if name in fields)
     return FeedItem(
-        title=title_of(fields, kind),
+        title=feed_title(fields, kind),
         url=absolute_url(fields["base"], first_field(fields, FEED_LINKS)),
         id=one_line(identifier),
-        published=first_date(fields))
+        published=next(filter(None, dates), None))      # the first that can be read
 
 
 def sitemap_entry(fields: dict[str, str]) -> SitemapEntry:
@@ -8352,6 +8246,11 @@ def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
 
 
 # The text of a document, a piece at a time: a whole copy with one emoji takes four times its bytes.
+UTF_8_SEQUENCE = lazy_re(rb"[\xc2-\xf4][\x80-\xbf]")
+PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
+    r"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
+    r"|<([a-z_:]|[^\x00-\x7f])")
+
 
 def marked_utf8(body: bytes | str) -> bytes:
     """Text as UTF-8 with a byte order mark, which overrules the encoding that it declares."""
@@ -8391,9 +8290,6 @@ def is_written_in(body: bytes, codec: str) -> bool:
     return True
 
 
-UTF_8_SEQUENCE = lazy_re(rb"[\xc2-\xf4][\x80-\xbf]")
-
-
 def feed_codec(body: bytes, content_type: str) -> str:
     """The first of the likely codecs in which the whole body can be read."""
     candidates = body_codecs(body, content_type)
@@ -8406,44 +8302,28 @@ def feed_codec(body: bytes, content_type: str) -> str:
     return candidates[0]
 
 
-def feed_texts(body: bytes, codec: str) -> Iterator[str]:
-    return text_pieces(byte_pieces(io.BytesIO(body)), codec)
-
-
-PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
-    r"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
-    r"|<([a-z_:]|[^\x00-\x7f])")
-
-
-def root_start(text: str) -> int:
-    """Where the root element begins; -1 where none does."""
-    for token in PROLOG_TOKEN.finditer(text):
-        if token[1]:
-            return token.start()
-    return -1
-
-
 def xml_pieces(texts: Iterator[str]) -> Iterator[bytes]:
     """The root element and what follows it in UTF-8, on the lines where they were.
 
     Without a DOCTYPE there is no entity that expat, of whatever version, could expand.
     """
     prolog = ""
-    root = -1
     for text in texts:
         prolog += text
-        root = root_start(prolog)
-        if root >= 0:
+        roots = (token.start() for token in PROLOG_TOKEN.finditer(prolog) if token[1])
+        root = next(roots, len(prolog))
+        if root < len(prolog):
             break
         if len(prolog) > MAX_XML_TOKEN_BYTES:
             raise ValueError(f"no element in the first {len(prolog)} characters: line 1")
-    if root < 0:
+    else:
         root = len(prolog)
     yield b"\n" * prolog.count("\n", 0, root) + prolog[root:].encode()
-    for text in texts:
-        yield text.encode()
+    yield from map(str.encode, texts)
 
 
+# What mending may help against, in expat's words.
+SLIP_MESSAGES = ("not well-formed (invalid token)", "reference to invalid character number")
 # The group may hold anything; else a slip is a numeric reference, a bare & or a bare <.
 XML_SLIP = lazy_re(
     rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))"
@@ -8454,21 +8334,19 @@ XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
 XML_NONCHARACTERS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")          # U+FFFE and U+FFFF
 
 
-def mended_xml(document: bytes) -> bytes:
-    """Bare & and <, impossible references and control characters mended, up to a number.
+def mended_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The document with its first MAX_READ_BYTES mended: what is mended is held whole.
 
-    They are the slips that need not lose the rest of a document.
+    Bare & and <, impossible references and control characters are the slips that need not lose
+    the rest of a document; up to a number.
     """
     from html import escape
 
+    document = b"".join(islice(pieces, MAX_READ_BYTES // XML_PIECE_BYTES))
     mended = bytearray()        # sub() would join a million pieces, of 80 bytes each
-    end = slips = 0
-    for slip in XML_SLIP.finditer(document):
-        if slip[1]:
-            continue
-        if slips == MAX_MENDED_SLIPS:
-            break
-        slips += 1
+    end = 0
+    found = (slip for slip in XML_SLIP.finditer(document) if not slip[1])
+    for slip in islice(found, MAX_MENDED_SLIPS):
         mended += document[end:slip.start()]
         mended += escape(unescaped(slip[0].decode())).encode()
         end = slip.end()
@@ -8476,27 +8354,15 @@ def mended_xml(document: bytes) -> bytes:
     mended = mended.translate(None, XML_FORBIDDEN)
     for character in XML_NONCHARACTERS:
         mended = mended.replace(character, b"")
-    return bytes(mended)
+    yield from byte_pieces(io.BytesIO(mended))
+    yield from pieces
 
 
-def mended_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The document with its first MAX_READ_BYTES mended: what is mended is held whole."""
-    beginning = itertools.islice(pieces, MAX_READ_BYTES // XML_PIECE_BYTES)
-    mended = mended_xml(b"".join(beginning))
-    return itertools.chain(byte_pieces(io.BytesIO(mended)), pieces)
-
-
-SLIP_MESSAGES = (               # expat's own, of what mending may help against
-    "not well-formed (invalid token)",
-    "reference to invalid character number",
-)
-
-
-class XmlContainer(NamedTuple):
-    """A root, channel or entry that is open."""
+class XmlScope(NamedTuple):
+    """What holds inside of a root, channel or entry that is open."""
 
     base: str                   # what its links are relative to
-    namespaces: dict[str, str]  # prefix -> namespace, of its own declarations
+    namespaces: collections.ChainMap[str, str]      # prefix -> namespace
     names: dict[str, str]       # element -> the field it fills, as far as known
 
 
@@ -8532,173 +8398,127 @@ class XmlEntries:
         self.has_slip = False           # whether mending may help against what broke it
         self.fields = self.head         # or those of the entry that is open
         self.complete: list[dict[str, str]] = []
-        self.containers = [XmlContainer(base, {}, {})]      # those that are open, in the outside
-        self.names = self.containers[0].names               # those of the innermost
-        self.level = 1                  # how deep the elements are that the innermost holds
+        self.scopes = [XmlScope(base, collections.ChainMap(), {})]      # first that of the outside
         self.depth = 0                  # of the open element
         self.field = ""                 # the one that is open
         self.text: list[str] = []       # of the open field
         self.own_namespaces: set[str] = set()
         self.element_fields = ENTRY_FIELDS
         self.given_bytes = 0
-        self.expat = expat
-        self.parser = self._make_parser()
-
-    def _make_parser(self) -> Any:
-        parser = self.expat.ParserCreate("utf-8")
-        parser.buffer_text = True
-        parser.UseForeignDTD(True)      # &nbsp; without a DTD is then skipped, not an error
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.SkippedEntityHandler = self._skip_entity
-        return parser
+        self.expat_error = expat.ExpatError
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.buffer_text = True
+        self.parser.UseForeignDTD(True)     # &nbsp; without a DTD is then skipped, not an error
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.SkippedEntityHandler = self._skip_entity
 
     def read(self, pieces: Iterable[bytes]) -> Iterator[dict[str, str]]:
         """Each entry as soon as it is complete. ValueError, with the position, where it breaks."""
-        for piece in itertools.chain(pieces, (b"",)):
-            trouble = self._parse(piece)
+        for piece in itertools.chain(pieces, (b"",)):       # which is the end
+            try:
+                self.parser.Parse(piece, not piece)
+                self._check_sizes(len(piece))
+            except (self.expat_error, ValueError) as error:
+                self.has_slip = str(error).startswith(SLIP_MESSAGES)
+                yield from self.complete
+                raise ValueError(str(error)) from None
             yield from self.complete
             self.complete.clear()
-            if trouble:
-                raise ValueError(trouble)
             self.text[:] = ["".join(self.text)[:XML_PIECE_BYTES]]
 
-    def _parse(self, piece: bytes) -> str:
-        """What broke the document in this piece, or ""; no bytes are the end."""
-        try:
-            self.parser.Parse(piece, not piece)
-            self.given_bytes += len(piece)
-            if piece:
-                self._check_sizes()
-        except self.expat.ExpatError as error:
-            self.has_slip = str(error).startswith(SLIP_MESSAGES)
-            return str(error)
-        except ValueError as error:
-            return str(error)
-        return ""
+    def _check_sizes(self, added_bytes: int) -> None:
+        self.given_bytes += added_bytes
+        open_bytes = self.given_bytes - self.parser.CurrentByteIndex
+        if len(self.parser.intern) > MAX_XML_NAMES:
+            self._stop(f"more than {MAX_XML_NAMES} different names")
+        if added_bytes and open_bytes > MAX_XML_TOKEN_BYTES:
+            self._stop(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes")
 
     def _stop(self, reason: str) -> None:
         raise ValueError(f"{reason}: line {self.parser.CurrentLineNumber}")
 
-    def _check_sizes(self) -> None:
-        if len(self.parser.intern) > MAX_XML_NAMES:
-            self._stop(f"more than {MAX_XML_NAMES} different names")
-        if self.given_bytes - self.parser.CurrentByteIndex > MAX_XML_TOKEN_BYTES:
-            self._stop(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes")
-
     # What expat calls.
 
     def _start(self, element: str, attributes: dict[str, str]) -> None:
-        depth = self.depth = self.depth + 1
-        if depth != self.level:         # inside a field, an image, somebody's extension
-            if depth > MAX_XML_DEPTH:
-                self._stop(f"elements nested deeper than {MAX_XML_DEPTH}")
+        self.depth += 1
+        if self.depth > MAX_XML_DEPTH:
+            self._stop(f"elements nested deeper than {MAX_XML_DEPTH}")
+        if self.depth > len(self.scopes):       # inside a field, an image, somebody's extension
             return
-        field = self.names.get(element)
+        scope = self.scopes[-1]
+        field = scope.names.get(element)
         if field is None or attributes:
-            field = self._field_of(element, attributes)
-        if not field:
-            return
-        if field in ("entry", "channel") and self.fields is self.head:
-            if field == "entry":
-                self.fields = {"rdf:about": attributes.get("rdf:about", "")}
-            self._open_container(attributes)
+            scope = self._scope_of(attributes)
+            field = self._field_of(element, scope)
+        if field in ("entry", "channel"):
+            self._open_scope(field, scope, attributes)
         elif field == "link" and "href" in attributes:
-            self._add_link(attributes)
-        else:
+            self._add_link(scope.base, attributes)
+        elif field:
             self._open_field(field, attributes)
 
     def _end(self, element: str) -> None:
         depth = self.depth
-        self.depth = depth - 1
-        if depth < self.level:
-            self._close_container()
-        elif self.field and depth == self.level:
+        self.depth -= 1
+        if depth < len(self.scopes):
+            self.scopes.pop()
+            if self.fields is not self.head:
+                self.complete.append(self.fields)
+                self.fields = self.head
+        elif self.field and depth == len(self.scopes):
             self._close_field()
 
     def _skip_entity(self, entity: str, is_parameter: bool) -> None:
         if self.field and len(self.text) < MAX_FEED_TEXT:       # more than that is cut anyway
             self.text.append(unescaped(f"&{entity};"))
 
-    # Names and namespaces.
-
-    def _namespace_of(self, prefix: str, declared: dict[str, str]) -> str:
-        if prefix in declared:
-            return declared[prefix]
-        for container in reversed(self.containers):
-            if prefix in container.namespaces:
-                return container.namespaces[prefix]
-        return prefix
-
-    def _field_of(self, element: str, attributes: dict[str, str]) -> str:
-        """The field that an element fills, "entry", "channel", or "" where it is none of ours."""
+    def _scope_of(self, attributes: dict[str, str]) -> XmlScope:
+        """What holds inside of an element with these attributes."""
+        scope = self.scopes[-1]
+        if "xml:base" in attributes:
+            base = absolute_url(scope.base, attributes["xml:base"])
+            scope = scope._replace(base=base or scope.base)
         declared = declared_namespaces(attributes)
-        if self.level == 1:
-            return self._root_field(element, declared)
         if declared:
-            return self._find_field(element, declared)
-        field = self.names.get(element)
-        if field is None:
-            field = self._find_field(element, declared)
-            self.names[element] = field
-        return field
+            scope = scope._replace(namespaces=scope.namespaces.new_child(declared), names={})
+        return scope
 
-    def _find_field(self, element: str, declared: dict[str, str]) -> str:
-        prefix, _, name = element.lower().rpartition(":")
-        namespace = self._namespace_of(prefix, declared)
-        if namespace in self.own_namespaces:
-            return self.element_fields.get(name, "")
-        if namespace in DUBLIN_CORE:
-            return self.element_fields.get(DUBLIN_CORE[namespace] + name, "")
-        return ""
+    def _field_of(self, element: str, scope: XmlScope) -> str:
+        """The field that an element fills, "entry", "channel", or "" where it is none of ours."""
+        if element not in scope.names:
+            prefix, _, name = element.lower().rpartition(":")
+            namespace = scope.namespaces.get(prefix, prefix)
+            if not self.own_namespaces:
+                self._begin(element, namespace, scope)
+                return "channel"
+            field_prefix = ""
+            if namespace not in self.own_namespaces:
+                field_prefix = DUBLIN_CORE.get(namespace, "none of ours ")
+            scope.names[element] = self.element_fields.get(field_prefix + name, "")
+        return scope.names[element]
 
-    # Containers and fields.
-
-    def _root_field(self, element: str, declared: dict[str, str]) -> str:
-        """The root is a container, whatever its namespace, which is then the document's."""
-        prefix, _, name = element.lower().rpartition(":")
+    def _begin(self, element: str, namespace: str, scope: XmlScope) -> None:
+        """The root is there, whatever its namespace, which is then the document's."""
+        name = element.lower().rpartition(":")[2]
         if name not in self.roots:
             self._stop(f"found <{element[:40]}>, want {' or '.join(self.roots)}")
         root = self.roots[name]
-        namespace = self._namespace_of(prefix, declared)
         self.own_namespaces = {"", namespace, *root.namespaces}
         if root is RSS_ROOT:            # RSS 1.0 has RDF's root; its own namespace is the default
-            self.own_namespaces.add(self._namespace_of("", declared))
+            self.own_namespaces.add(scope.namespaces.get("", ""))
         self.element_fields = {**ENTRY_FIELDS, root.entry: "entry"}
         self.head["kind"] = root.kind
-        return "channel"
 
-    def _open_container(self, attributes: dict[str, str]) -> None:
-        container = self.containers[-1]
-        if attributes:
-            container = self._container_of(attributes)
-        self.fields["base"] = container.base
-        self.names = container.names
-        self.containers.append(container)
-        self.level += 1
+    def _open_scope(self, field: str, scope: XmlScope, attributes: dict[str, str]) -> None:
+        if self.fields is not self.head:        # entries hold no entries
+            return
+        if field == "entry":
+            self.fields = {"rdf:about": attributes.get("rdf:about", "")}
+        self.fields["base"] = scope.base
+        self.scopes.append(scope)
 
-    def _container_of(self, attributes: dict[str, str]) -> XmlContainer:
-        names = self.names
-        namespaces = declared_namespaces(attributes)
-        if namespaces:
-            names = {}
-        return XmlContainer(self._base_of(attributes), namespaces, names)
-
-    def _close_container(self) -> None:
-        self.containers.pop()
-        self.level -= 1
-        self.names = self.containers[-1].names
-        if self.fields is not self.head:
-            self.complete.append(self.fields)
-            self.fields = self.head
-
-    def _base_of(self, attributes: dict[str, str]) -> str:
-        outer = self.containers[-1].base
-        if "xml:base" not in attributes:
-            return outer
-        return absolute_url(outer, attributes["xml:base"]) or outer
-
-    def _add_link(self, attributes: dict[str, str]) -> None:
+    def _add_link(self, base: str, attributes: dict[str, str]) -> None:
         """An Atom link, by its rel; without one it is "alternate" (RFC 4287 4.2.7.2)."""
         rel = attributes.get("rel", "").strip().lower()
         rel = rel.rpartition("/")[2] or "alternate"     # the registry's URI form, too
@@ -8708,7 +8528,7 @@ class XmlEntries:
             return
         href = attributes["href"]
         if "xml:base" in attributes:
-            href = absolute_url(self._base_of(attributes), href)
+            href = absolute_url(base, href)
         self.fields.setdefault(rel, href)
 
     def _open_field(self, name: str, attributes: dict[str, str]) -> None:
@@ -8763,14 +8583,7 @@ def feed_of(entries: Iterable[dict[str, str]], head: dict[str, str]) -> Feed:
     items, warning = listed(feed_item(fields, head["kind"]) for fields in entries)
     kind: Any = head["kind"]
     site = absolute_url(head["base"], first_field(head, SITE_LINKS))
-    return Feed(kind, title_of(head, kind), site, items, warning)
-
-
-def xml_feed(pieces: Iterator[bytes], base_url: str) -> tuple[Feed, bool]:
-    """The feed, and whether mending the document may help against what broke it."""
-    entries = XmlEntries(FEED_ROOTS, base_url)
-    feed = feed_of(entries.read(pieces), entries.head)
-    return feed, entries.has_slip
+    return Feed(kind, feed_title(head, kind), site, items, warning)
 
 
 def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = "") -> Feed:
@@ -8788,19 +8601,25 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     """
     body = marked_utf8(body)
     codec = feed_codec(body, content_type)
-    if next(feed_texts(body, codec), "").startswith("{"):
-        document = b"".join(map(str.encode, feed_texts(body, codec)))
-        return json_feed(document, base_url)
-    feed, has_slip = xml_feed(xml_pieces(feed_texts(body, codec)), base_url)
-    if has_slip:                # once, and no more
-        mended = mended_pieces(xml_pieces(feed_texts(body, codec)))
-        feed, _ = xml_feed(mended, base_url)
+
+    def texts() -> Iterator[str]:
+        return text_pieces(byte_pieces(io.BytesIO(body)), codec)
+
+    if next(texts(), "").startswith("{"):
+        return json_feed(b"".join(map(str.encode, texts())), base_url)
+    found = XmlEntries(FEED_ROOTS, base_url)
+    feed = feed_of(found.read(xml_pieces(texts())), found.head)
+    if found.has_slip:          # once, and no more
+        found = XmlEntries(FEED_ROOTS, base_url)
+        feed = feed_of(found.read(mended_pieces(xml_pieces(texts()))), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
 
 
 # Sitemaps.
+URL_LINE = lazy_re(r"(?i)https?://[^\s/?#]\S*")
+
 
 def unpacked(body: bytes) -> Iterator[bytes]:
     """What a gzip holds. ValueError where it breaks or passes a bound."""
@@ -8822,9 +8641,6 @@ def unpacked(body: bytes) -> Iterator[bytes]:
         raise ValueError(f"broken gzip: byte {packed.tell()}: {error}") from None
 
 
-URL_LINE = lazy_re(r"(?i)https?://[^\s/?#]\S*")
-
-
 def text_lines(texts: Iterable[str]) -> Iterator[str]:
     """The lines of a text; LF, CR and CRLF end one."""
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
@@ -8837,18 +8653,11 @@ def text_lines(texts: Iterable[str]) -> Iterator[str]:
         yield torn
 
 
-def text_entries(texts: Iterable[str], base_url: str) -> Iterator[dict[str, str]]:
-    """The fields of each line; a line that is no URL names nothing."""
-    for line in text_lines(texts):
-        fields = {"base": base_url}
-        url = line.strip()
-        if URL_LINE.fullmatch(url):
-            fields["link"] = url
-        yield fields
-
-
 def text_sitemap(texts: Iterable[str], base_url: str) -> Sitemap:
-    entries, warning = listed(map(sitemap_entry, text_entries(texts, base_url)))
+    """Each line that is a URL is an entry; every line counts towards the bounds."""
+    links = (line.strip() for line in text_lines(texts))
+    urls = (link if URL_LINE.fullmatch(link) else "" for link in links)
+    entries, warning = listed(sitemap_entry({"base": base_url, "link": url}) for url in urls)
     if not entries:
         trouble = warning or "found neither XML nor a line that is an absolute URL"
         raise ValueError(f"no sitemap: line 1: {trouble}")
@@ -8858,9 +8667,9 @@ def text_sitemap(texts: Iterable[str], base_url: str) -> Sitemap:
 def xml_sitemap(texts: Iterator[str], base_url: str) -> Sitemap:
     found = XmlEntries(SITEMAP_ROOTS, base_url)
     entries, warning = listed(map(sitemap_entry, found.read(xml_pieces(texts))))
-    if not found.head["kind"]:
-        raise ValueError(f"no sitemap: {warning}")
     kind: Any = found.head["kind"]
+    if not kind:
+        raise ValueError(f"no sitemap: {warning}")
     return Sitemap(kind, entries, warning)
 
 
