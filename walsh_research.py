@@ -87,7 +87,6 @@ import re
 import stat
 import sys
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
@@ -1644,13 +1643,20 @@ class PatternState(dict):       # type: ignore[type-arg]
 class PatternMachine:
     """A pattern or a lookaround of one, and the states of its runs, made as a text leads there."""
 
-    def __init__(self, pattern: Pattern, first: int, end: int, inner: int | None) -> None:
+    def __init__(
+        self,
+        pattern: Pattern,
+        first: int,
+        end: int,
+        outer: int,
+        is_search: bool,
+    ) -> None:
         self.steps = pattern.steps
         self.budget = pattern.budget
         self.first = first
         self.end = end
-        self.stops_at_match = inner is None
-        self.first_lookaround = inner or 0      # of those that it may ask about
+        self.outer = outer              # how many lookarounds stand before it
+        self.is_search = is_search      # else each match counts
         self.start = PatternState(self, (), False, False)
         self.states: dict[Any, PatternState] = {}
         self.budget.machines.append(self)
@@ -1665,9 +1671,9 @@ class PatternMachine:
 
         Where there are lookarounds, tuples of these and of what holds behind them.
         """
-        asked = tables[self.first_lookaround:]
-        if asked:
-            return zip(itertools.chain(reversed(text), [""]), *asked)
+        inner = tables[self.outer:]
+        if inner:
+            return zip(itertools.chain(reversed(text), [""]), *inner)
         return itertools.chain(reversed(text), [("",)])
 
     def matches(self, text: str, tables: list[bytes]) -> bool:
@@ -1685,7 +1691,7 @@ class PatternMachine:
 
     def advance(self, state: PatternState, symbol: Any) -> PatternState:
         """Where the symbol leads; a match may begin at every position."""
-        if state.is_end and self.stops_at_match:
+        if state.is_end and self.is_search:
             return state
         character, *held = symbol
         is_word = WORD_CHARACTER.match(character) is not None
@@ -1694,7 +1700,7 @@ class PatternMachine:
             AT_END: state is self.start,
             AT_BOUNDARY: is_word != state.is_word,
         }
-        conditions.update(enumerate(held, FIRST_LOOKAROUND + self.first_lookaround))
+        conditions.update(enumerate(held, FIRST_LOOKAROUND + self.outer))
         reached = self.reached([self.first, *state.places], conditions)
         self.budget.spend(WORK_OF_A_STATE * len(reached))
         places: set[int] = set()
@@ -1754,13 +1760,14 @@ class Pattern:
         self.at = 0
         self.budget = budget
         self.steps: list[Step] = []
-        self.known: dict[int, tuple[str, Any, int]] = {}    # by where a step is written: it, its end
+        # By where a step is written: its kind, its value, where it ends.
+        self.known: dict[int, tuple[str, Any, int]] = {}
         self.lookarounds: list[tuple[PatternMachine, int]] = []     # inner ones first; the length
         end = self.add(END, None)
         first = self.read_alternatives(end)
         if self.at < len(source):
             raise ValueError("a ) without its (")
-        self.machine = PatternMachine(self, first, end, None)
+        self.machine = PatternMachine(self, first, end, 0, is_search=True)
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
@@ -1870,13 +1877,13 @@ class Pattern:
         return READ, re.compile(regex).match
 
     def read_lookaround(self, opening: str) -> tuple[str, Any]:
-        inner = len(self.lookarounds)
+        outer = len(self.lookarounds)
         end = self.add(END, None)
         first = self.read_group(end)
         length = 0
         if opening.startswith("(?<"):
             length = only_length(self.steps, first, end)
-        machine = PatternMachine(self, first, end, inner)
+        machine = PatternMachine(self, first, end, outer, is_search=False)
         number = FIRST_LOOKAROUND + len(self.lookarounds)
         self.lookarounds.append((machine, length))
         return HOLD, (number, opening.endswith("="))
@@ -2028,7 +2035,7 @@ def table_check(table: CheckTable) -> SchemaCheck:
     return check_value
 
 
-# The tests of a value, which comes behind what their keywords' values were compiled to.
+# Tests of a value, which comes behind what their keyword's value was compiled to.
 def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
     from fractions import Fraction  # only for this keyword
@@ -2069,15 +2076,6 @@ def dependents_hold(checks: NamedChecks, value: Any) -> bool:
     return all(checks[name](value) for name in checks if name in value)
 
 
-def contained_hold(check: Any, least: Any, most: Any, value: list[Any]) -> bool:
-    if check is None:           # the counts alone assert nothing
-        return True
-    found = sum(holds(check, item) for item in value)
-    if least is None:
-        least = 1
-    return found >= least and (most is None or found <= most)
-
-
 def none_holds(check: SchemaCheck, value: Any) -> bool:
     return not holds(check, value)
 
@@ -2094,18 +2092,7 @@ def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
     return sum(holds(check, value) for check in checks) == 1
 
 
-def branch_holds(test: Any, then: Any, otherwise: Any, value: Any) -> bool:
-    if test is None:            # without an `if` the other two assert nothing
-        return True
-    branch = then if holds(test, value) else otherwise
-    return branch is None or branch(value)
-
-
-def given(test: Callable[..., Any]) -> Callable[..., SchemaCheck]:
-    """Makes the check of such a test from what its keyword's value was compiled to."""
-    return partial(partial, test)
-
-
+# Makers of checks from the values of several keywords, compiled; None for each that is absent.
 def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> SchemaCheck:
     """Each part of a value must hold, by the check of its name or number, else by `rest`."""
     otherwise = rest or anything
@@ -2140,79 +2127,88 @@ def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> Sche
     return parts_check(dict.items, check_of, rest)
 
 
-class Keyword(NamedTuple):
-    """What a keyword's value must be, as a schema, and what it asserts, if anything."""
+def contains_check(check: Any, least: int | None, most: int | None) -> SchemaCheck:
+    def check_contains(value: Any) -> bool:
+        found = sum(holds(check, item) for item in value)
+        enough = 1 if least is None else least
+        return found >= enough and (most is None or found <= most)
+    if check is None:           # the counts alone assert nothing
+        return anything
+    return check_contains
 
-    shape: Any
-    kinds: Iterable[type] = ()          # of the values that it is about
-    make_check: Callable[..., SchemaCheck] = given(anything)
-    further: tuple[str, ...] = ()       # keywords whose values its check is made of besides
+
+def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
+    def check_branch(value: Any) -> bool:
+        branch = then if holds(test, value) else otherwise
+        return branch is None or branch(value)
+    if test is None:            # without an `if` the other two assert nothing
+        return anything
+    return check_branch
 
 
 SCHEMA = {"type": ["object", "boolean"]}
 STRING = {"type": "string"}
-NUMERIC = {"type": "number"}
-STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
-COUNT = {"type": "integer", "minimum": 0}
-TYPE_NAMES = "array boolean integer null number object string".split()
-TYPE = {"enum": TYPE_NAMES}
-TYPES = {"type": "array", "items": TYPE, "uniqueItems": True, "minItems": 1}
 NAMES = {"type": "array", "items": STRING, "uniqueItems": True}
 SCHEMAS = {"type": "array", "minItems": 1, "items": SCHEMA}
 SCHEMA_MAP = {"type": "object", "additionalProperties": SCHEMA}
+TYPE_NAMES = "array boolean integer null number object string".split()
+TYPE = {"enum": TYPE_NAMES}
+TYPES = {"type": "array", "items": TYPE, "uniqueItems": True, "minItems": 1}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-KEYWORDS = {
-    "minimum": Keyword(NUMERIC, NUMBER, given(operator.le)),
-    "maximum": Keyword(NUMERIC, NUMBER, given(operator.ge)),
-    "exclusiveMinimum": Keyword(NUMERIC, NUMBER, given(operator.lt)),
-    "exclusiveMaximum": Keyword(NUMERIC, NUMBER, given(operator.gt)),
-    "multipleOf": Keyword(STEP, NUMBER, given(is_multiple)),
-    "minLength": Keyword(COUNT, TEXT, given(is_as_long)),
-    "maxLength": Keyword(COUNT, TEXT, given(is_as_short)),
-    "pattern": Keyword(STRING, TEXT, given(holds)),
-    "minItems": Keyword(COUNT, ARRAY, given(is_as_long)),
-    "maxItems": Keyword(COUNT, ARRAY, given(is_as_short)),
-    "uniqueItems": Keyword({"type": "boolean"}, ARRAY, given(is_unique)),
-    "items": Keyword(SCHEMA, ARRAY, items_check, ("prefixItems",)),
-    "prefixItems": Keyword(SCHEMAS),
-    "contains": Keyword(SCHEMA, ARRAY, given(contained_hold), ("minContains", "maxContains")),
-    "minContains": Keyword(COUNT),
-    "maxContains": Keyword(COUNT),
-    "minProperties": Keyword(COUNT, OBJECT, given(is_as_long)),
-    "maxProperties": Keyword(COUNT, OBJECT, given(is_as_short)),
-    "required": Keyword(NAMES, OBJECT, given(frozenset.issubset)),
-    "properties": Keyword(
-        SCHEMA_MAP, OBJECT, members_check, ("patternProperties", "additionalProperties")),
-    "patternProperties": Keyword(SCHEMA_MAP),
-    "additionalProperties": Keyword(SCHEMA),
-    "dependentRequired": Keyword(
-        {"type": "object", "additionalProperties": NAMES}, OBJECT, given(has_others)),
-    "dependentSchemas": Keyword(SCHEMA_MAP, OBJECT, given(dependents_hold)),
-    "propertyNames": Keyword(SCHEMA, OBJECT, given(names_hold)),
-    "enum": Keyword({"type": "array"}, ANY, given(is_one_of)),
-    "const": Keyword(True, ANY, given(is_one_of)),
-    "not": Keyword(SCHEMA, ANY, given(none_holds)),
-    "allOf": Keyword(SCHEMAS, ANY, given(all_hold)),
-    "anyOf": Keyword(SCHEMAS, ANY, given(any_holds)),
-    "oneOf": Keyword(SCHEMAS, ANY, given(one_holds)),
-    "if": Keyword(SCHEMA, ANY, given(branch_holds), ("then", "else")),
-    "then": Keyword(SCHEMA),
-    "else": Keyword(SCHEMA),
-    "type": Keyword({"anyOf": [TYPE, TYPES]}),
-    "$defs": Keyword(SCHEMA_MAP),
-    "definitions": Keyword(SCHEMA_MAP),
-    "$id": Keyword(STRING),
-    "$ref": Keyword(STRING),
-    "$anchor": Keyword(STRING),
-    "$schema": Keyword({"enum": [DRAFT, DRAFT + "#"]}),
+# What the values of keywords must be, as schemas. Other keywords are annotations.
+SHAPES: list[tuple[str, Any]] = [
+    ("not if then else items contains additionalProperties propertyNames", SCHEMA),
+    ("allOf anyOf oneOf prefixItems", SCHEMAS),
+    ("$defs definitions dependentSchemas properties patternProperties", SCHEMA_MAP),
+    ("$id $ref $anchor pattern", STRING),
+    ("required", NAMES),
+    ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
+    ("minimum maximum exclusiveMinimum exclusiveMaximum", {"type": "number"}),
+    ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
+    (
+        "minLength maxLength minItems maxItems minContains maxContains minProperties maxProperties",
+        {"type": "integer", "minimum": 0},
+    ),
+    ("uniqueItems", {"type": "boolean"}),
+    ("enum", {"type": "array"}),
+    ("type", {"anyOf": [TYPE, TYPES]}),
+    ("$schema", {"enum": [DRAFT, DRAFT + "#"]}),
     # What is not implemented.
-    "unevaluatedItems": Keyword(False),
-    "unevaluatedProperties": Keyword(False),
-    "$dynamicRef": Keyword(False),
-    "$recursiveRef": Keyword(False),
-    "$vocabulary": Keyword(False),
-}
-ASSERTIONS = {keyword: row for keyword, row in KEYWORDS.items() if row.kinds}
+    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
+]
+SHAPES_BY_KEYWORD: dict[str, Any] = {}
+for shaped_keywords, shape_of_them in SHAPES:
+    SHAPES_BY_KEYWORD.update(dict.fromkeys(shaped_keywords.split(), shape_of_them))
+# What is asserted: the types that keywords are about, the keywords, their test or their maker.
+ASSERTIONS: list[Any] = [
+    (NUMBER, "minimum", operator.le),
+    (NUMBER, "maximum", operator.ge),
+    (NUMBER, "exclusiveMinimum", operator.lt),
+    (NUMBER, "exclusiveMaximum", operator.gt),
+    (NUMBER, "multipleOf", is_multiple),
+    (TEXT, "minLength", is_as_long),
+    (TEXT, "maxLength", is_as_short),
+    (TEXT, "pattern", holds),
+    (ARRAY, "minItems", is_as_long),
+    (ARRAY, "maxItems", is_as_short),
+    (ARRAY, "uniqueItems", is_unique),
+    (ARRAY, "items prefixItems", items_check),
+    (ARRAY, "contains minContains maxContains", contains_check),
+    (OBJECT, "minProperties", is_as_long),
+    (OBJECT, "maxProperties", is_as_short),
+    (OBJECT, "required", frozenset.issubset),
+    (OBJECT, "properties patternProperties additionalProperties", members_check),
+    (OBJECT, "dependentRequired", has_others),
+    (OBJECT, "dependentSchemas", dependents_hold),
+    (OBJECT, "propertyNames", names_hold),
+    (ANY, "enum", is_one_of),
+    (ANY, "const", is_one_of),
+    (ANY, "not", none_holds),
+    (ANY, "allOf", all_hold),
+    (ANY, "anyOf", any_holds),
+    (ANY, "oneOf", one_holds),
+    (ANY, "if then else", branch_check),
+]
 # The schemas of these keywords see the same value as the schema that holds them.
 IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
 DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
@@ -2307,17 +2303,20 @@ class SchemaCompiler:
         for keyword, value in schema.items():
             compiled[keyword] = self.compiled(keyword, value, place)
         add_type(table, schema.get("type"))
-        for keyword, (_, kinds, make_check, further) in ASSERTIONS.items():
-            names = (keyword, *further)
-            if compiled.keys().isdisjoint(names):
+        for kinds, keywords, test in ASSERTIONS:
+            keyword, *further = keywords.split()
+            if compiled.keys().isdisjoint([keyword, *further]):
                 continue
-            check = make_check(*map(compiled.get, names))
+            if further:
+                check = test(*map(compiled.get, [keyword, *further]))
+            else:
+                check = partial(test, compiled[keyword])
             for kind in kinds:
                 table[kind].append((keyword, check, schema.get(keyword)))
 
     def compiled(self, keyword: str, value: Any, holder: str) -> Any:
         """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
-        shape = KEYWORDS.get(keyword, Keyword(True)).shape
+        shape = SHAPES_BY_KEYWORD.get(keyword)
         if shape is SCHEMA:
             return self.check_of(value, holder, keyword)
         if shape is SCHEMAS:
@@ -2327,7 +2326,8 @@ class SchemaCompiler:
             checks = [self.check_of(part, holder, keyword, name) for name, part in value.items()]
             return list(zip(searches, checks))
         if shape is SCHEMA_MAP:
-            return {name: self.check_of(part, holder, keyword, name) for name, part in value.items()}
+            parts = value.items()
+            return {name: self.check_of(part, holder, keyword, name) for name, part in parts}
         if keyword == "pattern":
             return compile_pattern(value, self.budget)
         if keyword == "const":
@@ -2396,8 +2396,8 @@ def add_type(table: CheckTable, types: Any) -> None:
 
 @cache
 def well_formed_check() -> Callable[[Any], None]:
-    shapes = {keyword: row.shape for keyword, row in KEYWORDS.items()}
-    return SchemaCompiler({**SCHEMA, "properties": shapes}, anything).compile()
+    meta_schema = {**SCHEMA, "properties": SHAPES_BY_KEYWORD}
+    return SchemaCompiler(meta_schema, anything).compile()
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
