@@ -1907,7 +1907,7 @@ def test_R3c_any_pattern_takes_time_linear_in_the_text(pattern, part):
 def test_R3c_the_work_of_patterns_on_one_document_is_bounded_and_fails_closed(monkeypatch):
     monkeypatch.setattr(wr, "MAX_PATTERN_WORK", 2**18)
     dice = random.Random(1)
-    schema = {"pattern": "[ab]*a[ab]{500}$"}
+    schema = {"pattern": "^[ab]{500}a"}
     text = "".join(dice.choice("ab") for _ in range(5000))
     for fails_closed in (schema, {"not": schema}, {"anyOf": [schema, {}]},
                          {"patternProperties": {schema["pattern"]: {}}}):
