@@ -5299,6 +5299,17 @@ def test_R4_a_lock_whose_holder_has_stopped_is_not_waited_for_without_end(make_b
     assert make_bot(cache_dir=tmp_path).fetch(A).ok
 
 
+def test_R4a_a_wait_for_a_lock_begins_anew_where_the_last_was_given_up(make_bot, web, clock, tmp_path):
+    pace = wr.Cache(str(tmp_path), print).pace()
+    bot = make_bot(cache_dir=tmp_path, timeout=5.0, max_wait=3.0)
+    with pace.try_lock("host a.test"):
+        assert bot.fetch(A).outcome == "deferred"
+    clock.now += 3600.0
+    busy = pace.try_lock("host a.test")
+    clock.sleep = lambda seconds: (busy.release(), Clock.sleep(clock, seconds))
+    assert bot.fetch(A).ok
+
+
 def test_ours_a_trace_that_raises_leaves_no_lock_behind(make_bot, web, tmp_path):
     def trace(line):
         if line.startswith("GET https://a.test/x"):

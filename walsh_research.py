@@ -5092,19 +5092,22 @@ class PatientLocks:
 
     def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
         self._cache, self._now, self._patience_seconds = cache, now, patience_seconds
-        self._waiting_since: dict[str, float] = {}
+        self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
     def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
         lock = self._cache.try_lock(name)
         if lock is not None:
-            self._waiting_since.pop(name, None)
+            self._waits.pop(name, None)
             return lock
         now = self._now()
-        since = self._waiting_since.setdefault(name, now)
+        since, looked_at = self._waits.get(name, (now, now))
+        if now > looked_at + self._patience_seconds:        # nobody has waited meanwhile
+            since = now
+        self._waits[name] = since, now
         is_hopeless = now > since + self._patience_seconds
         if is_hopeless:                         # nobody who lives holds one for so long
-            del self._waiting_since[name]
+            del self._waits[name]
         return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
 
@@ -9533,20 +9536,12 @@ class Bot(Fetcher):
         ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
         if robots2 is not None:
             ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
-        if ruling.decision == "denied":
-            return self._denied(visit, ruling)
-        visit.let_pass(visit.decision._replace(reason=ruling.reason))
-        for name in ruling.ask:
-            answer = self._ask(visit, name, "ask")
-            if isinstance(answer, Later) or not answer:
-                return answer
-            visit.let_pass(answer)
+        answer = self._ruled(visit, ruling, "ask")
+        if isinstance(answer, Later) or not answer:
+            return answer
+        visit.let_pass(answer)
         self._answers.use_up(visit.site)
         return None
-
-    def _denied(self, visit: Visit, ruling: Robots2Ruling) -> Decision:
-        refusal = visit.refused("robots2", ruling.reason)
-        return refusal._replace(rule=ruling.rule or refusal.rule)
 
     def _robots2_gate(self, visit: Visit) -> Later | Decision | None:
         """What robots2.txt closes, or wants to be asked for first."""
@@ -9555,16 +9550,23 @@ class Bot(Fetcher):
         if refusal is not None or robots2 is None:
             return refusal
         ruling = robots2_gate(robots2, path_and_query(visit.wire))
-        if ruling.decision == "denied":
-            return self._denied(visit, ruling)
         refusal = self._too_late_to_ask(visit, ruling.ask)
         if refusal is not None:
             return refusal
+        answer = self._ruled(visit, ruling, "asked for {}")
+        return answer if isinstance(answer, Later) or not answer else None
+
+    def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> Later | Decision:
+        """What a ruling makes of a visit, and the answers where the site wants to be asked."""
+        if ruling.decision == "denied":
+            refusal = visit.refused("robots2", ruling.reason)
+            return refusal._replace(rule=ruling.rule or refusal.rule)
+        answer: Later | Decision = visit.decision._replace(reason=ruling.reason)
         for directive in ruling.ask:
-            answer = self._ask(visit, directive, f"asked for {directive}")
+            answer = self._ask(visit, directive, words.format(directive))
             if isinstance(answer, Later) or not answer:
-                return answer
-        return None
+                break
+        return answer
 
     def _ask(self, visit: Visit, directive: str, words: str) -> Later | Decision:
         """The decision of an answer that still holds, else the way to one."""
