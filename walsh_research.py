@@ -12,6 +12,7 @@ What to call:
     may_fetch(url)  whether a target may be requested now; a Decision, true where it may
     discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
     Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
+    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
 
     import walsh_research
@@ -3179,17 +3180,20 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     return [codec for codec in codecs if codec]
 
 
-def is_text_type(media_type: str) -> bool:
-    """Whether a body of this type is letters; one without a type may be."""
-    kind, _, subtype = media_type.partition("/")
-    name = subtype.rpartition("+")[2].removeprefix("x-")
-    return kind in ("", "text") or name in TEXT_SUBTYPES
-
-
 def decode_body(body: bytes, content_type_header: str) -> str:
     """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type_header)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
+
+
+def text_of(body: bytes, content_type: str) -> str:
+    """As `decode_body`; "" where the type, or the body itself, is no text: a PDF, a binary."""
+    kind, _, subtype = media_type_of(content_type).partition("/")
+    name = subtype.rpartition("+")[2].removeprefix("x-")
+    if kind not in ("", "text") and name not in TEXT_SUBTYPES:
+        return ""
+    text = decode_body(body, content_type)
+    return "" if "\0" in text else text
 
 
 # 10b. The only spelling of a request, and what a caller sees of what came back.
@@ -3420,12 +3424,9 @@ class Result(NamedTuple):
     def text(self) -> str:
         """The body as text, by its byte order mark, its header, its own word, or as UTF-8.
 
-        It is "" where its type, or the body itself, is none: a PDF, a binary.
+        It is "" where its type, or the body itself, is no text: a PDF, a binary.
         """
-        if not is_text_type(media_type_of(self.content_type)):
-            return ""
-        text = decode_body(self.body, self.content_type)
-        return "" if "\0" in text else text
+        return text_of(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
@@ -9426,6 +9427,8 @@ class Bot(Fetcher):
         directives, cautions = robots_directives(
             answer.headers, reading.robots_directives, self.time())
         warnings = [*reading.warnings, *cautions]
+        if answer.body and not text_of(answer.body, content_type):
+            warnings.append(f"{media_type_of(content_type) or 'the body'} is no text")
         return reading._replace(robots_directives=directives, warnings=warnings)
 
     def probe(self, url: str) -> Result:
@@ -12289,6 +12292,10 @@ REFUSALS = {
     ),
     "robots2": "Denied by robots2.txt{line}: do not ask for it in another way.",
 }
+DEFERRALS = {                   # by gate, why
+    "R4": "the pace of its host comes first",
+    "R5": "its host pushed back, or did not answer",
+}
 AI_INPUT_SAID = (
     "The site says ai-input=no (Content-Signal in robots.txt): what it writes is not for models, "
     "so nothing of it is given. Do not ask for it in another way."
@@ -12330,8 +12337,9 @@ def json_text(value: Any) -> str:
 def refusal_said(value: Decision | Result) -> str:
     """What refused, and what may be done next."""
     if value.retry_at is not None:
-        gate, at = value.gate or "R5", iso_utc(value.retry_at)
-        return f"Not now ({gate}): ask for it again at {at}, not before, and in no other way."
+        why = DEFERRALS.get(value.gate or "R5", "who decides about it could not be asked")
+        said = f"Deferred ({value.gate or 'R5'}): {why}. Ask for it again at "
+        return f"{said}{iso_utc(value.retry_at)}, not before, and in no other way."
     line = ""
     if value.rule is not None:
         line = f" line {value.rule.line}"
@@ -12419,6 +12427,8 @@ def page_answer(page: Page, arguments: Mapping[str, Any], from_memory: bool) -> 
     end = min(length, start + int(arguments.get("max_length", SLICE_CHARACTERS)))
     fields = result_fields(page.result)
     fields.update(text=page.text[start:end], length=length)
+    if start > 0:
+        fields.pop("links", None)       # the first slice had them
     said = f"Fetched ({page.result.status}): characters {start} to {end} of {length}."
     if from_memory:
         fields["from_memory"] = True
