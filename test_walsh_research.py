@@ -14239,7 +14239,7 @@ SECTIONS = {
     1: "CONSTANTS", 2: "TYPES", 3: "TIME", 4: "URLS", 5: "ROBOTS", 6: "SCHEMA", 7: "BLOCKLIST",
     8: "PACING", 9: "FRESHNESS", 10: "REQUESTS", 11: "CACHE", 12: "TRANSPORT", 13: "RATE LIMITER",
     14: "POLICY STORES", 15: "FETCHER", 16: "FORMATS", 17: "ROBOTS2", 18: "BOT", 19: "SELF-TEST",
-    20: "MANY PROCESSES", 21: "MCP", 23: "COMMAND LINE"}
+    20: "MANY PROCESSES", 21: "MCP", 22: "REPORT", 23: "COMMAND LINE"}
 PURE_SECTIONS = (*range(1, 11), 16, 17)
 FIRST_OF_PART_II = 16
 PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math stringprep
