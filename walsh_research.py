@@ -12,6 +12,7 @@ What to call:
     may_fetch(url)  whether a target may be requested now; a Decision, true where it may
     discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
     Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
+    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
 
     import walsh_research
@@ -448,6 +449,17 @@ def utc_moment(unix_seconds: float) -> datetime:
 
     kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
+
+
+def iso_utc_exactly(unix_seconds: float) -> str:
+    """As `iso_utc`, with milliseconds where there are any.
+
+    >>> iso_utc_exactly(1779494400.9), iso_utc_exactly(1779494400.0)
+    ('2026-05-23T00:00:00.900Z', '2026-05-23T00:00:00Z')
+    """
+    text = iso_utc(unix_seconds)
+    milliseconds = int(unix_seconds % 1 * 1000) if math.isfinite(unix_seconds) else 0
+    return text.replace("Z", f".{milliseconds:03d}Z") if milliseconds else text
 
 
 def iso_utc(unix_seconds: float) -> str:
@@ -3311,17 +3323,20 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     return [codec for codec in codecs if codec]
 
 
-def is_text_type(media_type: str) -> bool:
-    """Whether a body of this type is letters; one without a type may be."""
-    kind, _, subtype = media_type.partition("/")
-    name = subtype.rpartition("+")[2].removeprefix("x-")
-    return kind in ("", "text") or name in TEXT_SUBTYPES
-
-
 def decode_body(body: bytes, content_type_header: str) -> str:
     """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type_header)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
+
+
+def text_of(body: bytes, content_type: str) -> str:
+    """As `decode_body`; "" where the type, or the body itself, is no text: a PDF, a binary."""
+    kind, _, subtype = media_type_of(content_type).partition("/")
+    name = subtype.rpartition("+")[2].removeprefix("x-")
+    if kind not in ("", "text") and name not in TEXT_SUBTYPES:
+        return ""
+    text = decode_body(body, content_type)
+    return "" if "\0" in text else text
 
 
 # 10b. The only spelling of a request, and what a caller sees of what came back.
@@ -3479,15 +3494,15 @@ class Decision(NamedTuple):
 class RequestRecord(NamedTuple):
     """One request that left."""
 
-    at: float                   # Unix seconds
+    at: float                   # when it left, Unix seconds
     kind: str                   # "target", "robots", "blocklist" ...
     method: str
     url: str
     status: Optional[int]       # None: no HTTP answer
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, the time in ISO 8601 UTC."""
-        return {**self._asdict(), "at": iso_utc(self.at)}
+        """JSON-ready, the time in ISO 8601 UTC with milliseconds, in which a pace is seen."""
+        return {**self._asdict(), "at": iso_utc_exactly(self.at)}
 
 
 class Result(NamedTuple):
@@ -3552,12 +3567,9 @@ class Result(NamedTuple):
     def text(self) -> str:
         """The body as text, by its byte order mark, its header, its own word, or as UTF-8.
 
-        It is "" where its type, or the body itself, is none: a PDF, a binary.
+        It is "" where its type, or the body itself, is no text: a PDF, a binary.
         """
-        if not is_text_type(media_type_of(self.content_type)):
-            return ""
-        text = decode_body(self.body, self.content_type)
-        return "" if "\0" in text else text
+        return text_of(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
@@ -5248,7 +5260,7 @@ class RateLimiter:
 
     def __init__(self, process: ProcessPace, cache: Cache | None, patience_seconds: float) -> None:
         self._process, self._cache = process, cache
-        self.now, self._time = process.clock.monotonic, process.clock.time
+        self.now, self.time = process.clock.monotonic, process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
         self._locks = None
         if cache is not None:
@@ -5300,7 +5312,7 @@ class RateLimiter:
             entry = self._cache.load(kind, host)
             own = self._process.written.get((kind, host))
             if entry and entry != own:      # our own words: the monotonic clock knows them better
-                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self._time())
+                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self.time())
                 pace = merge_paces(pace, theirs, now)
         return pace
 
@@ -5311,7 +5323,7 @@ class RateLimiter:
             return
         if kind == "hold":
             pace = HostPace(not_before=pace.not_before, why=pace.why)
-        entry = shifted_pace(pace, self._time() - self.now())._asdict()
+        entry = shifted_pace(pace, self.time() - self.now())._asdict()
         self._process.written[kind, host] = entry
         if not self._cache.store(kind, host, entry):
             self._cache.forget(kind, host)      # what others write must stay visible
@@ -5325,7 +5337,7 @@ class Slot:
         self._host, self._role, self._interval = "", "other", 0.0       # as `claim` has them
         self._start = -math.inf         # the claimed start, on the monotonic clock
         self._before = UNSEEN_HOST      # the host's pace before the claim
-        self._has_left = False
+        self._left_at: float | None = None          # when its request left, Unix seconds
         self._lock = CacheLock("")      # the host's, until the request has left; "" is none
 
     @property
@@ -5386,8 +5398,7 @@ class Slot:
 
     def left(self) -> None:
         """The request has left: the server counts from here, and so do we."""
-        self._has_left = True
-        now = self._limiter.now()
+        now, self._left_at = self._limiter.now(), self._limiter.time()
         if now - self._start > SLOT_TOLERANCE_SECONDS:
             pace = self._limiter.pace_of(self._host)
             if self._role == "policy":
@@ -5396,11 +5407,11 @@ class Slot:
                 self._begin(pace, now)
         self.release()
 
-    def spend(self) -> bool:
-        """The exchange is over, and a retry claims a slot of its own; whether the request left."""
+    def spend(self) -> float | None:
+        """The exchange is over, and a retry claims a slot of its own; when the request left."""
         self.release()
-        has_left, self._has_left, self._start = self._has_left, False, -math.inf
-        return has_left
+        left_at, self._left_at, self._start = self._left_at, None, -math.inf
+        return left_at
 
     def give_back(self) -> None:
         """A claimed start that nobody uses is free again, unless others have claimed behind it."""
@@ -6589,12 +6600,13 @@ class Fetcher:
             reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
             answer = TransportError(reason)
         finally:
-            has_left = visit.slot.spend()
-        # A foreign transport need not say when a request leaves.
-        if has_left or self.options.transport is not None:
+            left_at = visit.slot.spend()
+        if left_at is None and self.options.transport is not None:
+            left_at = began_at          # a foreign transport need not say when a request leaves
+        if left_at is not None:
             self.requests += 1
             status = getattr(answer, "status", None)
-            record = RequestRecord(began_at, visit.kind, request.method, request.url, status)
+            record = RequestRecord(left_at, visit.kind, request.method, request.url, status)
             visit.requests.append(record)
             self.request_left(visit)
         return answer
@@ -9558,6 +9570,8 @@ class Bot(Fetcher):
         directives, cautions = robots_directives(
             answer.headers, reading.robots_directives, self.time())
         warnings = [*reading.warnings, *cautions]
+        if answer.body and not text_of(answer.body, content_type):
+            warnings.append(f"{media_type_of(content_type) or 'the body'} is no text")
         return reading._replace(robots_directives=directives, warnings=warnings)
 
     def probe(self, url: str) -> Result:
@@ -12421,6 +12435,10 @@ REFUSALS = {
     ),
     "robots2": "Denied by robots2.txt{line}: do not ask for it in another way.",
 }
+DEFERRALS = {                   # by gate, why
+    "R4": "the pace of its host comes first",
+    "R5": "its host pushed back, or did not answer",
+}
 AI_INPUT_SAID = (
     "The site says ai-input=no (Content-Signal in robots.txt): what it writes is not for models, "
     "so nothing of it is given. Do not ask for it in another way."
@@ -12462,8 +12480,9 @@ def json_text(value: Any) -> str:
 def refusal_said(value: Decision | Result) -> str:
     """What refused, and what may be done next."""
     if value.retry_at is not None:
-        gate, at = value.gate or "R5", iso_utc(value.retry_at)
-        return f"Not now ({gate}): ask for it again at {at}, not before, and in no other way."
+        why = DEFERRALS.get(value.gate or "R5", "who decides about it could not be asked")
+        said = f"Deferred ({value.gate or 'R5'}): {why}. Ask for it again at "
+        return f"{said}{iso_utc(value.retry_at)}, not before, and in no other way."
     line = ""
     if value.rule is not None:
         line = f" line {value.rule.line}"
@@ -12551,6 +12570,8 @@ def page_answer(page: Page, arguments: Mapping[str, Any], from_memory: bool) -> 
     end = min(length, start + int(arguments.get("max_length", SLICE_CHARACTERS)))
     fields = result_fields(page.result)
     fields.update(text=page.text[start:end], length=length)
+    if start > 0:
+        fields.pop("links", None)       # the first slice had them
     said = f"Fetched ({page.result.status}): characters {start} to {end} of {length}."
     if from_memory:
         fields["from_memory"] = True
@@ -13091,6 +13112,248 @@ def interrupt_main_thread() -> None:
         signal.pthread_kill(number, signal.SIGINT)
 
 
+# === 22. REPORT ===============================================================
+# A picture of a run for a publisher who asks: when each host was asked, and why what was refused.
+# It is drawn from what results say, and never guessed. Every foreign string is escaped.
+
+MAX_REPORT_HOSTS = 500          # rows of the page; the busiest hosts are kept
+MAX_REPORT_MARKS = 2000         # requests drawn for a host; the rest is counted
+MAX_REPORT_RULES = 200          # refusals listed, the most frequent first
+MAX_REPORT_CHARACTERS = 500     # of one foreign string
+MAX_RESULT_LINE_BYTES = 2**24   # of a file of results; a longer line is no result of ours
+
+REPORT_STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --soft: #667; --line: #ccd;
+  --target: #1565c0; --policy: #8a8f98; --trouble: #c62828; --good: #2e7d32; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e8ea; --paper: #15171a; --soft: #9aa;
+  --line: #334; --target: #64a8f0; --policy: #7d838c; --trouble: #ff7b72; --good: #7ccf86; } }
+body { font: 16px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 70rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 600; overflow-wrap: normal; } td.number { white-space: nowrap; }
+td.time { width: 45%; min-width: 7rem; }
+td.host { min-width: 8rem; }
+svg { display: block; width: 100%; height: 18px; }
+svg.key { display: inline-block; width: 8px; vertical-align: middle; margin: 0 .2em; }
+line { stroke: var(--line); } .target { fill: var(--target); } .policy { fill: var(--policy); }
+.trouble { fill: var(--trouble); } .bad { color: var(--trouble); } .good { color: var(--good); }
+.soft { color: var(--soft); }
+"""
+
+
+class HostRequests:
+    """What one host was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[float, str, Optional[int]]] = []      # at, kind, status
+        self.interval = MIN_REQUEST_INTERVAL        # seconds that its robots.txt allows between two
+
+    def least_gap(self) -> float | None:
+        """Seconds between the two requests for targets that were closest."""
+        times = sorted(at for at, kind, _ in self.requests if kind == "target")
+        gaps = [later - before for before, later in zip(times, times[1:])]
+        return min(gaps, default=None)
+
+
+class Report:
+    """What results say of a run, gathered one by one, and then a page."""
+
+    def __init__(self) -> None:
+        self._hosts: collections.defaultdict[str, HostRequests]
+        self._hosts = collections.defaultdict(HostRequests)
+        self._outcomes: collections.Counter[str] = collections.Counter()
+        self._gates: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._refusals: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        self._examples: dict[tuple[str, str, str], str] = {}
+        self._untimed = 0               # results of a version that noted no request times
+        self._unread = 0                # lines of a file that are no results
+
+    def add_line(self, line: bytes) -> None:
+        """A line of `--json`. What is no result is counted."""
+        try:
+            value = parse_json(line, "result")
+        except ValueError:
+            value = None
+        if isinstance(value, dict) and isinstance(value.get("outcome"), str):
+            self.add(value)
+        elif line.strip():
+            self._unread += 1
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """`Result.to_dict()`, or what a file has of one."""
+        outcome, gate = str(result["outcome"]), str(result.get("gate") or "")
+        self._outcomes[outcome] += 1
+        if gate:
+            self._gates[gate, outcome] += 1
+            self._add_refusal(gate, result)
+        requests = result.get("requests")
+        if not isinstance(requests, list):
+            self._untimed += 1
+            return
+        for request in requests:
+            self._add_request(request)
+        host = host_of(str(result.get("final_url") or ""))
+        delay = result.get("crawl_delay")
+        if host in self._hosts and isinstance(delay, (int, float)):
+            record = self._hosts[host]
+            record.interval = max(record.interval, delay)
+
+    def _add_refusal(self, gate: str, result: Mapping[str, Any]) -> None:
+        url = str(result.get("url") or "")
+        source = str(result.get("robots_source") or "")
+        key = gate, str(result.get("reason") or ""), source or host_of(url)
+        self._refusals[key] += 1
+        self._examples.setdefault(key, url)
+
+    def _add_request(self, request: Any) -> None:
+        if not isinstance(request, dict):
+            return
+        at, status = unix_seconds(request.get("at")), request.get("status")
+        host = host_of(str(request.get("url") or ""))
+        if at is None or not host:
+            return
+        if not is_number(status):
+            status = None
+        self._hosts[host].requests.append((at, str(request.get("kind") or ""), status))
+
+    # --- The page -----------------------------------------------------------
+
+    def html(self) -> str:
+        """The page: one file, no script, nothing from elsewhere."""
+        policy = "default-src 'none'; style-src 'unsafe-inline'"
+        return "\n".join([
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{TOOL_NAME}: a run</title><style>{REPORT_STYLE}</style></head><body>",
+            "<h1>What this bot asked, and when</h1>",
+            *self._summary(),
+            *self._timeline(),
+            *self._gate_rows(),
+            *self._refusal_rows(),
+            f'<p class="soft">{escaped(USER_AGENT)}</p>',
+            "</body></html>",
+            "",
+        ])
+
+    def _summary(self) -> Iterator[str]:
+        times = [at for record in self._hosts.values() for at, _, _ in record.requests]
+        words = [f"{count} {outcome}" for outcome, count in self._outcomes.most_common()]
+        targets = counted(sum(self._outcomes.values()), "target")
+        yield f"<p>{targets}: {escaped(', '.join(words))}.<br>"
+        asked = f"{counted(len(times), 'request')} to {counted(len(self._hosts), 'host')}"
+        if times:
+            asked += f", from {iso_utc(min(times))} to {iso_utc(max(times))}"
+        yield f"{asked}.</p>"
+        if self._untimed:
+            untimed = counted(self._untimed, "result")
+            yield f"<p>Request times unknown: {untimed} of an earlier version, in no row below.</p>"
+        if self._unread:
+            yield f"<p>{counted(self._unread, 'line')} of the file: no results.</p>"
+
+    def _timeline(self) -> Iterator[str]:
+        """A row for each host, the busiest first, on one axis of time."""
+        if not self._hosts:
+            return
+        rows = sorted(self._hosts.items(), key=lambda item: -len(item[1].requests))
+        times = [at for _, record in rows for at, _, _ in record.requests]
+        axis = min(times), max(times)
+        yield "<h2>Requests by host</h2>"
+        yield f"<p>Each mark is a request, on one axis of {spell_seconds(axis[1] - axis[0])}:"
+        yield f"{key_mark('target')} a target, {key_mark('policy')} robots.txt or another policy"
+        yield "document (the first of a host waits for nothing),"
+        yield f"{key_mark('trouble')} an answer of 400 and above, or none.</p>"
+        yield '<div class="wide"><table><tr><th>host<th>requests<th>closest targets<th>when</tr>'
+        for host, record in rows[:MAX_REPORT_HOSTS]:
+            yield host_row(host, record, axis)
+        yield "</table></div>"
+        if len(rows) > MAX_REPORT_HOSTS:
+            yield f"<p>and {len(rows) - MAX_REPORT_HOSTS} more hosts.</p>"
+
+    def _gate_rows(self) -> Iterator[str]:
+        if not self._gates:
+            return
+        yield "<h2>Outcomes by gate</h2>"
+        yield '<div class="wide"><table><tr><th>gate<th>outcome<th>targets</tr>'
+        for (gate, outcome), count in sorted(self._gates.items()):
+            yield f"<tr><td>{escaped(gate)}<td>{escaped(outcome)}<td>{count}</tr>"
+        yield "</table></div>"
+
+    def _refusal_rows(self) -> Iterator[str]:
+        """The rules and reasons behind what was not fetched."""
+        if not self._refusals:
+            return
+        yield "<h2>What refused or put off</h2>"
+        yield '<div class="wide"><table><tr><th>gate<th>why<th>whose<th>targets<th>for example</tr>'
+        for key, count in self._refusals.most_common(MAX_REPORT_RULES):
+            cells = [*key, count, self._examples[key]]
+            yield "".join(["<tr>", *(f"<td>{escaped(cell)}" for cell in cells), "</tr>"])
+        yield "</table></div>"
+        if len(self._refusals) > MAX_REPORT_RULES:
+            yield f"<p>and {len(self._refusals) - MAX_REPORT_RULES} more reasons.</p>"
+
+
+def host_row(host: str, record: HostRequests, axis: tuple[float, float]) -> str:
+    """A host's requests, and its closest two beside the pace that it permits."""
+    gap, verdict = record.least_gap(), "-"
+    if gap is not None:
+        # Clocks are read in whole milliseconds.
+        style = "good" if gap + 0.001 >= record.interval else "bad"
+        verdict = f'<span class="{style}">{gap:.2f} s</span> of {record.interval:g} s'
+    marks = [mark(request, axis) for request in record.requests[:MAX_REPORT_MARKS]]
+    return "".join([
+        f'<tr><td class="host">{escaped(host)}<td class="number">{len(record.requests)}',
+        f'<td class="number">{verdict}<td class="time"><svg role="img" aria-label="times">',
+        '<line x1="0" x2="100%" y1="9" y2="9"/>',
+        *marks,
+        "</svg></tr>",
+    ])
+
+
+def key_mark(style: str) -> str:
+    """A mark in the words that explain it."""
+    circle = f'<circle class="{style}" cx="4" cy="9" r="4"/>'
+    return f'<svg class="key" viewBox="0 0 8 18">{circle}</svg>'
+
+
+def mark(request: tuple[float, str, Optional[int]], axis: tuple[float, float]) -> str:
+    """A request on the axis."""
+    at, kind, status = request
+    first, last = axis
+    share = (at - first) / (last - first) if last > first else 0.5
+    style = "target" if kind == "target" else "policy"
+    if status is None or status >= 400:
+        style = "trouble"
+    return f'<circle class="{style}" cx="{1 + 98 * share:.2f}%" cy="9" r="3"/>'
+
+
+def unix_seconds(text: Any) -> float | None:
+    """Of an ISO 8601 time in UTC, as results have it; None where it is none."""
+    from datetime import datetime
+
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except (AttributeError, ValueError):
+        return None
+    return moment.timestamp() if moment.tzinfo else None
+
+
+def escaped(value: Any) -> str:
+    """As text of a page: one line, and nothing of it is markup."""
+    from html import escape
+
+    return escape(printable(str(value), MAX_REPORT_CHARACTERS))
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 # === 23. COMMAND LINE ========================================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
 
@@ -13425,10 +13688,6 @@ def complain(error: object, words: Sequence[str]) -> None:
         return
     columns = terminal_columns(sys.stderr)
     write_error(folded("walsh_research.py: ", str(error), columns))
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def in_one_line(parts: Iterable[Any]) -> str:
