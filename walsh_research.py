@@ -1031,12 +1031,9 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# This section owns the meaning of a robots.txt text and of the status it came with.
-# It knows no clock, no cache and no network.
-
 # Publishers make mistakes. What restricts us or names a group is read as meant, as the large
 # crawlers do. A misspelt Allow never is (R2c).
-# Editors leave no-break spaces and byte order marks behind. No line ends among these characters.
+# Editors leave no-break spaces and byte order marks behind; no line ends among these characters.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
 ROBOTS_AGENT_FIELD = r"user[-_{blank}]*ag(?:ent|net|ant|nt)s?"
 ROBOTS_DISALLOW_FIELD = r"d[ei](?:as|s*a?)l+[ao]w"
@@ -1132,7 +1129,8 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
         text = ROBOTS_ALLOW_LINE.sub(robots_certain_allow, text)
     undecoded = 0
     if not text.isascii():
-        text, undecoded = ROBOTS_UNDECODED.subn(robots_undecoded_form, text)
+        text, undecoded = ROBOTS_UNDECODED.subn(
+            lambda octet: f"%{ord(octet[0]) & 0xFF:02X}", text)
     is_text = "\0" not in text and undecoded * 5 < len(text)    # each has become 3 characters
     return text, is_text
 
@@ -1151,10 +1149,6 @@ def robots_certain_allow(line: re.Match[str]) -> str:
     if "\ufeff" in line[0]:
         return "\n"
     return line[0]
-
-
-def robots_undecoded_form(octet: re.Match[str]) -> str:
-    return f"%{ord(octet[0]) & 0xFF:02X}"
 
 
 def robots_agent_name(value: str) -> str:
@@ -1219,16 +1213,6 @@ def robots_rules(parts: Iterable[RobotsPart]) -> Iterator[Rule]:
                 yield Rule(field == "allow", value, line_number)
 
 
-def robots_columns(parts: Iterable[RobotsPart]) -> tuple[str, str]:
-    """A letter for each rule, "A" for Allow and "D" for Disallow, and its value, one a line."""
-    kinds: list[str] = []
-    values: list[str] = []
-    for rule in robots_rules(parts):
-        kinds.append("A" if rule.allow else "D")
-        values.append(rule.value)
-    return "".join(kinds), "\n".join(values)
-
-
 def robots_crawl_delay(lines: str) -> float | None:
     """The largest Crawl-delay of a group in seconds, None where it names none. R2d."""
     seconds = map(float, ROBOTS_DELAY_LINE.findall(lines))
@@ -1258,7 +1242,7 @@ def robots_sitemaps(text: str) -> list[str]:
 
 @cache
 def robots_octet_spelling(octet: int) -> str:
-    """One object for each octet: a text of 500 KiB may have to be put together from as many."""
+    """One object for each octet, since a text may be put together from 500 KiB of them."""
     if chr(octet) in ROBOTS_UNRESERVED:
         return chr(octet)
     return f"%{octet:02X}"
@@ -1299,9 +1283,8 @@ def robots_forms(values: str) -> list[str]:
 
 
 def robots_target(target: str) -> str:
-    """What rules are held against, in the one spelling. Never raises.
+    """Path and query of a target, in the one spelling. Never raises.
 
-    It is path and query of an absolute URL, or a `path[?query]`.
     A raw `*` or `$` of a URL is `%2A` or `%24` to a rule (RFC 9309, figure 6).
     >>> robots_target("https://x.test?q=%41#top"), robots_target("/a/%2e%2E/b")
     ('/?q=A', '/b')
@@ -1382,11 +1365,15 @@ class RobotsTxt(NamedTuple):
         text, is_text = robots_text(body)
         group, parts = robots_group(text, robots_agent_name(token))
         lines = "".join(part.lines for part in parts)
-        kinds, values = robots_columns(parts)
+        kinds = []
+        values = []
+        for rule in robots_rules(parts):
+            kinds.append("A" if rule.allow else "D")
+            values.append(rule.value)
         literals = []
         wildcards = []
         work = 1
-        for form in robots_forms(values):
+        for form in robots_forms("\n".join(values)):
             if "*" in form:
                 literals.append(MATCHES_NOTHING)
                 wildcards.append(form)
@@ -1401,7 +1388,7 @@ class RobotsTxt(NamedTuple):
             sitemaps=robots_sitemaps(text),
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
             parts=parts,
-            kinds=kinds,
+            kinds="".join(kinds),
             literals=tuple(literals),
             wildcards=tuple(wildcards),
             affordable_octets=MAX_WILDCARD_OCTETS // work,
@@ -1434,7 +1421,7 @@ class RobotsTxt(NamedTuple):
         return next(islice(robots_rules(self.parts), index, None))
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
-        """What the file says of `target`, an absolute URL or a `path[?query]`, and its rule."""
+        """As `verdict` and `match`, at once."""
         rule = self.match(target)
         if rule is None:
             return self.otherwise, None
