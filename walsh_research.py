@@ -1213,6 +1213,16 @@ def robots_rules(parts: Iterable[RobotsPart]) -> Iterator[Rule]:
                 yield Rule(field == "allow", value, line_number)
 
 
+def robots_columns(parts: Iterable[RobotsPart]) -> tuple[str, str]:
+    """A letter for each rule, "A" for Allow and "D" for Disallow, and its value, one a line."""
+    kinds: list[str] = []       # on return these lists go, before as much memory is needed again
+    values: list[str] = []
+    for rule in robots_rules(parts):
+        kinds.append("A" if rule.allow else "D")
+        values.append(rule.value)
+    return "".join(kinds), "\n".join(values)
+
+
 def robots_crawl_delay(lines: str) -> float | None:
     """The largest Crawl-delay of a group in seconds, None where it names none. R2d."""
     seconds = map(float, ROBOTS_DELAY_LINE.findall(lines))
@@ -1365,15 +1375,11 @@ class RobotsTxt(NamedTuple):
         text, is_text = robots_text(body)
         group, parts = robots_group(text, robots_agent_name(token))
         lines = "".join(part.lines for part in parts)
-        kinds = []
-        values = []
-        for rule in robots_rules(parts):
-            kinds.append("A" if rule.allow else "D")
-            values.append(rule.value)
+        kinds, values = robots_columns(parts)
         literals = []
         wildcards = []
         work = 1
-        for form in robots_forms("\n".join(values)):
+        for form in robots_forms(values):
             if "*" in form:
                 literals.append(MATCHES_NOTHING)
                 wildcards.append(form)
@@ -1388,7 +1394,7 @@ class RobotsTxt(NamedTuple):
             sitemaps=robots_sitemaps(text),
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
             parts=parts,
-            kinds="".join(kinds),
+            kinds=kinds,
             literals=tuple(literals),
             wildcards=tuple(wildcards),
             affordable_octets=MAX_WILDCARD_OCTETS // work,
