@@ -8713,10 +8713,7 @@ ROBOTS2_MAX_UNKNOWN = 1000
 
 
 class Robots2Line(NamedTuple):
-    """A line of a robots2.txt that is shown and grants nothing.
-
-    It has an unknown directive, value or block header, or a `chain` that does not stand last.
-    """
+    """A line that grants nothing: not understood, or a `chain` that does not stand last."""
 
     line: int                   # 1-based
     name: str                   # lower-case
@@ -8754,12 +8751,11 @@ class AskAnswer(NamedTuple):
 
 
 # The directives of the quick reference, each with its values, strictest first. Of several lines
-# the strictest counts, and a value that is not listed counts as the first.
-# `crawl` and `read` are the gate: may we come, may we look at what came. `rate` is requests a
-# minute, or "polite"; `market` is free text. With `announce: yes` every request to the host has
-# an X-Agent-Identity. The others are uses of what was fetched, for the caller to ask about:
-# `short-only` is under 50 words of the source a quote, attribution not counted; `session-only`
-# is the memory of the running session, without disk, vectors or index.
+# the strictest counts, and a value that is not listed counts as the first. `crawl` and `read` are
+# the gate. `rate` is requests a minute, or "polite"; `market` is free text. With `announce: yes`
+# every request to the host has an X-Agent-Identity. The others are uses of what was fetched, for
+# the caller to ask about: `short-only` is under 50 words a quote, attribution not counted;
+# `session-only` is the memory of the running session, without disk, vectors or index.
 ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
     "crawl": ("no", "ask", "yes"),
     "read": ("no", "ask", "yes"),
@@ -8783,13 +8779,11 @@ ROBOTS2_REFUSALS = {"crawl": "no", "read": "no", "rate": "0"}       # any of the
 ROBOTS2_ASKED_FIRST = ("crawl", "read")     # before a request
 # The site's word on its own content decides nothing: it is shown.
 ROBOTS2_SIGNALS = {
-    "content-type": lazy_re(
-        "(?i)opinion|news|reference|satire|commercial|research|personal"),
+    "content-type": lazy_re("(?i)opinion|news|reference|satire|commercial|research|personal"),
     "editorialised": lazy_re("(?i)yes|no|partial"),
     "ai-assisted": lazy_re("(?i)yes|no|partial"),
     "primary-language": lazy_re("(?ai)[a-z]{1,8}(?:-[a-z0-9]{1,8})*"),  # an IETF language tag
 }
-ROBOTS2_PATH_FIELDS = ("user-agent", "allow", "disallow")
 ROBOTS2_AMERICAN = {
     "summarize": "summarise",
     "personalize": "personalise",
@@ -8805,7 +8799,7 @@ HeaderPairs = Sequence[tuple[str, str]]
 
 
 def robots2_name(text: str) -> str:
-    """A directive's name as the specification spells it, in lower case.
+    """A directive's name as the specification spells it.
 
     >>> robots2_name(" Summarize ")
     'summarise'
@@ -8817,8 +8811,7 @@ def robots2_name(text: str) -> str:
 def robots2_rate(value: str) -> RankedValue:
     """Requests a minute, whole and not negative: the slower is the stricter.
 
-    "polite" is the laxest, and so is what is no integer, which is read as "": it is a pace, and
-    no permission that could be withheld.
+    What is no integer is read as "": it is a pace, and no permission that could be withheld.
     >>> robots2_rate("-5"), robots2_rate("+030"), robots2_rate("polite"), robots2_rate("fast")
     ((0, '0'), (30, '30'), (inf, 'polite'), (inf, ''))
     """
@@ -8826,8 +8819,7 @@ def robots2_rate(value: str) -> RankedValue:
         return math.inf, value
     if not re.fullmatch("[+-]?[0-9]+", value):
         return math.inf, ""
-    digits = value.lstrip("+0")
-    digits = digits[:9]         # int() of a long number is slow, or an error
+    digits = value.lstrip("+0")[:9]         # int() of a long number is slow, or an error
     if value.startswith("-") or not digits:
         return 0, "0"
     return int(digits), digits
@@ -8839,15 +8831,14 @@ def robots2_value(directive: str, text: str) -> RankedValue:
     >>> robots2_value("quote", "Short-Only"), robots2_value("train", "maybe")
     ((1, 'short-only'), (0, 'no'))
     """
+    values = ROBOTS2_DIRECTIVES[directive]
+    word = text.lower()
     if directive == "market":
         return 0, text
-    word = text.lower()
     if directive == "rate":
         return robots2_rate(word)
-    values = ROBOTS2_DIRECTIVES[directive]
-    if word not in values:
-        return 0, values[0]
-    return values.index(word), word
+    rank = values.index(word) if word in values else 0
+    return rank, values[rank]
 
 
 def robots2_text(body: Union[bytes, str], limit_bytes: int) -> tuple[str, bool]:
@@ -8856,8 +8847,7 @@ def robots2_text(body: Union[bytes, str], limit_bytes: int) -> tuple[str, bool]:
     Octets that are no UTF-8 are lone surrogates in it.
     """
     if isinstance(body, str):
-        start = body[:limit_bytes + 1]
-        body = start.encode("utf-8", "surrogatepass")
+        body = body[:limit_bytes + 1].encode("utf-8", "surrogatepass")
     octets = body[:limit_bytes]
     is_cut = len(body) > limit_bytes
     if is_cut and body[limit_bytes] not in b"\r\n":
@@ -8865,17 +8855,12 @@ def robots2_text(body: Union[bytes, str], limit_bytes: int) -> tuple[str, bool]:
         last_end = max(octets.rfind(b"\n"), octets.rfind(b"\r"))
         octets = octets[:last_end + 1]
     text = octets.decode("utf-8", "surrogateescape")
-    text = text.replace("\r\n", "\n")
-    text = text.replace("\r", "\n")
-    return text, is_cut
+    return text.replace("\r\n", "\n").replace("\r", "\n"), is_cut
 
 
 def without_surrogates(text: str) -> str:
     """Octets that were no UTF-8 become U+FFFD, so that the text can be shown."""
-    if text.isascii():
-        return text
-    octets = text.encode("utf-8", "surrogateescape")
-    return octets.decode("utf-8", "replace")
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class Robots2Section:
@@ -8897,23 +8882,18 @@ class Robots2Section:
         return not wanted or text.lower() in wanted
 
     def add_path_line(self, number: int, line: str) -> None:
-        distance = number - self.next_line
-        self.path_lines.write("\n" * distance)
-        self.path_lines.write(line)
+        self.path_lines.write("\n" * (number - self.next_line) + line)
         self.next_line = number
 
     def paths(self) -> RobotsTxt:
-        text = self.path_lines.getvalue()
-        octets = text.encode("utf-8", "surrogateescape")
-        return RobotsTxt.parse(octets)
+        return RobotsTxt.parse(self.path_lines.getvalue().encode("utf-8", "surrogateescape"))
 
 
 class Robots2Reader:
     """Reads a robots2.txt line by line, for one agent category."""
 
     def __init__(self, category: str) -> None:
-        names = (category, UA_TOKEN)
-        self.our_names = {name.lower() for name in names}
+        self.our_names = {category.lower(), UA_TOKEN.lower()}
         self.everyone = Robots2Section()
         self.ours = Robots2Section()
         self.section = self.everyone        # of the lines that come next
@@ -8934,25 +8914,20 @@ class Robots2Reader:
             self.read_comment(line)
             return
         self.is_at_top = False
-        line = without_surrogates(line)
-        remark = ROBOTS2_REMARK.search(line)
-        if remark:
-            line = line[:remark.start()].rstrip()
+        line = ROBOTS2_REMARK.split(without_surrogates(line), 1)[0].rstrip()
         left, _, right = line.partition(":")
-        name = robots2_name(left)
-        value = right.strip()
+        name, value = robots2_name(left), right.strip()
+        is_known = True
         if line.startswith("["):
             is_known = self.read_header(number, line)
         elif name == "chain" and ROBOTS2_CHAIN_URL.fullmatch(value):
             self.chain = Robots2Line(number, name, value)
-            return
         elif name in ROBOTS2_DIRECTIVES:
             is_known = self.section.add_directive(name, value)
         elif name in ROBOTS2_SIGNALS:
             is_known = self.read_signal(name, value)
         elif name == "report-to":
             self.report_to[value] = None
-            return
         else:
             is_known = self.read_path_line(number, raw, name)
         if not is_known:
@@ -8972,20 +8947,17 @@ class Robots2Reader:
         """`# meta: chain-id: NAME`, at the top of the file: the first that there is."""
         if not self.is_at_top or self.chain_id:
             return
-        meta, _, rest = line[1:].partition(":")
-        name, _, value = rest.partition(":")
-        field = f"{meta.strip()}: {name.strip()}"
-        if field.lower() == "meta: chain-id":
+        meta, _, rest = line[1:].lower().partition(":")
+        name, _, _value = rest.partition(":")
+        if meta.strip() == "meta" and name.strip() == "chain-id":
+            value = line.split(":", 2)[2]
             self.chain_id = without_surrogates(value.strip())
 
     def read_header(self, number: int, line: str) -> bool:
         """Whether it is `[agent: …]`. Any other header opens a block that is nobody's."""
-        names = set()
         header = ROBOTS2_HEADER.fullmatch(line)
-        if header:
-            for word in ROBOTS2_AGENT_NAME.findall(header[1]):
-                name, _, _version = word.partition("/")
-                names.add(name.lower())
+        words = ROBOTS2_AGENT_NAME.findall(header[1].lower()) if header else []
+        names = {word.partition("/")[0] for word in words}
         if "*" in names:
             self.section = self.everyone
         elif not self.our_names.isdisjoint(names):
@@ -9008,16 +8980,12 @@ class Robots2Reader:
         if name.startswith("user") and ROBOTS_AGENT_LINE.match(f"\n{raw}"):
             self.section = self.everyone        # a group of path rules ends a block
         self.section.add_path_line(number, raw)
-        return name in ROBOTS2_PATH_FIELDS
-
+        return name in ("user-agent", "allow", "disallow")
 
     def policy(self) -> dict[str, str]:
         """What holds for us: the global directives, overridden by those of our blocks."""
-        policy: dict[str, str] = {}
-        for section in (self.everyone, self.ours):
-            for name, (_rank, value) in section.policy.items():
-                policy[name] = value
-        return policy
+        ranked = {**self.everyone.policy, **self.ours.policy}
+        return {name: value for name, (_rank, value) in ranked.items()}
 
 
 class Robots2(NamedTuple):
@@ -9040,10 +9008,10 @@ class Robots2(NamedTuple):
     ) -> Robots2:
         """Reads at most `limit_bytes` of a robots2.txt, in linear time. Never raises.
 
-        A block is ours where it names our category or our product token. It ends at the next
-        header or at a `User-agent` line. Path rules inside our block bind us besides those of
-        the selected group. What stands below any header that is no `[agent: …]` is nobody's.
-        A line that the limit cuts is dropped, and so is the `chain` of a file that goes on.
+        A block is ours where it names our category or our product token; it ends at the next
+        header or `User-agent` line, and its path rules bind us besides those of the selected
+        group. What stands below any other header is nobody's. A line that the limit cuts is
+        dropped, and so is the `chain` of a file that goes on.
         """
         text, is_cut = robots2_text(body, limit_bytes)
         # One line at a time: a list of all lines would take many times their octets.
@@ -9060,18 +9028,12 @@ class Robots2(NamedTuple):
             report_to=list(reader.report_to),
             chain=reader.chain and reader.chain.value,
             unknown=reader.unknown,
-            paths=(
-                reader.everyone.paths(),
-                reader.ours.paths(),
-            ),
+            paths=(reader.everyone.paths(), reader.ours.paths()),
         )
 
     @property
     def rate_interval(self) -> Optional[float]:
-        """Seconds between requests that `rate` asks for, or None where it asks for none.
-
-        None, too, for a rate of 0, which the gate denies.
-        """
+        """Seconds between requests that `rate` asks for; None for none, and for 0: a denial."""
         rate = self.policy.get("rate", "polite")
         if rate in ("polite", "0"):
             return None
@@ -9083,10 +9045,7 @@ class Robots2(NamedTuple):
         return held_bytes(tuple(self))
 
     def path_rule(self, target: str) -> Optional[Rule]:
-        """The path rule that decides `target`, an absolute URL or `path[?query]`, or None.
-
-        It is the first that denies, else the first that allows.
-        """
+        """The path rule that decides `target`: the first that denies, else that allows, or None."""
         allowing = None
         for paths in self.paths:
             rule = paths.match(target)
@@ -9103,10 +9062,10 @@ class Robots2(NamedTuple):
 
 
 def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
-    """Two files of a chain as one. The specification leaves open how they join; this is ours.
+    """Two files of a chain as one, which the specification leaves open.
 
-    The nearer file is the site's own word: each directive and signal that it states holds, and
-    the chained file fills its silence. Path rules add up: what either file denies is denied.
+    The nearer file is the site's own word: what it states holds, and the chained file fills its
+    silence. Path rules add up: what either file denies is denied.
     """
     addresses = dict.fromkeys(nearer.report_to + chained.report_to)
     unknown = nearer.unknown + chained.unknown
@@ -9120,20 +9079,16 @@ def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
     )
 
 
-def robots2_chain(
-    files: Sequence[tuple[str, Robots2]],
-) -> tuple[Robots2, Optional[str]]:
-    """The files read so far as one, and the URL to read next or None.
+def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Optional[str]]:
+    """The files read so far, each with its URL, as one; and the URL to read next or None.
 
-    `files` are the site's own and those that it chains to, in order, each with its URL. At most
-    three chained files count. The first that repeats an earlier one, by URL or by `chain-id`,
-    ends the chain and adds nothing.
+    At most three chained files count. The first that repeats an earlier one, by URL or by
+    `chain-id`, ends the chain and adds nothing.
     """
     first_url, merged = files[0]
     seen = {first_url, merged.chain_id}
     for url, file in files[1:ROBOTS2_MAX_CHAIN + 1]:
-        # A file without an id is known by its URL alone.
-        names = {url, file.chain_id or url}
+        names = {url, file.chain_id or url}         # without an id it is known by its URL alone
         if not seen.isdisjoint(names):
             return merged, None
         seen |= names
@@ -9146,7 +9101,7 @@ def robots2_chain(
 def robots2_stance(policy: Mapping[str, str], directive: str) -> str:
     """What a policy says of a use, in the specification's words, or "unstated".
 
-    ValueError for a directive that there is not: a misspelt question must not look like silence.
+    ValueError for another directive: a misspelt question must not look like silence.
     >>> robots2_stance({"quote": "short-only"}, "quote"), robots2_stance({}, "train")
     ('short-only', 'unstated')
     """
@@ -9180,16 +9135,12 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     return Robots2Ruling("allowed")
 
 
-def robots2_use(
-    robots2: Robots2, target: str, directive: str
-) -> Robots2Ruling:
-    """Whether `target`, an absolute URL or `path[?query]`, may be used so.
+def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
+    """Whether `target`, an absolute URL or `path[?query]`, may be used so ("quote", "train" …).
 
-    `directive` is the use: "summarise", "quote", "derivative", "train", "store" … The reason
-    begins with the stance in the specification's words ("yes", "no", "ask", "short-only",
-    "session-only", "required" …), or "unstated" where the site says nothing. A URL that may not
-    be requested may not be used: then the ruling is the gate's refusal. "ask" stands until every
-    directive in `.ask` is permitted. ValueError: not a directive of robots2.
+    The reason begins with the stance in the specification's words, or "unstated". A URL that may
+    not be requested may not be used: then the ruling is the gate's refusal. "ask" stands until
+    every directive in `.ask` is permitted. ValueError: not a directive of robots2.
     """
     name = robots2_name(directive)
     stance = robots2_stance(robots2.policy, name)
@@ -9197,14 +9148,12 @@ def robots2_use(
     if gate.decision == "denied":
         return gate
     reason = f"{printable(stance, 60)}: robots2.txt on {name}"
-    if stance not in ROBOTS2_DIRECTIVES[name]:      # unstated, or free text
+    is_free_text = stance not in ROBOTS2_DIRECTIVES[name]       # or unstated
+    if is_free_text or stance not in ("ask", *ROBOTS2_PERMISSIONS):
         return Robots2Ruling("denied", reason)
     ask = gate.ask
-    if stance == "ask":
-        if name not in ask:
-            ask = (*ask, name)
-    elif stance not in ROBOTS2_PERMISSIONS:
-        return Robots2Ruling("denied", reason)
+    if stance == "ask" and name not in ask:
+        ask = (*ask, name)
     if ask:
         return Robots2Ruling("ask", reason, ask)
     return Robots2Ruling("allowed", reason)
@@ -9221,31 +9170,22 @@ def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
     return f"{ROBOTS2_AGENT} ({category})"
 
 
-ROBOTS2_IDENTITY = f"{ROBOTS2_AGENT} ({ROBOTS2_CATEGORY})"
-
-
 def robots2_ask_url(wire_url: str, directive: str) -> str:
     """Where a site is asked for a directive: HEAD this URL, with X-Agent-Identity.
 
-    >>> url = robots2_ask_url("https://x.test:8443/blog/a?b", "summarize")
-    >>> url.partition("?")[0]
-    'https://x.test:8443/.well-known/robots2-ask'
-    >>> url.partition("?")[2]
-    'directive=summarise&agent=Walsh-Research/1.2'
+    >>> robots2_ask_url("https://x.test/blog/a?b", "summarize")
+    'https://x.test/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2'
     """
-    site = site_of(wire_url)
     name = robots2_name(directive)
-    return f"{site}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
+    return f"{site_of(wire_url)}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
 
 
 def header_words(headers: HeaderPairs, wanted: str, separator: str) -> list[str]:
     """All values of a header. Proxies join equal headers, so each value is split again."""
     words = []
     for name, value in headers:
-        if name.lower() != wanted:
-            continue
-        for word in re.split(separator, value):
-            words.append(word.strip(" \t"))
+        if name.lower() == wanted:
+            words += [word.strip(" \t") for word in re.split(separator, value)]
     return words
 
 
@@ -9254,25 +9194,19 @@ def parse_ask_answer(status: int, headers: HeaderPairs) -> AskAnswer:
     if status == 429:
         return AskAnswer("later", reason="HTTP 429, ask again later")
     if status != 200:
-        is_missing = status == 404
-        return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=is_missing)
+        return AskAnswer("deny", reason=f"HTTP {status}, want 200", cacheable=status == 404)
     words = header_words(headers, "x-robots2-decision", ",")
-    said = ", ".join(sorted({word.lower() for word in words}))
-    reason = f"X-Robots2-Decision: {said[:80]}"
+    said: Any = ", ".join(sorted({word.lower() for word in words}))
+    if said not in ("allow", "allow-once", "deny"):
+        reason = f"X-Robots2-Decision is {said[:80]!r}, want allow, allow-once or deny"
+        return AskAnswer("deny", reason=reason)
     # No well-formed scope contains ", ". An empty scope stays: it must not turn site-wide.
     scopes = tuple(header_words(headers, "x-robots2-scope", ",[ \t]+"))
-    if said == "allow":
-        return AskAnswer("allow", scopes, reason, cacheable=True)
-    if said == "allow-once":
-        return AskAnswer("allow-once", scopes, reason)
-    if said == "deny":
-        return AskAnswer("deny", scopes, reason, cacheable=True)
-    wanted = "allow, allow-once or deny"
-    return AskAnswer("deny", reason=f"X-Robots2-Decision is {said[:80]!r}, want {wanted}")
+    return AskAnswer(said, scopes, f"X-Robots2-Decision: {said}", cacheable=said != "allow-once")
 
 
-# Servers read these in more than one way: a broken or a doubled escape, an escaped slash,
-# backslash or control, raw unsafe octets; and some drop `;…` before they resolve dots.
+# Servers read these in more than one way: a broken escape, an escaped slash, backslash, control or
+# percent sign, raw unsafe octets; and some drop `;…` before they resolve dots.
 SCOPE_DOUBT = lazy_re(
     r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]|/(?:\.|%2e){1,2};")
 
@@ -9286,28 +9220,22 @@ def scope_form(path: str) -> str:
 
 def scope_matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
     """Whether the segments of a scope cover those of a path."""
-    if pattern[-1] == "*":
+    if pattern[-1] == "*" and len(segments) >= len(pattern):    # not the folder without its slash
         pattern = pattern[:-1]
-        if len(segments) <= len(pattern):       # the folder's name without its slash
-            return False
         segments = segments[:len(pattern)]
-    if len(pattern) != len(segments):
+    elif pattern[-1] == "*" or len(pattern) != len(segments):
         return False
-    for wanted, segment in zip(pattern, segments):
-        if wanted == "*" and segment:
-            continue
-        if wanted != segment:
-            return False
-    return True
+    pairs = zip(pattern, segments)
+    return all(wanted == segment or wanted == "*" and segment for wanted, segment in pairs)
 
 
 def scope_covers(scopes: Sequence[str], path: str) -> bool:
     """Whether `path` (`path[?query]`) lies within one of an answer's scopes, in doubt no.
 
     Without scopes the whole site does. A last `*` covers everything below, an inner `*` exactly
-    one segment. A scope that ends otherwise covers that one path, and not with a query. A `*`
-    beside other characters is a plain one. A malformed scope covers nothing. Dot segments of
-    the path are resolved, so that a scope that has any matches none.
+    one segment, and one beside other characters is a plain one. A scope that ends otherwise
+    covers that one path, without a query; a malformed one covers nothing. Dot segments of the
+    path are resolved.
     >>> scope_covers(["/blog/*", "/u/*/public"], "/blog/2026/a?b")
     True
     >>> scope_covers(["/blog/*"], "/blog/../docs/")
@@ -9322,11 +9250,7 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
         return False
     segments = resolve_dot_segments(form).split("/")
     segments[-1] += mark + query
-    for scope in scopes:
-        pattern = scope_form(scope).split("/")
-        if scope_matches(pattern, segments):
-            return True
-    return False
+    return any(scope_matches(scope_form(scope).split("/"), segments) for scope in scopes)
 
 
 def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
