@@ -3,7 +3,7 @@
 # requires-python = ">=3.9"
 # dependencies = []
 # ///
-"""walsh_research: fetch the web politely, and prove it.
+"""Fetch the web politely, and prove it.
 
 What to call:
 
@@ -44,7 +44,7 @@ Where each clause of the checklist is decided: section, function, beginning of i
     R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             test_R5_
     R6    no sub-resources           10 REQUESTS       is_unread_type                     test_R6_
     R7    conditional requests       9 FRESHNESS       conditional_headers                test_R7_
-    R7    de-duplication             15 FETCHER        Fetcher._results                   test_R7_
+    R7    de-duplication             15 FETCHER        Fetcher.declared                   test_R7_
     R8    hourly at most             8 PACING          too_soon                           test_R8_
     R9    structured formats         18 BOT            Bot.discover                       test_R9_
     R9.1  feeds                      18 BOT            Bot._sources                       test_R9_
@@ -87,7 +87,6 @@ import re
 import stat
 import sys
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
@@ -167,6 +166,8 @@ FREE_JSON_CONTAINERS = 10_000   # ours: arrays and objects that any JSON may hav
 JSON_PIECE_BYTES = 64 * 1024    # ours: of JSON, whose brackets are counted at a time, in 4 MiB
 MAX_SUBSCHEMAS = 2_000          # ours: each becomes functions; a published schema has a few hundred
 MAX_PATTERN_STATES = 100_000    # ours: of a schema's patterns; `(a{999}){999}` would have a million
+STATES_OF_A_REGEX = 32          # ours: what compiling a set for Python takes, in states
+MAX_PATTERN_COUNT_LENGTH = 24   # ours: characters of a count as in `a{2,3}`
 MAX_PATTERN_WORK = 2**27        # ours: steps of a schema's patterns on one document, some seconds
 WORK_OF_A_STATE = 8             # ours: steps that visiting a state takes; reading a character, one
 WORK_OF_A_LOOKAROUND = 4        # ours: steps for each character, whose answers take a byte each
@@ -1545,119 +1546,48 @@ def parse_json(body: bytes, what: str) -> Any:
 
 # 6b. Patterns: ECMA 262, run as a set of states (Thompson), so that none can backtrack.
 #
-# A pattern becomes a program: steps with relative jumps, so that a repeated part is a repeated
-# list. Each lookaround is a program of its own. It runs over the whole text before the program
-# that asks for it, a lookbehind forwards and a lookahead backwards, and notes at which positions
-# its matches end. So the time is linear in the text, whatever the pattern.
-READ = "read"       # READ, edges: the next character is in the set
-GO = "go"           # GO, offsets: any of these steps is next, counted from this one
-HOLD = "hold"       # HOLD, (condition, wanted): goes on where the condition is as wanted
-END = "end"         # a match ends here
+# Texts are read from their end. So while a pattern is read from its beginning, what a step leads
+# to is there already. And a lookahead, which runs over the whole text first, has told where its
+# matches begin; a lookbehind of a fixed length is a lookahead asked so many characters earlier.
+# The time is linear in the text, whatever the pattern.
+READ = "read"       # goes on where the next character passes the test that is its value
+FORK = "fork"       # goes on to each of its targets
+HOLD = "hold"       # goes on where a condition is as wanted, which are its value
+END = "end"         # a match ends here, at its first character
 AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
 if TYPE_CHECKING:
-    Step = tuple[str, Any]
-    Program = list[Step]                    # a match ends behind the last step
-    Edges = list[int]                       # of a set of characters, see `edges_of`
-    Ranges = Iterable[tuple[int, int]]      # of code points: the first, and the one behind the last
-    TruthTables = dict[int, bytearray]      # by the number of a lookaround: where it holds
+    Step = tuple[str, Any, list[int]]       # its kind, its value, the places of its targets
 
-
-def edges_of(ranges: Ranges) -> Edges:
-    """A set of code points as those where membership changes, in order."""
-    edges: Edges = []
-    for first, behind in sorted(ranges):
-        if edges and first <= edges[-1]:
-            edges[-1] = max(edges[-1], behind)
-        else:
-            edges += [first, behind]
-    return edges
-
-
-def ranges_of(edges: Edges) -> Ranges:
-    """What `edges_of` was made from, as far as it matters."""
-    return zip(edges[::2], edges[1::2])
-
-
-def complement(edges: Edges) -> Edges:
-    """The edges of all other characters."""
-    return [0, *edges, sys.maxunicode + 1]
-
-
-def one_point(point: int) -> Edges:
-    return [point, point + 1]
-
-
-def is_one_point(edges: Edges) -> bool:
-    return len(edges) == 2 and edges[1] - edges[0] == 1
-
-
-def is_in(character: str, edges: Edges) -> bool:
-    """Whether the set with these edges holds the character; none holds the end of the text."""
-    if character == "":
-        return False
-    edges_before = bisect_right(edges, ord(character))
-    return edges_before % 2 == 1
-
-
-def edges_of_items(*items: str) -> Edges:
-    """The set of single characters and of ranges as in `a-z`."""
-    ranges = []
-    for item in items:
-        first, last = item[0], item[-1]
-        ranges.append((ord(first), ord(last) + 1))
-    return edges_of(ranges)
-
-
-LINE_END_EDGES = edges_of_items("\n", "\r", "\u2028-\u2029")
-DIGIT_EDGES = edges_of_items("0-9")
-WORD_EDGES = edges_of_items("0-9", "A-Z", "_", "a-z")
-SPACE_EDGES = edges_of_items(
-    "\t-\r",
-    " ",
-    "\xa0",
-    "\u1680",
-    "\u2000-\u200a",
-    "\u2028-\u2029",
-    "\u202f",
-    "\u205f",
-    "\u3000",
-    "\ufeff",
-)
-CLASS_ESCAPES = {
-    "d": DIGIT_EDGES,
-    "D": complement(DIGIT_EDGES),
-    "w": WORD_EDGES,
-    "W": complement(WORD_EDGES),
-    "s": SPACE_EDGES,
-    "S": complement(SPACE_EDGES),
+ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+CHARACTER_REGEXES = {       # of escapes that Python reads otherwise, or not at all
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "w": "[0-9A-Za-z_]",
+    "W": "[^0-9A-Za-z_]",
+    "s": f"[{ECMA_SPACES}]",
+    "S": f"[^{ECMA_SPACES}]",
+    "b": r"\x08",           # in a set
 }
-CONTROL_ESCAPES = {
-    "t": "\t",
-    "n": "\n",
-    "v": "\v",
-    "f": "\f",
-    "r": "\r",
-    "0": "\0",
+PATTERN_CHARACTER = lazy_re(
+    r"\\(?P<ours>[dDwWsSb])|\\c(?P<caret>[A-Za-z])|\\u\{(?P<point>[0-9A-Fa-f]{1,6})\}"
+    r"|\\u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
+    r"|(?P<same>\\(?:[tnvfr]|0(?![0-9])|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ -/:-@\[-`{-~]))"
+    r"|(?P<plain>[^\\])")
+PATTERN_ANCHOR = lazy_re(r"[\^$]|\\[bB]")
+ANCHORS = {
+    "^": (AT_START, True),
+    "$": (AT_END, True),
+    r"\b": (AT_BOUNDARY, True),
+    r"\B": (AT_BOUNDARY, False),
 }
-PATTERN_ESCAPE = lazy_re(       # what follows a backslash
-    r"(?P<letter>[dDwWsS])|(?P<control>[tnvfr]|0(?![0-9]))|c(?P<caret>[A-Za-z])"
-    r"|u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
-    r"|x(?P<byte>[0-9A-Fa-f]{2})|u(?P<unit>[0-9A-Fa-f]{4})|u\{(?P<point>[0-9A-Fa-f]{1,6})\}"
-    r"|(?P<mark>[ -/:-@\[-`{-~])")
-PATTERN_COUNT = lazy_re(
-    r"(?:(?P<sign>[*+?])|\{(?P<least>[0-9]+)(?P<comma>,(?P<most>[0-9]*))?\})\??")
-SIGN_COUNTS = {
-    "*": (0, None),
-    "+": (1, None),
-    "?": (0, 1),
+PATTERN_COUNT = lazy_re(r"([*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
+COUNT_SIGNS = {
+    "*": "{0,}",
+    "+": "{1,}",
+    "?": "{0,1}",
 }
 PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
-LOOKAROUNDS = {     # by its opening: whether it reads backwards, and whether it wants a match
-    "(?=": (True, True),
-    "(?!": (True, False),
-    "(?<=": (False, True),
-    "(?<!": (False, False),
-}
+WORD_CHARACTER = lazy_re("[0-9A-Za-z_]")
 
 
 class PatternBudget:
@@ -1665,18 +1595,22 @@ class PatternBudget:
 
     def __init__(self) -> None:
         self.states_left = MAX_PATTERN_STATES
-        self.work_left = MAX_PATTERN_WORK
+        self.work_left = MAX_PATTERN_WORK       # on one document
         self.cells_left = MAX_PATTERN_CELLS
         self.machines: list[PatternMachine] = []
 
+    def renew(self) -> None:
+        """For another document."""
+        self.work_left = MAX_PATTERN_WORK
+
     def allot(self, states: int) -> None:
-        """Before a program grows."""
+        """Before a pattern grows."""
         self.states_left -= states
         if self.states_left < 0:
             raise ValueError(f"more than {MAX_PATTERN_STATES} states")
 
     def spend(self, work: int) -> None:
-        """Before a program runs."""
+        """Before a pattern runs."""
         self.work_left -= work
         if self.work_left < 0:
             raise UnsupportedSchema(
@@ -1690,146 +1624,100 @@ class PatternBudget:
             for machine in self.machines:
                 machine.forget()
 
-    def renew(self) -> None:
-        """For another document."""
-        self.work_left = MAX_PATTERN_WORK
-
 
 class PatternState(dict):       # type: ignore[type-arg]
-    """Where a simulation stands before a symbol; as a dict, where each symbol leads to."""
+    """Where a run stands before a symbol; as a dict, where each symbol leads to."""
 
-    __slots__ = ("after_word", "is_end", "machine", "places")
+    __slots__ = ("is_end", "is_word", "machine", "places")
 
-    def __init__(
-        self,
-        machine: PatternMachine,
-        places: tuple[int, ...],
-        after_word: bool,
-        is_end: bool,
-    ) -> None:
-        super().__init__()
+    def __init__(self, machine: PatternMachine, *key: Any) -> None:
         self.machine = machine
-        self.places = places            # the steps that may be next
-        self.after_word = after_word
-        self.is_end = is_end            # a match ended before the symbol that led here
+        # The steps that may be next, whether the symbol that led here is a letter of a word, and
+        # whether a match ended before it.
+        self.places, self.is_word, self.is_end = key
 
     def __missing__(self, symbol: Any) -> PatternState:
-        self.machine.budget.keep(1)
         target = self.machine.advance(self, symbol)
         self[symbol] = target
         return target
 
 
 class PatternMachine:
-    """A program and the states of its simulation, each made when a text first leads there."""
+    """A pattern or a lookaround of one, and the states of its runs, made as a text leads there."""
 
     def __init__(
         self,
-        program: Program,
-        budget: PatternBudget,
-        is_backwards: bool,
-        stops_at_match: bool,
+        pattern: Pattern,
+        first: int,
+        end: int,
+        outer: int,
+        is_search: bool,
     ) -> None:
-        self.budget = budget
-        self.is_backwards = is_backwards
-        self.stops_at_match = stops_at_match
-        self.steps: Program = []        # as the program, with the jumps by place
-        conditions = set()
-        for place, (kind, value) in enumerate(program):
-            if kind == GO:
-                value = [place + offset for offset in value]
-            elif kind == HOLD:
-                conditions.add(value[0])
-            self.steps.append((kind, value))
-        self.last_place = len(program)
-        self.steps.append((END, None))
-        self.sees_words = AT_BOUNDARY in conditions
-        self.lookarounds = sorted(conditions - {AT_START, AT_END, AT_BOUNDARY})
-        self.start = PatternState(self, (), after_word=False, is_end=False)
-        self.found = PatternState(self, (), after_word=False, is_end=True)
+        self.steps = pattern.steps
+        self.budget = pattern.budget
+        self.first = first
+        self.end = end
+        self.outer = outer              # how many lookarounds stand before it
+        self.is_search = is_search      # else each match counts
+        self.start = PatternState(self, (), False, False)
         self.states: dict[Any, PatternState] = {}
-        budget.machines.append(self)
+        self.budget.machines.append(self)
 
     def forget(self) -> None:
-        self.start.clear()
-        self.found.clear()
-        for state in self.states.values():
+        for state in [self.start, *self.states.values()]:
             state.clear()       # they lead to each other
         self.states.clear()
 
-    def symbols(
-        self,
-        text: str,
-        tables: TruthTables,
-    ) -> tuple[Iterable[Any], Any]:
-        """What is read, in the machine's direction: a symbol for each character, and the last one.
+    def symbols(self, text: str, tables: list[bytes]) -> Iterable[Any]:
+        """The text's characters from the last one on, and at its beginning a tuple of "".
 
-        A symbol is a character, or "" at the end; where the program asks for lookarounds, a tuple
-        of that and what holds before it.
+        Where there are lookarounds, tuples of these and of what holds behind them.
         """
-        if not self.lookarounds and not self.is_backwards:
-            return text, ""
-        asked = [tables[number] for number in self.lookarounds]
-        if self.is_backwards:
-            text = text[::-1]
-            asked = [table[::-1] for table in asked]
-        if not asked:
-            return text, ""
-        at_end = [table[-1] for table in asked]
-        return zip(text, *asked), ("", *at_end)
+        inner = tables[self.outer:]
+        if inner:
+            return zip(itertools.chain(reversed(text), [""]), *inner)
+        return itertools.chain(reversed(text), [("",)])
 
-    def matches(self, text: str, tables: TruthTables) -> bool:
+    def matches(self, text: str, tables: list[bytes]) -> bool:
         """Whether there is a match anywhere."""
-        symbols, last = self.symbols(text, tables)
         state = self.start
-        for symbol in symbols:
+        for symbol in self.symbols(text, tables):
             state = state[symbol]
-        return bool(state[last].is_end)
+        return bool(state.is_end)
 
-    def ends(self, text: str, tables: TruthTables) -> bytearray:
-        """For each position from the text's beginning on, whether a match ends there."""
-        symbols, last = self.symbols(text, tables)
-        ends = bytearray()
-        state = self.start
-        for symbol in symbols:
-            state = state[symbol]
-            ends.append(state.is_end)
-        ends.append(state[last].is_end)
-        if self.is_backwards:
-            ends.reverse()
-        return ends
+    def ends(self, text: str, tables: list[bytes]) -> bytes:
+        """For each position from the text's end on, whether a match ends there."""
+        symbols = self.symbols(text, tables)
+        states = itertools.accumulate(symbols, operator.getitem, initial=self.start)
+        return bytes(state.is_end for state in islice(states, 1, None))
 
     def advance(self, state: PatternState, symbol: Any) -> PatternState:
         """Where the symbol leads; a match may begin at every position."""
-        if state is self.found:
+        if state.is_end and self.is_search:
             return state
-        character = symbol
-        held: list[Any] = []
-        if isinstance(symbol, tuple):
-            character, *held = symbol
-        is_word = self.sees_words and is_in(character, WORD_EDGES)
-        conditions = dict(zip(self.lookarounds, held))
-        conditions[AT_START] = state is self.start
-        conditions[AT_END] = character == ""
-        conditions[AT_BOUNDARY] = state.after_word != is_word
-        pending = [0, *state.places]
-        reached = self.reached(pending, conditions)
+        character, *held = symbol
+        is_word = WORD_CHARACTER.match(character) is not None
+        conditions: dict[int, Any] = {
+            AT_START: character == "",
+            AT_END: state is self.start,
+            AT_BOUNDARY: is_word != state.is_word,
+        }
+        conditions.update(enumerate(held, FIRST_LOOKAROUND + self.outer))
+        reached = self.reached([self.first, *state.places], conditions)
         self.budget.spend(WORK_OF_A_STATE * len(reached))
-        is_end = self.last_place in reached
-        if is_end and self.stops_at_match:
-            return self.found
-        places = []
-        for place in sorted(reached):
-            kind, value = self.steps[place]
-            if kind == READ and is_in(character, value):
-                places.append(place + 1)
-        return self.state(tuple(places), is_word, is_end)
+        places: set[int] = set()
+        for place in reached:
+            kind, test, targets = self.steps[place]
+            if kind == READ and test(character):
+                places.update(targets)
+        key = (tuple(sorted(places)), is_word, self.end in reached)
+        self.budget.keep(1)
+        if key not in self.states:
+            self.budget.keep(len(places) + CELLS_OF_A_STATE)
+            self.states[key] = PatternState(self, *key)
+        return self.states[key]
 
-    def reached(
-        self,
-        pending: list[int],
-        conditions: dict[int, bool],
-    ) -> set[int]:
+    def reached(self, pending: list[int], conditions: dict[int, Any]) -> set[int]:
         """The steps that are reached from the pending ones without reading."""
         reached: set[int] = set()
         while pending:
@@ -1837,327 +1725,224 @@ class PatternMachine:
             if place in reached:
                 continue
             reached.add(place)
-            kind, value = self.steps[place]
-            if kind == GO:
-                pending += value
-            elif kind == HOLD:
-                condition, wanted = value
-                if conditions[condition] == wanted:
-                    pending.append(place + 1)
+            kind, value, targets = self.steps[place]
+            if kind == FORK or kind == HOLD and conditions[value[0]] == value[1]:
+                pending += targets
         return reached
 
-    def state(
-        self,
-        places: tuple[int, ...],
-        after_word: bool,
-        is_end: bool,
-    ) -> PatternState:
-        """The one state of this content."""
-        key = (places, after_word, is_end)
-        if key not in self.states:
-            self.budget.keep(len(places) + CELLS_OF_A_STATE)
-            self.states[key] = PatternState(self, *key)
-        return self.states[key]
 
-
-def reads_one_length(program: Program) -> bool:
-    """Whether all texts that the program matches have the same length."""
-    lengths = {0: 0}            # by step: of what is read before it
-    pending = [0]
+def only_length(steps: list[Step], first: int, end: int) -> int:
+    """How many characters are read from one step to another; ValueError where that varies."""
+    lengths = {first: 0}
+    pending = [first]
     while pending:
         place = pending.pop()
-        if place == len(program):
-            continue
-        kind, value = program[place]
+        kind, _, targets = steps[place]
         length = lengths[place]
         if kind == READ:
             length += 1
-        offsets = (1,)
-        if kind == GO:
-            offsets = value
-        for offset in offsets:
-            target = place + offset
+        for target in targets:
             if target not in lengths:
                 lengths[target] = length
                 pending.append(target)
-            elif lengths[target] != length:
-                return False
-    return True
-
-
-class PatternGroup:
-    """A group of a pattern, while it is read."""
-
-    def __init__(self, opening: str, is_backwards: bool) -> None:
-        self.opening = opening
-        self.is_backwards = is_backwards
-        self.branches: list[list[Program]] = [[]]
-
-    def program(self) -> Program:
-        """The alternatives as one program: a fork before each but the last, a jump behind it."""
-        *branches, last = map(self.joined, self.branches)
-        size = len(last)
-        for branch in branches:
-            size += len(branch) + 2
-        program: Program = []
-        for branch in branches:
-            behind = len(branch) + 2
-            program.append((GO, (1, behind)))
-            program += branch
-            program.append((GO, (size - len(program),)))
-        return program + last
-
-    def joined(self, pieces: list[Program]) -> Program:
-        """One after the other, in the direction in which the text is read."""
-        if self.is_backwards:
-            pieces = pieces[::-1]
-        return list(itertools.chain.from_iterable(pieces))
+            if lengths[target] != length:
+                raise ValueError("a lookbehind of no fixed length")
+    return lengths[end]
 
 
 class Pattern:
-    """An ECMA pattern, read from left to right with a stack of open groups, not by recursion.
+    """An ECMA pattern. ValueError where it is none, or uses what is not supported.
 
-    ValueError where it is none, or uses what is not supported: back-references, lookbehinds of
-    no fixed length, `\\p{...}`, modifiers. Where browsers and the strict grammar differ, the
-    browsers' reading is taken (`{` or `]` may stand for itself).
+    That is back-references, lookbehinds of no fixed length, `\\p{...}`, modifiers. Where browsers
+    and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
     """
 
     def __init__(self, source: str, budget: PatternBudget) -> None:
         self.source = source
         self.at = 0
         self.budget = budget
-        self.groups = [PatternGroup("", is_backwards=False)]
-        self.lookarounds: list[PatternMachine] = []     # an inner one before its outer one
-        while self.at < len(source):
-            self.read_term()
-        if len(self.groups) > 1:
-            raise ValueError("a group that is not closed")
-        self.machine = PatternMachine(
-            self.groups[0].program(),
-            budget,
-            is_backwards=False,
-            stops_at_match=True,
-        )
+        self.steps: list[Step] = []
+        # By where a step is written: its kind, its value, where it ends.
+        self.known: dict[int, tuple[str, Any, int]] = {}
+        self.lookarounds: list[tuple[PatternMachine, int]] = []     # inner ones first; the length
+        end = self.add(END, None)
+        first = self.read_alternatives(end)
+        if self.at < len(source):
+            raise ValueError("a ) without its (")
+        self.machine = PatternMachine(self, first, end, 0, is_search=True)
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
         work = 1 + WORK_OF_A_LOOKAROUND * len(self.lookarounds)
         self.budget.spend(work * len(text))
-        tables: TruthTables = {}
-        if self.lookarounds:
-            for number, machine in enumerate(self.lookarounds, FIRST_LOOKAROUND):
-                tables[number] = machine.ends(text, tables)
+        tables: list[bytes] = []
+        for machine, length in self.lookarounds:
+            begins = machine.ends(text, tables) + bytes(length)
+            tables.append(begins[length:])      # what lies behind began so much further on
         return self.machine.matches(text, tables)
 
-    def next(self, length: int = 1) -> str:
-        """What stands next in the source, without going on."""
-        return self.source[self.at:self.at + length]
-
-    def read_term(self) -> None:
-        """One alternative's bar, one group's opening, or one piece with its count."""
-        character = self.next()
-        group = self.groups[-1]
-        if character == "|":
-            self.at += 1
-            self.budget.allot(2)
-            group.branches.append([])
-        elif character == "(":
-            self.open_group()
-        elif character == ")":
-            self.at += 1
-            self.add_counted(self.close_group())
-        else:
-            self.budget.allot(1)
-            self.add_counted([self.read_step(character)])
-
-    def open_group(self) -> None:
-        group = PATTERN_GROUP.match(self.source, self.at)
-        assert group is not None                # a "(" stands here
-        opening = group[0]
-        outer = self.groups[-1]
-        is_backwards = outer.is_backwards
-        if opening in LOOKAROUNDS:
-            is_backwards = LOOKAROUNDS[opening][0]
-        self.at += len(opening)
-        self.groups.append(PatternGroup(opening, is_backwards))
-
-    def close_group(self) -> Program:
-        """What stands for the group in the one around it."""
-        if len(self.groups) == 1:
-            raise ValueError("a ) without its (")
-        group = self.groups.pop()
-        program = group.program()
-        if group.opening not in LOOKAROUNDS:
-            return program
-        is_backwards, wanted = LOOKAROUNDS[group.opening]
-        if not is_backwards and not reads_one_length(program):
-            raise ValueError("a lookbehind of no fixed length")
+    def add(self, kind: str, value: Any, *targets: int) -> int:
+        """A step, whose targets are there already; its place."""
         self.budget.allot(1)
-        number = FIRST_LOOKAROUND + len(self.lookarounds)
-        machine = PatternMachine(
-            program,
-            self.budget,
-            is_backwards,
-            stops_at_match=False,
-        )
-        self.lookarounds.append(machine)
-        condition = (number, wanted)
-        return [(HOLD, condition)]
+        self.steps.append((kind, value, list(targets)))
+        return len(self.steps) - 1
 
-    def read_step(self, character: str) -> Step:
-        """A set, an anchor or a literal."""
+    def take(self, mark: str) -> bool:
+        """Goes on where this stands next."""
+        is_next = self.source.startswith(mark, self.at)
+        if is_next:
+            self.at += len(mark)
+        return is_next
+
+    def read_alternatives(self, target: int) -> int:
+        """All up to a closing bracket, or to the end; the place of the step to begin with."""
+        first_places = []
+        place = target
+        while self.at < len(self.source) and self.source[self.at] != ")":
+            if self.take("|"):
+                self.budget.allot(1)
+                first_places.append(place)
+                place = target
+            else:
+                place = self.read_counted(place)
+        if not first_places:
+            return place
+        return self.add(FORK, None, *first_places, place)
+
+    def read_counted(self, target: int) -> int:
+        """A piece, and again as often as the count says that may follow it."""
+        begin = self.at
+        place = self.read_piece(begin, target)
+        count = PATTERN_COUNT.match(self.source, self.at)
+        if count is None:
+            return place
+        if len(count[0]) > MAX_PATTERN_COUNT_LENGTH:
+            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
+        bounds = COUNT_SIGNS.get(count[1], count[1])
+        least, comma, most = bounds[1:-1].partition(",")
+        if most and int(most) < int(least):
+            raise ValueError("a count whose end is below its beginning")
+        place = target
+        for _ in range(int(least)):
+            place = self.read_piece(begin, place)
+        if comma and not most:
+            fork = self.add(FORK, None, place)
+            self.steps[fork][2].append(self.read_piece(begin, fork))
+            place = fork
+        behind = place
+        for _ in range(int(least), int(most or least)):
+            place = self.add(FORK, None, behind, self.read_piece(begin, place))
+        self.at = count.end()
+        return place
+
+    def read_piece(self, begin: int, target: int) -> int:
+        """A group, an anchor, a set or a character."""
+        self.at = begin
+        if begin not in self.known:
+            group = PATTERN_GROUP.match(self.source, begin)
+            if group is not None and not group[0].endswith(("=", "!")):
+                self.budget.allot(len(group[0]))
+                self.at = group.end()
+                return self.read_group(target)
+            kind, value = self.read_step(group)
+            self.known[begin] = (kind, value, self.at)
+        kind, value, self.at = self.known[begin]
+        return self.add(kind, value, target)
+
+    def read_group(self, target: int) -> int:
+        """The rest of a group, from behind its opening."""
+        first = self.read_alternatives(target)
+        if not self.take(")"):
+            raise ValueError("a group that is not closed")
+        return first
+
+    def read_step(self, lookaround: re.Match[str] | None) -> tuple[str, Any]:
+        """The kind and the value of what is one step, whatever it is."""
+        if lookaround is not None:
+            self.at = lookaround.end()
+            return self.read_lookaround(lookaround[0])
         if PATTERN_COUNT.match(self.source, self.at):
             raise ValueError("a count with nothing to repeat")
-        self.at += 1
-        if character == "[":
-            return READ, self.read_set()
-        if character == ".":
-            return READ, complement(LINE_END_EDGES)
-        if character == "^" or character == "$":
-            return HOLD, (self.anchored(character), True)
-        if character != "\\":
-            return READ, one_point(ord(character))
-        escaped = self.next()
-        if escaped == "b" or escaped == "B":
-            self.at += 1
-            return HOLD, (AT_BOUNDARY, escaped == "b")
-        return READ, self.read_escape()
+        anchor = PATTERN_ANCHOR.match(self.source, self.at)
+        if anchor is not None:
+            self.at = anchor.end()
+            return HOLD, ANCHORS[anchor[0]]
+        if self.take("."):
+            regex = r"[^\n\r\u2028\u2029]"
+        elif self.take("["):
+            regex = self.read_set()
+        else:
+            regex = self.read_character()
+        if len(regex) == 1:
+            return READ, regex.__eq__
+        self.budget.allot(STATES_OF_A_REGEX)
+        return READ, re.compile(regex).match
 
-    def anchored(self, character: str) -> int:
-        """Where an anchor holds; who reads backwards begins at the text's end."""
-        group = self.groups[-1]
-        is_start = character == "^"
-        if is_start == group.is_backwards:
-            return AT_END
-        return AT_START
+    def read_lookaround(self, opening: str) -> tuple[str, Any]:
+        outer = len(self.lookarounds)
+        end = self.add(END, None)
+        first = self.read_group(end)
+        length = 0
+        if opening.startswith("(?<"):
+            length = only_length(self.steps, first, end)
+        machine = PatternMachine(self, first, end, outer, is_search=False)
+        number = FIRST_LOOKAROUND + len(self.lookarounds)
+        self.lookarounds.append((machine, length))
+        return HOLD, (number, opening.endswith("="))
 
-    def read_escape(self) -> Edges:
-        """The characters that an escape stands for, from behind its backslash."""
-        found = PATTERN_ESCAPE.match(self.source, self.at)
+    def read_set(self) -> str:
+        """The regex of a set, from behind its opening bracket."""
+        is_negated = self.take("^")
+        members: list[str] = []
+        while not self.take("]"):
+            self.budget.allot(1)
+            first = self.read_character()
+            members.append(first)
+            if self.source.startswith("-]", self.at) or not self.take("-"):
+                continue
+            last = self.read_character()
+            if "[" in (first[0], last[0]):      # beside a class a hyphen stands for itself
+                members += ["-", last]
+            else:
+                members[-1] = f"[{first}-{last}]"
+        union = "|".join(members) or "(?!)"
+        if is_negated:
+            return f"(?!{union})(?s:.)"
+        return union
+
+    def read_character(self) -> str:
+        """The regex of a character, or of a class, which begins with a bracket."""
+        found = PATTERN_CHARACTER.match(self.source, self.at)
         if found is None:
-            escaped = self.next()
+            escaped = self.source[self.at + 1:self.at + 2]
+            if self.at == len(self.source):
+                raise ValueError("a set that is not closed")
             if escaped and escaped in "123456789k":
                 raise ValueError("a back-reference")
             raise ValueError(f"an escape of {escaped!r}")
         self.at = found.end()
         kind = str(found.lastgroup)
         written = found[kind]
-        if kind == "letter":
-            return CLASS_ESCAPES[written]
-        if kind == "control":
-            return one_point(ord(CONTROL_ESCAPES[written]))
+        if kind == "ours":
+            return CHARACTER_REGEXES[written]
+        if kind == "same":
+            return written
+        if kind == "plain":
+            return re.escape(written)
         if kind == "caret":
-            return one_point(ord(written) % 32)
-        if kind == "mark":
-            return one_point(ord(written))
-        point = int(written, 16)
+            point = ord(written) % 32
+        else:
+            point = int(written, 16)
         if kind == "low":       # of a pair of surrogates
-            high = int(found["high"], 16)
-            point += 0x10000 - 0xDC00 + (high - 0xD800) * 0x400
-        if point > sys.maxunicode:
-            raise ValueError(f"the code point {written}")
-        return one_point(point)
-
-    def read_set(self) -> Edges:
-        """The characters of a set, from behind its opening bracket."""
-        is_negated = self.source.startswith("^", self.at)
-        if is_negated:
-            self.at += 1
-        ranges: list[tuple[int, int]] = []
-        while not self.source.startswith("]", self.at):
-            ranges += ranges_of(self.read_member())
-        self.at += 1
-        edges = edges_of(ranges)
-        if is_negated:
-            return complement(edges)
-        return edges
-
-    def read_member(self) -> Edges:
-        """One character, class or range of a set."""
-        first = self.read_set_character()
-        rest = self.next(2)
-        if not rest.startswith("-") or rest == "-" or rest == "-]":
-            return first
-        self.at += 1
-        last = self.read_set_character()
-        if not is_one_point(first) or not is_one_point(last):
-            hyphen = one_point(ord("-"))        # beside a class it stands for itself
-            return edges_of([*ranges_of(first), *ranges_of(hyphen), *ranges_of(last)])
-        if last < first:
-            raise ValueError("a range that ends before it begins")
-        return [first[0], last[1]]
-
-    def read_set_character(self) -> Edges:
-        character = self.next()
-        if not character:
-            raise ValueError("a set that is not closed")
-        self.at += 1
-        if character != "\\":
-            return one_point(ord(character))
-        if self.next() == "b":
-            self.at += 1
-            return one_point(ord("\b"))
-        return self.read_escape()
-
-    def add_counted(self, program: Program) -> None:
-        """Adds a piece as often as the count says that may follow it."""
-        count = PATTERN_COUNT.match(self.source, self.at)
-        if count is not None:
-            self.at = count.end()
-            least, most = count_bounds(count)
-            program = self.repeated(program, least, most)
-        group = self.groups[-1]
-        group.branches[-1].append(program)
-
-    def repeated(
-        self,
-        program: Program,
-        least: int,
-        most: int | None,
-    ) -> Program:
-        """The program `least` times, then up to `most` times, or for ever where that is None."""
-        size = len(program) + 1
-        repeated: Program = []
-        if most is None:
-            self.budget.allot((least + 1) * size + 1)
-            repeated += program * least
-            repeated.append((GO, (1, size + 1)))
-            repeated += program
-            repeated.append((GO, (-size,)))
-            return repeated
-        if most < least:
-            raise ValueError("a count whose end is below its beginning")
-        self.budget.allot(most * size)
-        repeated += program * least
-        for left in range(most - least, 0, -1):
-            behind = left * size
-            repeated.append((GO, (1, behind)))
-            repeated += program
-        return repeated
+            point += 0x10000 - 0xDC00 + (int(found["high"], 16) - 0xD800) * 0x400
+        return f"\\U{point:08X}"
 
 
-def count_bounds(count: re.Match[str]) -> tuple[int, int | None]:
-    """The least and the most of a count; None where it is endless."""
-    if count["sign"]:
-        return SIGN_COUNTS[count["sign"]]
-    least, most = count["least"], count["most"]
-    if count["comma"] is None:
-        most = least
-    if max(len(least), len(most)) > 9:
-        raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-    if not most:
-        return int(least), None
-    return int(least), int(most)
-
-
-def compile_pattern(
-    source: str,
-    budget: PatternBudget,
-) -> Callable[[str], bool]:
+def compile_pattern(source: str, budget: PatternBudget) -> Callable[[str], bool]:
     """An ECMA pattern as a search; UnsupportedSchema where it is none that is supported here."""
     try:
         return Pattern(source, budget).search
-    except ValueError as error:
+    except (ValueError, re.error, RecursionError) as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
 
@@ -2167,13 +1952,13 @@ class SchemaMismatch(Exception):
 
 
 if TYPE_CHECKING:
-    SchemaCheck = Callable[[Any], Any]      # true where it holds; else false, or SchemaMismatch
-    SomeCheck = SchemaCheck | None
+    SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
     NamedChecks = dict[str, SchemaCheck]
-    Assertion = tuple[str, SchemaCheck, Any]        # the keyword, its check, what it wants
+    PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
+    Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
     CheckTable = dict[type, list[Assertion]]        # by the type of the value
 
-JSON_TYPES = {
+NAMES_OF_TYPES = {
     dict: ["object"],
     list: ["array"],
     str: ["string"],
@@ -2182,6 +1967,11 @@ JSON_TYPES = {
     bool: ["boolean"],
     type(None): ["null"],
 }
+OBJECT = (dict,)
+ARRAY = (list,)
+TEXT = (str,)
+NUMBER = (int, float)
+ANY = tuple(NAMES_OF_TYPES)
 
 
 def brief_value(value: Any) -> str:
@@ -2209,9 +1999,14 @@ def json_key(value: Any) -> Any:
         return frozenset(zip(value, keys))
     if isinstance(value, list):
         return tuple(map(json_key, value))
-    if type(value) in (int, float) and value % 1 == 0:
+    if type(value) in NUMBER and value % 1 == 0:
         return b"%x" % int(value)
     return value
+
+
+def pointer_part(name: Any) -> str:
+    escaped = str(name).replace("~", "~0")
+    return escaped.replace("/", "~1")
 
 
 def anything(value: Any) -> bool:
@@ -2224,71 +2019,26 @@ def nothing(value: Any) -> bool:
 
 def holds(check: SchemaCheck, value: Any) -> bool:
     try:
-        return bool(check(value))
+        return check(value)
     except SchemaMismatch:
         return False
 
 
-def pointer_part(name: Any) -> str:
-    escaped = str(name).replace("~", "~0")
-    return escaped.replace("/", "~1")
-
-
-NOT_JSON: list[Assertion] = [("type", nothing, "JSON")]
-
-
 def table_check(table: CheckTable) -> SchemaCheck:
     """All assertions of one schema, in the order of its table, which may still be filled."""
-    assertions_of = table.get
+    not_json: list[Assertion] = [("type", nothing, "JSON")]
 
     def check_value(value: Any) -> bool:
-        assertions = assertions_of(type(value), NOT_JSON)
-        for keyword, check, wanted in assertions:
+        for keyword, check, wanted in table.get(type(value), not_json):
             if not check(value):
-                detail = f"{brief_value(value)}, want {brief_value(wanted)}"
-                raise SchemaMismatch("", keyword, detail)
+                message = f"{brief_value(value)}, want {brief_value(wanted)}"
+                raise SchemaMismatch("", keyword, message)
         return True
     return check_value
 
 
-def parts_check(
-    parts_of: Callable[..., Iterable[Any]],
-    check_of: Callable[..., SchemaCheck],
-    rest: SomeCheck,
-) -> SchemaCheck:
-    """What an instance holds, each part by the check of its name or number, else by `rest`."""
-    otherwise = rest or anything
-
-    def check_parts(instance: Any) -> bool:
-        name: Any = ""
-        try:
-            for name, part in parts_of(instance):
-                check_of(name, otherwise)(part)
-        except SchemaMismatch as mismatch:
-            pointer, *details = mismatch.args
-            raise SchemaMismatch(f"/{pointer_part(name)}{pointer}", *details) from None
-        return True
-    return check_parts
-
-
-# Each of the following takes what a keyword's value was compiled to, and gives its check.
-def minimum_check(least: Any) -> SchemaCheck:
-    return lambda value: value >= least
-
-
-def maximum_check(most: Any) -> SchemaCheck:
-    return lambda value: value <= most
-
-
-def exclusive_minimum_check(bound: Any) -> SchemaCheck:
-    return lambda value: value > bound
-
-
-def exclusive_maximum_check(bound: Any) -> SchemaCheck:
-    return lambda value: value < bound
-
-
-def multiple_check(step: Any) -> SchemaCheck:
+# Tests of a value, which comes behind what their keyword's value was compiled to.
+def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
     from fractions import Fraction  # only for this keyword
 
@@ -2296,238 +2046,174 @@ def multiple_check(step: Any) -> SchemaCheck:
         if isinstance(number, int):
             return Fraction(number)
         return Fraction(repr(number))
-
-    def check_multiple(value: Any) -> bool:
-        is_finite = value - value == 0
-        return is_finite and exact(value) % exact(step) == 0
-    return check_multiple
+    is_finite = value - value == 0
+    return is_finite and exact(value) % exact(step) == 0
 
 
-def least_length_check(least: int) -> SchemaCheck:
-    return lambda value: len(value) >= least
+def is_as_long(least: int, value: Any) -> bool:
+    return len(value) >= least
 
 
-def most_length_check(most: int) -> SchemaCheck:
-    return lambda value: len(value) <= most
+def is_as_short(most: int, value: Any) -> bool:
+    return len(value) <= most
 
 
-def pattern_check(search: SchemaCheck) -> SchemaCheck:
-    return search
+def is_unique(is_wanted: bool, value: list[Any]) -> bool:
+    return not is_wanted or len(set(map(json_key, value))) == len(value)
 
 
-def unique_check(is_wanted: bool) -> SchemaCheck:
-    if not is_wanted:
-        return anything
-
-    def check_unique(value: Any) -> bool:
-        different = set(map(json_key, value))
-        return len(different) == len(value)
-    return check_unique
+def is_one_of(keys: frozenset[Any], value: Any) -> bool:
+    return json_key(value) in keys
 
 
-def items_check(
-    rest: SomeCheck,
-    first: list[SchemaCheck] | None,
-) -> SchemaCheck:
+def has_others(others: dict[str, list[str]], value: dict[str, Any]) -> bool:
+    return all(value.keys() >= set(others[name]) for name in others if name in value)
+
+
+def names_hold(check: SchemaCheck, value: dict[str, Any]) -> bool:
+    return all(holds(check, name) for name in value)
+
+
+def dependents_hold(checks: NamedChecks, value: Any) -> bool:
+    return all(checks[name](value) for name in checks if name in value)
+
+
+def none_holds(check: SchemaCheck, value: Any) -> bool:
+    return not holds(check, value)
+
+
+def all_hold(checks: list[SchemaCheck], value: Any) -> bool:
+    return all(check(value) for check in checks)
+
+
+def any_holds(checks: list[SchemaCheck], value: Any) -> bool:
+    return any(holds(check, value) for check in checks)
+
+
+def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
+    return sum(holds(check, value) for check in checks) == 1
+
+
+# Makers of checks from the values of several keywords, compiled; None for each that is absent.
+def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> SchemaCheck:
+    """Each part of a value must hold, by the check of its name or number, else by `rest`."""
+    otherwise = rest or anything
+
+    def check_parts(value: Any) -> bool:
+        name: Any = ""
+        try:
+            for name, part in parts_of(value):
+                check_of(name, otherwise)(part)
+        except SchemaMismatch as mismatch:
+            pointer, *reason = mismatch.args
+            raise SchemaMismatch(f"/{pointer_part(name)}{pointer}", *reason) from None
+        return True
+    return check_parts
+
+
+def items_check(rest: SchemaCheck | None, first: list[SchemaCheck] | None) -> SchemaCheck:
     numbered = dict(enumerate(first or []))
     return parts_check(enumerate, numbered.get, rest)
 
 
-def contains_check(
-    check: SomeCheck,
-    least: int | None,
-    most: int | None,
-) -> SchemaCheck:
-    if check is None:           # the counts alone assert nothing
-        return anything
-    if least is None:
-        least = 1
-    if most is None:
-        most = sys.maxsize
-
-    def check_contains(value: Any) -> bool:
-        found = sum(holds(check, item) for item in value)
-        return least <= found <= most
-    return check_contains
-
-
-def required_check(names: list[str]) -> SchemaCheck:
-    return frozenset(names).issubset
-
-
-def members_check(
-    properties: NamedChecks | None,
-    patterns: list[tuple[SchemaCheck, SchemaCheck]] | None,
-    rest: SomeCheck,
-) -> SchemaCheck:
-    named = properties or {}
+def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> SchemaCheck:
+    checks = named or {}
     if not patterns:
-        return parts_check(dict.items, named.get, rest)
+        return parts_check(dict.items, checks.get, rest)
     searches = patterns
 
     def check_of(name: str, otherwise: SchemaCheck) -> SchemaCheck:
-        checks = []
-        if name in named:
-            checks.append(named[name])
-        for search, check in searches:
-            if search(name):
-                checks.append(check)
-        if not checks:
-            return otherwise
-        return all_of_check(checks)
+        found = [checks[name]] if name in checks else []
+        found += [check for search, check in searches if search(name)]
+        return partial(all_hold, found or [otherwise])
     return parts_check(dict.items, check_of, rest)
 
 
-def dependent_names_check(others: dict[str, list[str]]) -> SchemaCheck:
-    def check_names(value: Any) -> bool:
-        for name in others:
-            if name in value and not value.keys() >= set(others[name]):
-                return False
-        return True
-    return check_names
+def contains_check(check: Any, least: int | None, most: int | None) -> SchemaCheck:
+    def check_contains(value: Any) -> bool:
+        found = sum(holds(check, item) for item in value)
+        enough = 1 if least is None else least
+        return found >= enough and (most is None or found <= most)
+    if check is None:           # the counts alone assert nothing
+        return anything
+    return check_contains
 
 
-def dependent_schemas_check(checks: NamedChecks) -> SchemaCheck:
-    def check_schemas(value: Any) -> bool:
-        for name, check in checks.items():
-            if name in value and not check(value):
-                return False
-        return True
-    return check_schemas
-
-
-def names_check(check: SchemaCheck) -> SchemaCheck:
-    def check_names(value: Any) -> bool:
-        return all(holds(check, name) for name in value)
-    return check_names
-
-
-def enum_check(values: list[Any]) -> SchemaCheck:
-    keys = frozenset(map(json_key, values))
-    return lambda value: json_key(value) in keys
-
-
-def const_check(wanted: Any) -> SchemaCheck:
-    return enum_check([wanted])
-
-
-def not_check(check: SchemaCheck) -> SchemaCheck:
-    return lambda value: not holds(check, value)
-
-
-def all_of_check(checks: list[SchemaCheck]) -> SchemaCheck:
-    def check_all(value: Any) -> bool:
-        return all(check(value) for check in checks)
-    return check_all
-
-
-def any_of_check(checks: list[SchemaCheck]) -> SchemaCheck:
-    def check_any(value: Any) -> bool:
-        return any(holds(check, value) for check in checks)
-    return check_any
-
-
-def one_of_check(checks: list[SchemaCheck]) -> SchemaCheck:
-    def check_one(value: Any) -> bool:
-        held = sum(holds(check, value) for check in checks)
-        return held == 1
-    return check_one
-
-
-def if_check(
-    test: SomeCheck,
-    then: SomeCheck,
-    otherwise: SomeCheck,
-) -> SchemaCheck:
+def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
+    def check_branch(value: Any) -> bool:
+        branch = then if holds(test, value) else otherwise
+        return branch is None or branch(value)
     if test is None:            # without an `if` the other two assert nothing
         return anything
-    check_then = then or anything
-    check_else = otherwise or anything
-
-    def check_branch(value: Any) -> Any:
-        if holds(test, value):
-            return check_then(value)
-        return check_else(value)
     return check_branch
 
 
-# What is asserted: the types that the keywords are about, the keywords, what makes their check.
-# Where several keywords make one, their values come in this order, None for each that is absent.
-NUMBERS = (int, float)
+SCHEMA = {"type": ["object", "boolean"]}
+STRING = {"type": "string"}
+NAMES = {"type": "array", "items": STRING, "uniqueItems": True}
+SCHEMAS = {"type": "array", "minItems": 1, "items": SCHEMA}
+SCHEMA_MAP = {"type": "object", "additionalProperties": SCHEMA}
+TYPE_NAMES = "array boolean integer null number object string".split()
+TYPE = {"enum": TYPE_NAMES}
+TYPES = {"type": "array", "items": TYPE, "uniqueItems": True, "minItems": 1}
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+# What the values of keywords must be, as schemas. Other keywords are annotations.
+SHAPES: list[tuple[str, Any]] = [
+    ("not if then else items contains additionalProperties propertyNames", SCHEMA),
+    ("allOf anyOf oneOf prefixItems", SCHEMAS),
+    ("$defs definitions dependentSchemas properties patternProperties", SCHEMA_MAP),
+    ("$id $ref $anchor pattern", STRING),
+    ("required", NAMES),
+    ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
+    ("minimum maximum exclusiveMinimum exclusiveMaximum", {"type": "number"}),
+    ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
+    (
+        "minLength maxLength minItems maxItems minContains maxContains minProperties maxProperties",
+        {"type": "integer", "minimum": 0},
+    ),
+    ("uniqueItems", {"type": "boolean"}),
+    ("enum", {"type": "array"}),
+    ("type", {"anyOf": [TYPE, TYPES]}),
+    ("$schema", {"enum": [DRAFT, DRAFT + "#"]}),
+    # What is not implemented.
+    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
+]
+SHAPES_BY_KEYWORD: dict[str, Any] = {}
+for shaped_keywords, shape_of_them in SHAPES:
+    SHAPES_BY_KEYWORD.update(dict.fromkeys(shaped_keywords.split(), shape_of_them))
+# What is asserted: the types that keywords are about, the keywords, their test or their maker.
 ASSERTIONS: list[Any] = [
-    (NUMBERS, "minimum", minimum_check),
-    (NUMBERS, "maximum", maximum_check),
-    (NUMBERS, "exclusiveMinimum", exclusive_minimum_check),
-    (NUMBERS, "exclusiveMaximum", exclusive_maximum_check),
-    (NUMBERS, "multipleOf", multiple_check),
-    ((str,), "minLength", least_length_check),
-    ((str,), "maxLength", most_length_check),
-    ((str,), "pattern", pattern_check),
-    ((list,), "minItems", least_length_check),
-    ((list,), "maxItems", most_length_check),
-    ((list,), "uniqueItems", unique_check),
-    ((list,), "items prefixItems", items_check),
-    ((list,), "contains minContains maxContains", contains_check),
-    ((dict,), "minProperties", least_length_check),
-    ((dict,), "maxProperties", most_length_check),
-    ((dict,), "required", required_check),
-    ((dict,), "properties patternProperties additionalProperties", members_check),
-    ((dict,), "dependentRequired", dependent_names_check),
-    ((dict,), "dependentSchemas", dependent_schemas_check),
-    ((dict,), "propertyNames", names_check),
-    (JSON_TYPES, "enum", enum_check),
-    (JSON_TYPES, "const", const_check),
-    (JSON_TYPES, "not", not_check),
-    (JSON_TYPES, "allOf", all_of_check),
-    (JSON_TYPES, "anyOf", any_of_check),
-    (JSON_TYPES, "oneOf", one_of_check),
-    (JSON_TYPES, "if then else", if_check),
+    (NUMBER, "minimum", operator.le),
+    (NUMBER, "maximum", operator.ge),
+    (NUMBER, "exclusiveMinimum", operator.lt),
+    (NUMBER, "exclusiveMaximum", operator.gt),
+    (NUMBER, "multipleOf", is_multiple),
+    (TEXT, "minLength", is_as_long),
+    (TEXT, "maxLength", is_as_short),
+    (TEXT, "pattern", holds),
+    (ARRAY, "minItems", is_as_long),
+    (ARRAY, "maxItems", is_as_short),
+    (ARRAY, "uniqueItems", is_unique),
+    (ARRAY, "items prefixItems", items_check),
+    (ARRAY, "contains minContains maxContains", contains_check),
+    (OBJECT, "minProperties", is_as_long),
+    (OBJECT, "maxProperties", is_as_short),
+    (OBJECT, "required", frozenset.issubset),
+    (OBJECT, "properties patternProperties additionalProperties", members_check),
+    (OBJECT, "dependentRequired", has_others),
+    (OBJECT, "dependentSchemas", dependents_hold),
+    (OBJECT, "propertyNames", names_hold),
+    (ANY, "enum", is_one_of),
+    (ANY, "const", is_one_of),
+    (ANY, "not", none_holds),
+    (ANY, "allOf", all_hold),
+    (ANY, "anyOf", any_holds),
+    (ANY, "oneOf", one_holds),
+    (ANY, "if then else", branch_check),
 ]
 # The schemas of these keywords see the same value as the schema that holds them.
 IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
 DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
-
-A_SCHEMA = {"type": ["object", "boolean"]}
-A_TEXT = {"type": "string"}
-A_NUMBER = {"type": "number"}
-A_STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
-A_COUNT = {"type": "integer", "minimum": 0}
-TYPE_NAMES = "array boolean integer null number object string".split()
-A_TYPE = {"enum": TYPE_NAMES}
-SOME_TYPES = {"type": "array", "items": A_TYPE, "uniqueItems": True, "minItems": 1}
-NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
-SCHEMAS = {"type": "array", "minItems": 1, "items": A_SCHEMA}
-SCHEMA_MAP = {"type": "object", "additionalProperties": A_SCHEMA}
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SHAPES_BY_KEYWORDS: list[tuple[str, Any]] = [
-    ("not if then else items contains additionalProperties propertyNames", A_SCHEMA),
-    ("allOf anyOf oneOf prefixItems", SCHEMAS),
-    ("$defs definitions dependentSchemas properties patternProperties", SCHEMA_MAP),
-    ("$id $ref $anchor pattern", A_TEXT),
-    ("required", NAMES),
-    ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
-    ("minimum maximum exclusiveMinimum exclusiveMaximum", A_NUMBER),
-    ("multipleOf", A_STEP),
-    ("minLength maxLength minItems maxItems minProperties maxProperties", A_COUNT),
-    ("minContains maxContains", A_COUNT),
-    ("uniqueItems", {"type": "boolean"}),
-    ("enum", {"type": "array"}),
-    ("type", {"anyOf": [A_TYPE, SOME_TYPES]}),
-    ("$schema", {"enum": [DRAFT, DRAFT + "#"]}),
-    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
-]
-
-
-def keyword_shapes() -> dict[str, Any]:
-    shapes = {}
-    for keywords, shape in SHAPES_BY_KEYWORDS:
-        for keyword in keywords.split():
-            shapes[keyword] = shape
-    return shapes
-
-
-# What each keyword's value must be, as a schema; a keyword that is not here is an annotation.
-KEYWORD_SHAPES = keyword_shapes()
 
 
 def is_own_name(name: str, own_id: str) -> bool:
@@ -2545,7 +2231,7 @@ def is_own_name(name: str, own_id: str) -> bool:
 class SchemaCompiler:
     """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root."""
 
-    def __init__(self, root: Any, check_shape: SchemaCheck) -> None:
+    def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
         self.root = root
         self.check_shape = check_shape          # raises where a keyword is malformed
         self.budget = PatternBudget()
@@ -2558,15 +2244,14 @@ class SchemaCompiler:
 
     def compile(self) -> Callable[[Any], None]:
         """Every schema is read, used or not: a refusal must not depend on what is used."""
-        check_root = self.check_of(self.root, "", "false")
+        check_root = self.check_of(self.root, "")
         for place, reference in self.references.items():
-            target = self.target_of(reference)
-            self.link(place, target)
+            self.refer(place, self.target_of(reference))
         self.refuse_endless_references()
         for place, table in self.tables.items():
             if self.times_applied[place] > 1:
                 check = self.remembering(table_check(dict(table)))
-                table.update(dict.fromkeys(JSON_TYPES, [("", check, "")]))
+                table.update(dict.fromkeys(ANY, [("", check, "")]))
 
         def check_instance(instance: Any) -> None:
             self.seen.clear()           # identities are those of the last instance
@@ -2582,26 +2267,27 @@ class SchemaCompiler:
                 raise SchemaViolation("", "$ref", message) from None
         return check_instance
 
-    def check_of(
-        self,
-        schema: Any,
-        place: str,
-        keyword: str,
-    ) -> SchemaCheck:
-        """The check of the schema at `place`, which is, or is part of, the value of `keyword`."""
+    def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
+        """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
+        keyword = path[0] if path else "false"
+        place = "/".join([holder, *map(pointer_part, path)])
         if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(
                 f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
         if keyword not in DEFINITIONS:
             self.times_applied[place] += 1
+        if keyword in IN_PLACE:
+            self.same_value[holder].append(place)
         self.same_value[place] = []
-        if isinstance(schema, bool):
-            self.tables[place] = boolean_table(keyword, schema)
-        else:
+        table: CheckTable = {kind: [] for kind in ANY}
+        self.tables[place] = table
+        if schema is False:
+            table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
+        elif schema is not True:
             self.check_shape(schema)
             self.note_names(schema, place)
-            self.tables[place] = self.table_of(schema, place)
-        return table_check(self.tables[place])
+            self.fill(table, schema, place)
+        return table_check(table)
 
     def note_names(self, schema: dict[str, Any], place: str) -> None:
         anchor = schema.get("$anchor")
@@ -2613,76 +2299,60 @@ class SchemaCompiler:
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
 
-    def table_of(self, schema: dict[str, Any], place: str) -> CheckTable:
+    def fill(self, table: CheckTable, schema: dict[str, Any], place: str) -> None:
+        """What the schema asserts, but for its $ref."""
         compiled = {}
         for keyword, value in schema.items():
             compiled[keyword] = self.compiled(keyword, value, place)
-        table = type_table(schema.get("type"))
-        for kinds, keywords, make_check in ASSERTIONS:
-            names = keywords.split()
-            if compiled.keys().isdisjoint(names):
+        add_type(table, schema.get("type"))
+        for kinds, keywords, test in ASSERTIONS:
+            keyword, *further = keywords.split()
+            if compiled.keys().isdisjoint([keyword, *further]):
                 continue
-            check = make_check(*map(compiled.get, names))
-            wanted = schema.get(names[0])
+            if further:
+                check = test(*map(compiled.get, [keyword, *further]))
+            else:
+                check = partial(test, compiled[keyword])
             for kind in kinds:
-                table[kind].append((names[0], check, wanted))
-        return table
+                table[kind].append((keyword, check, schema.get(keyword)))
 
     def compiled(self, keyword: str, value: Any, holder: str) -> Any:
-        """A keyword's value, the schemas and patterns in it compiled."""
-        place = f"{holder}/{keyword}"
-        shape = KEYWORD_SHAPES.get(keyword)
+        """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
+        shape = SHAPES_BY_KEYWORD.get(keyword)
+        if shape is SCHEMA:
+            return self.check_of(value, holder, keyword)
+        if shape is SCHEMAS:
+            return [self.check_of(part, holder, keyword, n) for n, part in enumerate(value)]
+        if keyword == "patternProperties":
+            searches = [compile_pattern(name, self.budget) for name in value]
+            checks = [self.check_of(part, holder, keyword, name) for name, part in value.items()]
+            return list(zip(searches, checks))
+        if shape is SCHEMA_MAP:
+            parts = value.items()
+            return {name: self.check_of(part, holder, keyword, name) for name, part in parts}
         if keyword == "pattern":
             return compile_pattern(value, self.budget)
-        if shape is A_SCHEMA:
-            return self.part_check(value, place, keyword, holder)
-        if shape is SCHEMAS:
-            checks = self.part_checks(enumerate(value), place, keyword, holder)
-            return list(checks.values())
-        if shape is not SCHEMA_MAP:
-            return value
-        checks = self.part_checks(value.items(), place, keyword, holder)
-        if keyword != "patternProperties":
-            return checks
-        searches = [compile_pattern(name, self.budget) for name in checks]
-        return list(zip(searches, checks.values()))
-
-    def part_checks(
-        self,
-        named: Iterable[tuple[Any, Any]],
-        place: str,
-        keyword: str,
-        holder: str,
-    ) -> NamedChecks:
-        """By name, or by number, the checks of the schemas that a keyword's value lists."""
-        checks = {}
-        for name, schema in named:
-            part_place = f"{place}/{pointer_part(name)}"
-            checks[name] = self.part_check(schema, part_place, keyword, holder)
-        return checks
-
-    def part_check(
-        self,
-        schema: Any,
-        place: str,
-        keyword: str,
-        holder: str,
-    ) -> SchemaCheck:
-        if keyword in IN_PLACE:
-            self.same_value[holder].append(place)
-        return self.check_of(schema, place, keyword)
+        if keyword == "const":
+            return frozenset([json_key(value)])
+        if keyword == "enum":
+            return frozenset(map(json_key, value))
+        if keyword == "required":
+            return frozenset(value)
+        return value
 
     def target_of(self, reference: str) -> str:
         """The place that a $ref names; UnsupportedSchema where it is not in this document."""
+        from urllib.parse import unquote  # only for a $ref
+
         name, _, fragment = reference.partition("#")
-        pointer = percent_decoded(fragment)
+        pointer = unquote(fragment)
         target = self.anchors.get(pointer, pointer)
         own_id = self.root.get("$id", "")
         if target not in self.tables or not is_own_name(name, own_id):
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
-    def link(self, place: str, target: str) -> None:
+    def refer(self, place: str, target: str) -> None:
         self.times_applied[target] += 1
         self.same_value[place].append(target)
         check = table_check(self.tables[target])
@@ -2716,42 +2386,19 @@ class SchemaCompiler:
         return check_once
 
 
-def boolean_table(keyword: str, is_valid: bool) -> CheckTable:
-    """The table of the schema `true` or `false`."""
-    check = anything
-    if not is_valid:
-        check = nothing
-    return {kind: [(keyword, check, is_valid)] for kind in JSON_TYPES}
-
-
-def type_table(types: Any) -> CheckTable:
-    """The table with what the keyword `type` asserts: a list of names, a lone one, or None."""
-    if isinstance(types, str):
-        wanted = [types]
-    else:
-        wanted = types or TYPE_NAMES
-
-    def is_whole_number(value: Any) -> bool:
-        if not isinstance(value, float) or "integer" not in wanted:
-            return False
-        return value.is_integer()
-    table: CheckTable = {}
-    for kind, names in JSON_TYPES.items():
-        table[kind] = []
+def add_type(table: CheckTable, types: Any) -> None:
+    """What the keyword `type` asserts: a name, a list of names, or None."""
+    wanted = [types] if isinstance(types, str) else types or TYPE_NAMES
+    for kind, names in NAMES_OF_TYPES.items():
         if set(names).isdisjoint(wanted):
-            table[kind].append(("type", is_whole_number, types))
-    return table
-
-
-def percent_decoded(fragment: str) -> str:
-    from urllib.parse import unquote  # only for a $ref
-
-    return unquote(fragment)
+            is_whole_fine = kind is float and "integer" in wanted
+            check = float.is_integer if is_whole_fine else nothing
+            table[kind].append(("type", check, types))
 
 
 @cache
 def well_formed_check() -> Callable[[Any], None]:
-    meta_schema = {**A_SCHEMA, "properties": KEYWORD_SHAPES}
+    meta_schema = {**SCHEMA, "properties": SHAPES_BY_KEYWORD}
     return SchemaCompiler(meta_schema, anything).compile()
 
 
@@ -5445,19 +5092,22 @@ class PatientLocks:
 
     def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
         self._cache, self._now, self._patience_seconds = cache, now, patience_seconds
-        self._waiting_since: dict[str, float] = {}
+        self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
     def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
         lock = self._cache.try_lock(name)
         if lock is not None:
-            self._waiting_since.pop(name, None)
+            self._waits.pop(name, None)
             return lock
         now = self._now()
-        since = self._waiting_since.setdefault(name, now)
+        since, looked_at = self._waits.get(name, (now, now))
+        if now > looked_at + self._patience_seconds:        # nobody has waited meanwhile
+            since = now
+        self._waits[name] = since, now
         is_hopeless = now > since + self._patience_seconds
         if is_hopeless:                         # nobody who lives holds one for so long
-            del self._waiting_since[name]
+            del self._waits[name]
         return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
 
@@ -9810,20 +9460,12 @@ class Bot(Fetcher):
         ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
         if robots2 is not None:
             ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
-        if ruling.decision == "denied":
-            return self._denied(visit, ruling)
-        visit.let_pass(visit.decision._replace(reason=ruling.reason))
-        for name in ruling.ask:
-            answer = self._ask(visit, name, "ask")
-            if isinstance(answer, Later) or not answer:
-                return answer
-            visit.let_pass(answer)
+        answer = self._ruled(visit, ruling, "ask")
+        if isinstance(answer, Later) or not answer:
+            return answer
+        visit.let_pass(answer)
         self._answers.use_up(visit.site)
         return None
-
-    def _denied(self, visit: Visit, ruling: Robots2Ruling) -> Decision:
-        refusal = visit.refused("robots2", ruling.reason)
-        return refusal._replace(rule=ruling.rule or refusal.rule)
 
     def _robots2_gate(self, visit: Visit) -> Later | Decision | None:
         """What robots2.txt closes, or wants to be asked for first."""
@@ -9832,16 +9474,23 @@ class Bot(Fetcher):
         if refusal is not None or robots2 is None:
             return refusal
         ruling = robots2_gate(robots2, path_and_query(visit.wire))
-        if ruling.decision == "denied":
-            return self._denied(visit, ruling)
         refusal = self._too_late_to_ask(visit, ruling.ask)
         if refusal is not None:
             return refusal
+        answer = self._ruled(visit, ruling, "asked for {}")
+        return answer if isinstance(answer, Later) or not answer else None
+
+    def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> Later | Decision:
+        """What a ruling makes of a visit, and the answers where the site wants to be asked."""
+        if ruling.decision == "denied":
+            refusal = visit.refused("robots2", ruling.reason)
+            return refusal._replace(rule=ruling.rule or refusal.rule)
+        answer: Later | Decision = visit.decision._replace(reason=ruling.reason)
         for directive in ruling.ask:
-            answer = self._ask(visit, directive, f"asked for {directive}")
+            answer = self._ask(visit, directive, words.format(directive))
             if isinstance(answer, Later) or not answer:
-                return answer
-        return None
+                break
+        return answer
 
     def _ask(self, visit: Visit, directive: str, words: str) -> Later | Decision:
         """The decision of an answer that still holds, else the way to one."""
@@ -10030,10 +9679,11 @@ def fetch(url: str, fresh: bool = False) -> Result:
 
 
 def run(urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1) -> Iterator[Result]:
-    """Fetches many URLs, strictly serial and each host at its own pace (R4); a Result for each.
+    """Fetches many URLs, each host at its own pace (R4), and gives a Result for each.
 
     Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
     target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
+    Strictly serial; `jobs` above 1 deals the hosts to that many processes, at most 64 (R4a).
     """
     return default_bot().run(urls, min_age, jobs)
 
