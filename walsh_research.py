@@ -8597,10 +8597,9 @@ class Robots2Reader:
         """`# meta: chain-id: NAME`, at the top of the file: the first that there is."""
         if not self.is_at_top or self.chain_id:
             return
-        meta, _, rest = line[1:].lower().partition(":")
-        name, _, _value = rest.partition(":")
-        if meta.strip() == "meta" and name.strip() == "chain-id":
-            value = line.split(":", 2)[2]
+        meta, _, rest = line[1:].partition(":")
+        name, _, value = rest.partition(":")
+        if meta.strip().lower() == "meta" and name.strip().lower() == "chain-id":
             self.chain_id = without_surrogates(value.strip())
 
     def read_header(self, number: int, line: str) -> bool:
