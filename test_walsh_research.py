@@ -13486,6 +13486,17 @@ def test_MCP_of_html_a_model_gets_the_metadata_and_what_is_offered_instead(ask, 
     ("application/xhtml+xml; charset=utf-8", b"<a/>", "<a/>")])
 def test_ours_text_is_decided_by_type_and_never_a_binary(content_type, body, text):
     assert wr.Result("fetched", "", content_type=content_type, body=body).text == text
+    assert wr.text_of(b"", content_type) == ""
+
+
+@pytest.mark.parametrize("content_type, body, warned", [
+    ("application/pdf", b"%PDF-1.7", ["application/pdf is no text"]), ("", b"a\0b\0\0c\0", []),
+    ("text/plain", b"abc\0d", ["text/plain is no text"]), ("text/plain", b"", []),
+    ("text/plain", b"a", []), ("", b"abc\0", ["the body is no text"])])
+def test_ours_what_is_no_text_is_a_warning(bot, web, content_type, body, warned):
+    web.pages["https://a.test/it"] = 200, {"Content-Type": content_type}, body
+    result = bot.fetch("https://a.test/it")
+    assert (result.body, result.warnings) == (body, warned)
 
 
 def test_MCP_a_denial_says_what_happened_and_what_may_be_done(ask):
@@ -13532,6 +13543,12 @@ def test_MCP_may_fetch_gives_the_fields_of_decision_and_takes_no_slot(ask, web):
     assert not web.asked("a.test/x") and not web.asked("private") and web.clock.slept == []
     assert ask("may_fetch", "nonsense")["isError"]
     assert said(ask("may_fetch", "https://a.test/private/x")).startswith("Denied by robots.txt")
+
+
+def test_MCP_the_tools_reach_only_public_names_of_the_bot():
+    section = SOURCE[SOURCE.index("# === 21. MCP"):SOURCE.index("# === 23. COMMAND LINE")]
+    used = set(re.findall(r"\bbot\.(\w+)", section))
+    assert {"fetch", "may_fetch", "discover"} < used and not any(name[0] == "_" for name in used)
 
 
 def test_MCP_discover_lists_sources_with_their_target(ask, pages):
@@ -14222,7 +14239,7 @@ SECTIONS = {
     1: "CONSTANTS", 2: "TYPES", 3: "TIME", 4: "URLS", 5: "ROBOTS", 6: "SCHEMA", 7: "BLOCKLIST",
     8: "PACING", 9: "FRESHNESS", 10: "REQUESTS", 11: "CACHE", 12: "TRANSPORT", 13: "RATE LIMITER",
     14: "POLICY STORES", 15: "FETCHER", 16: "FORMATS", 17: "ROBOTS2", 18: "BOT", 19: "SELF-TEST",
-    20: "MANY PROCESSES", 21: "MCP", 23: "COMMAND LINE"}
+    20: "MANY PROCESSES", 21: "MCP", 22: "REPORT", 23: "COMMAND LINE"}
 PURE_SECTIONS = (*range(1, 11), 16, 17)
 FIRST_OF_PART_II = 16
 PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math stringprep
@@ -14739,8 +14756,9 @@ def test_README_for_agents(readme_world):
 def test_README_configuration_of_an_mcp_client_starts_the_server(desk):
     (block,) = [json.loads(block) for block in readme_blocks("json", "mcpServers")]
     (server,) = block["mcpServers"].values()
-    assert server["command"] == "python3" and server["args"][0].endswith("/walsh_research.py")
-    done = desk(*server["args"][1:], stdin=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert server["command"] == "python3" and server["args"][:2] == ["-m", "walsh_research"]
+    assert list(server["env"]) == ["PYTHONPATH"]
+    done = desk(*server["args"][2:], stdin=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
     assert json.loads(done.out) == {"jsonrpc": "2.0", "id": 1, "result": {}} and done.code == 0
 
 
