@@ -1642,7 +1642,11 @@ class PatternState(dict):       # type: ignore[type-arg]
 
     __slots__ = ("is_end", "is_word", "machine", "places")
 
-    def __init__(self, machine: PatternMachine, *key: Any) -> None:
+    def __init__(
+        self,
+        machine: PatternMachine,
+        *key: Any,
+    ) -> None:
         self.machine = machine
         # The steps that may be next, whether the symbol that led here is a letter of a word, and
         # whether a match ended before it.
@@ -1676,34 +1680,56 @@ class PatternMachine:
         self.budget.machines.append(self)
 
     def forget(self) -> None:
-        for state in [self.start, *self.states.values()]:
+        self.start.clear()
+        for state in self.states.values():
             state.clear()       # they lead to each other
         self.states.clear()
 
-    def symbols(self, text: str, tables: list[bytes]) -> Iterable[Any]:
+    def symbols(
+        self,
+        text: str,
+        tables: list[bytes],
+    ) -> Iterable[Any]:
         """The text's characters from the last one on, and at its beginning a tuple of "".
 
         Where there are lookarounds, tuples of these and of what holds behind them.
         """
         inner = tables[self.outer:]
-        if inner:
-            return zip(itertools.chain(reversed(text), [""]), *inner)
-        return itertools.chain(reversed(text), [("",)])
+        backwards = reversed(text)
+        if not inner:
+            return itertools.chain(backwards, [("",)])
+        characters = itertools.chain(backwards, [""])
+        return zip(characters, *inner)
 
-    def matches(self, text: str, tables: list[bytes]) -> bool:
+    def matches(
+        self,
+        text: str,
+        tables: list[bytes],
+    ) -> bool:
         """Whether there is a match anywhere."""
         state = self.start
         for symbol in self.symbols(text, tables):
             state = state[symbol]
         return bool(state.is_end)
 
-    def ends(self, text: str, tables: list[bytes]) -> bytes:
+    def ends(
+        self,
+        text: str,
+        tables: list[bytes],
+    ) -> bytes:
         """For each position from the text's end on, whether a match ends there."""
-        symbols = self.symbols(text, tables)
-        states = itertools.accumulate(symbols, operator.getitem, initial=self.start)
-        return bytes(state.is_end for state in islice(states, 1, None))
+        ends = bytearray()
+        state = self.start
+        for symbol in self.symbols(text, tables):
+            state = state[symbol]
+            ends.append(state.is_end)
+        return bytes(ends)
 
-    def advance(self, state: PatternState, symbol: Any) -> PatternState:
+    def advance(
+        self,
+        state: PatternState,
+        symbol: Any,
+    ) -> PatternState:
         """Where the symbol leads; a match may begin at every position."""
         if state.is_end and self.is_search:
             return state
@@ -1715,21 +1741,27 @@ class PatternMachine:
             AT_BOUNDARY: is_word != state.is_word,
         }
         conditions.update(enumerate(held, FIRST_LOOKAROUND + self.outer))
-        reached = self.reached([self.first, *state.places], conditions)
+        pending = [self.first, *state.places]
+        reached = self.reached(pending, conditions)
         self.budget.spend(WORK_OF_A_STATE * len(reached))
         places: set[int] = set()
         for place in reached:
             kind, test, targets = self.steps[place]
             if kind == READ and test(character):
                 places.update(targets)
-        key = (tuple(sorted(places)), is_word, self.end in reached)
+        is_end = self.end in reached
+        key = (tuple(sorted(places)), is_word, is_end)
         self.budget.keep(1)
         if key not in self.states:
             self.budget.keep(len(places) + CELLS_OF_A_STATE)
             self.states[key] = PatternState(self, *key)
         return self.states[key]
 
-    def reached(self, pending: list[int], conditions: dict[int, Any]) -> set[int]:
+    def reached(
+        self,
+        pending: list[int],
+        conditions: dict[int, Any],
+    ) -> set[int]:
         """The steps that are reached from the pending ones without reading."""
         reached: set[int] = set()
         while pending:
@@ -1738,12 +1770,20 @@ class PatternMachine:
                 continue
             reached.add(place)
             kind, value, targets = self.steps[place]
-            if kind == FORK or kind == HOLD and conditions[value[0]] == value[1]:
+            if kind == HOLD:
+                condition, wanted = value
+                if conditions[condition] == wanted:
+                    pending += targets
+            elif kind == FORK:
                 pending += targets
         return reached
 
 
-def only_length(steps: list[Step], first: int, end: int) -> int:
+def only_length(
+    steps: list[Step],
+    first: int,
+    end: int,
+) -> int:
     """How many characters are read from one step to another; ValueError where that varies."""
     lengths = {first: 0}
     pending = [first]
@@ -1769,7 +1809,11 @@ class Pattern:
     and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
     """
 
-    def __init__(self, source: str, budget: PatternBudget) -> None:
+    def __init__(
+        self,
+        source: str,
+        budget: PatternBudget,
+    ) -> None:
         self.source = source
         self.at = 0
         self.budget = budget
@@ -1793,7 +1837,12 @@ class Pattern:
             tables.append(begins[length:])      # what lies behind began so much further on
         return self.machine.matches(text, tables)
 
-    def add(self, kind: str, value: Any, *targets: int) -> int:
+    def add(
+        self,
+        kind: str,
+        value: Any,
+        *targets: int,
+    ) -> int:
         """A step, whose targets are there already; its place."""
         self.budget.allot(1)
         self.steps.append((kind, value, list(targets)))
@@ -1839,24 +1888,31 @@ class Pattern:
             place = self.read_piece(begin, place)
         if comma and not most:
             fork = self.add(FORK, None, place)
-            self.steps[fork][2].append(self.read_piece(begin, fork))
+            _, _, targets = self.steps[fork]
+            targets.append(self.read_piece(begin, fork))
             place = fork
         behind = place
         for _ in range(int(least), int(most or least)):
-            place = self.add(FORK, None, behind, self.read_piece(begin, place))
+            piece = self.read_piece(begin, place)
+            place = self.add(FORK, None, behind, piece)
         self.at = count.end()
         return place
 
-    def read_piece(self, begin: int, target: int) -> int:
+    def read_piece(
+        self,
+        begin: int,
+        target: int,
+    ) -> int:
         """A group, an anchor, a set or a character."""
         self.at = begin
         if begin not in self.known:
             group = PATTERN_GROUP.match(self.source, begin)
-            if group is not None and not group[0].endswith(("=", "!")):
-                self.budget.allot(len(group[0]))
-                self.at = group.end()
+            opening = group[0] if group else ""
+            self.at += len(opening)
+            self.budget.allot(len(opening))
+            if opening and opening[-1] not in "=!":
                 return self.read_group(target)
-            kind, value = self.read_step(group)
+            kind, value = self.read_step(opening)
             self.known[begin] = (kind, value, self.at)
         kind, value, self.at = self.known[begin]
         return self.add(kind, value, target)
@@ -1868,11 +1924,10 @@ class Pattern:
             raise ValueError("a group that is not closed")
         return first
 
-    def read_step(self, lookaround: re.Match[str] | None) -> tuple[str, Any]:
-        """The kind and the value of what is one step, whatever it is."""
-        if lookaround is not None:
-            self.at = lookaround.end()
-            return self.read_lookaround(lookaround[0])
+    def read_step(self, opening: str) -> tuple[str, Any]:
+        """The kind and the value of what is one step: a lookaround, if that was opened."""
+        if opening:
+            return self.read_lookaround(opening)
         if PATTERN_COUNT.match(self.source, self.at):
             raise ValueError("a count with nothing to repeat")
         anchor = PATTERN_ANCHOR.match(self.source, self.at)
@@ -1946,7 +2001,8 @@ class Pattern:
         else:
             point = int(written, 16)
         if kind == "low":       # of a pair of surrogates
-            point += 0x10000 - 0xDC00 + (int(found["high"], 16) - 0xD800) * 0x400
+            high = int(found["high"], 16)
+            point += 0x10000 - 0xDC00 + (high - 0xD800) * 0x400
         return f"\\U{point:08X}"
 
 
@@ -1965,7 +2021,9 @@ class SchemaMismatch(Exception):
 
 if TYPE_CHECKING:
     SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
+    SchemaChecks = list[SchemaCheck]
     NamedChecks = dict[str, SchemaCheck]
+    JsonObject = dict[str, Any]
     PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
     Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
     CheckTable = dict[type, list[Assertion]]        # by the type of the value
@@ -2071,43 +2129,57 @@ def is_as_short(most: int, value: Any) -> bool:
 
 
 def is_unique(is_wanted: bool, value: list[Any]) -> bool:
-    return not is_wanted or len(set(map(json_key, value))) == len(value)
+    if not is_wanted:
+        return True
+    different = set(map(json_key, value))
+    return len(different) == len(value)
 
 
 def is_one_of(keys: frozenset[Any], value: Any) -> bool:
     return json_key(value) in keys
 
 
-def has_others(others: dict[str, list[str]], value: dict[str, Any]) -> bool:
-    return all(value.keys() >= set(others[name]) for name in others if name in value)
+def has_others(others: dict[str, list[str]], value: JsonObject) -> bool:
+    for name in others:
+        if name in value and not value.keys() >= set(others[name]):
+            return False
+    return True
 
 
-def names_hold(check: SchemaCheck, value: dict[str, Any]) -> bool:
+def names_hold(check: SchemaCheck, value: JsonObject) -> bool:
     return all(holds(check, name) for name in value)
 
 
 def dependents_hold(checks: NamedChecks, value: Any) -> bool:
-    return all(checks[name](value) for name in checks if name in value)
+    for name, check in checks.items():
+        if name in value:
+            check(value)
+    return True
 
 
 def none_holds(check: SchemaCheck, value: Any) -> bool:
     return not holds(check, value)
 
 
-def all_hold(checks: list[SchemaCheck], value: Any) -> bool:
+def all_hold(checks: SchemaChecks, value: Any) -> bool:
     return all(check(value) for check in checks)
 
 
-def any_holds(checks: list[SchemaCheck], value: Any) -> bool:
+def any_holds(checks: SchemaChecks, value: Any) -> bool:
     return any(holds(check, value) for check in checks)
 
 
-def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
-    return sum(holds(check, value) for check in checks) == 1
+def one_holds(checks: SchemaChecks, value: Any) -> bool:
+    holding = sum(holds(check, value) for check in checks)
+    return holding == 1
 
 
 # Makers of checks from the values of several keywords, compiled; None for each that is absent.
-def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> SchemaCheck:
+def parts_check(
+    parts_of: Any,
+    check_of: Any,
+    rest: SchemaCheck | None,
+) -> SchemaCheck:
     """Each part of a value must hold, by the check of its name or number, else by `rest`."""
     otherwise = rest or anything
 
@@ -2123,12 +2195,16 @@ def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> Schem
     return check_parts
 
 
-def items_check(rest: SchemaCheck | None, first: list[SchemaCheck] | None) -> SchemaCheck:
+def items_check(rest: SchemaCheck | None, first: SchemaChecks | None) -> SchemaCheck:
     numbered = dict(enumerate(first or []))
     return parts_check(enumerate, numbered.get, rest)
 
 
-def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> SchemaCheck:
+def members_check(
+    named: Any,
+    patterns: PatternChecks | None,
+    rest: Any,
+) -> SchemaCheck:
     checks = named or {}
     if not patterns:
         return parts_check(dict.items, checks.get, rest)
@@ -2141,7 +2217,11 @@ def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> Sche
     return parts_check(dict.items, check_of, rest)
 
 
-def contains_check(check: Any, least: int | None, most: int | None) -> SchemaCheck:
+def contains_check(
+    check: Any,
+    least: int | None,
+    most: int | None,
+) -> SchemaCheck:
     def check_contains(value: Any) -> bool:
         found = sum(holds(check, item) for item in value)
         enough = 1 if least is None else least
@@ -2151,7 +2231,11 @@ def contains_check(check: Any, least: int | None, most: int | None) -> SchemaChe
     return check_contains
 
 
-def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
+def branch_check(
+    test: Any,
+    then: Any,
+    otherwise: Any,
+) -> SchemaCheck:
     def check_branch(value: Any) -> bool:
         branch = then if holds(test, value) else otherwise
         return branch is None or branch(value)
@@ -2162,12 +2246,25 @@ def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
 
 SCHEMA = {"type": ["object", "boolean"]}
 STRING = {"type": "string"}
-NAMES = {"type": "array", "items": STRING, "uniqueItems": True}
-SCHEMAS = {"type": "array", "minItems": 1, "items": SCHEMA}
+NAMES = {
+    "type": "array",
+    "items": STRING,
+    "uniqueItems": True,
+}
+SCHEMAS = {
+    "type": "array",
+    "minItems": 1,
+    "items": SCHEMA,
+}
 SCHEMA_MAP = {"type": "object", "additionalProperties": SCHEMA}
 TYPE_NAMES = "array boolean integer null number object string".split()
 TYPE = {"enum": TYPE_NAMES}
-TYPES = {"type": "array", "items": TYPE, "uniqueItems": True, "minItems": 1}
+TYPES = {
+    "type": "array",
+    "items": TYPE,
+    "uniqueItems": True,
+    "minItems": 1,
+}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 # What the values of keywords must be, as schemas. Other keywords are annotations.
 SHAPES: list[tuple[str, Any]] = [
@@ -2190,7 +2287,7 @@ SHAPES: list[tuple[str, Any]] = [
     # What is not implemented.
     ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
 ]
-SHAPES_BY_KEYWORD: dict[str, Any] = {}
+SHAPES_BY_KEYWORD: JsonObject = {}
 for shaped_keywords, shape_of_them in SHAPES:
     SHAPES_BY_KEYWORD.update(dict.fromkeys(shaped_keywords.split(), shape_of_them))
 # What is asserted: the types that keywords are about, the keywords, their test or their maker.
@@ -2243,7 +2340,11 @@ def is_own_name(name: str, own_id: str) -> bool:
 class SchemaCompiler:
     """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root."""
 
-    def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        root: Any,
+        check_shape: Callable[[Any], Any],
+    ) -> None:
         self.root = root
         self.check_shape = check_shape          # raises where a keyword is malformed
         self.budget = PatternBudget()
@@ -2263,7 +2364,8 @@ class SchemaCompiler:
         for place, table in self.tables.items():
             if self.times_applied[place] > 1:
                 check = self.remembering(table_check(dict(table)))
-                table.update(dict.fromkeys(ANY, [("", check, "")]))
+                assertion = ("", check, "")
+                table.update(dict.fromkeys(ANY, [assertion]))
 
         def check_instance(instance: Any) -> None:
             self.seen.clear()           # identities are those of the last instance
@@ -2279,10 +2381,16 @@ class SchemaCompiler:
                 raise SchemaViolation("", "$ref", message) from None
         return check_instance
 
-    def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
+    def check_of(
+        self,
+        schema: Any,
+        holder: str,
+        *path: Any,
+    ) -> SchemaCheck:
         """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
         keyword = path[0] if path else "false"
-        place = "/".join([holder, *map(pointer_part, path)])
+        parts = map(pointer_part, path)
+        place = "/".join([holder, *parts])
         if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(
                 f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
@@ -2294,14 +2402,19 @@ class SchemaCompiler:
         table: CheckTable = {kind: [] for kind in ANY}
         self.tables[place] = table
         if schema is False:
-            table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
+            assertion = (keyword, nothing, False)
+            table.update(dict.fromkeys(ANY, [assertion]))
         elif schema is not True:
             self.check_shape(schema)
             self.note_names(schema, place)
             self.fill(table, schema, place)
         return table_check(table)
 
-    def note_names(self, schema: dict[str, Any], place: str) -> None:
+    def note_names(
+        self,
+        schema: JsonObject,
+        place: str,
+    ) -> None:
         anchor = schema.get("$anchor")
         if "$id" in schema and place or anchor in self.anchors:
             raise UnsupportedSchema(
@@ -2311,37 +2424,52 @@ class SchemaCompiler:
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
 
-    def fill(self, table: CheckTable, schema: dict[str, Any], place: str) -> None:
+    def fill(
+        self,
+        table: CheckTable,
+        schema: JsonObject,
+        place: str,
+    ) -> None:
         """What the schema asserts, but for its $ref."""
         compiled = {}
         for keyword, value in schema.items():
             compiled[keyword] = self.compiled(keyword, value, place)
         add_type(table, schema.get("type"))
         for kinds, keywords, test in ASSERTIONS:
-            keyword, *further = keywords.split()
-            if compiled.keys().isdisjoint([keyword, *further]):
+            names = keywords.split()
+            if compiled.keys().isdisjoint(names):
                 continue
-            if further:
-                check = test(*map(compiled.get, [keyword, *further]))
+            keyword = names[0]
+            if len(names) > 1:
+                check = test(*map(compiled.get, names))
             else:
                 check = partial(test, compiled[keyword])
+            assertion = (keyword, check, schema.get(keyword))
             for kind in kinds:
-                table[kind].append((keyword, check, schema.get(keyword)))
+                table[kind].append(assertion)
 
-    def compiled(self, keyword: str, value: Any, holder: str) -> Any:
+    def compiled(
+        self,
+        keyword: str,
+        value: Any,
+        holder: str,
+    ) -> Any:
         """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
         shape = SHAPES_BY_KEYWORD.get(keyword)
         if shape is SCHEMA:
             return self.check_of(value, holder, keyword)
         if shape is SCHEMAS:
-            return [self.check_of(part, holder, keyword, n) for n, part in enumerate(value)]
-        if keyword == "patternProperties":
-            searches = [compile_pattern(name, self.budget) for name in value]
-            checks = [self.check_of(part, holder, keyword, name) for name, part in value.items()]
-            return list(zip(searches, checks))
-        if shape is SCHEMA_MAP:
-            parts = value.items()
-            return {name: self.check_of(part, holder, keyword, name) for name, part in parts}
+            value = dict(enumerate(value))
+        if shape is SCHEMAS or shape is SCHEMA_MAP:
+            checks = {}
+            for name, part in value.items():
+                checks[name] = self.check_of(part, holder, keyword, name)
+            if shape is SCHEMAS:
+                return list(checks.values())
+            if keyword != "patternProperties":
+                return checks
+            searches = [compile_pattern(name, self.budget) for name in checks]
+            return list(zip(searches, checks.values()))
         if keyword == "pattern":
             return compile_pattern(value, self.budget)
         if keyword == "const":
@@ -2364,7 +2492,11 @@ class SchemaCompiler:
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
-    def refer(self, place: str, target: str) -> None:
+    def refer(
+        self,
+        place: str,
+        target: str,
+    ) -> None:
         self.times_applied[target] += 1
         self.same_value[place].append(target)
         check = table_check(self.tables[target])
