@@ -13030,19 +13030,21 @@ class McpServer:
             request_id = message.get("id")
             if request_id is None:
                 self._take_note(message["method"], message.get("params"))
-                return
-            method, params = message["method"], message.get("params")
-            require(params, message_schemas()["params"], INVALID_PARAMS, "params")
-            params = params or {}
-            version = self._version_of(method, params)
-            require(params, message_schemas()[method], INVALID_PARAMS, "params")
-            if method == "tools/call":
-                self._begin_call(Call(request_id, params, version), job)
-                return
-            result = self._answer(method, params, version)
-            job.replies.append(reply_of(request_id, version, result))
+            else:
+                self._take_request(request_id, message["method"], message.get("params"), job)
         except RpcError as error:
             job.replies.append(error_reply(request_id, error))
+
+    def _take_request(self, request_id: Any, method: str, params: Any, job: Job) -> None:
+        require(params, message_schemas()["params"], INVALID_PARAMS, "params")
+        params = params or {}
+        version = self._version_of(method, params)
+        require(params, message_schemas()[method], INVALID_PARAMS, "params")
+        if method == "tools/call":
+            self._begin_call(Call(request_id, params, version), job)
+        else:
+            result = self._answer(method, params, version)
+            job.replies.append(reply_of(request_id, version, result))
 
     def _take_note(self, method: str, params: Any) -> None:
         """A notification; of those that clients send, one asks for something."""
