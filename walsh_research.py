@@ -33,7 +33,7 @@ Where each clause of the checklist is decided: section, function, beginning of i
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               test_R2_
     R2a   longest group              5 ROBOTS          robots_group                       test_R2a_
     R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          test_R2b_
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._likely_rules            test_R2c_
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 test_R2c_
     R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                test_R2d_
     R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   test_R3_
     R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   test_R3a_
@@ -833,6 +833,8 @@ def resolve_dot_segments(path: str) -> str:
     >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
     '/'
     """
+    if "." not in path and "%2" not in path:    # as most are
+        return path
     kept: list[str] = []
     dots = ""
     for segment in path.split("/"):
@@ -1055,7 +1057,8 @@ ROBOTS_RULE_LINE = robots_line_regex(       # the field unless it is a Disallow,
     r"(?:(allow|crawl-delay)[{blank}]*:|" + ROBOTS_DISALLOW_FIELD + ROBOTS_FIELD_END + r")"
     r"([^\n#]*)"
 )
-ROBOTS_ALLOW_LINE = robots_line_regex(r"allow[^\n#]*")
+# R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
+ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff)[{ROBOTS_BLANKS}]*allow[^\n#]*")
 ROBOTS_DELAY_LINE = robots_line_regex(
     r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)"
 )
@@ -1073,15 +1076,14 @@ ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-ROBOTS_STANDING = r"A-Za-z0-9\-._~:/?\[\]@!&'()+,;="
-ROBOTS_ESCAPED = r"(?:(?<=%)([0-9A-Fa-f]{2}))?"
 # An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
-# In a rule `*`, `$` and a line feed are marks, which stand. In a URL they are octets like others.
-ROBOTS_RULE_OCTET = lazy_re(rf"[^{ROBOTS_STANDING}*$\n]{ROBOTS_ESCAPED}")
-ROBOTS_TARGET_OCTET = lazy_re(rf"[^{ROBOTS_STANDING}]{ROBOTS_ESCAPED}")
+# `*`, `$` and the line feed between two values stand.
+ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)([0-9A-Fa-f]{2}))?")
 ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
+ROBOTS_OCTET_FORMS = [
+    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}" for octet in range(256)]
 ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
+MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
@@ -1102,13 +1104,6 @@ def robots_meaning(status: int) -> str:
     return "unreachable"
 
 
-class RobotsPart(NamedTuple):
-    """What follows a User-agent line, up to the next one."""
-
-    agent_line: int             # the number of that line, 1-based
-    lines: str
-
-
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """The lines that count, a line feed before each, and whether they are text. Never raises.
 
@@ -1117,16 +1112,14 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """
     if isinstance(body, str):
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
-    kept = body[:MAX_ROBOTS_BYTES]
     next_octet = body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1]
-    text = "\n" + kept.decode("utf-8", "surrogateescape")
+    text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
     if "\r" in text:
-        text = text.replace("\r\n", "\n")
-        text = text.replace("\r", "\n")
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     if next_octet not in b"\r\n":
         text = robots_without_cut(text)
     if "\ufeff" in text:
-        text = ROBOTS_ALLOW_LINE.sub(robots_certain_allow, text)
+        text = ROBOTS_MARKED_ALLOW.sub("\n", text)
     undecoded = 0
     if not text.isascii():
         text, undecoded = ROBOTS_UNDECODED.subn(
@@ -1144,13 +1137,6 @@ def robots_without_cut(text: str) -> str:
     return f"{above}\n{line[:-2]}{ending}"
 
 
-def robots_certain_allow(line: re.Match[str]) -> str:
-    """R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count."""
-    if "\ufeff" in line[0]:
-        return "\n"
-    return line[0]
-
-
 def robots_agent_name(value: str) -> str:
     """The product token of a User-agent value, lower-case; "" where it names nobody. Spec 9.1.3.
 
@@ -1158,115 +1144,67 @@ def robots_agent_name(value: str) -> str:
     ['walsh-research', 'walsh', '*', '']
     """
     words = value.partition("/")[0].split(None, 1)
-    if not words:
+    if not words or not words[0].isascii():
         return ""
-    name = words[0]
-    if not name.isascii():
-        return ""
-    return name.rstrip("*").lower() or "*"
+    return words[0].rstrip("*").lower() or "*"
 
 
-def robots_group(text: str, token: str) -> tuple[str | None, list[RobotsPart]]:
-    """The selected User-agent value as written, or None, and the parts of its groups.
+def robots_group(text: str, token: str) -> tuple[str | None, str]:
+    """The selected User-agent value as written, or None, and the lines of its groups.
 
-    Spec 9.1.2 and 9.1.3.
+    The lines of others are empty, so that each has its number. Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
-    below_values = rest[1::2]
+    parts = rest[1::2]          # what follows each User-agent line, up to the next one
     names = [robots_agent_name(value) for value in values]
     fitting = [name for name in names if name and token.startswith(name)]
     wanted = max(fitting, key=len, default="*")         # R2a
     if wanted not in names:
-        return None, []
-    selected: list[RobotsPart] = []
-    group: list[RobotsPart] = []
-    is_ours = False
-    line_number = before.count("\n")
-    for name, below in zip(names, below_values):
-        line_number += 1
-        group.append(RobotsPart(line_number, below))
-        line_number += below.count("\n")
-        is_ours = is_ours or name == wanted
-        if ROBOTS_RULE_LINE.search(below):      # a rule closes the list of agents
-            if is_ours:
-                selected += group
-            group = []
-            is_ours = False
-    if is_ours:
-        selected += group
-    return values[names.index(wanted)], selected
+        return None, ""
+    has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
+    groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
+    ours = {group for group, name in zip(groups, names) if name == wanted}
+    kept = ["\n" * before.count("\n")]
+    for group, part in zip(groups, parts):
+        lines = part if group in ours else "\n" * part.count("\n")
+        kept.append("\n" + lines)
+    return values[names.index(wanted)], "".join(kept)
 
 
-def robots_rules(parts: Iterable[RobotsPart]) -> Iterator[Rule]:
+def robots_rules(lines: str) -> Iterator[Rule]:
     """The Allow and Disallow lines of a group, in file order."""
-    for line_number, lines in parts:
-        counted = 0
-        for found in ROBOTS_RULE_LINE.finditer(lines):
-            start = found.start() + 1
-            line_number += lines.count("\n", counted, start)
-            counted = start
-            field = found[1] or "disallow"
-            field = field.lower()
-            if field != "crawl-delay":
-                value = found[2].strip(ROBOTS_BLANKS)
-                yield Rule(field == "allow", value, line_number)
-
-
-def robots_columns(parts: Iterable[RobotsPart]) -> tuple[str, str]:
-    """A letter for each rule, "A" for Allow and "D" for Disallow, and its value, one a line."""
-    kinds: list[str] = []       # on return these lists go, before as much memory is needed again
-    values: list[str] = []
-    for rule in robots_rules(parts):
-        kinds.append("A" if rule.allow else "D")
-        values.append(rule.value)
-    return "".join(kinds), "\n".join(values)
-
-
-def robots_crawl_delay(lines: str) -> float | None:
-    """The largest Crawl-delay of a group in seconds, None where it names none. R2d."""
-    seconds = map(float, ROBOTS_DELAY_LINE.findall(lines))
-    finite = filter(math.isfinite, seconds)
-    return max(finite, default=None)
+    line_number = 0
+    counted = 0
+    for found in ROBOTS_RULE_LINE.finditer(lines):
+        start = found.start() + 1
+        line_number += lines.count("\n", counted, start)
+        counted = start
+        field = found[1] or "disallow"
+        field = field.lower()
+        if field != "crawl-delay":
+            yield Rule(field == "allow", found[2].strip(ROBOTS_BLANKS), line_number)
 
 
 def robots_signals(lines: str) -> dict[str, str]:
     """The Content-Signals of a group; where its lines contradict each other, "no" stands."""
     signals: dict[str, str] = {}
     listed = ",".join(ROBOTS_SIGNAL_LINE.findall(lines))
-    for found in ROBOTS_SIGNAL.finditer(listed):
+    for found in islice(ROBOTS_SIGNAL.finditer(listed), MAX_CONTENT_SIGNALS):
         name = found[1].lower()
-        if name not in signals:
-            if len(signals) < MAX_CONTENT_SIGNALS:
-                signals[name] = found[2]
-        elif signals[name].lower() != "no":
+        if signals.get(name, "").lower() != "no":
             signals[name] = found[2]
     return signals
 
 
-def robots_sitemaps(text: str) -> list[str]:
-    """The absolute http(s) URLs of the Sitemap lines, at most MAX_SITEMAPS, in file order."""
-    lines = ROBOTS_SITEMAP_LINE.finditer(text)
-    return [line[1] for line in islice(lines, MAX_SITEMAPS)]
-
-
-@cache
-def robots_octet_spelling(octet: int) -> str:
-    """One object for each octet, since a text may be put together from 500 KiB of them."""
-    if chr(octet) in ROBOTS_UNRESERVED:
-        return chr(octet)
-    return f"%{octet:02X}"
-
-
 def robots_octet_form(found: re.Match[str]) -> str:
-    if found[1]:
-        return robots_octet_spelling(int(found[1], 16))
     if found[0] == "%":         # one that escapes nothing
         return "%"
-    return robots_octet_spelling(ord(found[0]))
+    octet = int(found[1], 16) if found[1] else ord(found[0])
+    return ROBOTS_OCTET_FORMS[octet]
 
 
-def robots_octets(text: str, octet: re.Pattern[str] = ROBOTS_RULE_OCTET) -> str:
+def robots_octets(text: str) -> str:
     """One spelling for both sides, in which octets are compared. Spec 9.1.4, RFC 9309 2.2.2.
 
     Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
@@ -1277,19 +1215,7 @@ def robots_octets(text: str, octet: re.Pattern[str] = ROBOTS_RULE_OCTET) -> str:
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
         text = encoded.decode("latin-1")
-    return octet.sub(robots_octet_form, text)
-
-
-def robots_forms(values: str) -> list[str]:
-    """Values of rules, one a line, in the one spelling: `*` and a last `$` alone are marks.
-
-    >>> robots_forms("/%7Eann$\\n/a**$b\\n")
-    ['/~ann$', '/a*%24b', '']
-    """
-    octets = robots_octets(values)
-    octets = re.sub(ROBOTS_INNER_DOLLAR, "%24", octets)
-    octets = re.sub(r"\*\*+", "*", octets)
-    return octets.split("\n")
+    return ROBOTS_OCTET.sub(robots_octet_form, text)
 
 
 def robots_target(target: str) -> str:
@@ -1303,8 +1229,8 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    octets = robots_octets(target, ROBOTS_TARGET_OCTET)
-    path, mark, query = octets.partition("?")
+    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
+    path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
 
@@ -1319,24 +1245,17 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
-    star = form.find("*")
-    if star < 0:
-        if not path.startswith(form):
-            return -1
-        return min(len(form), len(path) - 1)
-    if not path.startswith(form[:star]):
+    first, *inner, last = form.split("*")
+    if not path.startswith(first):
         return -1
     # Pieces never overlap. The leftmost place of each inner one leaves the most room to the last
     # one, which alone decides the length.
-    end = star
-    while (next_star := form.find("*", star + 1)) >= 0:
-        piece = form[star + 1:next_star]
+    end = len(first)
+    for piece in inner:
         start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-        star = next_star
-    last = form[star + 1:]
     start = path.rfind(last, end) if is_longest else path.find(last, end)
     if start < 0:
         return -1
@@ -1359,11 +1278,11 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
-    parts: list[RobotsPart]             # the lines of the group
+    lines: str                          # of the group; those of others are empty
     # Its rules, as columns in file order.
-    kinds: str                          # a letter for each: "A" is Allow, "D" Disallow
-    literals: tuple[str, ...]           # the value in the one spelling, if it has no `*`
-    wildcards: tuple[str, ...]          # the same if it has one, else ""
+    is_allow: bytes
+    is_wildcard: bytes
+    forms: tuple[str, ...]              # the values in the one spelling
     affordable_octets: int              # of a path on which all wildcards are tried
 
     @classmethod
@@ -1373,50 +1292,40 @@ class RobotsTxt(NamedTuple):
         Spec 9.1.1 to 9.1.3.
         """
         text, is_text = robots_text(body)
-        group, parts = robots_group(text, robots_agent_name(token))
-        lines = "".join(part.lines for part in parts)
-        kinds, values = robots_columns(parts)
-        literals = []
-        wildcards = []
-        work = 1
-        for form in robots_forms(values):
-            if "*" in form:
-                literals.append(MATCHES_NOTHING)
-                wildcards.append(form)
-                work += 1 + len(form) // 64
-            else:
-                literals.append(form or MATCHES_NOTHING)        # spec 9.1.4: so does an empty value
-                wildcards.append("")
+        group, lines = robots_group(text, robots_agent_name(token))
+        delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
+        sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
+        rules = list(robots_rules(lines))
+        is_allow = bytes([rule.allow for rule in rules])
+        values = "\n".join([rule.value for rule in rules])
+        del rules       # before as much memory is needed again
+        values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
+        forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
+        is_wildcard = bytes(["*" in form for form in forms])
+        work = 1 + sum(1 + len(form) // 64 for form in compress(forms, is_wildcard))
         return cls(
             group=group,
-            crawl_delay=robots_crawl_delay(lines),
+            crawl_delay=max(filter(math.isfinite, delays), default=None),       # R2d
             content_signals=robots_signals(lines),
-            sitemaps=robots_sitemaps(text),
+            sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
-            parts=parts,
-            kinds=kinds,
-            literals=tuple(literals),
-            wildcards=tuple(wildcards),
+            lines=lines,
+            is_allow=is_allow,
+            is_wildcard=is_wildcard,
+            forms=tuple(forms),
             affordable_octets=MAX_WILDCARD_OCTETS // work,
         )
 
     @property
     def rules(self) -> list[Rule]:
         """The Allow and Disallow lines of the selected group, in file order."""
-        return list(robots_rules(self.parts))
+        return list(robots_rules(self.lines))
 
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [self, self.parts, self.sitemaps, self.content_signals]
-        held += [self.kinds, self.literals, self.wildcards]
-        held += self.sitemaps
-        held += self.content_signals.keys()
-        held += self.content_signals.values()
-        held += [literal for literal in self.literals if literal != MATCHES_NOTHING]
-        held += filter(None, self.wildcards)
-        for part in self.parts:
-            held += [part, *part]
+        held: list[Any] = [*self, *self.forms, *self.sitemaps]
+        held += [*self.content_signals.keys(), *self.content_signals.values()]
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -1424,7 +1333,7 @@ class RobotsTxt(NamedTuple):
         index = self._deciding_index(target)
         if index is None:
             return None
-        return next(islice(robots_rules(self.parts), index, None))
+        return next(islice(robots_rules(self.lines), index, None))
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1442,34 +1351,33 @@ class RobotsTxt(NamedTuple):
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
         index = self._deciding_index(target)
-        return index is None or self.kinds[index] == "A"
+        return index is None or bool(self.is_allow[index])
 
     def _deciding_index(self, target: str) -> int | None:
         path = robots_target(target)
         if path == "/robots.txt" or path.startswith("/robots.txt?"):
             return None         # it is always allowed (RFC 9309 2.2.2)
-        path += "$"
-        deciding = None
-        best = (-1, True)
-        for index, form in self._likely_rules(path):
-            is_allow = self.kinds[index] == "A"
-            length = robots_match_length(form, path, is_longest=not is_allow)
-            if (length, is_allow) > best:       # R2b: the longest match; of equals, Allow wins
-                best = (length, is_allow)
-                deciding = index
-        return deciding
+        matches = list(self._matches(path + "$"))
+        if not matches:
+            return None
+        return -max(matches)[2]         # R2b: the longest; of equals an Allow, then the first
 
-    def _likely_rules(self, path: str) -> Iterator[tuple[int, str]]:
-        """The index and the value of each rule that may match, which is quick to tell."""
-        if path.startswith(self.literals):      # most paths begin with none of them
-            begins = map(path.startswith, self.literals)
-            yield from compress(enumerate(self.literals), begins)
-        for index, form in compress(enumerate(self.wildcards), self.wildcards):
-            if len(path) <= self.affordable_octets:
-                if form.rpartition("*")[2] in path:
-                    yield index, form
-            elif self.kinds[index] == "D":      # R2c: what takes too long to know is denied
-                yield index, form.partition("*")[0] + "*"
+    def _matches(self, path: str) -> Iterator[tuple[int, int, int]]:
+        """Of each rule that matches: its length, whether it allows, and minus its index."""
+        if path.startswith(self.forms):         # most paths begin with none of them
+            begins = map(path.startswith, self.forms)
+            for index, form in compress(enumerate(self.forms), begins):
+                yield min(len(form), len(path) - 1), self.is_allow[index], -index
+        for index, form in compress(enumerate(self.forms), self.is_wildcard):
+            is_allow = self.is_allow[index]
+            if len(path) > self.affordable_octets:
+                if is_allow:                    # R2c: what takes too long to know is denied
+                    continue
+                form = form.partition("*")[0] + "*"
+            if form.rpartition("*")[2] in path:         # which is quick to tell
+                length = robots_match_length(form, path, is_longest=not is_allow)
+                if length >= 0:
+                    yield length, is_allow, -index
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
