@@ -7024,6 +7024,16 @@ def test_robots2_ask_is_behind_robots_txt_and_pace(make_bot, web, speak):
     assert len(times) == 4 and all(after - before >= 7 for before, after in zip(times, times[1:]))
 
 
+def test_robots2_ask_a_question_that_another_target_gave_up_is_no_denial(make_bot, web, speak):
+    """Its slot comes when the first target may wait no longer, and the second goes on with it."""
+    ask = {"rules": "User-agent: *\nDisallow:\n", "crawl": decided("allow")}
+    sites = [speak("crawl: ask\n", host=host, **ask) for host in ("c.test", "d.test")]
+    web.latency = 0.9
+    urls = [site + path for path in ("/", "/x") for site in sites]
+    results = make_bot(robots2=True, max_wait=5.0).run(urls)
+    assert "denied" not in [result.outcome for result in results]
+
+
 def test_robots2_ask_429_is_later(make_bot, web, clock, speak):
     site = speak("crawl: ask\n", crawl=[(429, {"Retry-After": "1800"}), decided("allow")])
     bot = make_bot(robots2=True)
