@@ -17,6 +17,7 @@ import faulthandler
 import functools
 import gc
 import gzip
+import hashlib
 import importlib.util
 import inspect
 import io
@@ -422,7 +423,10 @@ def test_R7_wire_url_vectors(case):
 
 @pytest.mark.parametrize("case", vectors("host_normalization"))
 def test_R3_host_normalization_vectors(case):
-    assert value_or_none(wr.normalize_host, case["host"]) == case["expected"]
+    if "@" in case["host"]:         # in a URL that would be a userinfo
+        assert case["expected"] is None and wr.host_key(f"http://{case['host']}/") == "b.test"
+    else:
+        assert value_or_none(wr.host_key, f"http://{case['host']}/") == case["expected"]
 
 
 @pytest.mark.parametrize("case", vectors("public_address"))
@@ -5559,7 +5563,7 @@ def test_R6_metadata_of_what_came(bot, web):
     web.pages[X] = 200, {**HTML, "Last-Modified": "then", "X-Robots-Tag": "noindex"}, b"<html lang=en><title>T</title><meta name=description content=D>"
     result = bot.fetch(X)
     assert (result.title, result.bytes, result.metadata["language"], result.metadata["description"]) == ("T", len(web.pages[X][2]), "en", "D")
-    assert result.sha256 == __import__("hashlib").sha256(web.pages[X][2]).hexdigest() and result.content_type == "text/html"
+    assert result.sha256 == hashlib.sha256(web.pages[X][2]).hexdigest() and result.content_type == "text/html"
     assert result.robots_directives == ["noindex"] and any("noindex" in warning for warning in result.warnings)
 
 
@@ -10205,7 +10209,8 @@ import multiprocessing, os, sys, walsh_research as wr
 if __name__ == "__main__":
     start, origin, folder, jobs, *urls = sys.argv[1:]
     if start == "spawn":
-        wr.worker_context = lambda: multiprocessing.get_context("spawn")
+        real = multiprocessing.get_context
+        multiprocessing.get_context = lambda method=None: real("spawn")
     with wr.Bot(folder or None, origin=origin, allow_private=True, max_wait=20.0, timeout=20.0) as bot:
         for result in bot.run(urls, jobs=int(jobs)):
             workers = ",".join(str(child.pid) for child in multiprocessing.active_children())
@@ -10283,7 +10288,7 @@ def test_R4a_many_processes_ask_each_target_once_and_each_host_at_its_pace(start
         assert paths.count("/robots.txt") == 1 and all(paths.count(f"/t{n}") == 1 for n in range(3))
         times = [hit.monotonic for hit in host.hits if hit.path.startswith("/t")]
         assert all(later - before >= 1.0 for before, later in zip(times, times[1:]))
-    assert [hit.path for host in hosts for hit in host.hits].count(wr.BLOCKLIST_PATH) == 1
+    assert [hit.path for host in hosts for hit in host.hits].count(BLOCKLIST_URL[len(wr.ORIGIN):]) == 1
 
 
 def test_R4a_what_is_no_target_or_one_already_is_told_once(hosts, jobs_run):
@@ -10300,21 +10305,21 @@ def test_R8_a_bot_in_memory_knows_what_its_processes_did(hosts, jobs_run):
 
 def test_R3_an_opt_out_holds_in_every_process(hosts, jobs_run):
     origin = hosts[0].origin
-    listed = json.loads(hosts[0].answers[wr.BLOCKLIST_PATH][2])
+    listed = json.loads(hosts[0].answers[BLOCKLIST_URL[len(wr.ORIGIN):]][2])
     listed["blocked"] = [{"domain": "127.0.0.1", "added": "2026-05-23", "reason": "test"}]
-    hosts[0].answers[wr.BLOCKLIST_PATH] = 200, {"Content-Type": "application/json"}, json.dumps(listed).encode()
+    hosts[0].answers[BLOCKLIST_URL[len(wr.ORIGIN):]] = 200, {"Content-Type": "application/json"}, json.dumps(listed).encode()
     rows = rows_of(jobs_run("as here", 4, *[f"{host.origin}/t{n}" for host in hosts for n in range(2)]))
     assert {row[0] for row in rows[:-1]} == {"denied"}, rows
     assert {hit.path for host in hosts for hit in host.hits if hit.headers["host"] in origin} == set()
 
 
 def test_R3b_a_list_that_cannot_be_had_is_asked_for_once_by_all_processes(hosts, jobs_run):
-    hosts[0].answers[wr.BLOCKLIST_PATH] = 404, {}, b""
+    hosts[0].answers[BLOCKLIST_URL[len(wr.ORIGIN):]] = 404, {}, b""
     child = jobs_run("as here", 4, *[f"{host.origin}/t{n}" for host in hosts for n in range(2)])
     out, err = child.communicate(timeout=60)
     assert out.count("fetched") == 8
     assert err.count("blocklist") == 1 and "R3b" in err
-    assert [hit.path for hit in hosts[0].hits].count(wr.BLOCKLIST_PATH) == 1
+    assert [hit.path for hit in hosts[0].hits].count(BLOCKLIST_URL[len(wr.ORIGIN):]) == 1
 
 
 @posix_only
@@ -10657,7 +10662,7 @@ def child_python(code, *arguments):
     ({}, "linux", None), ({"HOME": ""}, "linux", None), ({"HOME": "here"}, "darwin", None), ({"HOME": "/h"}, "win32", None),
 ])
 def test_R11_cache_folder_is_the_platforms(environ, platform, expected):
-    assert wr.default_cache_dir(environ, platform) == expected
+    assert [base for _, base in wr.pace_places(environ, platform, 7) if base] == ([expected] if expected else [])
 
 
 def test_R11_entries_survive_a_restart(shelf_folder, shelf_lines):
@@ -11634,7 +11639,7 @@ def test_R4_without_a_cache_the_pace_is_shared_with_a_cached_run(
         pace_environ, shelf_lines, tmp_path):
     alone = open_pace(pace_environ, shelf_lines)
     assert not os.path.exists(pace_environ["HOME"])             # untouched before first use
-    cached = wr.Cache(wr.default_cache_dir(pace_environ, "linux"), shelf_lines.append).pace()
+    cached = wr.Cache(str(tmp_path / "home/.cache/walsh-research"), shelf_lines.append).pace()
     for one, other in ((alone, cached), (cached, alone)):
         assert one.store("host", "a.test", {"n": 1}) and one.store("hold", "a.test", {"n": 2})
         assert other.load("host", "a.test") == {"n": 1} and other.load("hold", "a.test") == {"n": 2}
@@ -13215,11 +13220,12 @@ def test_ours_help_of_the_module_reads_like_a_manual():
 
 # === MCP, tools, call_tool ===============================================
 
-STATELESS, HANDSHAKES = wr.OUR_VERSIONS[0], wr.OUR_VERSIONS[1:]
+STATELESS = "2026-07-28"
+HANDSHAKES = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 META_KEYS = "io.modelcontextprotocol/"
 ENVELOPE = {META_KEYS + "protocolVersion": STATELESS, META_KEYS + "clientCapabilities": {}}
 MARKDOWN_HEADERS = {"Content-Type": "text/markdown; charset=utf-8"}
-FEED = (b"<rss version='2.0'><channel><title>News</title><item><title>One</title>"
+NEWS_FEED = (b"<rss version='2.0'><channel><title>News</title><item><title>One</title>"
         b"<link>https://b.test/1</link></item></channel></rss>")
 OUTPUTS = {tool["name"]: tool["outputSchema"] for tool in wr.tools()}
 
@@ -13311,7 +13317,7 @@ def said(answer):
 def pages(web):
     web.pages["https://a.test/long.md"] = 200, MARKDOWN_HEADERS, "# Long\n\n".encode() + "wörd ".encode() * 9000
     web.pages["https://a.test/n.md"] = 200, MARKDOWN_HEADERS, b"# Note\n\n[l](/x)\n"
-    web.pages["https://a.test/feed"] = 200, {"Content-Type": "application/rss+xml"}, FEED
+    web.pages["https://a.test/feed"] = 200, {"Content-Type": "application/rss+xml"}, NEWS_FEED
     return web.pages
 
 
@@ -13330,7 +13336,7 @@ def test_MCP_tools_are_plain_dicts_of_the_callers_own():
     arguments = first[0]["inputSchema"]["properties"]
     assert sorted(arguments) == ["max_length", "raw", "start_index", "url"]
     defaults = [arguments[name]["default"] for name in ("start_index", "max_length", "raw")]
-    assert defaults == [0, 20000, False] and wr.SLICE_CHARACTERS == 20000
+    assert defaults == [0, 20000, False]
     first[0].clear()
     assert wr.tools()[0]["name"] == "fetch"
 
@@ -13346,7 +13352,7 @@ def test_MCP_a_long_page_is_read_in_slices_with_one_request(ask, pages, web):
         index = fields["next_index"]
     text = pages["https://a.test/long.md"][2].decode()
     assert "".join(slices) == text and [len(part) for part in slices] == [20000, 20000, 5008]
-    assert fields["sha256"] == wr.sha256_hex(text.encode()) and fields["length"] == len(text)
+    assert fields["sha256"] == hashlib.sha256(text.encode()).hexdigest() and fields["length"] == len(text)
     assert web.asked("long.md") == 1
     beyond = ask("fetch", "https://a.test/long.md", start_index=10**30)
     fields = beyond["structuredContent"]
@@ -13455,7 +13461,7 @@ def test_MCP_of_html_a_model_gets_the_metadata_and_what_is_offered_instead(ask, 
     ("application/xhtml+xml; charset=utf-8", b"<a/>", "<a/>")])
 def test_ours_text_is_decided_by_type_and_never_a_binary(content_type, body, text):
     assert wr.Result("fetched", "", content_type=content_type, body=body).text == text
-    assert wr.text_of(b"", content_type) == ""
+    assert wr.Result("fetched", "", content_type=content_type, body=b"").text == ""
 
 
 @pytest.mark.parametrize("content_type, body, warned", [
@@ -13654,8 +13660,12 @@ def test_MCP_a_scripted_model_reads_is_denied_and_stops(readme_world, pages):
         heard.append(said(wr.call_tool(name, arguments)))
     starts = ["Allowed", "Fetched (200)", "Denied by robots.txt line 2", "Found 1 feed", "Failed"]
     assert [words.startswith(start) for words, start in zip(heard, starts)] == [True] * 5
-    assert wr.harness_bot().options.max_wait == 20.0
-    wr.harness_bot.cache_clear()
+    for delay, outcome in ((15, "Fetched"), (25, "Deferred")):       # it waits 20 seconds at most
+        pages[f"https://slow{delay}.test/robots.txt"] = robots(f"User-agent: *\nCrawl-delay: {delay}\n")
+        pages[f"https://slow{delay}.test/n.md"] = pages["https://a.test/n.md"]
+        for expected in ("Fetched", outcome):
+            assert said(wr.call_tool("fetch", {"url": f"https://slow{delay}.test/n.md"})).startswith(expected)
+    forget_caches()
 
 
 # --- The protocol without a handshake ---------------------------------------------------
@@ -14016,6 +14026,20 @@ def test_R4_a_cancelled_wait_gives_its_slot_back(peer, web, clock, seen_before):
     assert 1.0 <= times[1] - times[0] < 1.5
 
 
+def test_R12_a_refresh_that_a_cancelled_call_had_begun_troubles_nobody(peer, pages, clock, web):
+    pages["https://c.test/robots.txt"] = [(503, {"Retry-After": "15"}), robots("User-agent: *\n")]
+    pages["https://c.test/n.md"] = 200, MARKDOWN_HEADERS, b"# Note"
+    peer.while_waiting = lambda: (peer.send(cancelled(1)), peer.settle())
+    peer.send(tool_call(1, "fetch", "https://c.test/n.md"))
+    peer.send(tool_call(2, "may_fetch", "nonsense"))
+    assert peer.hear()["id"] == 2 and web.asked("c.test") == 1
+    clock.now += 1000
+    peer.while_waiting = lambda: None
+    peer.send(tool_call(3, "fetch", "https://c.test/n.md"))
+    answer = peer.hear()
+    assert answer["result"]["structuredContent"]["text"] == "# Note"
+
+
 def test_MCP_a_call_that_was_cancelled_before_its_turn_is_not_made(peer, web):
     url = "https://a.test/n.md"
     peer.while_waiting = lambda: (peer.send(cancelled(3)), peer.settle())
@@ -14127,6 +14151,24 @@ def test_MCP_an_exchange_does_not_outlive_stdin_for_long(publisher):
         accepted.wait(timeout=30)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("version", (STATELESS, *HANDSHAKES))
+def test_MCP_every_result_holds_by_the_official_schemas(talk, pages, version):
+    methods = pytest.importorskip("mcp_types.methods")
+    make, meta, messages = legacy_call, {}, [handshake(version)]
+    if version == STATELESS:
+        make, meta, messages = tool_call, {"_meta": ENVELOPE}, [stateless(0, "server/discover")]
+    urls = ("https://a.test/n.md", "https://a.test/private/x", "https://a.test/feed", "nonsense",
+            "https://a.test/")
+    messages += [make(number, name, url)
+                 for number, (name, url) in enumerate(itertools.product(OUTPUTS, urls), 1)]
+    messages.append(request(99, "tools/list", meta))
+    asked = {message["id"]: message["method"] for message in messages}
+    replies = by_id(talk(*messages))
+    assert set(replies) == set(asked)
+    for number, reply in replies.items():
+        methods.parse_server_result(asked[number], version, reply["result"])
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", STATELESS])
