@@ -13406,6 +13406,7 @@ def test_R3_is_asked_again_for_a_page_in_memory(ask, pages, web, clock):
     fields = answer["structuredContent"]
     assert (fields["outcome"], fields["gate"], fields["text"]) == ("denied", "R3", "")
     assert web.asked("long.md") == 1 and not answer["isError"]
+    assert wr.PAGE_MEMORY.seconds_left() is None
 
 
 def test_MCP_ai_input_is_asked_again_for_a_page_in_memory(ask, pages, web, clock):
@@ -13521,7 +13522,7 @@ def test_MCP_may_fetch_gives_the_fields_of_decision_and_takes_no_slot(ask, web):
 
 
 def test_MCP_the_tools_reach_only_public_names_of_the_bot():
-    section = SOURCE[SOURCE.index("# === 21. MCP"):SOURCE.index("# === 23. COMMAND LINE")]
+    section = re.search(r"^# === 21\. .*?(?=^# === )", SOURCE, re.MULTILINE | re.DOTALL)[0]
     used = set(re.findall(r"\bbot\.(\w+)", section))
     assert {"fetch", "may_fetch", "discover"} < used and not any(name[0] == "_" for name in used)
 
@@ -13577,6 +13578,10 @@ def test_MCP_where_any_hop_says_ai_input_no_a_model_gets_nothing_of_it(ask, page
     assert filled == {"outcome", "url", "status", "reason"}
     later = ask("fetch", "https://a.test/go", start_index=3)
     assert "secret" not in json.dumps(later).lower()
+    pages[f"https://{refusing}/gone"] = 404, {"X-Robots-Tag": "secret", "Content-Type": "text/secret"}
+    gone = ask("fetch", f"https://{refusing}/gone")
+    assert gone["isError"] and "answered 404" in said(gone)
+    assert set(gone["structuredContent"]) == set(fields)
     found = ask("discover", "https://a.test/go")
     assert "secret" not in json.dumps(found).lower() and "ai-input=no" in said(found)
     result = ask.bot.fetch("https://a.test/go", fresh=True)
