@@ -1,4 +1,7 @@
-"""Tests of walsh_research: one clause a test, named after it. pytest and the standard library; no network but loopback.
+"""Tests of walsh_research: a class for each clause, a promise a test.
+
+pytest and the standard library alone; no network but loopback; time passes in clocks that are
+handed in, where it can.
 
 `python test_walsh_research.py bench [--quick]` prints the benchmark instead.
 """
@@ -7293,7 +7296,6 @@ def test_robots2_check_of_what_is_no_url_is_explained_too(checked):
 # === 6. THE DOOR =========================================================
 
 # Real sockets and TLS on loopback.
-# imports: contextlib, gzip, os, random, socket, ssl, struct, subprocess, sys, threading, zlib, pytest
 
 # One key for all; valid 2000-2099 but for the expired one (2000-2001). Made with openssl, for these tests only.
 DOOR_TEST_KEY = """-----BEGIN PRIVATE KEY-----
@@ -7458,7 +7460,7 @@ def door_send(url, door=None, **more):
 
 
 def door_answer(script, **more):
-    """What the door makes of one answer."""
+    """What the transport makes of one answer."""
     with ScriptServer(script) as server:
         return door_send(server.url, **more)
 
@@ -7938,9 +7940,11 @@ def test_ours_door_a_name_needs_no_codec():
         import sys
         import walsh_research as wr
         try:
-            wr.HttpTransport(allow_private=True, proxies={}).send(wr.Request("GET", "http://localhost:1/", {}, 10.0, 99))
+            request = wr.Request("GET", "http://localhost:1/", {}, 10.0, 99)
+            wr.HttpTransport(allow_private=True, proxies={}).send(request)
         except wr.TransportError as trouble:
-            print(trouble.reason.partition(":")[0], *sorted({"encodings.idna", "stringprep", "unicodedata"} & set(sys.modules)))
+            heavy = {"encodings.idna", "stringprep", "unicodedata"}
+            print(trouble.reason.partition(":")[0], *sorted(heavy & set(sys.modules)))
     """
     done = subprocess.run([sys.executable, "-c", code], cwd=MODULE_FOLDER, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, "connect"), done.stderr
@@ -8847,7 +8851,6 @@ def test_ours_door_without_a_proxy_variable_urllib_is_not_loaded():
 
 
 # === 7. FAULTS ===========================================================
-# imports: contextlib, errno, gzip, itertools, os, random, re, signal, socket, struct, subprocess, sys, threading, time, zlib, pytest
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="fork and signals are POSIX")
 WEATHER_OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
@@ -8898,7 +8901,7 @@ def weather_bomb():
 
 
 class WeatherDoor:
-    """The real door, with little patience for one path; nothing leaves the loopback publisher."""
+    """The real transport, with little patience for one path; nothing leaves the loopback publisher."""
 
     def __init__(self, origin, path, seconds):
         self.origin, self.path, self.seconds = origin, path, seconds
@@ -9943,7 +9946,9 @@ def beside_environment(**more):
 BESIDE_SCRIPT = """
 import sys, walsh_research as wr
 origin, folder, number, count = sys.argv[1:5]
-with wr.Bot(folder, origin=origin.replace("127.0.0.1", "localhost"), allow_private=True, transport=wr.HttpTransport(allow_private=True, proxies={}), warn=print) as bot:
+transport = wr.HttpTransport(allow_private=True, proxies={})
+beside = origin.replace("127.0.0.1", "localhost")
+with wr.Bot(folder, origin=beside, allow_private=True, transport=transport, warn=print) as bot:
     sys.stdout.write("ready\\n")
     sys.stdout.flush()
     sys.stdin.readline()
@@ -10094,7 +10099,8 @@ pid = os.fork()                     # while a request of the parent is under way
 if not pid:
     code = 1
     try:
-        ok = [other.fetch("https://b.test/y").outcome, bot.fetch("https://c.test/z").outcome, not wr.HELD_NAMES]
+        outcomes = [other.fetch("https://b.test/y").outcome, bot.fetch("https://c.test/z").outcome]
+        ok = [*outcomes, not wr.HELD_NAMES]
         code = 0 if ok == ["fetched", "fetched", True] else 2
         if code:
             print("child", ok, flush=True)
@@ -10221,10 +10227,12 @@ if __name__ == "__main__":
     if start == "spawn":
         real = multiprocessing.get_context
         multiprocessing.get_context = lambda method=None: real("spawn")
-    with wr.Bot(folder or None, origin=origin, allow_private=True, max_wait=20.0, timeout=20.0) as bot:
+    options = dict(origin=origin, allow_private=True, max_wait=20.0, timeout=20.0)
+    with wr.Bot(folder or None, **options) as bot:
         for result in bot.run(urls, jobs=int(jobs)):
             workers = ",".join(str(child.pid) for child in multiprocessing.active_children())
-            print(result.outcome, result.url, len(result.body), workers, result.reason, sep="\\t", flush=True)
+            shown = result.outcome, result.url, len(result.body), workers, result.reason
+            print(*shown, sep="\\t", flush=True)
             if start == "leave":
                 break
         if start == "twice":
@@ -10509,14 +10517,18 @@ class Clock:
     monotonic = time
     def sleep(self, seconds):
         self.now += seconds
-with wr.Bot(folder, clock=Clock(), origin=origin, allow_private=True, transport=wr.HttpTransport(allow_private=True, proxies={}), warn=lambda line: None) as bot:
+options = dict(origin=origin, allow_private=True, warn=lambda line: None, clock=Clock())
+with wr.Bot(folder, transport=wr.HttpTransport(allow_private=True, proxies={}), **options) as bot:
     result = bot.fetch(origin + "/x")
     print(result.outcome, result.reason.replace("\\n", " "))
 try:
-    peak = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")][0]
+    lines = open("/proc/self/status").readlines()
+    peak = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")][0]
 except OSError:
     import resource
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "darwin":
+        peak //= 1024
 print(peak)
 """
 XML_HEAD = b"<?xml version='1.0'?><rss version='2.0'><channel>"
@@ -11148,9 +11160,9 @@ def test_R11_a_killed_writer_leaves_the_old_entry_or_the_new(shelf_folder, shelf
 
 LOCK_CHILD = """
 import os, sys, walsh_research as wr
-shelf = wr.Cache(sys.argv[1], print)
+cache = wr.Cache(sys.argv[1], print)
 for line in sys.stdin:
-    held = shelf.try_lock(line.strip())
+    held = cache.try_lock(line.strip())
     print("held" if held else "none", flush=True)
 """
 
@@ -11853,7 +11865,7 @@ PLAIN = {"Content-Type": "text/plain"}
 
 @pytest.fixture
 def desk(monkeypatch, tmp_path, clock, web, capsys):
-    """The command in this process, in the world of a dict: desk(*argv, stdin=b"") -> (code, out, err)."""
+    """The command in this process, in the web that is a dict: run_command(*argv, stdin=b"")."""
     monkeypatch.setattr(wr, "HttpTransport", lambda **options: web)
     monkeypatch.setattr(wr, "SYSTEM_CLOCK", clock)
     monkeypatch.setattr(wr, "TickingClock", lambda tick: clock)
@@ -12187,13 +12199,15 @@ def test_R3b_a_run_that_never_had_a_list_is_exit_1(desk, web):
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100])
-def test_ours_no_word_of_a_server_begins_a_line(columns):
+def test_ours_no_word_of_a_server_begins_a_line(columns, publisher):
     """What is too long is broken behind the margin, so that nothing looks like a line of ours."""
-    lead = "DENY  R2       "
     forged = "x" * (columns - 20) + "\u2800" * 30 + "OK    200      https://bank.test/" + "y" * 300
-    lines = wr.folded(lead, forged, columns).split("\n")
-    assert len(lines) > 1 and all(line.startswith(" " * len(lead)) for line in lines[1:])
-    assert all(len(line) <= max(40, columns) for line in lines)
+    publisher.answers["/allowed"] = 200, {"Content-Type": "text/html; charset=utf-8"}, f"<title>{forged}</title>".encode()
+    lines = screen_of(at_terminal(at(publisher, "/allowed"), columns, {"NO_COLOR": "1"})[1])
+    end = next(number for number, line in enumerate(lines) if line.startswith("1 target: "))
+    first = next(number for number, line in enumerate(lines) if line.startswith("OK    200 "))
+    assert end - first >= 2 and all(line.startswith(" " * 15) for line in lines[first + 1:end]), lines
+    assert all(len(line) <= max(40, columns) for line in lines[first + 1:end]), lines
 
 
 def test_ours_quiet_says_only_what_was_not_well_and_warnings(desk, web):
@@ -13172,8 +13186,11 @@ sys.addaudithook(lambda event, args: seen.append((event, args)))
 before = set(sys.modules)
 import walsh_research
 loaded = sorted(name for name in set(sys.modules) - before if name in {heavy!r})
-touched = [event for event, args in seen if event.split('.')[0] in ('socket', 'subprocess', 'os', 'shutil', 'tempfile', 'signal', 'logging', 'pickle')
-           and event not in ('os.listdir', 'os.register_at_fork') or event == 'open' and isinstance(args[1], str) and set(args[1]) & set('wax+')]
+effects = ('socket', 'subprocess', 'os', 'shutil', 'tempfile', 'signal', 'logging', 'pickle')
+harmless = ('os.listdir', 'os.register_at_fork')
+touched = [event for event, args in seen
+           if event.split('.')[0] in effects and event not in harmless
+           or event == 'open' and isinstance(args[1], str) and set(args[1]) & set('wax+')]
 import threading
 print(loaded, touched, threading.active_count())
 """
@@ -14250,8 +14267,12 @@ SECTIONS = {
     20: "MANY PROCESSES", 21: "MCP", 22: "REPORT", 23: "COMMAND LINE"}
 PURE_SECTIONS = (*range(1, 11), 16, 17)
 FIRST_OF_PART_II = 16
-PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math stringprep
-                      unicodedata urllib.parse xml.parsers xml.parsers.expat zlib re enum typing operator heapq contextlib""".split())
+PURE_MODULES = set("""
+        encodings.aliases gzip io binascii bisect calendar codecs collections datetime
+        email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools
+        json math stringprep unicodedata urllib.parse xml.parsers xml.parsers.expat zlib re enum
+        typing operator heapq contextlib
+""".split())
 PURE_OF_SYS = {"maxsize", "maxunicode", "version_info"}
 IMPURE_NAMES = set("time os sys random socket ssl threading _thread subprocess tempfile logging open print input exec eval __import__ errno stat".split())
 
@@ -14318,7 +14339,9 @@ import part_one as cut
 
 class Web:
     def send(self, request):
-        body = b"User-agent: *\\nDisallow: /private" if request.url.endswith("robots.txt") else b"hello"
+        body = b"hello"
+        if request.url.endswith("robots.txt"):
+            body = b"User-agent: *\\nDisallow: /private"
         status = 404 if "wal.sh" in request.url else 200
         return cut.Response(status, [("content-type", "text/plain")], body)
 
@@ -14393,11 +14416,11 @@ def test_ours_no_name_is_defined_twice():
 
 def test_ours_a_room_uses_only_rooms_above_it():
     home = {name: room_of(node.lineno) for name, node in module_level()}
-    wrong = [f"line {line}: room {room_of(node.lineno)} uses {used} of room {home[used]}" for name, node in module_level()
+    wrong = [f"line {line}: section {room_of(node.lineno)} uses {used} of section {home[used]}" for name, node in module_level()
              for used, line in set(runtime_names(node)) if home.get(used, 0) > room_of(node.lineno) and used not in local_names(node)]
     # Two loops are in the nature of things: Bot.attest shows the attestation of what proves the bot,
     # and Bot.run(jobs=N) is the work of many bots.
-    assert [line for line in wrong if not re.search(r"room 18 uses (attest|results_of_processes) ", line)] == []
+    assert [line for line in wrong if not re.search(r"section 18 uses (attest|results_of_processes) ", line)] == []
 
 
 def test_ours_above_the_waterline_nothing_has_an_effect():
@@ -14422,6 +14445,15 @@ def test_ours_one_door():
     """The proof's recorder alone passes a request on besides."""
     part_one = SOURCE[:SOURCE.index("# === PART II")]
     assert part_one.count("_transport.send") == 1 and SOURCE.count("_transport.send") == 2
+
+
+def test_ours_the_tests_go_through_public_names():
+    with open(__file__, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name) and node.value.id == "wr"}
+    internal = sorted(name for name in used - set(wr.__all__) if not name.startswith("__"))
+    assert len(internal) <= 30, internal
 
 
 def test_ours_the_standard_library_alone():
@@ -14590,9 +14622,13 @@ def test_ours_results_share_nothing_that_a_caller_may_change(make_bot, web):
 
 
 def test_ours_every_promised_name_is_there():
-    for name in """USER_AGENT parse_duration parse_retry_after backoff_delay canonical_url host_key tag_url markdown_links parse_feed parse_sitemap parse_llms_txt
-                   page_metadata validate SchemaViolation UnsupportedSchema RobotsTxt Verdict Blocklist BlocklistRejected Bot may_fetch fetch run discover attest
-                   Decision Result Source Sandbox TransportError Link Feed FeedItem Sitemap LlmsTxt PageMetadata __version__""".split():
+    for name in """
+        USER_AGENT parse_duration parse_retry_after backoff_delay canonical_url host_key tag_url
+        markdown_links parse_feed parse_sitemap parse_llms_txt page_metadata validate
+        SchemaViolation UnsupportedSchema RobotsTxt Verdict Blocklist BlocklistRejected Bot
+        may_fetch fetch run discover attest Decision Result Source Sandbox TransportError Link
+        Feed FeedItem Sitemap LlmsTxt PageMetadata __version__
+""".split():
         assert hasattr(wr, name), name
 
 
