@@ -1992,7 +1992,7 @@ DURATION = r"^P(?!$)(\d+W|(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)$"
 def test_R3c_a_schema_with_lookaheads_is_adopted():
     schema = {"properties": {"refresh": {"type": "string", "pattern": DURATION}, "blocked": {
         "items": {"properties": {"domain": {"pattern":
-            r"^(?=.{1,253}$)(?!-)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}$"}}}}}}
+            r"^(?=.{1,253}$)(?!-)" r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}$"}}}}}}
     held = wr.Blocklist.from_document(document("a.example.com", schema=schema))
     assert held.blocks("a.example.com")
     with pytest.raises(wr.BlocklistRejected, match="document: /refresh: pattern: 'PT', want"):
@@ -2426,8 +2426,10 @@ PAGE = """\ufeff<!doctype html><!-- <title>no</title> --><html lang="en-GB"><hea
 B </title><title>second</title>
 <META NAME=Description CONTENT='it "is" &lt;so&gt;'>
 <meta name="robots" content="noindex, Nofollow"><meta name="googlebot" content="noai">
-<link rel="canonical" href="page"><link rel="alternate" type="application/rss+xml; x=y" title="News" href=feed>
-<link rel=alternate type=application/json href=/no><link rel="stylesheet alternate" type=text/css href=/no>
+<link rel="canonical" href="page">
+<link rel="alternate" type="application/rss+xml; x=y" title="News" href=feed>
+<link rel=alternate type=application/json href=/no>
+<link rel="stylesheet alternate" type=text/css href=/no>
 </head><body><title>no</title><meta name=robots content=noarchive>"""
 
 
@@ -2574,7 +2576,8 @@ def test_R9_a_content_type_is_read_whatever_its_letters():
 # --- Feeds, sitemaps (room 10)
 
 def rss(*items, head=""):
-    return f"<rss version='2.0'><channel>{head}{''.join(f'<item>{item}</item>' for item in items)}</channel></rss>"
+    inner = "".join(f"<item>{item}</item>" for item in items)
+    return f"<rss version='2.0'><channel>{head}{inner}</channel></rss>"
 
 
 def atom(*entries, head="", attributes=""):
@@ -6266,7 +6269,8 @@ MANIFEST_DAY = 86400.0
 TEXT = {"Content-Type": "text/plain"}
 MANIFEST_MARKDOWN = {"Content-Type": "text/markdown"}
 MANIFEST_RSS = {"Content-Type": "application/rss+xml"}
-FEED = b"<rss version='2.0'><channel><title>News</title><item><title>One</title><link>/1</link></item></channel></rss>"
+FEED = (b"<rss version='2.0'><channel><title>News</title>"
+        b"<item><title>One</title><link>/1</link></item></channel></rss>")
 NUL_RIDDEN = b"\x00\x01\xff\xfe\x00" * 40
 ASK = "/.well-known/robots2-ask?directive={}&agent=Walsh-Research/1.2"
 IDENTITY = "Walsh-Research/1.2 (ai-researcher)"
@@ -7146,7 +7150,7 @@ def test_robots2_chain_is_at_most_three_deep_and_deeper_is_no_error(make_bot, we
     site = speak("chain: https://h1.test/r\n")
     for depth in range(1, 6):
         web.pages.update({f"https://h{depth}.test/robots.txt": 404, f"https://h{depth}.test/r": robots(
-            f"{'quote: yes' if depth == 3 else 'train: yes' if depth == 4 else 'market: m'}\nchain: https://h{depth + 1}.test/r\n")})
+            f"{ {3: 'quote: yes', 4: 'train: yes'}.get(depth, 'market: m')}\nchain: https://h{depth + 1}.test/r\n")})
     bot = make_bot(robots2=True)
     assert bot.fetch(site + "/x").ok and bot.may(site + "/x", "quote") and bot.may(site + "/x", "train").reason.startswith("unstated")
     assert [f"h{depth}.test" in " ".join(web.urls()) for depth in range(1, 6)] == [True, True, True, False, False]
@@ -9589,7 +9593,7 @@ def test_R3b_no_death_by_kill_9_costs_the_list_or_leaves_a_torn_entry(tmp_path, 
 
 PARSER_SEEDS = [
     b"User-agent: *\nDisallow: /a*b$\nAllow: /\nCrawl-delay: 2\nSitemap: https://a.test/s.xml\n", b"# T\n> s\n\n## S\n- [a](/b): c\n![i](x) `code` <http://a.test> [r]\n\n[r]: /x 'y'\n",
-    b"<rss version='2.0'><channel><title>T</title><item><title>a</title><link>/x</link></item></channel></rss>",
+    b"<rss version='2.0'><channel><title>T</title>" b"<item><title>a</title><link>/x</link></item></channel></rss>",
     b"<feed xmlns='http://www.w3.org/2005/Atom'><title>T</title><entry><title>a</title><link href='/x'/><id>1</id></entry></feed>",
     b"<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'><url><loc>https://a.test/</loc></url></urlset>", b'{"version":"https://jsonfeed.org/version/1.1","items":[{"id":"1"}]}',
     b"<html><head><title>T</title><meta name=robots content=noindex><link rel=canonical href=/x></head></html>", b"https://user@a.test:81/%7Ea/../b?c=d#e", b"P1DT2H3M4.5S",
@@ -13018,7 +13022,8 @@ def test_ours_on_a_terminal_colour_and_a_status_line_that_goes(publisher):
     assert code == 3 and "\x1b[32mOK  \x1b[0m  200  " in written and "\x1b[33mDENY\x1b[0m  R2  " in written
     shown = re.findall(r"\r\x1b\[2K([^\r\x1b]+)", written)
     host = publisher.origin[len("http://"):]
-    assert any(re.fullmatch(rf"[01]/3 · 1 host · waiting \d\.\d s for {host}( \(.*\))?( · about .* left)?", line) for line in shown), shown
+    waits = re.compile(rf"[01]/3 · 1 host · waiting \d\.\d s for {host}" r"( \(.*\))?( · about .* left)?")
+    assert any(map(waits.fullmatch, shown)), shown
     assert any(line.endswith(f"GET {publisher.origin}/allowed") for line in shown), shown
     screen = screen_of(written)
     assert not any("waiting" in line or "GET" in line for line in screen) and "3 targets: " in screen[-2], screen
@@ -13637,7 +13642,7 @@ def test_MCP_a_page_that_commands_changes_nothing_but_its_own_block(ask, pages):
         pages["https://a.test/p"] = 200, HTML, f"<title>{words}</title>".encode()
         pages["https://a.test/f"] = (
             200, {"Content-Type": "application/rss+xml", "ETag": words},
-            f"<rss version='2.0'><channel><title>{words}</title>{item}</channel></rss>".encode())
+            (f"<rss version='2.0'><channel><title>{words}</title>" f"{item}</channel></rss>").encode())
         pages["https://a.test/r"] = 302, {"Location": f"https://b.test/{words}"}
         pages["https://a.test/e"] = 404, {"X-Robots-Tag": words}, words.encode()
         pages["https://c.test/robots.txt"] = f"User-agent: *\nDisallow: /# {words}\nDisallow: /{words}".encode()
@@ -15198,10 +15203,12 @@ samples = [[] for _ in commands]
 for number in range(rounds + 1):
     for column, command in zip(samples, commands):
         began = time.perf_counter()
-        child = os.posix_spawn(command[0], [word.replace("{n}", str(number)) for word in command], environ, file_actions=quiet)
+        words = [word.replace("{n}", str(number)) for word in command]
+        child = os.posix_spawn(words[0], words, environ, file_actions=quiet)
         status, usage = os.wait4(child, 0)[1:]
-        column.append((time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-                       os.WEXITSTATUS(status)))
+        peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        cpu = usage.ru_utime + usage.ru_stime
+        column.append((time.perf_counter() - began, cpu, peak, os.WEXITSTATUS(status)))
 print(json.dumps([column[1:] for column in samples]))        # the first round filled the caches
 """
 BENCH_SERVER = """
@@ -15220,7 +15227,8 @@ AGENT = "Walsh-Research"
 
 def fetch(url):
     robots = RobotFileParser()
-    with urlopen(Request(urljoin(url, "/robots.txt"), headers={"User-Agent": AGENT}), timeout=30) as answer:
+    asked = Request(urljoin(url, "/robots.txt"), headers={"User-Agent": AGENT})
+    with urlopen(asked, timeout=30) as answer:
         robots.parse(answer.read().decode("utf-8", "replace").splitlines())
     if not robots.can_fetch(AGENT, url):
         return "denied"
