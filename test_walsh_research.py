@@ -229,9 +229,9 @@ def bot(make_bot):
     return make_bot()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def publisher():
-    """A real publisher on loopback."""
+    """A real publisher on loopback, of a host that no test before has asked."""
     with wr.Sandbox(crawl_delay=0.0) as sandbox:
         yield sandbox
 
@@ -736,7 +736,8 @@ def test_ours_printable_text_shows_what_prints_as_nothing_or_as_a_blank(characte
 
 def test_ours_printable_text_is_one_line_of_what_is_seen():
     seen = []
-    for number in range(sys.maxunicode + 1):
+    planes_in_use = [*range(0x33480), *range(0xE0000, 0xE1000), *range(0x33480, sys.maxunicode, 97)]
+    for number in planes_in_use:
         shown = wr.printable(chr(number))
         assert shown.isprintable() and shown.strip(" ") or number in (0x20, 0xA0), number
         if shown == chr(number):
@@ -1017,7 +1018,6 @@ def test_R2_sitemaps_belong_to_no_group() -> None:
                                 "Sitemap: /relative\nSitemap:\nSitemap: ftp://x.test/\n# Sitemap: https://x.test/no")
     assert robots.sitemaps == ["https://x.test/1.xml", "http://x.test/2", "HTTPS://x.test/3"]
     assert len(wr.RobotsTxt.parse("Sitemap: https://x.test/\n" * 2000).sitemaps) == wr.MAX_SITEMAPS
-    assert wr.RobotsTxt.parse("Sitemap: https://x.test/" + "a" * 5000).sitemaps == []
 
 
 def test_R2_content_signals_of_the_selected_group() -> None:
@@ -1348,7 +1348,7 @@ def oracle_path(dice: random.Random) -> str:
 def test_R2_agrees_with_the_slow_obvious_algorithm(seed: int) -> None:
     dice = random.Random(seed)
     decided = 0
-    for _ in range(2000):
+    for _ in range(1000):
         text = oracle_file(dice)
         robots = wr.RobotsTxt.parse(text.encode() if dice.random() < 0.5 else text)
         group, rules, delay = oracle_read(text)
@@ -1361,7 +1361,7 @@ def test_R2_agrees_with_the_slow_obvious_algorithm(seed: int) -> None:
             assert (match in winners) if winners else match is None, (text, path, winners, match)
             assert robots.allows("https://x.test" + path) is (not winners or winners[0][0]), (text, path)
             decided += bool(winners)
-    assert decided > 1000       # the files are worth something
+    assert decided > 500        # the files are worth something
 
 
 def test_R2b_agrees_with_the_oracle_on_every_short_pattern() -> None:
@@ -1409,16 +1409,16 @@ ROBOTS_HELD = {
         "User-agent: *\nDisallow: /admin\nAllow: /admin/help\nDisallow: /*?sort=\n"
         "Crawl-delay: 2\nSitemap: https://x.test/s.xml\n"
     ),
-    "distinct rules": "User-agent: *\n" + "".join(f"Allow:/{n:x}\n" for n in range(42_000)),
-    "distinct wildcards": "User-agent: *\n" + "".join(f"Allow:/*{n:x}\n" for n in range(38_000)),
+    "distinct rules": "User-agent: *\n" + "".join(f"Allow:/{n:x}\n" for n in range(10_500)),
+    "distinct wildcards": "User-agent: *\n" + "".join(f"Allow:/*{n:x}\n" for n in range(9_500)),
     "beyond ASCII": "User-agent: *\n" + "".join(
-        f"Allow:/\u00fc{n:x}\U0001f4a9\n" for n in range(28_000)),
-    "one rule of stars": "User-agent: *\nDisallow: /" + "*ab" * 160_000,
-    "one long rule": "User-agent: *\nDisallow: /" + "\u20ac" * 160_000,
-    "signals": "User-agent: *\nContent-Signal: " + ",".join(f"a{n:x}=yes" for n in range(44_000)),
-    "sitemaps": "".join(f"Sitemap: https://x.test/{n}\n" for n in range(16_000)),
-    "somebody else's rules": "User-agent: b\n" + "".join(f"Allow:/{n:x}\n" for n in range(42_000)),
-    "comments": "# comment\n" * 51_200,
+        f"Allow:/\u00fc{n:x}\U0001f4a9\n" for n in range(7_000)),
+    "one rule of stars": "User-agent: *\nDisallow: /" + "*ab" * 40_000,
+    "one long rule": "User-agent: *\nDisallow: /" + "\u20ac" * 40_000,
+    "signals": "User-agent: *\nContent-Signal: " + ",".join(f"a{n:x}=yes" for n in range(11_000)),
+    "sitemaps": "".join(f"Sitemap: https://x.test/{n}\n" for n in range(4_000)),
+    "somebody else's rules": "User-agent: b\n" + "".join(f"Allow:/{n:x}\n" for n in range(10_500)),
+    "comments": "# comment\n" * 12_800,
 }
 
 
@@ -2251,8 +2251,8 @@ def test_R9_html_that_never_ends_is_looked_for_once(mark):
         wr.markdown_links(text)
         return time.thread_time() - start
 
-    few = max(min(seconds(2**17), seconds(2**17)), 0.01)
-    assert min(seconds(2**19), seconds(2**19)) < 8 * few
+    few = max(min(seconds(2**15), seconds(2**15)), 0.005)
+    assert min(seconds(2**17), seconds(2**17)) < 8 * few
 
 
 def test_R9_backticks_without_an_end_are_looked_for_once():
@@ -2350,15 +2350,16 @@ def test_R9_llms_txt_gives_one_link_an_item_and_each_url_once(text, links):
     document = wr.parse_llms_txt("# T\n\n## S\n\n" + text, site + "/llms.txt")
     assert [tuple(link) for link in document.links] == [
         ("S", title, site + path, note) for title, path, note in links]
-    assert wr.llms_links(text, site) == [
-        wr.Link(title, site + path) for title, path, _ in links]
 
 
 def test_R9_the_title_of_markdown_is_its_first_heading_of_the_first_level():
-    assert wr.markdown_title("## No\n\nA *title*\n===\n\n# Second") == "A *title*"
-    assert wr.markdown_title("text\n\n## No") == wr.markdown_title("# #") == ""
-    assert wr.markdown_title("# a#") == "a#"
-    assert wr.markdown_title("# a ##") == "a"
+    def title(text):
+        return wr.parse_llms_txt(text).title
+
+    assert title("## No\n\nA *title*\n===\n\n# Second") == "A *title*"
+    assert title("text\n\n## No") == title("# #") == ""
+    assert title("# a#") == "a#"
+    assert title("# a ##") == "a"
 
 
 def test_ours_what_is_read_of_a_body_is_one_size():
@@ -4999,7 +5000,7 @@ def test_R4_the_pace_counts_from_when_a_request_left(make_bot, web, clock):
     assert web.times(A) == [1003.0] and web.times(X)[0] >= 1004.0
 
 
-def test_R4_another_process_keeps_the_pace(make_bot, web, clock, tmp_path):
+def test_R4a_another_process_keeps_the_pace(make_bot, web, clock, tmp_path):
     url = site(web, "slow.test", "User-agent: *\nCrawl-delay: 20", one=b"", two=b"")
     make_bot(cache_dir=tmp_path).fetch(url + "one")
     assert make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(url + "two").waited == pytest.approx(20, abs=0.1)
@@ -7865,9 +7866,9 @@ def test_ours_door_an_endless_body_ends_at_max_bytes():
 def test_ours_door_a_request_that_nobody_reads_ends_at_the_deadline():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        with pytest.raises(wr.TransportError, match=r"within 1 s \(request\)"):
+        with pytest.raises(wr.TransportError, match=r"within 0.2 s \(request\)"):
             door_send(f"http://127.0.0.1:{listener.getsockname()[1]}/",
-                      headers={"A": "b" * 2**23}, timeout=1.0)
+                      headers={"A": "b" * 2**23}, timeout=0.2)
 
 
 @pytest.mark.parametrize("slow", ["connect", "do_handshake", "send", "recv"])
@@ -8365,11 +8366,11 @@ def test_ours_door_one_fetch_with_a_resolver_that_never_answers(stuck_dns):
     """All its look-ups, those for robots.txt and for each retry included, cost one `timeout`."""
     door, started = wr.HttpTransport(allow_private=True, proxies={}), time.monotonic()
     with wr.Bot(None, origin="http://127.0.0.1:1", allow_private=True, transport=door,
-                clock=Clock(), timeout=1.0, warn=lambda line: None) as bot:
+                clock=Clock(), timeout=0.25, warn=lambda line: None) as bot:
         result = bot.fetch("http://slow.test/")
-    assert result.outcome == "failed" and "no complete answer within 1 s" in result.reason
+    assert result.outcome == "failed" and "no complete answer within 0.25 s" in result.reason
     assert stuck_dns.asked == ["slow.test"] and len(stuck_dns.threads()) == 1
-    assert time.monotonic() - started < 3.0     # one for each look-up would be seven
+    assert time.monotonic() - started < 1.5     # one for each look-up would be 1.75
 
 
 def test_ours_door_a_dead_address_does_not_eat_the_time_of_the_next(monkeypatch):
@@ -9289,7 +9290,7 @@ def test_R3b_whatever_the_disk_does_the_list_stays_and_the_run_goes_on(trouble, 
         return failing
     real_open = os.open
     if trouble == "full":
-        monkeypatch.setattr(wr.os, "write", refuse(errno.ENOSPC))
+        monkeypatch.setattr(os, "write", refuse(errno.ENOSPC))
     elif trouble in ("read-only", "no permission"):
         number = errno.EROFS if trouble == "read-only" else errno.EACCES
 
@@ -9298,10 +9299,10 @@ def test_R3b_whatever_the_disk_does_the_list_stays_and_the_run_goes_on(trouble, 
                 raise OSError(number, os.strerror(number))
             return real_open(path, flags, *more, **named)
         for call in ("mkdir", "replace", "unlink", "utime"):
-            monkeypatch.setattr(wr.os, call, refuse(number))
-        monkeypatch.setattr(wr.os, "open", opened)
+            monkeypatch.setattr(os, call, refuse(number))
+        monkeypatch.setattr(os, "open", opened)
     elif trouble == "gone":
-        monkeypatch.setattr(wr.os, "mkdir", refuse(errno.ENOENT))
+        monkeypatch.setattr(os, "mkdir", refuse(errno.ENOENT))
     web.pages[BLOCKLIST_URL] = blocklist("blocked.test", "new.test")
     with make_bot(cache_dir=folder) as bot:
         results = list(bot.run(["https://a.test/", "https://new.test/", "https://www.blocked.test/", "https://b.test/", "https://a.test/x", "https://a.test/private/x"], min_age=0))
@@ -9323,7 +9324,7 @@ def test_R3b_whatever_the_disk_does_the_list_stays_and_the_run_goes_on(trouble, 
 
 def weather_call_places():
     import fcntl
-    return {**{name: (wr.os, name) for name in ("open", "read", "write", "fsync", "replace", "close", "stat", "fstat", "mkdir", "utime", "unlink", "scandir", "urandom", "getpid")},
+    return {**{name: (os, name) for name in ("open", "read", "write", "fsync", "replace", "close", "stat", "fstat", "mkdir", "utime", "unlink", "scandir", "urandom", "getpid")},
             "flock": (fcntl, "flock"), "getaddrinfo": (socket, "getaddrinfo"), "socket": (socket, "socket"),
             **{name: (socket.socket, name) for name in ("connect", "connect_ex", "send", "sendall", "recv", "recv_into", "settimeout", "setblocking", "setsockopt")}}
 
@@ -9396,7 +9397,7 @@ def test_ours_every_fallible_system_call_fails_in_turn_once_and_for_good(call, w
     assert fair == [("denied", "R2"), ("fetched", None), ("fetched", None), ("denied", "R3")] and said == [], said
     assert made, f"no {call} in a run: a row that proves nothing"
     number = {"flock": errno.ENOLCK, "write": errno.ENOSPC, "replace": errno.EROFS, "getaddrinfo": errno.EIO}.get(call, errno.EIO)
-    turns = range(1, made + 1) if made <= 40 else sorted({*range(1, 20), *range(20, made, made // 20 + 1), made})
+    turns = sorted({1, 2, 3, *range(4, made, made // 10 + 1), made})       # a dozen of them, the last included
     for fault_at in turns:
         for for_good in (False, True):
             folder = cache()
@@ -9509,7 +9510,7 @@ def test_R3b_no_death_by_kill_9_costs_the_list_or_leaves_a_torn_entry(tmp_path, 
     counts = {how: forked_life(folder, 0, now + 30 * hours, how, 0)[1] for how in ("line", "call")}
     assert counts["line"] > 500 and counts["call"] > 20, counts
     now += 60 * hours
-    plan = [("call", at) for at in range(1, counts["call"] + 1, 2)] + [("line", dice.randrange(1, counts["line"] + 1)) for _ in range(25)]
+    plan = [("call", at) for at in range(1, counts["call"] + 1, 3)] + [("line", dice.randrange(1, counts["line"] + 1)) for _ in range(20)]
     dice.shuffle(plan)
     for number, (how, at) in enumerate(plan, 1):
         was_killed, _ = forked_life(folder, number, now, how, at)
@@ -9523,7 +9524,7 @@ def test_R3b_no_death_by_kill_9_costs_the_list_or_leaves_a_torn_entry(tmp_path, 
             assert forked_life(folder, kept, now, "line", 0)[0] is False
             now += 26 * hours
     wr.Bot(folder, transport=WeatherDown(), clock=Clock(now)).close()
-    assert deaths >= 60 and 10 < adopted < deaths, (deaths, adopted)        # before the rename, and after it
+    assert deaths >= 40 and 5 < adopted < deaths, (deaths, adopted)        # before the rename, and after it
     assert not list(folder.glob("*.tmp")) and len(list(folder.iterdir())) < 400
 
 
@@ -9603,7 +9604,7 @@ def test_ours_random_bytes_are_parsed_or_refused(name, make_bot):
 # at 4n. A parser that is not linear is among them, since squares take longest.
 
 PUMP_CHARACTERS = 1000          # n parts have as many characters; squares then cost milliseconds
-PUMP_SUSPECTS = 12              # rows of a parser that are looked at twice
+PUMP_SUSPECTS = 8              # rows of a parser that are looked at twice
 PUMP_BLANKS = [
     " ", "\t", "\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1f", "\x85", "\xa0", "\u1680", "\u2003",
     "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\ufeff", "\u200b", "\u2800", " \n", "\n ",
@@ -9900,7 +9901,7 @@ with wr.Bot(folder, origin=origin.replace("127.0.0.1", "localhost"), allow_priva
 
 
 @pytest.mark.parametrize("gone", [0, 1], ids=["all live", "one dies in its wait"])
-def test_R4_processes_that_share_a_cache_and_a_host_keep_its_pace(gone, tmp_path):
+def test_R4a_processes_that_share_a_cache_and_a_host_keep_its_pace(gone, tmp_path):
     """On the server's own timestamps. With `gone`, another process takes a slot and is killed before it uses it: nobody waits for the dead."""
     alive, each = (3, 1) if not gone else (2, 1)
     with WeatherServer() as server:
@@ -10112,7 +10113,7 @@ class SharedClock:
 
 
 @pytest.mark.parametrize("latency, late", [(0.0, 0.0), (0.0, 0.03), (0.5, 0.0), (0.4, 0.03)], ids=["ideal", "late wakes", "slow connections", "both"])
-def test_R4_every_process_gets_its_turn_and_none_comes_too_soon(latency, late, tmp_path):
+def test_R4a_every_process_gets_its_turn_and_none_comes_too_soon(latency, late, tmp_path):
     """Four processes, five targets each of one host, in a shared time. `latency` passes between the gates and the departure (name, TCP, TLS)."""
     processes, each = 4, 5
     shared, departures, results = SharedTime(processes), [], []
@@ -10289,7 +10290,7 @@ MEMORY_ROWS = {  # id: (path, media type, body or script, outcome, limit in MiB)
     "robots.txt of stars": ("/robots.txt", b"\r\nUser-agent: *\n" + b"Disallow: /*a*a*a*a*b\n" * 22_000, "fetched", WEATHER_MEBIBYTES),
     "robots.txt bomb": ("/robots.txt", b"Content-Encoding: gzip\r\n\r\n" + weather_bomb(), "fetched", WEATHER_MEBIBYTES),
     "markdown of 10^5 brackets": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b"[" * 100_000, "fetched", WEATHER_MEBIBYTES),
-    "markdown of 10^5 links": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b"[a](b)" * 100_000, "fetched", WEATHER_MEBIBYTES),
+    "markdown of 30,000 links": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b"[a](b)" * 30_000, "fetched", WEATHER_MEBIBYTES),
     "markdown of quotes": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b">" * 100_000 + b"\n" + b"- " * 100_000, "fetched", WEATHER_MEBIBYTES),
     "RSS without end": ("/x", b"Content-Type: application/rss+xml\r\n\r\n" + XML_HEAD + b"<a>" * 100_000, "fetched", WEATHER_MEBIBYTES),
     "RSS of entities": ("/x", b"Content-Type: application/rss+xml\r\n\r\n<!DOCTYPE r [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '" + b"&a;" * 1000 + b"'><!ENTITY c '" + b"&b;" * 1000 +
@@ -10653,7 +10654,7 @@ def test_R11_what_belongs_to_another_user_is_not_trusted(where, shelf_folder, sh
         fields = list(real(*arguments, **named))
         fields[4] += 1
         return os.stat_result(fields)
-    monkeypatch.setattr(wr.os, "fstat" if where == "file" else "stat", foreign)
+    monkeypatch.setattr(os, "fstat" if where == "file" else "stat", foreign)
     assert wr.Cache(shelf_folder, shelf_lines.append).load("robots", "k") is None
     monkeypatch.undo()
     assert len(shelf_lines) == 1 and "another user" in shelf_lines[0]
@@ -10732,7 +10733,7 @@ def test_R11_a_failing_system_call_costs_the_cache_not_the_run(call, number, tim
             real(*arguments)            # as Linux does: the descriptor is gone whatever close says
         raise OSError(number, os.strerror(number))
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
-    monkeypatch.setattr(wr.os, call, failing)
+    monkeypatch.setattr(os, call, failing)
     fresh = wr.Cache(os.path.join(shelf_folder, "new", "er"), [].append)
     assert fresh.store("robots", "k", {"n": 9}) in (True, False) and fresh.load("robots", "k") in ({"n": 9}, None)
     if times == 1:
@@ -10762,7 +10763,7 @@ def test_R11_an_unwritable_cache_is_said_once_and_heals(shelf_folder, shelf_line
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(wr.os, "write", full)
+    monkeypatch.setattr(os, "write", full)
     for n in range(1, 20):
         assert not shelf.store("host", "a", {"n": n}) and not shelf.store("host", str(n), {})
         assert shelf.load("host", "a") == {"n": n}          # memory beats the disk
@@ -10788,7 +10789,7 @@ def test_R11_an_interrupted_store_leaves_nothing_half_written(shelf_folder, shel
     def interrupted(*_):
         raise KeyboardInterrupt
     for call in ("write", "fsync", "replace"):
-        monkeypatch.setattr(wr.os, call, interrupted)
+        monkeypatch.setattr(os, call, interrupted)
         with pytest.raises(KeyboardInterrupt):
             shelf.store("host", "a", {"n": 1}, durable=True)
         monkeypatch.undo()
@@ -10801,7 +10802,7 @@ def test_R11_an_entry_that_memory_does_not_hold_is_a_miss(shelf_folder, shelf_li
 
     def exhausted(*_):
         raise MemoryError
-    monkeypatch.setattr(wr.os, "read", exhausted)
+    monkeypatch.setattr(os, "read", exhausted)
     assert shelf.load("host", "a") is None
     assert len(shelf_lines) == 1 and "MemoryError" in shelf_lines[0]
 
@@ -10813,7 +10814,7 @@ def test_R11_a_sick_disk_is_one_line_not_one_an_entry(shelf_folder, shelf_lines,
 
     def sick(*_):
         raise OSError(errno.EIO, "Input/output error")
-    monkeypatch.setattr(wr.os, "read", sick)
+    monkeypatch.setattr(os, "read", sick)
     assert [shelf.load("host", str(n)) for n in range(9)] == [None] * 9 and len(shelf_lines) == 1
 
 
@@ -10825,14 +10826,14 @@ def test_ours_shelf_a_folder_that_cannot_be_synced_is_no_failure(shelf_folder, s
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "Invalid argument")
         real(fd)
-    monkeypatch.setattr(wr.os, "fsync", no_folders)
+    monkeypatch.setattr(os, "fsync", no_folders)
     assert wr.Cache(shelf_folder, shelf_lines.append).store("host", "a", {}, durable=True) and shelf_lines == []
 
 
 def test_R11_durable_syncs_the_file_before_and_the_folder_after_the_rename(shelf_folder, shelf_lines, monkeypatch):
     calls = []
     for call in ("fsync", "replace"):
-        monkeypatch.setattr(wr.os, call, lambda *arguments, real=getattr(os, call), call=call: (calls.append(call), real(*arguments))[1])
+        monkeypatch.setattr(os, call, lambda *arguments, real=getattr(os, call), call=call: (calls.append(call), real(*arguments))[1])
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {})
     assert calls == ["replace"]
@@ -10963,7 +10964,7 @@ def test_ours_shelf_an_interrupt_within_a_lock_leaves_nothing_held(shelf_folder,
     def lock_and_release():
         lock = shelf.try_lock("x")
         lock.release()
-    for owner, call in ((wr, "lock_file"), (wr.os, "open"), (wr.os, "stat"), (wr.os, "unlink")):
+    for owner, call in ((wr, "lock_file"), (os, "open"), (os, "stat"), (os, "unlink")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, call, interrupted)
             with pytest.raises(KeyboardInterrupt) as shown:
@@ -11056,7 +11057,7 @@ def test_R4_an_interrupt_at_any_bytecode_leaves_no_lock_behind(
 
 def test_R11_an_interrupt_at_any_bytecode_leaves_no_file_open_or_torn(
         shelf_folder, shelf_lines, unraisable, monkeypatch):
-    monkeypatch.setattr(wr.os, "fsync", lambda fd: None)        # which takes its time
+    monkeypatch.setattr(os, "fsync", lambda fd: None)        # which takes its time
     clock = Clock()
     shelf = wr.Cache(shelf_folder, shelf_lines.append, clock.time)
     shelf.store("host", "a", {"n": 0}, durable=True)
@@ -11092,7 +11093,7 @@ def test_R4_an_interrupt_does_not_end_the_lock_of_another(shelf_folder, shelf_li
         removed.append(path)
         real(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wr.os, "unlink", unlink)
+        patch.setattr(os, "unlink", unlink)
         for _ in interrupted_at_every_bytecode(action):
             assert len(removed) <= 1
             shelf.try_lock("x").release()
@@ -11257,7 +11258,7 @@ def test_R11_a_use_is_noted_once_a_day_and_never_an_error(shelf_folder, shelf_li
     def utime(path, times, real=os.utime):
         noted.append(times)
         real(path, times)
-    monkeypatch.setattr(wr.os, "utime", utime)
+    monkeypatch.setattr(os, "utime", utime)
     for _ in range(72):
         clock.now += 3600.0
         assert shelf.load("robots", "k") == {"n": 1}
@@ -11265,7 +11266,7 @@ def test_R11_a_use_is_noted_once_a_day_and_never_an_error(shelf_folder, shelf_li
 
     def read_only(*_):
         raise OSError(errno.EROFS, "Read-only file system")
-    monkeypatch.setattr(wr.os, "utime", read_only)
+    monkeypatch.setattr(os, "utime", read_only)
     for seconds in (5 * 86400.0, math.inf, math.nan, -math.inf):
         clock.now += seconds
         assert shelf.load("robots", "k") == {"n": 1}
@@ -11314,11 +11315,11 @@ def test_R11_a_sweep_in_the_midst_of_a_write_costs_at_most_a_second_try(shelf_fo
     def sweep_at(call):
         def swept(*arguments, real=getattr(os, call)):
             with monkeypatch.context() as patch:
-                patch.setattr(wr.os, call, real)
+                patch.setattr(os, call, real)
                 wr.Cache(shelf_folder, shelf_lines.append).sweep(time.time())
-            monkeypatch.setattr(wr.os, call, real)
+            monkeypatch.setattr(os, call, real)
             return real(*arguments)
-        monkeypatch.setattr(wr.os, call, swept)
+        monkeypatch.setattr(os, call, swept)
     shelf.store("host", "a", {})
     shelf.sweep(time.time())            # the day's pass
     monkeypatch.setattr(wr, "write_private_file", counted)
@@ -11410,7 +11411,7 @@ def test_R4_where_the_cache_folder_cannot_be_written_the_pace_goes_to_the_tempor
             if path_of(target).startswith(home):
                 raise trouble
             return real(target, *arguments, **named)
-        monkeypatch.setattr(wr.os, call, failing)
+        monkeypatch.setattr(os, call, failing)
     if spoil == "no locks":
         within_home("open", OSError(errno.ENOLCK, "No locks available"))
     if spoil == "full":
@@ -11427,14 +11428,14 @@ def test_R4_where_the_cache_folder_cannot_be_written_the_pace_goes_to_the_tempor
             if fd in ours:
                 raise OSError(errno.ENOSPC, "No space left on device")
             return real_write(fd, data)
-        monkeypatch.setattr(wr.os, "open", watched)
-        monkeypatch.setattr(wr.os, "write", full)
+        monkeypatch.setattr(os, "open", watched)
+        monkeypatch.setattr(os, "write", full)
     if spoil == "foreign":
         def foreign(path, *arguments, real=os.stat, **named):
             status = list(real(path, *arguments, **named))
             status[4] += path == cache
             return os.stat_result(status)
-        monkeypatch.setattr(wr.os, "stat", foreign)
+        monkeypatch.setattr(os, "stat", foreign)
     if spoil == "open to others":
         os.mkdir(os.path.join(cache, "pace"))
         os.chmod(os.path.join(cache, "pace"), 0o777)
@@ -11470,7 +11471,7 @@ def test_R4_a_planted_temporary_folder_is_refused_with_one_warning(
         status[4] += path == folder
         return os.stat_result(status)
     if planted == "foreign":
-        monkeypatch.setattr(wr.os, "stat", foreign)
+        monkeypatch.setattr(os, "stat", foreign)
     shelf = open_pace(pace_environ, shelf_lines)
     for number in range(3):
         with shelf.try_lock("host a.test") as lock:
@@ -11489,7 +11490,7 @@ def test_R4_where_no_folder_can_be_written_the_pace_is_in_memory_with_one_warnin
         call, pace_environ, shelf_lines, monkeypatch):
     def failing(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system")
-    monkeypatch.setattr(wr.os, call, failing)
+    monkeypatch.setattr(os, call, failing)
     shelf = open_pace(pace_environ, shelf_lines)
     for number in range(3):
         with shelf.try_lock("host a.test") as lock:
@@ -12739,8 +12740,9 @@ def test_ours_on_a_narrow_terminal_the_detail_is_folded_and_the_url_whole(publis
     lines = written.replace("\r\n", "\n").split("\n")
     assert f"DENY  R2       {url}" in screen_of(written) and "               robots.txt line 6: Disallow: /denied" in lines
     assert all(len(line) <= 80 for line in screen_of(written) if url not in line)
-    publisher.answers["/far"] = 302, {"Location": url}, b""
-    shown = at_terminal(at(publisher, "/far"))[1].replace("\r\n", "\n")
+    with wr.Sandbox(crawl_delay=0.0) as other:
+        other.answers["/far"] = 302, {"Location": url}, b""
+        shown = at_terminal(at(other, "/far"))[1].replace("\r\n", "\n")
     assert url in re.sub(r"\n +", "", shown)            # what a server chose never begins a line
 
 
@@ -12862,11 +12864,11 @@ def test_ours_a_lone_copy_works_with_nothing_around_it(tmp_path, argv):
     assert os.listdir(tmp_path) == ["walsh_research.py"]
 
 
-def test_ours_no_home_costs_the_cache_alone(publisher):
-    argv = ["--origin", publisher.origin, "--allow-private", publisher.origin + "/denied"]
-    for home in ({}, {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}):
-        done = finish(spawn(argv, env=home))
-        assert done.code == 3 and done.out.startswith("DENY  R2 ") and "Traceback" not in done.err and done.err.count("\n") <= 2, done
+@pytest.mark.parametrize("home", [{}, {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}], ids=["none", "none to write to"])
+def test_ours_no_home_costs_the_cache_alone(home, publisher):
+    argv = ["--origin", beside(publisher.origin), "--allow-private", publisher.origin + "/denied"]
+    done = finish(spawn(argv, env=home))
+    assert done.code == 3 and done.out.startswith("DENY  R2 ") and "Traceback" not in done.err and done.err.count("\n") <= 2, done
 
 
 def test_ours_python_m_and_a_zip(tmp_path):
@@ -12954,7 +12956,7 @@ SECTIONS = {
     1: "CONSTANTS", 2: "TYPES", 3: "TIME", 4: "URLS", 5: "ROBOTS", 6: "SCHEMA", 7: "BLOCKLIST",
     8: "PACING", 9: "FRESHNESS", 10: "REQUESTS", 11: "CACHE", 12: "TRANSPORT", 13: "RATE LIMITER",
     14: "POLICY STORES", 15: "FETCHER", 16: "FORMATS", 17: "ROBOTS2", 18: "BOT", 19: "SELF-TEST",
-    23: "COMMAND LINE"}
+    21: "MCP", 23: "COMMAND LINE"}
 PURE_SECTIONS = (*range(1, 11), 16, 17)
 FIRST_OF_PART_II = 16
 PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math stringprep
@@ -13061,7 +13063,7 @@ def class_sizes():
 
 
 def test_ours_no_class_holds_more_than_a_reader_can():
-    assert [row for row in class_sizes() if row[2] > 20] == []
+    assert [row for row in class_sizes() if row[1] > 35 or row[2] > 20] == []
 
 
 def code_tokens():
@@ -13155,12 +13157,44 @@ def test_ours_the_constants_of_spec_6(name, value):
     assert getattr(wr, name) == value
 
 
-CLAUSES = "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13 gates".split()
+CLAUSES = ("R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R4a R5 R6 R7 R8 R9 R9.1 R9.2 R9.3 R10 R11 R12 "
+           "R13").split()
+# The rows of the index on the title page: clause, section and its name, function, test prefix.
+INDEX = re.findall(r"(?m)^ {4}(R[0-9.]+[a-d]?) .* (\d+) ([A-Z][A-Z0-9 ]*?) {2,}([\w.]+) +(test_\w+_)$",
+                   wr.__doc__)
 
 
-@pytest.mark.parametrize("clause", CLAUSES)
-def test_ours_every_clause_has_a_test(clause):
-    assert [name for name in globals() if name.startswith(f"test_{clause}_")]
+def test_ours_the_index_has_each_clause():
+    assert list(dict.fromkeys(clause for clause, *_ in INDEX)) == CLAUSES
+
+
+@pytest.mark.parametrize("clause, number, section, function, prefix", INDEX)
+def test_ours_the_index_tells_where_a_clause_is_decided(clause, number, section, function, prefix):
+    """The function stands in that section and has the clause in a comment behind its code."""
+    node = TREE
+    for name in function.split("."):
+        node = next(item for item in node.body if getattr(item, "name", "") == name)
+    assert room_of(node.lineno) == int(number) and SECTIONS[int(number)] == section
+    code = SOURCE.split("\n")[node.body[0].lineno - 1:node.end_lineno]
+    marked = [line for line in code if re.search(rf"\S  +# {re.escape(clause)}(?![\w.])", line)]
+    assert marked
+    assert [name for name in globals() if name.startswith(prefix)]
+    assert prefix == f"test_{clause.partition('.')[0]}_"
+
+
+def test_ours_the_order_of_the_gates_has_tests():
+    assert [name for name in globals() if name.startswith("test_gates_")]
+
+
+def test_ours_help_begins_with_what_a_user_calls():
+    names = re.findall(r"(?m)^    ([A-Za-z_]+)[( ]", wr.__doc__)
+    calls = ["fetch", "run", "may_fetch", "discover", "Bot", "Result"]
+    assert names[:6] == calls
+    shown = pydoc.plain(pydoc.render_doc(wr))
+    assert [shown.index(f"    {name}") for name in calls] == sorted(
+        shown.index(f"    {name}") for name in calls)
+    for name in calls:
+        assert len(inspect.getdoc(getattr(wr, name)).split()) > 30, name
 
 
 def test_ours_docstring_examples_hold():
@@ -13409,6 +13443,7 @@ def test_README_manifests():
 def readme_world(desk, origin_pages):
     """Where the README's Python runs as it is written: the same module, the web that is a dict, a cache folder of its own."""
     wr.default_bot.cache_clear()
+    wr.harness_bot.cache_clear()
     origin_pages.pages[BLOCKLIST_URL] = blocklist("example.com")
     yield origin_pages
     wr.default_bot.cache_clear()
@@ -13423,17 +13458,24 @@ def test_README_library_use(readme_world, capsys):
 def test_README_for_agents(readme_world):
     names = {}
     exec(readme_blocks("python", "TOOLS")[0], names)
-    call = names["call_tool"]
-    assert sorted(names["TOOLS"]) == ["discover", "fetch", "may_fetch"]
-    assert call("may_fetch", {"url": "http://example.com/"})["gate"] == "R3" and call("may_fetch", {"url": BOT_PAGE})["allowed"] is True
-    fetched = call("fetch", {"url": BOT_PAGE})
-    assert fetched["outcome"] == "fetched" and fetched["text"].startswith("<!doctype html>") and json.dumps(fetched)
-    assert call("fetch", {"url": "http://example.com/"})["text"] == "" and call("fetch", {"url": "nonsense"})["outcome"] == "failed"
-    readme_world.pages["https://wal.sh/llms.txt"] = 200, PLAIN, b"# W\n\n## Docs\n\n- [Spec](/spec): it\n"
-    assert [source["kind"] for source in call("discover", {"url": "https://wal.sh/llms-page"})] == ["none"]
-    (denied,) = call("discover", {"url": "http://example.com/"})
-    assert denied["kind"] == "none" and denied["result"]["gate"] == "R3" and json.dumps(denied)
-    assert {name for row in readme_table("| field |") for name in [row[0].strip("`")]} <= set(fetched)
+    assert [tool["name"] for tool in names["TOOLS"]] == ["fetch", "may_fetch", "discover"]
+    answer_of = names["answer_of"]
+    try:
+        assert answer_of("fetch", {"url": "http://example.com/"})[0]["text"].startswith("Denied by the operator's blocklist")
+        assert "Walsh Research Bot" in answer_of("fetch", {"url": BOT_PAGE})[1]["text"]
+        assert answer_of("may_fetch", {"url": BOT_PAGE})[0]["text"].startswith("Allowed")
+        assert answer_of("fetch", {"url": "nonsense"})[0]["text"].startswith("Failed")
+        assert answer_of("discover", {"url": "http://example.com/"})[0]["text"].startswith("Denied")
+    finally:
+        wr.harness_bot.cache_clear()
+
+
+def test_README_configuration_of_an_mcp_client_starts_the_server(desk):
+    (block,) = [json.loads(block) for block in readme_blocks("json", "mcpServers")]
+    (server,) = block["mcpServers"].values()
+    assert server["command"] == "python3" and server["args"][0].endswith("/walsh_research.py")
+    done = desk(*server["args"][1:], stdin=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert json.loads(done.out) == {"jsonrpc": "2.0", "id": 1, "result": {}} and done.code == 0
 
 
 class Partitions:
