@@ -202,6 +202,7 @@ PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
 PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
 MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
 MAX_KEPT_SECONDS = 15.0         # ours: an open connection, between two requests to the same place
+UNSAID_CLOSE_SECONDS = 0.005    # ours: after an answer, until a connection counts as kept
 LONGEST_WAIT_SECONDS = 86400.0  # ours: of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
 MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
@@ -4721,9 +4722,9 @@ class Wire:
     def __init__(self, route: Route) -> None:
         self.ends = route.ends
         self.connection: Any = None
-        self.silences: tuple[type[OSError], ...] = (BlockingIOError,)
+        self.silences: tuple[type[OSError], ...] = ()       # how it says that nothing has come
         self.unread = bytearray()           # what has come, and nobody has asked for yet
-        self.kept_until = -math.inf         # monotonic; the least of times during an exchange
+        self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
 
     def begin(self, deadline: Deadline) -> None:
         """An exchange."""
@@ -4734,8 +4735,10 @@ class Wire:
 
     def is_silent(self) -> bool:
         """Whether nothing has come since the last answer, not even the end of the connection."""
+        # Some servers close without a word right behind their answer.
+        wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.connection.settimeout(0)
+            self.connection.settimeout(max(0.0, wait_seconds))
             self.connection.recv(1)
         except self.silences:
             return True
@@ -4747,6 +4750,7 @@ class Wire:
         """To the first address that answers. OSError: none does."""
         import socket  # a decision from the cache needs none
 
+        self.silences = (BlockingIOError, socket.timeout)
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
             # Each address gets its share of the time, so that a dead one does not use it all.
@@ -4772,7 +4776,7 @@ class Wire:
         self.connection = context.wrap_socket(
             self.connection, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
-        self.silences = (ssl.SSLWantReadError,)
+        self.silences += (ssl.SSLWantReadError,)
         self.timed().do_handshake()
 
     def close(self) -> None:
@@ -5371,7 +5375,8 @@ def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Respons
         wire.unread.clear()
         wire.is_at_end = True
     if wire.is_at_end and not wire.unread:
-        wire.kept_until = time.monotonic() + kept_seconds(answer)
+        wire.answered_at = time.monotonic()
+        wire.kept_until = wire.answered_at + kept_seconds(answer)
     return Response(status, headers, body, is_cut)
 
 
@@ -10744,6 +10749,8 @@ class Sandbox(Publisher):
         sandbox = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"       # it keeps connections
+            disable_nagle_algorithm = True      # header and body are two writes
             timeout = 10
 
             def do_GET(self) -> None:
@@ -10794,6 +10801,7 @@ class Sandbox(Publisher):
         status, fields, body = self.answer(hit)
         time.sleep(self.latency)
         if status == 0:
+            handler.close_connection = True
             return
         fields = {"Content-Length": str(len(body)), **fields}
         with suppress(OSError):         # the bot has hung up, as it may
