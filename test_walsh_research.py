@@ -8787,8 +8787,8 @@ class Keeper:
             if self.is_over:
                 connection.close()
                 return
+            self.most_open = max(self.most_open, self.count_open() + 1)
             self.open_now.append(socket.socket(fileno=os.dup(connection.fileno())))     # to look at
-            self.most_open = max(self.most_open, self.count_open())
             self.asked.append([])
             self.threads.append(threading.Thread(target=self.talk, args=(connection, self.asked[-1]), daemon=True))
             self.threads[-1].start()
@@ -8796,15 +8796,22 @@ class Keeper:
     def count_open(self):
         """Connections whose client has not closed them."""
         for seen in self.open_now[:]:
-            with contextlib.suppress(BlockingIOError):
-                try:
-                    is_over = seen.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-                except ConnectionError:
-                    is_over = True
-                if is_over:
-                    self.open_now.remove(seen)
-                    seen.close()
+            if self.is_closed(seen):
+                self.open_now.remove(seen)
+                seen.close()
         return len(self.open_now)
+
+    @staticmethod
+    def is_closed(seen):
+        while True:
+            try:
+                if not seen.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                    return True
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                return True
+            time.sleep(0.001)       # a request that is not yet read stands before the end
 
     def talk(self, connection, asked):
         connection.settimeout(10)
