@@ -5176,12 +5176,6 @@ def test_ours_robots_txt_bodies_in_memory_are_bounded(make_bot, web, monkeypatch
     assert 5 <= len(kept) <= 10 and kept[-1] == 49 and all(shelf.load("host", str(n)) for n in range(50))
 
 
-def test_ours_foreign_vectors_beside_the_file_are_failures_not_tracebacks(tmp_path):
-    for body in (b"", b"[]", b'{"suites": {"canonical_url": {"section": 1, "cases": 7}}}'):
-        (tmp_path / "vectors.json").write_bytes(body)
-        assert wr.vector_file_check(str(tmp_path / "vectors.json")).outcome == "fail"
-
-
 def test_R5_a_stored_not_before_beyond_thirty_days_is_not_believed(make_bot, web, clock, tmp_path):
     web.pages[X] = 429, {"Retry-After": "60"}
     clock.wall_jump = 31 * DAY
@@ -12069,13 +12063,14 @@ def test_ours_the_selftest_has_the_21_checks_of_the_python_bot(real_checks):
 
 def test_ours_the_embedded_vectors_are_those_of_vectors_json():
     normative = {name: suite for name, suite in SUITES.items() if suite["normative"]}
-    embedded = {suite.name: suite for suite in wr.VECTOR_SUITES}
-    assert embedded.keys() == normative.keys()
+    embedded = {check: [list(case) for case in cases] for _, check, _, cases in wr.PURE_CHECKS
+                if check.startswith("vectors ")}
+    wanted = {}
     for name, suite in normative.items():
-        fields = [*embedded[name].inputs, "expected"]
-        assert embedded[name].section == suite["section"]
-        assert [list(case) for case in embedded[name].cases] == [
-            [case[field] for field in fields] for case in suite["cases"]]
+        title = f"vectors {suite['section']}, {name.replace('_', ' ')}"
+        wanted[title] = [[value for field, value in case.items() if field != "why"]
+                         for case in suite["cases"]]
+    assert embedded == wanted
 
 
 def through(**changes):
@@ -12370,10 +12365,10 @@ def test_ours_the_real_pace_and_the_wire_are_measured_too(monkeypatch):
 
 
 def test_ours_a_scenario_that_goes_otherwise_says_what_was_found_and_wanted(monkeypatch, tmp_path):
-    scenario = wr.Scenario("R2", "a check", "blocklist denied:R2", [("fetch", "/page")])
+    scenario = "R2 a check\nfetch /page -> blocklist denied:R2"
     check = wr.scenario_check(scenario, wr.ScenarioRun(str(tmp_path)))
-    assert check.outcome == "fail" and check.observed.startswith(
-        "blocklist /robots.txt /page fetched, want blocklist denied:R2; no rule")
+    assert check[:3] == ("R2", "a check", "fail") and check.observed.startswith(
+        "blocklist /robots.txt /page fetched by fetch /page, want blocklist denied:R2; no rule")
 
 
 def test_ours_a_lone_copy_proves_the_vectors_too(tmp_path):
@@ -12384,18 +12379,12 @@ def test_ours_a_lone_copy_proves_the_vectors_too(tmp_path):
                           stdout=subprocess.PIPE, env=environ)
     counts = ast.literal_eval(done.stdout.decode())
     assert counts["passed"] == counts["of"] > 40
-    assert wr.vector_file_check(str(tmp_path / "vectors.json")).outcome == "skip"
 
 
-def test_ours_the_vectors_beside_the_file_are_run(tmp_path):
-    folder = os.path.dirname(os.path.abspath(wr.__file__))
-    assert wr.vector_file_check(os.path.join(folder, "vectors.json")).outcome == "pass"
-    with open(os.path.join(folder, "vectors.json"), encoding="utf-8") as file:
-        text = file.read()
-    changed = text.replace('"expected": 21600000', '"expected": 1', 1)
-    (tmp_path / "vectors.json").write_text(changed, encoding="utf-8")
-    check = wr.vector_file_check(str(tmp_path / "vectors.json"))
-    assert check.outcome == "fail" and "PT6H" in check.observed and "want 1" in check.observed
+def test_ours_a_vector_that_goes_otherwise_is_named(monkeypatch):
+    monkeypatch.setattr(wr, "parse_duration", lambda text: 1.0)
+    [check] = [check for check in wr.pure_checks() if check.check.startswith("vectors 12.6")]
+    assert check.outcome == "fail" and check.observed == "['PT6H'] gives 1000.0, want 21600000"
 
 
 @pytest.fixture
@@ -12405,22 +12394,20 @@ def checks(monkeypatch):
         checks = [wr.Check(clause, "a check", outcome, "seen")
                   for clause in CHECKLIST for outcome in outcomes]
         monkeypatch.setattr(wr, "offline_checks", lambda real_pace=True: checks)
-    monkeypatch.setattr(wr, "vector_file_check", lambda path: wr.Check(
-        "12", "vectors", "skip", f"no {os.path.basename(path)}"))
     return set_outcomes
 
 
 def test_ours_selftest_report_and_exit_code(desk, checks):
     checks("pass")
     done = desk("--selftest", "--offline")
-    assert done.code == 0 and done.out.startswith("SKIP  12       vectors")
-    assert done.out.endswith("\n20 passed, 0 failed, 1 skipped\n")
+    assert done.code == 0 and done.out.startswith("PASS  R1       a check")
+    assert done.out.endswith("\n20 passed, 0 failed, 0 skipped\n")
     assert re.search(r"\nPASS  R2a      a check +seen\n", done.out)
     checks("fail")
     done = desk("--selftest", "--offline", "--json")
     lines = [json.loads(line) for line in done.out.splitlines()]
-    assert lines[1] == {"clause": "R1", "check": "a check", "outcome": "fail", "observed": "seen"}
-    assert lines[-1] == {"summary": {"passed": 0, "failed": 20, "skipped": 1}}
+    assert lines[0] == {"clause": "R1", "check": "a check", "outcome": "fail", "observed": "seen"}
+    assert lines[-1] == {"summary": {"passed": 0, "failed": 20, "skipped": 0}}
     assert desk("--selftest", "--offline").code == 1
 
 
@@ -12461,9 +12448,8 @@ def live_publisher(**answers):
 def live(bot_options=(), **answers):
     """Outcomes of the live checks, by the name of the check."""
     publisher = live_publisher(**answers)
-    transport = wr.RecordingTransport(publisher)
-    bot = publisher.bot(transport=transport, **dict(bot_options))
-    return {check.check: check.outcome for check in wr.live_checks(bot, transport)}
+    bot = publisher.bot(**dict(bot_options))
+    return {check.check: check.outcome for check in wr.live_checks(bot)}
 
 
 def failed(outcomes):
@@ -12561,9 +12547,8 @@ def test_ours_a_blocklist_that_answers_an_error_is_a_failure_and_never_a_skip(st
 def test_ours_what_cannot_be_reached_at_all_is_a_skip(unreachable):
     publisher = live_publisher()
     publisher.answer = lambda hit: (0, {}, b"")
-    transport = wr.RecordingTransport(publisher)
-    bot = publisher.bot(transport=transport, unreachable=unreachable)
-    outcomes = [check.outcome for check in wr.live_checks(bot, transport)]
+    bot = publisher.bot(unreachable=unreachable)
+    outcomes = [check.outcome for check in wr.live_checks(bot)]
     assert set(outcomes) == {"skip"}
 
 
@@ -12578,8 +12563,7 @@ def test_ours_one_fixture_out_of_reach_is_tried_twice_and_skipped():
         asked.append(hit.path)
         return 0, {}, b""
     publisher.answer = flaky
-    transport = wr.RecordingTransport(publisher)
-    found = wr.live_checks(publisher.bot(transport=transport), transport)
+    found = wr.live_checks(publisher.bot())
     others = {check.check: check.outcome for check in found if check.outcome != "pass"}
     assert others == {"external_positive is fetched": "skip"}
     assert asked.count("/robots.txt") == 2 and 1 <= asked.count("/project/") <= 2
@@ -13134,9 +13118,8 @@ def test_ours_only_the_command_line_prints():
 
 
 def test_ours_one_door():
-    """The proof's recorder alone passes a request on besides."""
     part_one = SOURCE[:SOURCE.index("# === PART II")]
-    assert part_one.count("_transport.send") == 1 and SOURCE.count("_transport.send") == 2
+    assert part_one.count("_transport.send") == 1 and SOURCE.count("_transport.send") == 1
 
 
 def test_ours_the_standard_library_alone():
