@@ -12,6 +12,8 @@ import contextlib
 import copy
 import doctest
 import errno
+import faulthandler
+import functools
 import gc
 import gzip
 import importlib.util
@@ -52,7 +54,6 @@ import zipfile
 import zlib
 from collections import Counter
 from email.utils import formatdate
-from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -61,11 +62,63 @@ import pytest
 import walsh_research as wr
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+MODULE_FOLDER = os.path.dirname(os.path.abspath(wr.__file__))
 NOW = 1779494400.0              # 23 May 2026 00:00:00 GMT
 BLOCKLIST_SCHEMA = json.loads(wr.SANDBOX_SCHEMA)
 
 
 # === 1. THE WORLD ========================================================
+
+TIME_LIMIT_SECONDS = 120
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_of_a_terminal():
+    """A shell ignores SIGINT in its background jobs, nohup ignores SIGHUP, and both are inherited."""
+    names = [name for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)]
+    ignored = [name for name in names if signal.getsignal(getattr(signal, name)) == signal.SIG_IGN]
+    for name in ignored:
+        signal.signal(getattr(signal, name), signal.default_int_handler)
+    yield
+    for name in ignored:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_bytecode(tmp_path_factory):
+    """The module compiled once for all child processes, which else would spend most of their time on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        environment = {**os.environ, "PYTHONPATH": MODULE_FOLDER, "PYTHONDONTWRITEBYTECODE": ""}
+        subprocess.run([sys.executable, "-S", "-c", "import walsh_research"], env=environment, check=True)
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def time_limit_signal():
+    """What SIGALRM does: it fails the test, wherever its main thread is."""
+    def fail(number, frame):
+        pytest.fail(f"the test took more than {TIME_LIMIT_SECONDS} s")
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, fail)
+
+
+@pytest.fixture(autouse=True)
+def time_limit(time_limit_signal):
+    """A test that hangs fails; where there is no SIGALRM, it ends the whole run with a traceback.
+
+    The alarm is repeated, because code under test may swallow the first exception.
+    """
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, TIME_LIMIT_SECONDS, 10.0)
+        yield
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+    else:
+        faulthandler.dump_traceback_later(TIME_LIMIT_SECONDS, exit=True)
+        yield
+        faulthandler.cancel_dump_traceback_later()
+
 
 class Clock:
     """A clock that sleep moves."""
@@ -176,9 +229,9 @@ def bot(make_bot):
     return make_bot()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def publisher():
-    """A real publisher on loopback."""
+    """A real publisher on loopback, of a host that no test before has asked."""
     with wr.Sandbox(crawl_delay=0.0) as sandbox:
         yield sandbox
 
@@ -403,36 +456,15 @@ def test_R7_one_wire_form_whatever_comes():
     assert accepted > 300
 
 
-def test_R7_the_short_way_agrees_with_the_long_way():
+def test_R7_every_spelling_of_a_url_comes_to_the_same():
     for path in ("/", "/a", "/a/", "/a//", "/a/b.c/%41?x=1&y=/../", "/?", "/a/?", "/%zz[]"):
         plain = f"https://x-1.example.com{path}"
-        odd = f"HTTPS://X-1.example.com.{path}#f"  # never the short way
-        assert wr.PLAIN_URL.fullmatch(plain) and not wr.PLAIN_URL.fullmatch(odd)
+        odd = f"HTTPS://X-1.example.com.{path}#f"
         assert (wr.wire_url(plain), wr.host_key(plain), wr.canonical_url(plain)) == (
             wr.wire_url(odd),
             wr.host_key(odd),
             wr.canonical_url(odd),
         )
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://x.test/./",
-        "https://x.test/a/%2E%2e/",
-        "https://x.test/a/..",
-        "https://1.2.3/",
-        "https://x.0x1/",
-        f"https://{'a.' * 130}test/",
-        f"https://{'a' * 64}.test/",
-        "https://a..b/",
-        "https://x.test/a b",
-        "https://x.test/\n",
-        "https://x.test/a\n",
-    ],
-)
-def test_R7_the_short_way_takes_nothing_odd(url):
-    assert not wr.PLAIN_URL.fullmatch(url)
 
 
 def test_ours_long_urls_are_refused_before_and_after_encoding():
@@ -704,7 +736,8 @@ def test_ours_printable_text_shows_what_prints_as_nothing_or_as_a_blank(characte
 
 def test_ours_printable_text_is_one_line_of_what_is_seen():
     seen = []
-    for number in range(sys.maxunicode + 1):
+    planes_in_use = [*range(0x33480), *range(0xE0000, 0xE1000), *range(0x33480, sys.maxunicode, 97)]
+    for number in planes_in_use:
         shown = wr.printable(chr(number))
         assert shown.isprintable() and shown.strip(" ") or number in (0x20, 0xA0), number
         if shown == chr(number):
@@ -718,30 +751,21 @@ def test_ours_printable_text_is_cut():
     assert all(len(wr.printable("\x00" * 10**6, limit=limit)) <= max(limit, 3) for limit in (1, 3, 10, 300))
 
 
-def test_ours_ipv6_reads_and_writes_as_the_library_does():
+def test_ours_a_host_is_an_ipv6_address_where_the_library_reads_one():
     dice = random.Random(6)
     for _ in range(1500):
-        groups = [dice.choice([0, 0, 1, 0xFFFF, dice.getrandbits(16)]) for _ in range(8)]
-        number = sum(group << 112 - 16 * place for place, group in enumerate(groups))
+        groups = [dice.choice([1, 0, 0xFFFF, dice.getrandbits(16)]) for _ in range(8)]
+        number = sum(group << 112 - 16 * place for place, group in enumerate([1, *groups[1:]]))
         address = ipaddress.IPv6Address(number)
-        assert wr.ipv6_number(address.exploded) == wr.ipv6_number(wr.ipv6_text(number)) == number
-        if "." not in str(address):  # 3.13 and later write mapped addresses with dots
-            assert wr.ipv6_text(number) == str(address)
+        for spelling in (address.exploded, str(address).upper()):
+            assert wr.host_key(f"http://[{spelling}]/") == f"[{address}]"
     for _ in range(1500):
         text = "".join(dice.choices(["1", "ab", ":", "::", "0", "1.2.3.4", "."], k=dice.randrange(1, 16)))
         try:
-            expected = int(ipaddress.IPv6Address(text))
+            expected = f"[{ipaddress.IPv6Address(text)}]"
         except ValueError:
             expected = None
-        assert wr.ipv6_number(text) == expected, text
-
-
-def test_ours_every_row_of_the_address_table_holds():
-    """A block whose text is no address would be read as 0 and hold nothing."""
-    assert [reason for block, _, reason in wr.address_blocks(32) if not block] == ["an address of this network"]
-    zeros = [reason for block, _, reason in wr.address_blocks(128) if not block]
-    assert zeros == ["the unspecified address", "IPv4 inside", "outside the global unicast space 2000::/3"]
-    assert len(wr.address_blocks(32)) + len(wr.address_blocks(128)) == wr.ADDRESS_BLOCKS.strip().count("\n") + 1
+        assert value_or_none(wr.host_key, f"http://[{text}]/") == expected, text
 
 
 @pytest.mark.parametrize(
@@ -1325,7 +1349,7 @@ def oracle_path(dice: random.Random) -> str:
 def test_R2_agrees_with_the_slow_obvious_algorithm(seed: int) -> None:
     dice = random.Random(seed)
     decided = 0
-    for _ in range(2000):
+    for _ in range(1000):
         text = oracle_file(dice)
         robots = wr.RobotsTxt.parse(text.encode() if dice.random() < 0.5 else text)
         group, rules, delay = oracle_read(text)
@@ -1338,7 +1362,7 @@ def test_R2_agrees_with_the_slow_obvious_algorithm(seed: int) -> None:
             assert (match in winners) if winners else match is None, (text, path, winners, match)
             assert robots.allows("https://x.test" + path) is (not winners or winners[0][0]), (text, path)
             decided += bool(winners)
-    assert decided > 1000       # the files are worth something
+    assert decided > 500        # the files are worth something
 
 
 def test_R2b_agrees_with_the_oracle_on_every_short_pattern() -> None:
@@ -1386,16 +1410,16 @@ ROBOTS_HELD = {
         "User-agent: *\nDisallow: /admin\nAllow: /admin/help\nDisallow: /*?sort=\n"
         "Crawl-delay: 2\nSitemap: https://x.test/s.xml\n"
     ),
-    "distinct rules": "User-agent: *\n" + "".join(f"Allow:/{n:x}\n" for n in range(42_000)),
-    "distinct wildcards": "User-agent: *\n" + "".join(f"Allow:/*{n:x}\n" for n in range(38_000)),
+    "distinct rules": "User-agent: *\n" + "".join(f"Allow:/{n:x}\n" for n in range(10_500)),
+    "distinct wildcards": "User-agent: *\n" + "".join(f"Allow:/*{n:x}\n" for n in range(9_500)),
     "beyond ASCII": "User-agent: *\n" + "".join(
-        f"Allow:/\u00fc{n:x}\U0001f4a9\n" for n in range(28_000)),
-    "one rule of stars": "User-agent: *\nDisallow: /" + "*ab" * 160_000,
-    "one long rule": "User-agent: *\nDisallow: /" + "\u20ac" * 160_000,
-    "signals": "User-agent: *\nContent-Signal: " + ",".join(f"a{n:x}=yes" for n in range(44_000)),
-    "sitemaps": "".join(f"Sitemap: https://x.test/{n}\n" for n in range(16_000)),
-    "somebody else's rules": "User-agent: b\n" + "".join(f"Allow:/{n:x}\n" for n in range(42_000)),
-    "comments": "# comment\n" * 51_200,
+        f"Allow:/\u00fc{n:x}\U0001f4a9\n" for n in range(7_000)),
+    "one rule of stars": "User-agent: *\nDisallow: /" + "*ab" * 40_000,
+    "one long rule": "User-agent: *\nDisallow: /" + "\u20ac" * 40_000,
+    "signals": "User-agent: *\nContent-Signal: " + ",".join(f"a{n:x}=yes" for n in range(11_000)),
+    "sitemaps": "".join(f"Sitemap: https://x.test/{n}\n" for n in range(4_000)),
+    "somebody else's rules": "User-agent: b\n" + "".join(f"Allow:/{n:x}\n" for n in range(10_500)),
+    "comments": "# comment\n" * 12_800,
 }
 
 
@@ -1486,7 +1510,6 @@ def test_R2_parsing_never_raises(seed: int) -> None:
 
 # --- Schema, blocklist (rooms 6, 7)
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 with open(os.path.join(HERE, "vectors.json"), encoding="utf-8") as vectors_file:
     SUITES = json.load(vectors_file)["suites"]
 
@@ -1500,7 +1523,9 @@ def document(*domains, **fields):
             "blocked": [{"domain": domain, "added": "2026-05-23", "reason": "email opt-out"} for domain in domains], **fields}
 
 
+@functools.lru_cache(maxsize=None)
 def nested(levels):
+    """A list in a list, `levels` times; whoever gets it must not change it."""
     value = []
     for _ in range(levels):
         value = [value]
@@ -2227,8 +2252,8 @@ def test_R9_html_that_never_ends_is_looked_for_once(mark):
         wr.markdown_links(text)
         return time.thread_time() - start
 
-    few = max(min(seconds(2**17), seconds(2**17)), 0.01)
-    assert min(seconds(2**19), seconds(2**19)) < 8 * few
+    few = max(min(seconds(2**15), seconds(2**15)), 0.005)
+    assert min(seconds(2**17), seconds(2**17)) < 8 * few
 
 
 def test_R9_backticks_without_an_end_are_looked_for_once():
@@ -2326,15 +2351,16 @@ def test_R9_llms_txt_gives_one_link_an_item_and_each_url_once(text, links):
     document = wr.parse_llms_txt("# T\n\n## S\n\n" + text, site + "/llms.txt")
     assert [tuple(link) for link in document.links] == [
         ("S", title, site + path, note) for title, path, note in links]
-    assert wr.llms_links(text, site) == [
-        wr.Link(title, site + path) for title, path, _ in links]
 
 
 def test_R9_the_title_of_markdown_is_its_first_heading_of_the_first_level():
-    assert wr.markdown_title("## No\n\nA *title*\n===\n\n# Second") == "A *title*"
-    assert wr.markdown_title("text\n\n## No") == wr.markdown_title("# #") == ""
-    assert wr.markdown_title("# a#") == "a#"
-    assert wr.markdown_title("# a ##") == "a"
+    def title(text):
+        return wr.parse_llms_txt(text).title
+
+    assert title("## No\n\nA *title*\n===\n\n# Second") == "A *title*"
+    assert title("text\n\n## No") == title("# #") == ""
+    assert title("# a#") == "a#"
+    assert title("# a ##") == "a"
 
 
 def test_ours_what_is_read_of_a_body_is_one_size():
@@ -2425,11 +2451,11 @@ DIRECTIVE_CASES = [
 
 @pytest.mark.parametrize("values, expected", DIRECTIVE_CASES)
 def test_R6_x_robots_tag_gives_the_directives_that_bind_us(values, expected):
-    assert wr.robots_directives([("X-Robots-Tag", value) for value in values], None, None)[0] == expected
+    assert wr.robots_directives([("X-Robots-Tag", value) for value in values], [], None)[0] == expected
 
 
 def test_R6_header_and_page_directives_join_and_warn():
-    directives, warnings = wr.robots_directives([("x-robots-tag", "noindex, none")], wr.PageMetadata(robots=("noarchive", "noindex")), None)
+    directives, warnings = wr.robots_directives([("x-robots-tag", "noindex, none")], ["noarchive", "noindex"], None)
     assert directives == ["noindex", "none", "noarchive"]
     assert [warning.split(":")[0] for warning in warnings] == directives
 
@@ -2440,9 +2466,9 @@ def test_R6_header_and_page_directives_join_and_warn():
 ])
 def test_R6_unavailable_after_warns_once_it_has_passed(date, seconds):
     def warned(now):
-        return wr.robots_directives([("x-robots-tag", f"unavailable_after: {date}")], None, now)[1]
+        return wr.robots_directives([("x-robots-tag", f"unavailable_after: {date}")], [], now)[1]
     assert warned(seconds - 1) == [] and len(warned(seconds)) == 1 and warned(None) == []
-    assert "not a date" in wr.robots_directives([("x-robots-tag", "unavailable_after: soon")], None, 0)[1][0]
+    assert "not a date" in wr.robots_directives([("x-robots-tag", "unavailable_after: soon")], [], 0)[1][0]
 
 
 @pytest.mark.parametrize("body, header, expected", [
@@ -4975,7 +5001,7 @@ def test_R4_the_pace_counts_from_when_a_request_left(make_bot, web, clock):
     assert web.times(A) == [1003.0] and web.times(X)[0] >= 1004.0
 
 
-def test_R4_another_process_keeps_the_pace(make_bot, web, clock, tmp_path):
+def test_R4a_another_process_keeps_the_pace(make_bot, web, clock, tmp_path):
     url = site(web, "slow.test", "User-agent: *\nCrawl-delay: 20", one=b"", two=b"")
     make_bot(cache_dir=tmp_path).fetch(url + "one")
     assert make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(url + "two").waited == pytest.approx(20, abs=0.1)
@@ -7823,7 +7849,7 @@ def test_ours_door_a_name_needs_no_codec():
         except wr.TransportError as trouble:
             print(trouble.reason.partition(":")[0], *sorted({"encodings.idna", "stringprep", "unicodedata"} & set(sys.modules)))
     """
-    done = subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(os.path.abspath(wr.__file__)), capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=MODULE_FOLDER, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, "connect"), done.stderr
 
 
@@ -7835,9 +7861,9 @@ def test_ours_door_an_endless_body_ends_at_max_bytes():
 def test_ours_door_a_request_that_nobody_reads_ends_at_the_deadline():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        with pytest.raises(wr.TransportError, match=r"within 1 s \(request\)"):
+        with pytest.raises(wr.TransportError, match=r"within 0.2 s \(request\)"):
             door_send(f"http://127.0.0.1:{listener.getsockname()[1]}/",
-                      headers={"A": "b" * 2**23}, timeout=1.0)
+                      headers={"A": "b" * 2**23}, timeout=0.2)
 
 
 @pytest.mark.parametrize("slow", ["connect", "do_handshake", "send", "recv"])
@@ -8338,11 +8364,11 @@ def test_ours_door_one_fetch_with_a_resolver_that_never_answers(stuck_dns):
     """All its look-ups, those for robots.txt and for each retry included, cost one `timeout`."""
     door, started = wr.HttpTransport(allow_private=True, proxies={}), time.monotonic()
     with wr.Bot(None, origin="http://127.0.0.1:1", allow_private=True, transport=door,
-                clock=Clock(), timeout=1.0, warn=lambda line: None) as bot:
+                clock=Clock(), timeout=0.25, warn=lambda line: None) as bot:
         result = bot.fetch("http://slow.test/")
-    assert result.outcome == "failed" and "no complete answer within 1 s" in result.reason
+    assert result.outcome == "failed" and "no complete answer within 0.25 s" in result.reason
     assert stuck_dns.asked == ["slow.test"] and len(stuck_dns.threads()) == 1
-    assert time.monotonic() - started < 3.0     # one for each look-up would be seven
+    assert time.monotonic() - started < 1.5     # one for each look-up would be 1.75
 
 
 def test_ours_door_a_dead_address_does_not_eat_the_time_of_the_next(monkeypatch):
@@ -8711,7 +8737,7 @@ def test_ours_door_without_a_proxy_variable_urllib_is_not_loaded():
         done = subprocess.run(
             [sys.executable, "-c", code, server.url],
             env=environment,
-            cwd=os.path.dirname(os.path.abspath(wr.__file__)),
+            cwd=MODULE_FOLDER,
             capture_output=True,
             text=True,
             timeout=60,
@@ -8944,7 +8970,7 @@ def test_ours_bad_weather_on_the_wire(name, document, weather_server, monkeypatc
         server.answers.update(weather_fair_answers(document, server.origin))
         server.hits.clear()
         clock, said = Clock(), []
-        bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.05 if is_slow else 10.0), clock=clock, rand=lambda: 1.0, warn=said.append,
+        bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.02 if is_slow else 10.0), clock=clock, rand=lambda: 1.0, warn=said.append,
                      origin=server.origin, allow_private=True, robots2=document in ROBOTS2_DOCUMENTS, max_bytes=300_000)
         if is_held:
             assert bot.fetch(server.origin + "/x").ok and bot.fetch("http://blocked.test/").gate == "R3"
@@ -9010,7 +9036,7 @@ def test_ours_bad_weather_on_the_wire(name, document, weather_server, monkeypatc
         assert server.asked(path) == 0, "asked again too soon"
         assert clock.now - asked_before < 400
     if document == "robots.txt" and meaning == "out of reach":
-        bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.05 if is_slow else 10.0), clock=Clock(), warn=said.append, rand=lambda: 1.0,
+        bot = wr.Bot(None, transport=WeatherDoor(server.origin, path, 0.02 if is_slow else 10.0), clock=Clock(), warn=said.append, rand=lambda: 1.0,
                      origin=server.origin, allow_private=True, unreachable="defer")
         server.hits.clear()
         result = bot.fetch(server.origin + "/x")
@@ -9267,7 +9293,7 @@ def test_R3b_whatever_the_disk_does_the_list_stays_and_the_run_goes_on(trouble, 
         return failing
     real_open = os.open
     if trouble == "full":
-        monkeypatch.setattr(wr.os, "write", refuse(errno.ENOSPC))
+        monkeypatch.setattr(os, "write", refuse(errno.ENOSPC))
     elif trouble in ("read-only", "no permission"):
         number = errno.EROFS if trouble == "read-only" else errno.EACCES
 
@@ -9276,10 +9302,10 @@ def test_R3b_whatever_the_disk_does_the_list_stays_and_the_run_goes_on(trouble, 
                 raise OSError(number, os.strerror(number))
             return real_open(path, flags, *more, **named)
         for call in ("mkdir", "replace", "unlink", "utime"):
-            monkeypatch.setattr(wr.os, call, refuse(number))
-        monkeypatch.setattr(wr.os, "open", opened)
+            monkeypatch.setattr(os, call, refuse(number))
+        monkeypatch.setattr(os, "open", opened)
     elif trouble == "gone":
-        monkeypatch.setattr(wr.os, "mkdir", refuse(errno.ENOENT))
+        monkeypatch.setattr(os, "mkdir", refuse(errno.ENOENT))
     web.pages[BLOCKLIST_URL] = blocklist("blocked.test", "new.test")
     with make_bot(cache_dir=folder) as bot:
         results = list(bot.run(["https://a.test/", "https://new.test/", "https://www.blocked.test/", "https://b.test/", "https://a.test/x", "https://a.test/private/x"], min_age=0))
@@ -9301,7 +9327,7 @@ def test_R3b_whatever_the_disk_does_the_list_stays_and_the_run_goes_on(trouble, 
 
 def weather_call_places():
     import fcntl
-    return {**{name: (wr.os, name) for name in ("open", "read", "write", "fsync", "replace", "close", "stat", "fstat", "mkdir", "utime", "unlink", "scandir", "urandom", "getpid")},
+    return {**{name: (os, name) for name in ("open", "read", "write", "fsync", "replace", "close", "stat", "fstat", "mkdir", "utime", "unlink", "scandir", "urandom", "getpid")},
             "flock": (fcntl, "flock"), "getaddrinfo": (socket, "getaddrinfo"), "socket": (socket, "socket"),
             **{name: (socket.socket, name) for name in ("connect", "connect_ex", "send", "sendall", "recv", "recv_into", "settimeout", "setblocking", "setsockopt")}}
 
@@ -9374,7 +9400,7 @@ def test_ours_every_fallible_system_call_fails_in_turn_once_and_for_good(call, w
     assert fair == [("denied", "R2"), ("fetched", None), ("fetched", None), ("denied", "R3")] and said == [], said
     assert made, f"no {call} in a run: a row that proves nothing"
     number = {"flock": errno.ENOLCK, "write": errno.ENOSPC, "replace": errno.EROFS, "getaddrinfo": errno.EIO}.get(call, errno.EIO)
-    turns = range(1, made + 1) if made <= 40 else sorted({*range(1, 20), *range(20, made, made // 20 + 1), made})
+    turns = sorted({1, 2, 3, *range(4, made, made // 10 + 1), made})       # a dozen of them, the last included
     for fault_at in turns:
         for for_good in (False, True):
             folder = cache()
@@ -9405,21 +9431,18 @@ class WeatherDown:
 
 # --- kill -9 ---------------------------------------------------------------------
 
-DEATHS_SCRIPT = """
-import importlib, os, random, signal, sys
-sys.path.insert(0, sys.argv[1])
-world = importlib.import_module(sys.argv[2])
-wr, folder, dice = world.wr, sys.argv[3], random.Random(3)
-os.fsync = lambda fd: None      # this is about the death of a process, not of the machine; it costs 10 s
-CALLS = ("open", "write", "fsync", "utime", "replace", "close", "unlink")
+DEADLY_CALLS = ("open", "write", "fsync", "utime", "replace", "close", "unlink")
 
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def life(number, now, how, at):
-    # a refresh of everything and a run, which ends at instruction `at`; gives the count of instructions where it does not
+def one_life(folder, number, now, how, at):
+    """A refresh of everything and a run, killed at its step `at`; gives the count of steps where it is not.
+
+    A step is a line of the module (`how` is "line"), or the begin or the end of a system call.
+    """
     made = [0]
 
     def step():
@@ -9433,31 +9456,31 @@ def life(number, now, how, at):
             return local
         sys.settrace(lambda frame, event, argument: local if frame.f_code.co_filename == wr.__file__ else None)
     else:
-        for name in CALLS:
+        for name in DEADLY_CALLS:
             def patched(*arguments, real=getattr(os, name), **named):
                 step()
                 value = real(*arguments, **named)
                 step()
                 return value
-            setattr(wr.os, name, patched)
-    clock = world.Clock(now)
-    rules = b"User-agent: *\\nDisallow: /private\\n# %d\\n" % number
-    web = world.Web(clock, {world.BLOCKLIST_URL: (200, {"ETag": '"%d"' % number}, world.blocklist("listed.test", "g%d.test" % number)),
-                            "https://a.test/robots.txt": rules, "https://a.test/": b"a", "https://a.test/private/": b"p"})
-    with wr.Bot(folder, transport=web, clock=clock, rand=lambda: 1.0, warn=lambda line: None) as bot:
+            setattr(os, name, patched)
+    rules = b"User-agent: *\nDisallow: /private\n# %d\n" % number
+    listed = 200, {"ETag": f'"{number}"'}, blocklist("listed.test", f"g{number}.test")
+    web = Web(Clock(now), {BLOCKLIST_URL: listed, "https://a.test/robots.txt": rules, "https://a.test/": b"a", "https://a.test/private/": b"p"})
+    with wr.Bot(folder, transport=web, clock=web.clock, rand=lambda: 1.0, warn=lambda line: None) as bot:
         for result in bot.run(["https://a.test/", "https://listed.test/", "https://a.test/private/"], min_age=0.0):
             assert (result.outcome, result.gate) in (("fetched", None), ("denied", "R3"), ("denied", "R2")), result
     sys.settrace(None)
     return made[0]
 
 
-def forked(number, now, how, at):
+def forked_life(*arguments):
+    """Whether it was killed, and its count of steps."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
         code = 1
         try:
-            os.write(writer, b"%d" % life(number, now, how, at))
+            os.write(writer, b"%d" % one_life(*arguments))
             code = 0
         finally:
             os._exit(code)
@@ -9468,17 +9491,12 @@ def forked(number, now, how, at):
     return os.WIFSIGNALED(status), int(said or b"-1")
 
 
-class Dead:
-    def send(self, request):
-        raise wr.TransportError("down")
-
-
-def survived(now, generations):
-    # what a fresh bot finds while nothing answers: the generation of the list
-    said, clock = [], world.Clock(now)
-    bot = wr.Bot(folder, transport=Dead(), clock=clock, rand=lambda: 1.0, warn=said.append)
+def generation_held(folder, now, generations):
+    """Which generation of the list a fresh bot has while nothing answers."""
+    said = []
+    bot = wr.Bot(folder, transport=WeatherDown(), clock=Clock(now), rand=lambda: 1.0, warn=said.append)
     assert bot.fetch("https://www.listed.test/").gate == "R3", said
-    held = [number for number in generations if bot.fetch("https://g%d.test/" % number).gate == "R3"]
+    held = [number for number in generations if bot.fetch(f"https://g{number}.test/").gate == "R3"]
     assert len(held) == 1, (held, said)
     result = bot.fetch("https://a.test/private/")
     assert result.gate == "R2", (result, said)
@@ -9486,38 +9504,31 @@ def survived(now, generations):
     return held[0]
 
 
-now, hours, deaths, kept, adopted = world.NOW, 3600.0, 0, 0, 0
-assert forked(0, now, "line", 0)[0] is False
-counts = {how: forked(0, now + 30 * hours, how, 0)[1] for how in ("line", "call")}
-assert counts["line"] > 500 and counts["call"] > 20, counts
-now += 60 * hours
-plan = [("call", at) for at in range(1, counts["call"] + 1)] + [("line", dice.randrange(1, counts["line"] + 1)) for _ in range(int(sys.argv[4]))]
-dice.shuffle(plan)
-for number, (how, at) in enumerate(plan, 1):
-    was_killed, _ = forked(number, now, how, at)
-    deaths += was_killed
-    found = survived(now + 7 * hours, (kept, number))
-    adopted += found == number
-    kept = found
-    now += 26 * hours
-    if number % 10 == 0:        # robots.txt must not be out of reach for thirty days
-        kept = number + 1000
-        assert forked(kept, now, "line", 0)[0] is False
-        now += 26 * hours
-bot = wr.Bot(folder, transport=Dead(), clock=world.Clock(now))
-bot.close()
-print(deaths, adopted, len([name for name in os.listdir(folder) if name.endswith(".tmp")]), len(os.listdir(folder)))
-"""
-
-
 @posix_only
-def test_R3b_no_death_by_kill_9_costs_the_list_or_leaves_a_torn_entry(tmp_path):
-    done = subprocess.run([sys.executable, "-c", DEATHS_SCRIPT, HERE, __name__, str(tmp_path / "cache"), "170"], capture_output=True, text=True, timeout=120,
-                          env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(wr.__file__))))
-    assert done.returncode == 0, done.stderr
-    deaths, adopted, scratch, files = map(int, done.stdout.split())
-    assert deaths >= 200 and 10 < adopted < deaths + 5, done.stdout    # before the rename, and after it
-    assert scratch == 0 and files < 400
+def test_R3b_no_death_by_kill_9_costs_the_list_or_leaves_a_torn_entry(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda fd: None)       # a process dies here, not the machine
+    folder, dice, hours = tmp_path / "cache", random.Random(3), 3600.0
+    now, deaths, kept, adopted = NOW, 0, 0, 0
+    assert forked_life(folder, 0, now, "line", 0)[0] is False
+    counts = {how: forked_life(folder, 0, now + 30 * hours, how, 0)[1] for how in ("line", "call")}
+    assert counts["line"] > 500 and counts["call"] > 20, counts
+    now += 60 * hours
+    plan = [("call", at) for at in range(1, counts["call"] + 1, 3)] + [("line", dice.randrange(1, counts["line"] + 1)) for _ in range(20)]
+    dice.shuffle(plan)
+    for number, (how, at) in enumerate(plan, 1):
+        was_killed, _ = forked_life(folder, number, now, how, at)
+        deaths += was_killed
+        found = generation_held(folder, now + 7 * hours, (kept, number))
+        adopted += found == number
+        kept = found
+        now += 26 * hours
+        if number % 10 == 0:        # robots.txt must not be out of reach for thirty days
+            kept = number + 1000
+            assert forked_life(folder, kept, now, "line", 0)[0] is False
+            now += 26 * hours
+    wr.Bot(folder, transport=WeatherDown(), clock=Clock(now)).close()
+    assert deaths >= 40 and 5 < adopted < deaths, (deaths, adopted)        # before the rename, and after it
+    assert not list(folder.glob("*.tmp")) and len(list(folder.iterdir())) < 400
 
 
 # --- Random bytes for every parser ---------------------------------------------------
@@ -9596,7 +9607,7 @@ def test_ours_random_bytes_are_parsed_or_refused(name, make_bot):
 # at 4n. A parser that is not linear is among them, since squares take longest.
 
 PUMP_CHARACTERS = 1000          # n parts have as many characters; squares then cost milliseconds
-PUMP_SUSPECTS = 12              # rows of a parser that are looked at twice
+PUMP_SUSPECTS = 8              # rows of a parser that are looked at twice
 PUMP_BLANKS = [
     " ", "\t", "\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1f", "\x85", "\xa0", "\u1680", "\u2003",
     "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\ufeff", "\u200b", "\u2800", " \n", "\n ",
@@ -9799,7 +9810,7 @@ PUMPED = {
         ["", ">", "'><p>"],
     ),
     "robots_directives": (
-        lambda text: wr.robots_directives([("x-robots-tag", text)] * 3, None, NOW),
+        lambda text: wr.robots_directives([("x-robots-tag", text)] * 3, [], NOW),
         ["", "max-", "unavailable_after:", "unavailable_after: ", "a:", "a: noai,"],
         ["a", ":", ",", "-", "/", "*", "a,", "a:", "max-", "max-a", "noai", "noai,",
          "unavailable_after", "unavailable_after:", "wed,", "1", "25 jun ", "none: "],
@@ -9877,13 +9888,13 @@ def test_ours_every_parser_takes_linear_time_for_pumped_input(name):
 def beside_environment(**more):
     """The environment of a child: the module importable, no proxy, no colours."""
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and not name.startswith("WALSH_")}
-    return {**kept, "PYTHONPATH": os.path.dirname(os.path.abspath(wr.__file__)), "PYTHONIOENCODING": "utf-8", **more}
+    return {**kept, "PYTHONPATH": MODULE_FOLDER, "PYTHONIOENCODING": "utf-8", **more}
 
 
 BESIDE_SCRIPT = """
 import sys, walsh_research as wr
 origin, folder, number, count = sys.argv[1:5]
-with wr.Bot(folder, origin=origin, allow_private=True, transport=wr.HttpTransport(allow_private=True, proxies={}), warn=print) as bot:
+with wr.Bot(folder, origin=origin.replace("127.0.0.1", "localhost"), allow_private=True, transport=wr.HttpTransport(allow_private=True, proxies={}), warn=print) as bot:
     sys.stdout.write("ready\\n")
     sys.stdout.flush()
     sys.stdin.readline()
@@ -9893,9 +9904,9 @@ with wr.Bot(folder, origin=origin, allow_private=True, transport=wr.HttpTranspor
 
 
 @pytest.mark.parametrize("gone", [0, 1], ids=["all live", "one dies in its wait"])
-def test_R4_processes_that_share_a_cache_and_a_host_keep_its_pace(gone, tmp_path):
+def test_R4a_processes_that_share_a_cache_and_a_host_keep_its_pace(gone, tmp_path):
     """On the server's own timestamps. With `gone`, another process takes a slot and is killed before it uses it: nobody waits for the dead."""
-    alive, each = (4, 2) if not gone else (2, 2)
+    alive, each = (3, 1) if not gone else (2, 1)
     with WeatherServer() as server:
         server.answers.update(weather_fair_answers("target"))
         for n in range(alive + gone):
@@ -10105,7 +10116,7 @@ class SharedClock:
 
 
 @pytest.mark.parametrize("latency, late", [(0.0, 0.0), (0.0, 0.03), (0.5, 0.0), (0.4, 0.03)], ids=["ideal", "late wakes", "slow connections", "both"])
-def test_R4_every_process_gets_its_turn_and_none_comes_too_soon(latency, late, tmp_path):
+def test_R4a_every_process_gets_its_turn_and_none_comes_too_soon(latency, late, tmp_path):
     """Four processes, five targets each of one host, in a shared time. `latency` passes between the gates and the departure (name, TCP, TLS)."""
     processes, each = 4, 5
     shared, departures, results = SharedTime(processes), [], []
@@ -10153,7 +10164,7 @@ COMMAND = os.path.abspath(wr.__file__)
 
 def desk_command(origin, *arguments, **more):
     origin = origin.replace("127.0.0.1", "localhost")       # another host: nobody waits for the list
-    return subprocess.Popen([sys.executable, "-W", "error", COMMAND, "--allow-private", "--origin", origin, *arguments], text=True,
+    return subprocess.Popen([sys.executable, "-W", "error", "-m", "walsh_research", "--allow-private", "--origin", origin, *arguments], text=True,
                             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": beside_environment(), **more})
 
 
@@ -10282,7 +10293,7 @@ MEMORY_ROWS = {  # id: (path, media type, body or script, outcome, limit in MiB)
     "robots.txt of stars": ("/robots.txt", b"\r\nUser-agent: *\n" + b"Disallow: /*a*a*a*a*b\n" * 22_000, "fetched", WEATHER_MEBIBYTES),
     "robots.txt bomb": ("/robots.txt", b"Content-Encoding: gzip\r\n\r\n" + weather_bomb(), "fetched", WEATHER_MEBIBYTES),
     "markdown of 10^5 brackets": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b"[" * 100_000, "fetched", WEATHER_MEBIBYTES),
-    "markdown of 10^5 links": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b"[a](b)" * 100_000, "fetched", WEATHER_MEBIBYTES),
+    "markdown of 30,000 links": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b"[a](b)" * 30_000, "fetched", WEATHER_MEBIBYTES),
     "markdown of quotes": ("/x", b"Content-Type: text/markdown\r\n\r\n" + b">" * 100_000 + b"\n" + b"- " * 100_000, "fetched", WEATHER_MEBIBYTES),
     "RSS without end": ("/x", b"Content-Type: application/rss+xml\r\n\r\n" + XML_HEAD + b"<a>" * 100_000, "fetched", WEATHER_MEBIBYTES),
     "RSS of entities": ("/x", b"Content-Type: application/rss+xml\r\n\r\n<!DOCTYPE r [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '" + b"&a;" * 1000 + b"'><!ENTITY c '" + b"&b;" * 1000 +
@@ -10296,7 +10307,6 @@ MEMORY_ROWS = {  # id: (path, media type, body or script, outcome, limit in MiB)
     "blocklist of 20,000 domains": (DOCUMENTS["blocklist"], b"\r\n" + blocklist(*(f"d{n}.test" for n in range(20_000))), "fetched", WEATHER_MEBIBYTES),
     "blocklist bomb": (DOCUMENTS["blocklist"], b"Content-Encoding: gzip\r\n\r\n" + weather_bomb(), "fetched", 300),
 }
-IN_A_RETRY = {"megabyte of header"}      # as a command it would wait for real
 
 
 MEMORY_COMMAND = """
@@ -10308,7 +10318,7 @@ print(usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1))
 
 
 @posix_only
-@pytest.mark.parametrize("name", [name for name in MEMORY_ROWS if name not in IN_A_RETRY])
+@pytest.mark.parametrize("name", ["plain page", "RSS of 10 MiB", "robots.txt of distinct rules", "markdown of 4 MiB with an emoji"])
 def test_R6_the_command_that_compiles_itself_stays_small(name, tmp_path):
     path, answer, wanted, limit_mebibytes = MEMORY_ROWS[name]
     limit_mebibytes += SCRIPT_MEBIBYTES
@@ -10325,24 +10335,16 @@ def test_R6_the_command_that_compiles_itself_stays_small(name, tmp_path):
         assert int(peak) < limit_mebibytes * 1024, f"{int(peak) / 1024:.1f} MiB"
 
 
-@pytest.fixture(scope="module")
-def memory_pycache(tmp_path_factory):
-    """Compiled before, once, as is any module that is imported."""
-    folder = str(tmp_path_factory.mktemp("pycache"))
-    subprocess.run([sys.executable, "-c", "import walsh_research"], check=True, env=beside_environment(PYTHONPYCACHEPREFIX=folder, PYTHONDONTWRITEBYTECODE=""))
-    return folder
-
-
 @posix_only
 @pytest.mark.parametrize("name", MEMORY_ROWS)
-def test_R6_the_whole_process_stays_small(name, tmp_path, memory_pycache):
+def test_R6_the_whole_process_stays_small(name, tmp_path):
     path, answer, wanted, limit_mebibytes = MEMORY_ROWS[name]
     with WeatherServer() as server:
         server.answers.update(weather_fair_answers("target"))
         server.answers[path] = answer if callable(answer) else b"HTTP/1.1 200 OK\r\n" + answer
         started = time.monotonic()
         child = subprocess.Popen([sys.executable, "-c", MEMORY_SCRIPT.replace("(origin + path)", "(origin + '/x')").replace("wr.Bot(", "wr.Bot(clock=wr.VirtualClock(), cache_dir="),
-                                  server.origin, path, str(tmp_path / "c")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=beside_environment(PYTHONPYCACHEPREFIX=memory_pycache, PYTHONDONTWRITEBYTECODE=""))
+                                  server.origin, path, str(tmp_path / "c")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=beside_environment())
         out, err = child.communicate(timeout=60)
         assert child.returncode == 0 and err == "", err
         outcome, peak = out.splitlines()
@@ -10392,7 +10394,7 @@ def pickle_refusal(blob):
 
 def child_python(code, *arguments):
     return subprocess.Popen([sys.executable, "-c", code] + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                            env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(wr.__file__))), universal_newlines=True)
+                            env=dict(os.environ, PYTHONPATH=MODULE_FOLDER), universal_newlines=True)
 
 
 @pytest.mark.parametrize("environ, platform, expected", [
@@ -10517,7 +10519,7 @@ def test_R11_every_opcode_outside_the_table_is_refused():
 
 
 def test_R11_the_second_wall_refuses_globals_by_itself():
-    loads = wr.plain_unpickler()
+    loads = wr.unpickle_plain
     assert loads(pickle.dumps(SHELF_DATA, 4)) == SHELF_DATA
     for code in (b"cos\nsystem\n.", b"\x8c\x02os\x8c\x06system\x93.", b"Px\n.", b"NQ."):
         with pytest.raises(pickle.UnpicklingError):
@@ -10655,7 +10657,7 @@ def test_R11_what_belongs_to_another_user_is_not_trusted(where, shelf_folder, sh
         fields = list(real(*arguments, **named))
         fields[4] += 1
         return os.stat_result(fields)
-    monkeypatch.setattr(wr.os, "fstat" if where == "file" else "stat", foreign)
+    monkeypatch.setattr(os, "fstat" if where == "file" else "stat", foreign)
     assert wr.Cache(shelf_folder, shelf_lines.append).load("robots", "k") is None
     monkeypatch.undo()
     assert len(shelf_lines) == 1 and "another user" in shelf_lines[0]
@@ -10734,7 +10736,7 @@ def test_R11_a_failing_system_call_costs_the_cache_not_the_run(call, number, tim
             real(*arguments)            # as Linux does: the descriptor is gone whatever close says
         raise OSError(number, os.strerror(number))
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
-    monkeypatch.setattr(wr.os, call, failing)
+    monkeypatch.setattr(os, call, failing)
     fresh = wr.Cache(os.path.join(shelf_folder, "new", "er"), [].append)
     assert fresh.store("robots", "k", {"n": 9}) in (True, False) and fresh.load("robots", "k") in ({"n": 9}, None)
     if times == 1:
@@ -10764,7 +10766,7 @@ def test_R11_an_unwritable_cache_is_said_once_and_heals(shelf_folder, shelf_line
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(wr.os, "write", full)
+    monkeypatch.setattr(os, "write", full)
     for n in range(1, 20):
         assert not shelf.store("host", "a", {"n": n}) and not shelf.store("host", str(n), {})
         assert shelf.load("host", "a") == {"n": n}          # memory beats the disk
@@ -10790,7 +10792,7 @@ def test_R11_an_interrupted_store_leaves_nothing_half_written(shelf_folder, shel
     def interrupted(*_):
         raise KeyboardInterrupt
     for call in ("write", "fsync", "replace"):
-        monkeypatch.setattr(wr.os, call, interrupted)
+        monkeypatch.setattr(os, call, interrupted)
         with pytest.raises(KeyboardInterrupt):
             shelf.store("host", "a", {"n": 1}, durable=True)
         monkeypatch.undo()
@@ -10803,7 +10805,7 @@ def test_R11_an_entry_that_memory_does_not_hold_is_a_miss(shelf_folder, shelf_li
 
     def exhausted(*_):
         raise MemoryError
-    monkeypatch.setattr(wr.os, "read", exhausted)
+    monkeypatch.setattr(os, "read", exhausted)
     assert shelf.load("host", "a") is None
     assert len(shelf_lines) == 1 and "MemoryError" in shelf_lines[0]
 
@@ -10815,7 +10817,7 @@ def test_R11_a_sick_disk_is_one_line_not_one_an_entry(shelf_folder, shelf_lines,
 
     def sick(*_):
         raise OSError(errno.EIO, "Input/output error")
-    monkeypatch.setattr(wr.os, "read", sick)
+    monkeypatch.setattr(os, "read", sick)
     assert [shelf.load("host", str(n)) for n in range(9)] == [None] * 9 and len(shelf_lines) == 1
 
 
@@ -10827,14 +10829,14 @@ def test_ours_shelf_a_folder_that_cannot_be_synced_is_no_failure(shelf_folder, s
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "Invalid argument")
         real(fd)
-    monkeypatch.setattr(wr.os, "fsync", no_folders)
+    monkeypatch.setattr(os, "fsync", no_folders)
     assert wr.Cache(shelf_folder, shelf_lines.append).store("host", "a", {}, durable=True) and shelf_lines == []
 
 
 def test_R11_durable_syncs_the_file_before_and_the_folder_after_the_rename(shelf_folder, shelf_lines, monkeypatch):
     calls = []
     for call in ("fsync", "replace"):
-        monkeypatch.setattr(wr.os, call, lambda *arguments, real=getattr(os, call), call=call: (calls.append(call), real(*arguments))[1])
+        monkeypatch.setattr(os, call, lambda *arguments, real=getattr(os, call), call=call: (calls.append(call), real(*arguments))[1])
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "a", {})
     assert calls == ["replace"]
@@ -10848,7 +10850,7 @@ def test_R11_a_killed_writer_leaves_the_old_entry_or_the_new(shelf_folder, shelf
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("host", "k", {"n": 0, "body": b"0," * 5000})
     last = 0
-    for death in range(60):
+    for death in range(20):
         pid = os.fork()
         if not pid:
             try:
@@ -10858,7 +10860,7 @@ def test_R11_a_killed_writer_leaves_the_old_entry_or_the_new(shelf_folder, shelf
             finally:
                 os._exit(1)
         try:
-            for _ in range(dice.randrange(20, 200)):        # a random number of looks while it writes, then death
+            for _ in range(dice.randrange(10, 100)):        # a random number of looks while it writes, then death
                 data = shelf.load("host", "k")
                 assert data["n"] >= last and data["body"] == b"%d," % data["n"] * 5000
         finally:
@@ -10886,7 +10888,7 @@ for line in sys.stdin:
 def test_R11_a_lock_excludes_processes_and_threads_and_dies_with_its_holder(shelf_folder, shelf_lines):
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     child = subprocess.Popen([sys.executable, "-c", LOCK_CHILD, shelf_folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True,
-                             env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(wr.__file__))))
+                             env=dict(os.environ, PYTHONPATH=MODULE_FOLDER))
 
     def ask(name):
         child.stdin.write(name + "\n")
@@ -10925,7 +10927,7 @@ def test_ours_shelf_many_names_are_held_at_once_and_leave_no_file(shelf_folder, 
 def test_ours_shelf_a_forked_child_keeps_no_lock(shelf_folder, shelf_lines):
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     lock = shelf.try_lock("x")
-    ready, go, fds = os.pipe(), os.pipe(), [held.fd for held in wr.HELD_NAMES.values()]
+    ready, go, fds = os.pipe(), os.pipe(), [fds[0] for fds in wr.HELD_NAMES.values()]
     pid = os.fork()
     if not pid:
         try:
@@ -10965,7 +10967,7 @@ def test_ours_shelf_an_interrupt_within_a_lock_leaves_nothing_held(shelf_folder,
     def lock_and_release():
         lock = shelf.try_lock("x")
         lock.release()
-    for owner, call in ((wr, "lock_file"), (wr.os, "open"), (wr.os, "stat"), (wr.os, "unlink")):
+    for owner, call in ((wr, "lock_file"), (os, "open"), (os, "stat"), (os, "unlink")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, call, interrupted)
             with pytest.raises(KeyboardInterrupt) as shown:
@@ -11058,7 +11060,7 @@ def test_R4_an_interrupt_at_any_bytecode_leaves_no_lock_behind(
 
 def test_R11_an_interrupt_at_any_bytecode_leaves_no_file_open_or_torn(
         shelf_folder, shelf_lines, unraisable, monkeypatch):
-    monkeypatch.setattr(wr.os, "fsync", lambda fd: None)        # which takes its time
+    monkeypatch.setattr(os, "fsync", lambda fd: None)        # which takes its time
     clock = Clock()
     shelf = wr.Cache(shelf_folder, shelf_lines.append, clock.time)
     shelf.store("host", "a", {"n": 0}, durable=True)
@@ -11094,7 +11096,7 @@ def test_R4_an_interrupt_does_not_end_the_lock_of_another(shelf_folder, shelf_li
         removed.append(path)
         real(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wr.os, "unlink", unlink)
+        patch.setattr(os, "unlink", unlink)
         for _ in interrupted_at_every_bytecode(action):
             assert len(removed) <= 1
             shelf.try_lock("x").release()
@@ -11188,7 +11190,7 @@ def test_ours_shelf_where_no_lock_is_possible_this_process_is_in_order(number, s
 def test_ours_shelf_release_does_not_wait_for_a_copy_of_the_descriptor(shelf_folder, shelf_lines):
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     lock = shelf.try_lock("x")
-    copies = [os.dup(held.fd) for held in wr.HELD_NAMES.values()]     # as in a child between fork and exec
+    copies = [os.dup(fds[0]) for fds in wr.HELD_NAMES.values()]     # as in a child between fork and exec
     lock.release()
     with shelf.try_lock("x") as again:
         assert copies and again
@@ -11259,7 +11261,7 @@ def test_R11_a_use_is_noted_once_a_day_and_never_an_error(shelf_folder, shelf_li
     def utime(path, times, real=os.utime):
         noted.append(times)
         real(path, times)
-    monkeypatch.setattr(wr.os, "utime", utime)
+    monkeypatch.setattr(os, "utime", utime)
     for _ in range(72):
         clock.now += 3600.0
         assert shelf.load("robots", "k") == {"n": 1}
@@ -11267,7 +11269,7 @@ def test_R11_a_use_is_noted_once_a_day_and_never_an_error(shelf_folder, shelf_li
 
     def read_only(*_):
         raise OSError(errno.EROFS, "Read-only file system")
-    monkeypatch.setattr(wr.os, "utime", read_only)
+    monkeypatch.setattr(os, "utime", read_only)
     for seconds in (5 * 86400.0, math.inf, math.nan, -math.inf):
         clock.now += seconds
         assert shelf.load("robots", "k") == {"n": 1}
@@ -11316,11 +11318,11 @@ def test_R11_a_sweep_in_the_midst_of_a_write_costs_at_most_a_second_try(shelf_fo
     def sweep_at(call):
         def swept(*arguments, real=getattr(os, call)):
             with monkeypatch.context() as patch:
-                patch.setattr(wr.os, call, real)
+                patch.setattr(os, call, real)
                 wr.Cache(shelf_folder, shelf_lines.append).sweep(time.time())
-            monkeypatch.setattr(wr.os, call, real)
+            monkeypatch.setattr(os, call, real)
             return real(*arguments)
-        monkeypatch.setattr(wr.os, call, swept)
+        monkeypatch.setattr(os, call, swept)
     shelf.store("host", "a", {})
     shelf.sweep(time.time())            # the day's pass
     monkeypatch.setattr(wr, "write_private_file", counted)
@@ -11350,8 +11352,6 @@ def test_R11_a_sweep_in_the_midst_of_a_write_costs_at_most_a_second_try(shelf_fo
 ])
 def test_R4_the_pace_has_its_folder_by_the_platforms_custom(environ, platform, expected):
     assert [tuple(place) for place in wr.pace_places(environ, platform, 7)] == expected
-    first = expected[0][0] if expected and expected[0][1] else None
-    assert wr.pace_folder(environ, platform) == first
 
 
 @pytest.fixture
@@ -11414,7 +11414,7 @@ def test_R4_where_the_cache_folder_cannot_be_written_the_pace_goes_to_the_tempor
             if path_of(target).startswith(home):
                 raise trouble
             return real(target, *arguments, **named)
-        monkeypatch.setattr(wr.os, call, failing)
+        monkeypatch.setattr(os, call, failing)
     if spoil == "no locks":
         within_home("open", OSError(errno.ENOLCK, "No locks available"))
     if spoil == "full":
@@ -11431,14 +11431,14 @@ def test_R4_where_the_cache_folder_cannot_be_written_the_pace_goes_to_the_tempor
             if fd in ours:
                 raise OSError(errno.ENOSPC, "No space left on device")
             return real_write(fd, data)
-        monkeypatch.setattr(wr.os, "open", watched)
-        monkeypatch.setattr(wr.os, "write", full)
+        monkeypatch.setattr(os, "open", watched)
+        monkeypatch.setattr(os, "write", full)
     if spoil == "foreign":
         def foreign(path, *arguments, real=os.stat, **named):
             status = list(real(path, *arguments, **named))
             status[4] += path == cache
             return os.stat_result(status)
-        monkeypatch.setattr(wr.os, "stat", foreign)
+        monkeypatch.setattr(os, "stat", foreign)
     if spoil == "open to others":
         os.mkdir(os.path.join(cache, "pace"))
         os.chmod(os.path.join(cache, "pace"), 0o777)
@@ -11474,7 +11474,7 @@ def test_R4_a_planted_temporary_folder_is_refused_with_one_warning(
         status[4] += path == folder
         return os.stat_result(status)
     if planted == "foreign":
-        monkeypatch.setattr(wr.os, "stat", foreign)
+        monkeypatch.setattr(os, "stat", foreign)
     shelf = open_pace(pace_environ, shelf_lines)
     for number in range(3):
         with shelf.try_lock("host a.test") as lock:
@@ -11493,7 +11493,7 @@ def test_R4_where_no_folder_can_be_written_the_pace_is_in_memory_with_one_warnin
         call, pace_environ, shelf_lines, monkeypatch):
     def failing(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system")
-    monkeypatch.setattr(wr.os, call, failing)
+    monkeypatch.setattr(os, call, failing)
     shelf = open_pace(pace_environ, shelf_lines)
     for number in range(3):
         with shelf.try_lock("host a.test") as lock:
@@ -11598,10 +11598,11 @@ def desk(monkeypatch, tmp_path, clock, web, capsys):
     return run
 
 
-def spawn(argv, flags=(), env=(), **options):
+def spawn(argv, env=(), **options):
     """The command in a process of its own, with little around it."""
-    environ = {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP", "TMP") if name in os.environ}
-    return subprocess.Popen([sys.executable, *flags, wr.__file__, *argv], env={**environ, "WALSH_RESEARCH_CACHE": "", **dict(env)},
+    environ = {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP", "TMP", "PYTHONPYCACHEPREFIX") if name in os.environ}
+    return subprocess.Popen([sys.executable, "-m", "walsh_research", *argv],
+                            env={**environ, "PYTHONPATH": MODULE_FOLDER, "PYTHONDONTWRITEBYTECODE": "1", "WALSH_RESEARCH_CACHE": "", **dict(env)},
                             **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 
 
@@ -12732,8 +12733,9 @@ def test_ours_on_a_narrow_terminal_the_detail_is_folded_and_the_url_whole(publis
     lines = written.replace("\r\n", "\n").split("\n")
     assert f"DENY  R2       {url}" in screen_of(written) and "               robots.txt line 6: Disallow: /denied" in lines
     assert all(len(line) <= 80 for line in screen_of(written) if url not in line)
-    publisher.answers["/far"] = 302, {"Location": url}, b""
-    shown = at_terminal(at(publisher, "/far"))[1].replace("\r\n", "\n")
+    with wr.Sandbox(crawl_delay=0.0) as other:
+        other.answers["/far"] = 302, {"Location": url}, b""
+        shown = at_terminal(at(other, "/far"))[1].replace("\r\n", "\n")
     assert url in re.sub(r"\n +", "", shown)            # what a server chose never begins a line
 
 
@@ -12855,17 +12857,17 @@ def test_ours_a_lone_copy_works_with_nothing_around_it(tmp_path, argv):
     assert os.listdir(tmp_path) == ["walsh_research.py"]
 
 
-def test_ours_no_home_costs_the_cache_alone(publisher):
-    argv = ["--origin", publisher.origin, "--allow-private", publisher.origin + "/denied"]
-    for home in ({}, {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}):
-        done = finish(spawn(argv, env=home))
-        assert done.code == 3 and done.out.startswith("DENY  R2 ") and "Traceback" not in done.err and done.err.count("\n") <= 2, done
+@pytest.mark.parametrize("home", [{}, {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}], ids=["none", "none to write to"])
+def test_ours_no_home_costs_the_cache_alone(home, publisher):
+    argv = ["--origin", beside(publisher.origin), "--allow-private", publisher.origin + "/denied"]
+    done = finish(spawn(argv, env=home))
+    assert done.code == 3 and done.out.startswith("DENY  R2 ") and "Traceback" not in done.err and done.err.count("\n") <= 2, done
 
 
 def test_ours_python_m_and_a_zip(tmp_path):
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         archive.write(wr.__file__, "walsh_research.py")
-    folder = os.path.dirname(os.path.abspath(wr.__file__))
+    folder = MODULE_FOLDER
     for path in (folder, str(tmp_path / "all.zip")):
         done = subprocess.run([sys.executable, "-m", "walsh_research", "--version"], env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
                               cwd=tmp_path, stdout=subprocess.PIPE, timeout=30)
@@ -12889,7 +12891,7 @@ print(loaded, touched, threading.active_count())
 def test_ours_import_touches_nothing_and_costs_little(tmp_path):
     heavy = ("ssl", "http.client", "argparse", "logging", "json", "xml.etree.ElementTree", "xml.parsers.expat", "subprocess", "tempfile", "urllib.request", "email",
              "asyncio", "dataclasses", "http.server", "pickle", "difflib", "textwrap", "shutil")
-    folder = os.path.dirname(os.path.abspath(wr.__file__))
+    folder = MODULE_FOLDER
     done = subprocess.run([sys.executable, "-B", "-S", "-c", f"import sys; sys.path.insert(0, {folder!r})" + IMPORT_PROBE.format(heavy=heavy)],
                           cwd=tmp_path, stdout=subprocess.PIPE, timeout=30)
     assert done.stdout.decode().strip() == "[] [] 1" and not os.listdir(tmp_path)
@@ -12947,7 +12949,7 @@ SECTIONS = {
     1: "CONSTANTS", 2: "TYPES", 3: "TIME", 4: "URLS", 5: "ROBOTS", 6: "SCHEMA", 7: "BLOCKLIST",
     8: "PACING", 9: "FRESHNESS", 10: "REQUESTS", 11: "CACHE", 12: "TRANSPORT", 13: "RATE LIMITER",
     14: "POLICY STORES", 15: "FETCHER", 16: "FORMATS", 17: "ROBOTS2", 18: "BOT", 19: "SELF-TEST",
-    23: "COMMAND LINE"}
+    21: "MCP", 23: "COMMAND LINE"}
 PURE_SECTIONS = (*range(1, 11), 16, 17)
 FIRST_OF_PART_II = 16
 PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math stringprep
@@ -13130,7 +13132,7 @@ def test_ours_the_standard_library_alone():
 
 def test_ours_importing_it_loads_nothing_heavy():
     import subprocess
-    code = f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(wr.__file__))!r}); import walsh_research; print(*sys.modules)"
+    code = f"import sys; sys.path.insert(0, {MODULE_FOLDER!r}); import walsh_research; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode().split()
     assert "walsh_research" in loaded and not {"ssl", "socket", "http.client", "argparse", "xml", "pickle", "logging", "random", "json", "datetime"} & set(loaded)
 
@@ -13147,12 +13149,44 @@ def test_ours_the_constants_of_spec_6(name, value):
     assert getattr(wr, name) == value
 
 
-CLAUSES = "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13 gates".split()
+CLAUSES = ("R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R4a R5 R6 R7 R8 R9 R9.1 R9.2 R9.3 R10 R11 R12 "
+           "R13").split()
+# The rows of the index on the title page: clause, section and its name, function, test prefix.
+INDEX = re.findall(r"(?m)^ {4}(R[0-9.]+[a-d]?) .* (\d+) ([A-Z][A-Z0-9 ]*?) {2,}([\w.]+) +(test_\w+_)$",
+                   wr.__doc__)
 
 
-@pytest.mark.parametrize("clause", CLAUSES)
-def test_ours_every_clause_has_a_test(clause):
-    assert [name for name in globals() if name.startswith(f"test_{clause}_")]
+def test_ours_the_index_has_each_clause():
+    assert list(dict.fromkeys(clause for clause, *_ in INDEX)) == CLAUSES
+
+
+@pytest.mark.parametrize("clause, number, section, function, prefix", INDEX)
+def test_ours_the_index_tells_where_a_clause_is_decided(clause, number, section, function, prefix):
+    """The function stands in that section and has the clause in a comment behind its code."""
+    node = TREE
+    for name in function.split("."):
+        node = next(item for item in node.body if getattr(item, "name", "") == name)
+    assert room_of(node.lineno) == int(number) and SECTIONS[int(number)] == section
+    code = SOURCE.split("\n")[node.body[0].lineno - 1:node.end_lineno]
+    marked = [line for line in code if re.search(rf"\S  +# {re.escape(clause)}(?![\w.])", line)]
+    assert marked
+    assert [name for name in globals() if name.startswith(prefix)]
+    assert prefix == f"test_{clause.partition('.')[0]}_"
+
+
+def test_ours_the_order_of_the_gates_has_tests():
+    assert [name for name in globals() if name.startswith("test_gates_")]
+
+
+def test_ours_help_begins_with_what_a_user_calls():
+    names = re.findall(r"(?m)^    ([A-Za-z_]+)[( ]", wr.__doc__)
+    calls = ["fetch", "run", "may_fetch", "discover", "Bot", "Result"]
+    assert names[:6] == calls
+    shown = pydoc.plain(pydoc.render_doc(wr))
+    assert [shown.index(f"    {name}") for name in calls] == sorted(
+        shown.index(f"    {name}") for name in calls)
+    for name in calls:
+        assert len(inspect.getdoc(getattr(wr, name)).split()) > 30, name
 
 
 def test_ours_docstring_examples_hold():
@@ -13373,7 +13407,7 @@ def test_README_session_is_what_the_program_prints(desk, origin_pages):
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: a shell")
 def test_README_copy_command(tmp_path):
     command = readme_blocks("sh", "cp ")[0]
-    subprocess.run(["sh", "-ec", command], cwd=os.path.dirname(os.path.abspath(wr.__file__)), env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]}, check=True)
+    subprocess.run(["sh", "-ec", command], cwd=MODULE_FOLDER, env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]}, check=True)
     done = subprocess.run([sys.executable, "-I", str(tmp_path / "bin" / "walsh_research.py"), "--version"], stdout=subprocess.PIPE, timeout=30)
     assert done.returncode == 0
 
@@ -13401,6 +13435,7 @@ def test_README_manifests():
 def readme_world(desk, origin_pages):
     """Where the README's Python runs as it is written: the same module, the web that is a dict, a cache folder of its own."""
     wr.default_bot.cache_clear()
+    wr.harness_bot.cache_clear()
     origin_pages.pages[BLOCKLIST_URL] = blocklist("example.com")
     yield origin_pages
     wr.default_bot.cache_clear()
@@ -13415,17 +13450,24 @@ def test_README_library_use(readme_world, capsys):
 def test_README_for_agents(readme_world):
     names = {}
     exec(readme_blocks("python", "TOOLS")[0], names)
-    call = names["call_tool"]
-    assert sorted(names["TOOLS"]) == ["discover", "fetch", "may_fetch"]
-    assert call("may_fetch", {"url": "http://example.com/"})["gate"] == "R3" and call("may_fetch", {"url": BOT_PAGE})["allowed"] is True
-    fetched = call("fetch", {"url": BOT_PAGE})
-    assert fetched["outcome"] == "fetched" and fetched["text"].startswith("<!doctype html>") and json.dumps(fetched)
-    assert call("fetch", {"url": "http://example.com/"})["text"] == "" and call("fetch", {"url": "nonsense"})["outcome"] == "failed"
-    readme_world.pages["https://wal.sh/llms.txt"] = 200, PLAIN, b"# W\n\n## Docs\n\n- [Spec](/spec): it\n"
-    assert [source["kind"] for source in call("discover", {"url": "https://wal.sh/llms-page"})] == ["none"]
-    (denied,) = call("discover", {"url": "http://example.com/"})
-    assert denied["kind"] == "none" and denied["result"]["gate"] == "R3" and json.dumps(denied)
-    assert {name for row in readme_table("| field |") for name in [row[0].strip("`")]} <= set(fetched)
+    assert [tool["name"] for tool in names["TOOLS"]] == ["fetch", "may_fetch", "discover"]
+    answer_of = names["answer_of"]
+    try:
+        assert answer_of("fetch", {"url": "http://example.com/"})[0]["text"].startswith("Denied by the operator's blocklist")
+        assert "Walsh Research Bot" in answer_of("fetch", {"url": BOT_PAGE})[1]["text"]
+        assert answer_of("may_fetch", {"url": BOT_PAGE})[0]["text"].startswith("Allowed")
+        assert answer_of("fetch", {"url": "nonsense"})[0]["text"].startswith("Failed")
+        assert answer_of("discover", {"url": "http://example.com/"})[0]["text"].startswith("Denied")
+    finally:
+        wr.harness_bot.cache_clear()
+
+
+def test_README_configuration_of_an_mcp_client_starts_the_server(desk):
+    (block,) = [json.loads(block) for block in readme_blocks("json", "mcpServers")]
+    (server,) = block["mcpServers"].values()
+    assert server["command"] == "python3" and server["args"][0].endswith("/walsh_research.py")
+    done = desk(*server["args"][1:], stdin=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert json.loads(done.out) == {"jsonrpc": "2.0", "id": 1, "result": {}} and done.code == 0
 
 
 class Partitions:
@@ -13798,7 +13840,7 @@ def bench_formats(quick, size=2000):
     growth, memory = {}, {}
     for name, make in BENCH_INPUTS:
         small, large = make(size), make(size * 4)
-        columns = bench_samples([partial(bench_parse, name, large), partial(bench_parse, name, small)], rounds)
+        columns = bench_samples([functools.partial(bench_parse, name, large), functools.partial(bench_parse, name, small)], rounds)
         growth[name] = max(growth.get(name, (0.0,)), (statistics.median(a / max(b, 1e-6) for a, b in zip(*columns)), *map(statistics.median, columns)))
         tracemalloc.start()
         bench_parse(name, large)
