@@ -12999,7 +12999,8 @@ class HelpOption(NamedTuple):
 def help_options() -> dict[str, HelpOption]:
     """The options of the help screen by name."""
     rows = re.findall(HELP_OPTION, HELP, re.MULTILINE)
-    return {name: HelpOption(short, name, value, default) for short, name, value, default in rows}
+    options = [HelpOption(*row) for row in rows]
+    return {option.name: option for option in options}
 
 
 def read_origin(text: str) -> str:
@@ -13113,8 +13114,11 @@ def read_arguments(argv: Sequence[str]) -> Any:
     options: dict[str, Any] = dict.fromkeys(known, False)
     options.update({"--tag": None, "--cache-dir": PLATFORM_CACHE, **given})
     options.update({"--input": inputs, "--urls": urls, "--mode": mode})
-    named = {name[2:].replace("-", "_"): value for name, value in options.items()}
-    return types.SimpleNamespace(**named)
+    arguments = types.SimpleNamespace()
+    for name, value in options.items():
+        attribute = name[2:].replace("-", "_")
+        setattr(arguments, attribute, value)
+    return arguments
 
 
 def read_target_file(name: str) -> list[str]:
@@ -13133,8 +13137,11 @@ def read_target_file(name: str) -> list[str]:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         encoding = "utf-16"
     text = data.decode(encoding, "replace")
-    lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines()]
-    targets = [line for line in lines if line]
+    targets = []
+    for line in text.splitlines():
+        target = re.sub(r"(?:^|\s)#.*", "", line).strip()
+        if target:
+            targets.append(target)
     if "\0" in text:
         raise ValueError("binary data")
     if not targets:
@@ -13364,7 +13371,12 @@ class Command:
         elif options.selftest and not options.offline:      # R13, where it is known who asks
             wanted["tag"] = options.tag or detect_identity(os.environ)
         try:
-            return Bot(clock=self.clock, warn=self.warn, trace=self.trace, **wanted)
+            return Bot(
+                clock=self.clock,
+                warn=self.warn,
+                trace=self.trace,
+                **wanted,
+            )
         except ValueError as error:
             raise Misuse(error) from None
 
@@ -13485,7 +13497,8 @@ class Command:
         self.show_outcome(result, result.outcome, code, result.url, in_one_line(said))
 
     def what_came(self, result: Result) -> list[Any]:
-        said = [counted(result.bytes, "byte"), result.content_type.partition(";")[0].strip()]
+        media_type = result.content_type.partition(";")[0]
+        said = [counted(result.bytes, "byte"), media_type.strip()]
         if not result.read:
             said[0] = "not read"
         if result.title:
@@ -13498,7 +13511,8 @@ class Command:
         """How it went: outcomes, requests, waits, and what to try again when."""
         if self.options.quiet:
             return
-        self.counts["not reached"] = len(self.targets) - sum(self.counts.values())
+        done = sum(self.counts.values())
+        self.counts["not reached"] = len(self.targets) - done
         outcomes = []
         for outcome in (*OUTCOMES, "not reached"):
             if self.counts[outcome]:
@@ -13529,7 +13543,13 @@ class Command:
                 outcome = "deferred"
                 reason += f", again at {iso_utc(decision.retry_at)}"
             code = decision.gate or "-"
-            is_shown = self.show_outcome(decision, outcome, code, decision.url, reason)
+            is_shown = self.show_outcome(
+                decision,
+                outcome,
+                code=code,
+                name=decision.url,
+                detail=reason,
+            )
             if is_shown and outcome != "failed":
                 for name, said in self.bot.explain(decision):
                     self.console.line(folded(f"      {name:<10} ", said, self.console.columns))
@@ -13596,7 +13616,13 @@ class Command:
         self.console.name_columns = CHECK_NAME_COLUMNS
         live = self.live_checks()
         for check in itertools.chain(offline_checks(), live):
-            self.show_outcome(check, check.outcome, check.clause, check.check, check.observed)
+            self.show_outcome(
+                check,
+                check.outcome,
+                code=check.clause,
+                name=check.check,
+                detail=check.observed,
+            )
         summary = {
             "passed": self.counts["pass"],
             "failed": self.counts["fail"],
@@ -13641,12 +13667,13 @@ class Signals:
         import signal
 
         names = ("SIGINT", "SIGTERM", "SIGHUP")
-        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         own = (signal.SIG_DFL, signal.default_int_handler)
         with suppress(ValueError):      # not the main thread: signals are somebody else's
-            for number in numbers:
-                if signal.getsignal(number) in own:     # who ignores one means it: nohup
-                    self._previous[number] = signal.signal(number, self._interrupt)
+            for name in names:
+                number = getattr(signal, name, 0)
+                if number and signal.getsignal(number) in own:  # who ignores one means it: nohup
+                    previous = signal.signal(number, self._interrupt)
+                    self._previous[number] = previous
         return self
 
     def _interrupt(
