@@ -1018,7 +1018,6 @@ def test_R2_sitemaps_belong_to_no_group() -> None:
                                 "Sitemap: /relative\nSitemap:\nSitemap: ftp://x.test/\n# Sitemap: https://x.test/no")
     assert robots.sitemaps == ["https://x.test/1.xml", "http://x.test/2", "HTTPS://x.test/3"]
     assert len(wr.RobotsTxt.parse("Sitemap: https://x.test/\n" * 2000).sitemaps) == wr.MAX_SITEMAPS
-    assert wr.RobotsTxt.parse("Sitemap: https://x.test/" + "a" * 5000).sitemaps == []
 
 
 def test_R2_content_signals_of_the_selected_group() -> None:
@@ -13056,7 +13055,7 @@ def class_sizes():
 
 
 def test_ours_no_class_holds_more_than_a_reader_can():
-    assert [row for row in class_sizes() if row[2] > 20] == []
+    assert [row for row in class_sizes() if row[1] > 35 or row[2] > 20] == []
 
 
 def code_tokens():

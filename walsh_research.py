@@ -39,9 +39,9 @@ Where each clause of the checklist is decided: section, function, beginning of i
     R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed              test_R3b_
     R3c   schema, contract major     7 BLOCKLIST       checked_entries                    test_R3c_
     R4    spacing, unseen at once    8 PACING          next_start                         test_R4_
-    R4a   between processes          13 RATE LIMITER   RateLimiter.claim                  test_R4a_
+    R4a   between processes          13 RATE LIMITER   RateLimiter.lock                   test_R4a_
     R5    back-off, full jitter      8 PACING          backoff_delay                      test_R5_
-    R5    five retries, Retry-After  15 FETCHER        Requester._after_push_back         test_R5_
+    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             test_R5_
     R6    no sub-resources           10 REQUESTS       is_unread_type                     test_R6_
     R7    conditional requests       9 FRESHNESS       conditional_headers                test_R7_
     R7    de-duplication             15 FETCHER        Fetcher._results                   test_R7_
@@ -53,8 +53,8 @@ Where each clause of the checklist is decided: section, function, beginning of i
     R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    test_R10_
     R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  test_R10_
     R11   caches persist             11 CACHE          Cache._write                       test_R11_
-    R12   stale blocks on refresh    15 FETCHER        Fetcher._ensure_current            test_R12_
-    R13   tags                       15 FETCHER        Requester._request                 test_R13_
+    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance                  test_R12_
+    R13   tags                       15 FETCHER        Fetcher.exchange                   test_R13_
 
 The order of the gates (spec 7) is `Fetcher.gates_of`, tests `test_gates_`. Vectors, fixtures,
 attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
@@ -134,33 +134,26 @@ BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
 ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
 __version__ = "1.0.0"
 __all__ = [
-    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "BlockedDomain", "Blocklist", "BlocklistRejected",
-    "Bot", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES", "Decision", "Feed", "FeedItem", "Hit",
-    "Later",
-    "Link", "LlmsLink", "LlmsTxt", "MIN_REQUEST_INTERVAL", "ORIGIN", "PageMetadata",
-    "ROBOTS_TTL_SECONDS", "Reading", "Request", "RequestRecord", "Response", "Result", "Robots2",
-    "Robots2Line",
-    "Robots2Ruling", "RobotsTxt", "Rule", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
-    "STALE_HARD_CUTOFF", "Sandbox", "SchemaViolation", "Sitemap", "SitemapEntry", "Source",
-    "TransportError", "UA_TOKEN", "USER_AGENT", "UnsupportedSchema", "Verdict", "attest",
-    "backoff_delay", "call_tool", "canonical_url", "discover", "fetch", "host_key", "main",
-    "markdown_links",
-    "may_fetch", "page_metadata", "parse_duration", "parse_feed", "parse_llms_txt",
-    "parse_retry_after", "parse_sitemap", "run", "tag_url", "tools",
-    "validate",
+    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
+    "Source", "Sandbox", "tools", "call_tool",
+    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
+    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
+    "tag_url", "validate",
+    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
+    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
+    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
+    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
+    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
+    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
+    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
 ]
 
-# 1b. Our own numbers, each with its unit and its reason.
+# 1b. Our own numbers, each with its unit and its reason: what would happen without it.
 MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
-MAX_URL_LENGTH = 64 * 1024              # ours: characters; longer is refused
-# ours: seconds; ten years say "never", and no arithmetic overflows
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400
-# ours: characters of foreign text on one line of a terminal or a log
-MAX_SHOWN_CHARACTERS = 300
+MAX_URL_LENGTH = 64 * 1024      # ours: characters; a Location may have 256 KiB, and each is kept
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # ours: says "never"; 400 digits are infinite
 # robots.txt.
-# ours: Sitemap lines kept of one robots.txt; sites list a handful
-MAX_SITEMAPS = 1000
-MAX_SITEMAP_URL_LENGTH = 2048           # ours: characters; what sitemaps.org allows a location
+MAX_SITEMAPS = 1000             # ours: lines kept of one robots.txt; `discover` would list 32,000
 MAX_CONTENT_SIGNALS = 1000      # ours: names kept of a group; 500 KiB may have 80,000, in 7 MiB
 # ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
 MAX_WILDCARD_OCTETS = 2 ** 26
@@ -199,50 +192,38 @@ WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
 # ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
 # take beyond what the data pays for.
 MAX_HEAD_BYTES = 256 * 1024
-# ours: real answers have 30; 87,000 lines of "a:" fit the bytes above
-MAX_HEADER_LINES = 500
+MAX_HEADER_LINES = 500          # ours: 87,000 of "a:" fit the bytes above, and a Result keeps them
 DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 128 bytes pays for its own line
 MAX_LENGTH_DIGITS = 18          # ours: of a Content-Length; an exabyte, and `int` is quadratic
-# ours: encoded bytes for a decoded one; deflate takes 5 to flush one
-MAX_EXPANSION = 4
+MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate can flush for ever
 MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
 MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
 PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
 PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
 MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
-# ours: a longer or endless one overflows select() on some systems
-LONGEST_DEADLINE_SECONDS = 86400.0
+LONGEST_WAIT_SECONDS = 86400.0  # ours: of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
 MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
 MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
 MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
-MAX_SCHEMA_BYTES = 2**20                # ours
-MAX_VALIDATOR_LENGTH = 1024             # ours: characters of an ETag or Last-Modified that is kept
-MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: the cache has the rest
-MAX_SLEEP_SECONDS = 86400.0             # ours: time.sleep overflows for centuries
+MAX_SCHEMA_BYTES = 2**20                # ours: as an entry of the cache
+MAX_VALIDATOR_LENGTH = 1024             # ours: of an ETag; no server takes its 256 KiB back
+MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: a run may visit 10^6 sites; the cache has the rest
 LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
 MAX_SIMULATED_CLOCKS = 32               # ours: whose pace is remembered
-# ours: what exchanges without a pause may take before a small max_wait counts them
-PROMPT_SECONDS = 2.0
-# ours: targets of a host in a row without an HTTP answer; then its others are put off
-MAX_SILENT_TARGETS = 3
-SILENT_HOST_SECONDS = 300.0             # ours: for so long
-MAX_WARNINGS = 1000                     # ours: lines about a run
-# ours: added to every interval, so that a server's own clock never logs less; a clock may ask for
-# more
-PACE_MARGIN_SECONDS = 0.005
-# ours: how late a request may leave without being written down again; a part of the margin
-SLOT_TOLERANCE_SECONDS = 0.002
-# ours: between two looks at a lock that another process holds
-LOCK_POLL_SECONDS = 0.05
-# ours: a start further in the future was written by a clock that jumped
-MAX_CLAIM_SECONDS = 86400.0
+PROMPT_SECONDS = 2.0            # ours: what exchanges may take before a small max_wait counts them
+MAX_SILENT_TARGETS = 3          # ours: of a host in a row without an HTTP answer; a dead host
+SILENT_HOST_SECONDS = 300.0     # ours: would hold up all others; its own are put off for so long
+MAX_WARNINGS = 1000             # ours: lines about a run; each site may cause some
+PACE_MARGIN_SECONDS = 0.005     # ours: added to every interval, or a server's clock may log less
+SLOT_TOLERANCE_SECONDS = 0.002  # ours: how late a request may leave unwritten; part of the margin
+LOCK_POLL_SECONDS = 0.05        # ours: between two looks at a lock that another process holds
+MAX_CLAIM_SECONDS = 86400.0     # ours: a start further ahead was written by a clock that jumped
 MAX_HOLD_SECONDS = 30 * 86400.0         # ours: a "not before" further away is not believed
 HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
-# ours: before a policy document that could not be had is asked for again
-POLICY_RETRY_SECONDS = 300.0
-LEAST_FAILURES_FOR_GOOD = 3             # ours: attempts in vain, besides
+POLICY_RETRY_SECONDS = 300.0            # ours: before a document that did not come is asked again
 MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
+LEAST_FAILURES_FOR_GOOD = 3             # ours: besides; two a month apart say little
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 BACKOFF_STATUSES = (429, 503)           # R5
 BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
@@ -318,23 +299,6 @@ def as_json(value: Any) -> Any:
 def record_dict(record: NamedTuple) -> dict[str, Any]:
     """The fields of a value tuple by name, JSON-ready."""
     return {name: as_json(item) for name, item in record._asdict().items()}
-
-
-def held_bytes(value: Any) -> int:
-    """About how many bytes of memory plain data or a value tuple takes, with all that it holds.
-
-    The sizes are those of CPython's objects, rounded up.
-    """
-    if isinstance(value, str):
-        width = 1 if value.isascii() else 4     # one wide letter makes all of them wide
-        return 64 + width * len(value)
-    if isinstance(value, bytes):
-        return 40 + len(value)
-    if isinstance(value, Mapping):
-        return held_bytes(list(value.items()))      # whose pairs stand for the table's rows
-    if isinstance(value, (list, tuple)):
-        return 64 + sum(8 + held_bytes(item) for item in value)
-    return 32
 
 
 RECOMMENDATIONS = {     # the rows of the WebCanon policy model
@@ -675,7 +639,7 @@ def shown_character(character: str) -> str:
     return ascii(character)[1:-1]
 
 
-def printable(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
+def printable(text: str, limit: int = 300) -> str:
     """Foreign text as one line for a terminal or a log, of at most `limit` characters.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
@@ -1309,13 +1273,8 @@ def robots_signals(lines: str) -> dict[str, str]:
 
 def robots_sitemaps(text: str) -> list[str]:
     """The absolute http(s) URLs of the Sitemap lines, at most MAX_SITEMAPS, in file order."""
-    sitemaps: list[str] = []
-    for found in ROBOTS_SITEMAP_LINE.finditer(text):
-        if len(sitemaps) == MAX_SITEMAPS:
-            break
-        if len(found[1]) <= MAX_SITEMAP_URL_LENGTH:
-            sitemaps.append(found[1])
-    return sitemaps
+    lines = ROBOTS_SITEMAP_LINE.finditer(text)
+    return [line[1] for line in islice(lines, MAX_SITEMAPS)]
 
 
 @cache
@@ -3433,10 +3392,7 @@ def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> An
 
 
 def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
-    """RFC 9309 2.3.1.4: after thirty days out of reach a host counts as without rules.
-
-    A held copy is given up only after several failures: two a month apart say little.
-    """
+    """RFC 9309 2.3.1.4: after thirty days and several failures a host counts as without rules."""
     if not state.unreachable_since or now - state.unreachable_since <= MAX_UNREACHABLE_SECONDS:
         return False
     return state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD
@@ -3481,10 +3437,10 @@ def robots_to_entry(state: RobotsState) -> dict[str, Any]:
 
 
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
-    validators = from_entry(NO_VALIDATORS, entry)
-    state = from_entry(RobotsState(validators=validators), entry)
+    state = from_entry(NO_RULES, entry)
     if isinstance(entry.get("body"), bytes):
-        state = state._replace(robots=RobotsTxt.parse(state.body))
+        validators = from_entry(NO_VALIDATORS, entry)
+        state = state._replace(robots=RobotsTxt.parse(state.body), validators=validators)
     return state
 
 
@@ -4760,7 +4716,7 @@ class Deadline:
     """The time of one exchange: name, proxy, connect, TLS, header and body together."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = min(seconds, LONGEST_DEADLINE_SECONDS)
+        self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
         self.ends_at = time.monotonic() + self.seconds
 
     def remaining_seconds(self) -> float:
@@ -5447,6 +5403,10 @@ class Later(NamedTuple):
     is_hopeless: bool = False           # waiting is no use in this run
 
 
+if TYPE_CHECKING:
+    T = TypeVar("T")
+    Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
+
 Clock = Any                     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
@@ -5462,14 +5422,38 @@ class SystemClock:
 
 
 class ProcessPace:
-    """R4: what all bots of a process share: the lock around a step, and each host's pace."""
+    """R4: what all bots of a process share: the clock, the lock around a step, each host's pace."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
-        self.lock = _thread.RLock()                 # held for a step, never for a sleep
         self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
         # What this process last wrote, to know what others wrote since: (kind, host) -> entry.
         self.written: dict[tuple[str, str], dict[str, Any]] = {}
+        self.renew_lock()
+
+    def renew_lock(self) -> None:
+        self._lock = _thread.RLock()                # held for a step, never for a sleep
+
+    def step(self, steps: Steps[T]) -> Later | T:
+        """A step further, alone in this process: when to go on, or what came of it."""
+        with self._lock:
+            try:
+                return next(steps)
+            except StopIteration as stop:
+                return stop.value       # type: ignore[no-any-return]
+
+    def finish(self, steps: Steps[T]) -> T:
+        """Steps to their end, sleeping between them with nothing held."""
+        while True:
+            outcome = self.step(steps)
+            if not isinstance(outcome, Later):
+                return outcome
+            self.sleep_until(outcome.at)
+
+    def sleep_until(self, at: float) -> None:
+        """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
+        seconds = max(LEAST_SLEEP_SECONDS, at - self.clock.monotonic())
+        self.clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
 
 
 SYSTEM_CLOCK = SystemClock()
@@ -5490,7 +5474,7 @@ def process_pace(clock: Clock) -> ProcessPace:
 def forget_parent() -> None:
     """After fork: a lock that another thread of the parent held would never be released here."""
     for pace in (SYSTEM_PACE, *OTHER_PACES.values()):
-        pace.lock = _thread.RLock()
+        pace.renew_lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -5504,14 +5488,12 @@ class PatientLocks:
         self._cache, self._now, self._patience_seconds = cache, now, patience_seconds
         self._waiting_since: dict[str, float] = {}
 
-    def try_lock(self, name: str) -> CacheLock | None:
+    def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
+        """The lock, or when to look again where another process holds it."""
         lock = self._cache.try_lock(name)
         if lock is not None:
             self._waiting_since.pop(name, None)
-        return lock
-
-    def later(self, name: str, gate: GateName, reason: str) -> Later:
-        """When to look again at a lock that another process holds."""
+            return lock
         now = self._now()
         since = self._waiting_since.setdefault(name, now)
         is_hopeless = now > since + self._patience_seconds
@@ -5520,179 +5502,50 @@ class PatientLocks:
         return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
 
-class Slot:
-    """A visit's place in the queue of a host, from its claim until the request has left."""
-
-    def __init__(self) -> None:
-        self.host = ""
-        self.start = -math.inf          # the claimed start, on the monotonic clock
-        self.before = UNSEEN_HOST       # the host's pace before the claim
-        self.interval = MIN_REQUEST_INTERVAL        # seconds that it leaves after it
-        self.role = "other"             # of its request, as `claim` has it
-        self.is_free = False            # a policy document that takes no slot
-        self.has_left = False           # its request
-        self.lock = CacheLock("")       # the host's, until the request has left; "" is none
-
-    def release(self) -> None:
-        """Lets other processes at the host."""
-        self.lock.release()
-
-    def hand_over(self, other: Slot) -> None:
-        """The claimed start goes to a request that must come first."""
-        other.start, self.start = self.start, -math.inf
-        other.before = self.before
-
-
 class RateLimiter:
     """R4, R5: each host's pace; shared with other processes where there is a `cache`."""
 
-    def __init__(self, clock: Clock, cache: Cache | None, timeout: float) -> None:
-        self._now, self._time = clock.monotonic, clock.time
-        self._margin = getattr(clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._process = process_pace(clock)
-        self._cache = cache
+    def __init__(self, process: ProcessPace, cache: Cache | None, patience_seconds: float) -> None:
+        self._process, self._cache = process, cache
+        self.now, self._time = process.clock.monotonic, process.clock.time
+        self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
         self._locks = None
         if cache is not None:
-            self._locks = PatientLocks(cache, self._now, 2 * timeout)
+            self._locks = PatientLocks(cache, self.now, patience_seconds)
 
-    @property
-    def lock(self) -> Any:
-        """The lock around a step of any bot of this process."""
-        return self._process.lock
-
-    def claim(
-        self, slot: Slot, host: str, interval: float, role: str, latest: float
-    ) -> Later | None:
-        """None: the request may leave now, and the host's lock is kept until it has.
-
-        Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
-        seconds; `role` is "policy" for the first request of a policy document, "target" for that
-        of a target, "other" for all else.
-        """
-        now = self._now()
-        if self._locks is not None:
-            name = f"host {host}"
-            lock = self._locks.try_lock(name)           # R4a
-            if lock is None:
-                return self._locks.later(name, "R4", f"another process is at {host}")
-            slot.lock = lock
-        pace = self.pace_of(host)
-        slot.host, slot.interval, slot.role = host, interval + self._margin, role
-        later = self._due(slot, pace, now)
-        if later.at <= now:
-            self._begin(slot, pace, now)
-            return None
-        if later.at <= latest and not slot.is_free:
-            if slot.start == -math.inf:
-                slot.before = pace
-            slot.start = later.at
-            claimed = pace._replace(last_at=max(later.at, pace.last_at), interval=slot.interval)
-            self._write(host, claimed)
-        slot.release()
-        return later
-
-    def _due(self, slot: Slot, pace: HostPace, now: float) -> Later:
-        """When the request of this slot may start, and who says so."""
-        has_claimed = slot.start > -math.inf
-        slot.is_free = slot.role == "policy" and not has_claimed
-        if slot.is_free:
-            slot.is_free = takes_no_slot(pace, slot.interval, now)
-        if slot.is_free:
-            start = pace.not_before
-        elif has_claimed:                   # a request that left late pushes all behind it
-            start = max(slot.start, pace.not_before, pace.departed_at + slot.interval)
-        else:
-            start = next_start(pace, slot.interval, slot.role == "target")
-        return self._explained(start, pace, slot.host, slot.interval)
-
-    def _explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
-        if start == pace.not_before:
-            return Later(start, "R5", pace.why)
-        seconds = max(interval, pace.interval) - self._margin
-        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
-
-    def _begin(self, slot: Slot, pace: HostPace, now: float) -> None:
-        """A request starts."""
-        slot.start = now
-        if slot.role == "policy":
-            self._write(slot.host, self._after_policy(slot, pace, now))
-            return
-        last_at = max(pace.last_at, now)
-        started = pace._replace(last_at=last_at, interval=slot.interval, departed_at=now)
-        self._write(slot.host, started)
-
-    def _after_policy(self, slot: Slot, pace: HostPace, now: float) -> HostPace:
-        """A policy document starts: its own target follows sooner than the interval.
-
-        The slot that it may have waited for no longer counts as a start.
-        """
-        gap = MIN_REQUEST_INTERVAL + self._margin
-        if is_unseen(pace):                     # R4: its first target follows at once
-            gap = 0.0
-        last_at = pace.last_at
-        if last_at <= now:                      # else another has claimed a slot behind it
-            last_at = min(last_at, now - max(slot.interval, pace.interval))
-        return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
-
-    def left(self, slot: Slot) -> None:
-        """The request has left: the server counts from here, and so do we."""
-        slot.has_left = True
-        now = self._now()
-        if now - slot.start > SLOT_TOLERANCE_SECONDS:
-            pace = self.pace_of(slot.host)
-            if slot.role == "policy":
-                self._write(slot.host, pace._replace(policy_at=now))
-            else:
-                self._begin(slot, pace, now)
-        slot.release()
-
-    def spend(self, slot: Slot) -> None:
-        """The exchange is over: a retry claims a slot of its own."""
-        slot.release()
-        slot.start, slot.has_left = -math.inf, False
-
-    def give_back(self, slot: Slot) -> None:
-        """A claimed start that nobody uses is free again, unless others have claimed behind it."""
-        if slot.start > -math.inf and not slot.lock.name and self._locks is not None:
-            slot.lock = self._locks.try_lock(f"host {slot.host}") or slot.lock
-        pace = self.pace_of(slot.host)
-        if pace.last_at == slot.start > -math.inf:
-            last_at = max(slot.before.last_at, pace.departed_at)
-            self._write(slot.host, pace._replace(last_at=last_at, interval=slot.before.interval))
-        self.spend(slot)
+    def lock(self, host: str) -> CacheLock | Later:
+        """Of all processes one is at the host."""
+        if self._locks is None:
+            return CacheLock("")
+        reason = f"another process is at {host}"
+        return self._locks.take(f"host {host}", "R4", reason)       # R4a
 
     def hold_back(self, host: str, seconds: float, why: str) -> None:
         """R5: nothing goes to the host for so long, in any run or process."""
-        now = self._now()
+        now = self.now()
         held = HostPace(not_before=now + seconds, why=why)
         # The hold is an entry of its own, so that no claim of a slot overwrites it.
-        self._write(host, merge_paces(self.pace_of(host), held, now), "hold")
+        self.write(host, merge_paces(self.pace_of(host), held, now), "hold")
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
         pace = self.pace_of(host)
-        spaced = interval + self._margin
-        start = next_start(pace, spaced, is_first_target=True)
-        return self._explained(start, pace, host, spaced)
+        start = next_start(pace, interval + self.margin, is_first_target=True)
+        return self.explained(start, pace, host, interval + self.margin)
 
-    def planned_start(self, host: str) -> float:
-        """The same as far as this process knows, without a look at the disk: for the scheduler."""
-        pace = self._process.hosts[host]
-        return next_start(pace, MIN_REQUEST_INTERVAL + self._margin, is_first_target=True)
+    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
+        if start == pace.not_before:
+            return Later(start, "R5", pace.why)
+        seconds = max(interval, pace.interval) - self.margin
+        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
 
-    def known_interval(self, host: str) -> float:
-        """Seconds that the last request left after it, as far as this process knows."""
-        return self._process.hosts[host].interval
-
-    def held_by(self, host: str) -> str:
-        """Why the host is held back now, "" where it is not."""
-        pace = self._process.hosts[host]
-        return pace.why if pace.not_before > self._now() else ""
+    def known_pace(self, host: str) -> HostPace:
+        """What this process knows of a host, without a look at the disk."""
+        return self._process.hosts[host]
 
     def pace_of(self, host: str) -> HostPace:
         """What this process knows of a host, and what another has written since."""
-        now = self._now()
-        pace = self._process.hosts[host]
+        now, pace = self.now(), self.known_pace(host)
         if self._cache is None:
             return pace
         for kind in ("host", "hold"):
@@ -5703,34 +5556,149 @@ class RateLimiter:
                 pace = merge_paces(pace, theirs, now)
         return pace
 
-    def _write(self, host: str, pace: HostPace, kind: str = "host") -> None:
+    def write(self, host: str, pace: HostPace, kind: str = "host") -> None:
         """For this process, and for those that share the cache."""
         self._process.hosts[host] = pace
         if self._cache is None:
             return
-        shared = pace
         if kind == "hold":
-            shared = HostPace(not_before=pace.not_before, why=pace.why)
-        entry = shifted_pace(shared, self._time() - self._now())._asdict()
+            pace = HostPace(not_before=pace.not_before, why=pace.why)
+        entry = shifted_pace(pace, self._time() - self.now())._asdict()
         self._process.written[kind, host] = entry
         if not self._cache.store(kind, host, entry):
             self._cache.forget(kind, host)      # what others write must stay visible
 
 
-# === 14. POLICY STORES   R2 R3 b, R10 R12   spec 9.1.1, 9.2, 11 ==============
-# Owns the blocklist in force and the robots.txt of each site, and how each is kept current.
+class Slot:
+    """A visit's place in the queue of a host, from its claim until the request has left."""
 
-if TYPE_CHECKING:
-    T = TypeVar("T")
-    Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
-    # (visit that waits, kind, URL, validators, whether a single request is all): how it ended
-    GetDocument = Callable[..., Steps[tuple["Visit", Ending]]]
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._limiter = limiter
+        self._host, self._role = "", "other"        # as `claim` has them
+        self._interval = MIN_REQUEST_INTERVAL       # seconds that it leaves after it
+        self._start = -math.inf         # the claimed start, on the monotonic clock
+        self._before = UNSEEN_HOST      # the host's pace before the claim
+        self._has_left = False          # its request
+        self._lock = CacheLock("")      # the host's, until the request has left; "" is none
 
+    @property
+    def is_claimed(self) -> bool:
+        return self._start > -math.inf
+
+    def release(self) -> None:
+        """Lets other processes at the host."""
+        self._lock.release()
+
+    def hand_over(self, other: Slot) -> None:
+        """The claimed start goes to a request that must come first."""
+        other._start, self._start = self._start, -math.inf
+        other._before = self._before
+
+    def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
+        """None: the request may leave now, and the host's lock is kept until it has.
+
+        Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
+        seconds; `role` is "policy" for the first request of a policy document, "target" for that
+        of a target, "other" for all else.
+        """
+        limiter = self._limiter
+        lock = limiter.lock(host)
+        if isinstance(lock, Later):
+            return lock
+        self._lock = lock
+        self._host, self._interval, self._role = host, interval + limiter.margin, role
+        now, pace = limiter.now(), limiter.pace_of(host)
+        is_free = False                     # a policy document that takes no slot
+        if role == "policy" and not self.is_claimed:
+            is_free = takes_no_slot(pace, self._interval, now)
+        start = self._earliest_start(pace, is_free)
+        if start <= now:
+            self._begin(pace, now)
+            return None
+        if start <= latest and not is_free:
+            if not self.is_claimed:
+                self._before = pace
+            self._start, last_at = start, max(start, pace.last_at)
+            limiter.write(host, pace._replace(last_at=last_at, interval=self._interval))
+        self.release()
+        return limiter.explained(start, pace, host, self._interval)
+
+    def _earliest_start(self, pace: HostPace, is_free: bool) -> float:
+        if is_free:
+            return pace.not_before
+        if self.is_claimed:                 # a request that left late pushes all behind it
+            return max(self._start, pace.not_before, pace.departed_at + self._interval)
+        return next_start(pace, self._interval, self._role == "target")
+
+    def _begin(self, pace: HostPace, now: float) -> None:
+        """The request starts."""
+        self._start = now
+        if self._role == "policy":
+            gap = MIN_REQUEST_INTERVAL + self._limiter.margin
+            pace = after_policy(pace, self._interval, gap, now)
+        else:
+            last_at = max(pace.last_at, now)
+            pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=now)
+        self._limiter.write(self._host, pace)
+
+    def left(self) -> None:
+        """The request has left: the server counts from here, and so do we."""
+        self._has_left = True
+        now = self._limiter.now()
+        if now - self._start > SLOT_TOLERANCE_SECONDS:
+            pace = self._limiter.pace_of(self._host)
+            if self._role == "policy":
+                self._limiter.write(self._host, pace._replace(policy_at=now))
+            else:
+                self._begin(pace, now)
+        self.release()
+
+    def spend(self) -> bool:
+        """The exchange is over, and a retry claims a slot of its own; whether the request left."""
+        self.release()
+        has_left, self._has_left, self._start = self._has_left, False, -math.inf
+        return has_left
+
+    def give_back(self) -> None:
+        """A claimed start that nobody uses is free again, unless others have claimed behind it."""
+        start, limiter = self._start, self._limiter
+        self.spend()
+        if start == -math.inf:
+            return
+        lock = limiter.lock(self._host)
+        if isinstance(lock, Later):
+            return
+        with lock:
+            pace = limiter.pace_of(self._host)
+            if pace.last_at == start:
+                last_at = max(self._before.last_at, pace.departed_at)
+                pace = pace._replace(last_at=last_at, interval=self._before.interval)
+                limiter.write(self._host, pace)
+
+
+def after_policy(pace: HostPace, interval: float, gap: float, now: float) -> HostPace:
+    """A policy document starts: its own target follows after `gap`, sooner than the interval.
+
+    The slot that it may have waited for no longer counts as a start.
+    """
+    if is_unseen(pace):                     # R4: its first target follows at once
+        gap = 0.0
+    last_at = pace.last_at
+    if last_at <= now:                      # else another has claimed a slot behind it
+        last_at = min(last_at, now - max(interval, pace.interval))
+    return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
+
+
+# === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
+# Owns the blocklist in force, the robots.txt of each site, how each is kept current, and what is
+# known of each target.
 
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
 
-    Between two requests nothing is held.
+    Between two requests nothing is held. A store has `kind` and `gate`, and for the key of a
+    document `is_current(key)`, `load(key)`, which takes what another process left and says whether
+    that will do, and `refresh(visit, key)`. The blocklist is one, and has no key.
     """
 
     def __init__(self, locks: PatientLocks, now: Callable[[], float]) -> None:
@@ -5740,31 +5708,29 @@ class Refreshes:
     def clear(self) -> None:
         self._unfinished.clear()
 
-    def advance(
-        self,
-        name: str,
-        gate: GateName,
-        load: Callable[[], bool],
-        begin: Callable[[], Steps[Decision | None]],
-    ) -> Later | Decision | None:
-        """A step towards a document that is current again.
+    def advance(self, visit: Visit, store: Any, *key: str) -> Later | Decision | None:
+        """A step towards a document that is current.
 
-        When to come back, a refusal where it cannot be had now, or None where it is here. `load`
-        takes what another process left and says whether that will do; `begin` starts a refresh.
+        When to come back, a refusal where it cannot be had now, or None where it is here.
         """
+        if store.is_current(*key):                                  # R12
+            return None
+        refusal = visit.too_late()
+        if refusal is not None:
+            return refusal
+        name = " ".join((store.kind, *key))
         steps, later = self._unfinished.get(name, (None, None))
         if later is not None and later.at > self._now():
             return later
-        lock_name = f"refresh {name}"
-        lock = self._locks.try_lock(lock_name)
-        if lock is None:
-            return self._locks.later(lock_name, gate, f"another process refreshes {name}")
+        lock = self._locks.take(f"refresh {name}", store.gate, f"another process refreshes {name}")
+        if isinstance(lock, Later):
+            return lock
         with lock:
             self._unfinished.pop(name, None)
-            if load():
+            if store.load(*key):
                 return None
             if steps is None:
-                steps = begin()
+                steps = store.refresh(visit, *key)
             try:
                 later = next(steps)
             except StopIteration as stop:
@@ -5776,24 +5742,17 @@ class Refreshes:
 class BlocklistStore:
     """R3, R10: the list in force, its two generations on disk, the standalone schema."""
 
+    kind, gate = "blocklist", "R3"
+
     def __init__(
-        self,
-        cache: Cache,
-        origin: str,
-        wall_time: Callable[[], float],
-        warn: Callable[[str], None],
-        get: GetDocument,
+        self, cache: Cache, wall_time: Callable[[], float], origin: str, warn: Callable[[str], None]
     ) -> None:
-        self._cache, self._origin, self._time = cache, origin, wall_time
-        self._warn, self._get = warn, get
+        self._cache, self._time, self._origin, self._warn = cache, wall_time, origin, warn
         self._refreshed = RefreshState()            # of the generation in force
         self.blocklist: Blocklist | None = None     # in force
-        self.status = 0                 # of the last answer to a request for it; 0: none
 
     def __len__(self) -> int:
-        if self.blocklist is None:
-            return 0
-        return len(self.blocklist)
+        return 0 if self.blocklist is None else len(self.blocklist)
 
     @property
     def checked_at(self) -> float:
@@ -5804,12 +5763,6 @@ class BlocklistStore:
     def was_missed(self) -> bool:
         """R3b: asked for in vain, with no list to fall back on."""
         return self.blocklist is None and self._refreshed.failed_at > -math.inf
-
-    def entry_for(self, host: str) -> BlockedDomain | None:
-        """R3a: the opt-out that covers the host."""
-        if self.blocklist is None:
-            return None
-        return self.blocklist.blocks(host)
 
     def is_current(self) -> bool:
         """R12: no need to ask: the list is fresh, or it is too early to ask again."""
@@ -5860,18 +5813,19 @@ class BlocklistStore:
         if self.blocklist is not None:
             self._cache.store("refresh", self._origin, self._refreshed._asdict())
 
+    def _note_current(self, **changes: Any) -> None:
+        self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf, **changes)
+
     def refresh(self, visit: Visit) -> Steps[None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
 
         Whatever else happens, the last list stays in force.
         """
-        held = self._refreshed
-        validators = Validators(held.etag, held.last_modified)
-        url = self._origin + BLOCKLIST_PATH
-        document_visit, ending = yield from self._get(visit, "blocklist", url, validators)
-        self.status = ending.status
+        validators = Validators(self._refreshed.etag, self._refreshed.last_modified)
+        document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
+        ending = yield from document_visit.walk()
         if ending.status == 304 and any(validators):
-            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
+            self._note_current()
             return
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5885,10 +5839,10 @@ class BlocklistStore:
             return
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
+        validators = validators_of(answer.headers)
         if document_visit.redirects:        # validators belong to the URL that gave them
-            self._adopt(adopted, NO_VALIDATORS)
-        else:
-            self._adopt(adopted, validators_of(answer.headers))
+            validators = NO_VALIDATORS
+        self._adopt(adopted, validators)
 
     def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
         """The list is in force, and lies on disk as the newest generation.
@@ -5898,20 +5852,14 @@ class BlocklistStore:
         folder must not give its list a serial that another has.
         """
         self.blocklist = blocklist
-        now, last = self._time(), self._refreshed.serial
-        serial = last + 1 + 2 * max(0.0, (now - last) // 2)
+        last = self._refreshed.serial
+        serial = last + 1 + 2 * max(0.0, (self._time() - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
         key = f"{self._origin} {serial % 2:g}"
         self._cache.store("blocklist", key, entry, durable=True)
-        self._note(
-            serial=serial,
-            checked_at=now,
-            failed_at=-math.inf,
-            retry_at=-math.inf,
-            **validators._asdict(),
-        )
+        self._note_current(serial=serial, **validators._asdict())
 
-    def failed(self, reason: str, retry_at: float | None) -> None:
+    def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; the next try is soon.
 
         Without a list the gate is open, and says so.
@@ -5919,11 +5867,10 @@ class BlocklistStore:
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
         self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
+        effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         if self.blocklist is None:
             effect = "none was ever adopted, so nothing is blocked yet"
             effect += " (R3b: the first failure opens)"
-        else:
-            effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
@@ -5938,7 +5885,7 @@ class BlocklistStore:
         if body and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
             return parse_json(body, "schema in the cache")
         url = self._origin + SCHEMA_PATH
-        _, ending = yield from self._get(visit, "schema", url, NO_VALIDATORS)
+        ending = yield from visit.document("schema", url, NO_VALIDATORS).walk()
         try:
             news = whole_document(ending, MAX_SCHEMA_BYTES).body
             schema = parse_json(news, "schema")
@@ -5961,30 +5908,29 @@ class RobotsStore:
     In memory are the most recently learned, up to a bound; the cache has the rest.
     """
 
-    kind = "robots"
+    kind, gate = "robots", "R2"
     no_state: Any = NO_RULES
 
-    def __init__(self, cache: Cache, wall_time: Callable[[], float], get: GetDocument) -> None:
-        self._cache, self._time, self._get = cache, wall_time, get
+    def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
+        self._cache, self._time = cache, wall_time
         self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
         self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
-    def key(self, site: str) -> str:
-        """Of the site's entry in the cache."""
-        return site
-
     def state_of(self, site: str) -> Any:
-        return self._states.get(self.key(site), self.no_state)
+        return self._states.get(site, self.no_state)
 
     def is_current(self, site: str) -> bool:
         return robots_is_current(self.state_of(site), self._time())
 
     def load(self, site: str) -> bool:
         """Takes what the cache holds; whether that is current."""
-        entry = self._cache.load("robots", self.key(site))
+        entry = self._cache.load("robots", self._cache_key(site))
         if entry:
             self._keep(site, self._from_entry(entry))
         return self.is_current(site)
+
+    def _cache_key(self, site: str) -> str:
+        return site
 
     def _from_entry(self, entry: dict[str, Any]) -> Any:
         return robots_from_entry(entry)
@@ -5993,70 +5939,102 @@ class RobotsStore:
         return robots_to_entry(state)
 
     def _keep(self, site: str, state: Any) -> None:
-        key = self.key(site)
-        self._states.pop(key, None)
-        self._states[key] = state               # the newest comes last
-        self._sizes[key] = state.held_bytes
+        self._states.pop(site, None)
+        self._states[site] = state              # the newest comes last
+        self._sizes[site] = state.held_bytes
         held_bytes = sum(self._sizes.values())
         while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
             oldest, _ = self._states.popitem(last=False)
             held_bytes -= self._sizes.pop(oldest)
 
-    def _store(self, site: str, state: Any) -> None:
-        self._keep(site, state)
-        self._cache.store("robots", self.key(site), self._to_entry(state))
-
-    def refresh(self, visit: Visit) -> Steps[Decision | None]:
+    def refresh(self, visit: Visit, site: str) -> Steps[Decision | None]:
         """R2: asks for the file of the site where the visit is.
 
         What it says, or that it could not be had, is kept for this run and the next. A Decision:
         the host is held back, or must not be asked.
         """
-        site, url = visit.place.site, f"{site_of(visit.wire)}/robots.txt"
         held = self.state_of(site)
-        validators = NO_VALIDATORS
-        if held.robots is not None:
-            validators = held.validators
-        file_visit, ending = yield from self._get(
-            visit, self.kind, url, validators, once=held.has_held_host
-        )
-        if is_refused_itself(file_visit, ending):
+        url = f"{site_of(visit.wire)}/{self.kind}.txt"
+        file_visit = visit.document(self.kind, url, held.validators, held.has_held_host)
+        ending = yield from file_visit.walk()
+        if ending.refusal is not None and self._binds_target(ending.refusal, file_visit):
             return ending.refusal
-        now, answer = self._time(), ending.answer
-        if isinstance(answer, Response) and not ending.has_strayed:
-            state = robots_after_answer(held, answer, now)
+        if isinstance(ending.answer, Response) and not ending.has_strayed:
+            state = yield from self._after_answer(held, file_visit, ending.answer)
         else:           # a gate that refuses a hop of the file is no answer either
-            state = robots_after_failure(held, f"robots.txt: {ending.why}", ending.status, now)
-        if file_visit.redirects:            # validators belong to the URL that gave them
-            state = state._replace(validators=NO_VALIDATORS)
-        self._store(site, after_hold(state, ending))
+            trouble = f"{self.kind}.txt: {ending.why}"
+            state = self._after_failure(held, trouble, ending.status)
+        if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
+            retry_at = max(state.retry_at, ending.retry_at)
+            state = state._replace(retry_at=retry_at, has_held_host=True)
+        self._keep(site, state)
+        self._cache.store("robots", self._cache_key(site), self._to_entry(state))
         return None
 
+    def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
+        """Whether its target cannot go on either: its host is held back, or is not public."""
+        is_own_address = refusal.gate == "address" and not file_visit.redirects
+        return is_own_address or refusal.retry_at is not None
 
-def is_refused_itself(file_visit: Visit, ending: Ending) -> bool:
-    """Whether a gate refused a policy file such that its target cannot go on either."""
-    refusal = ending.refusal
-    if refusal is None:
-        return False
-    if refusal.retry_at is not None:                # the host is held back
-        return True
-    return refusal.gate == "address" and not file_visit.redirects
-
-
-def after_hold(state: Any, ending: Ending) -> Any:
-    """The state of a policy file whose Retry-After or last retry binds its host for a while.
-
-    It does so once: the next attempt is a single request, and if that fails too, it binds nobody.
-    Spec 9.1.1: an unreachable robots.txt must not silently drop a host forever.
-    """
-    if ending.retry_at is None:
+    def _after_answer(self, held: Any, file_visit: Visit, answer: Response) -> Steps[Any]:
+        yield from ()                   # one answer says it all
+        state = robots_after_answer(held, answer, self._time())
+        if file_visit.redirects:        # validators belong to the URL that gave them
+            state = state._replace(validators=NO_VALIDATORS)
         return state
-    retry_at = max(state.retry_at, ending.retry_at)
-    return state._replace(retry_at=retry_at, has_held_host=True)
+
+    def _after_failure(self, held: Any, trouble: str, status: int) -> Any:
+        return robots_after_failure(held, trouble, status, self._time())
+
+
+NEVER_ASKED = KnownSource()
+
+
+class SourceStore:
+    """R7, R8: what the requests for each target left for the next run."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    def load(self, key: str) -> KnownSource:
+        return from_entry(NEVER_ASKED, self._cache.load("source", key))
+
+    def last_request(self, key: str) -> float:
+        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
+        known = self.load(key)
+        return max(known.requested_at, known.at)
+
+    def remember(self, key: str, known: KnownSource, result: Result) -> None:
+        """What was known, and what has come of it now."""
+        known = known._replace(requested_at=result.at, retry_at=-math.inf)
+        if result.ok:
+            known = KnownSource(
+                result.at, result.final_url, result.etag, result.last_modified, result.at
+            )
+        elif result.retry_at is not None:
+            known = known._replace(retry_at=result.retry_at)
+        if result.outcome == "failed" and result.status is not None:
+            failure = printable(result.reason)
+            known = known._replace(
+                failed_at=result.at, failed_status=result.status, failure=failure
+            )
+        self._cache.store("source", key, known._asdict())
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
+#
+# The way of a URL, to the socket and back:
+#   Fetcher.fetch            a target alone; `run` has many
+#   Scheduler.results        whose turn it is; sleeps where it is nobody's
+#   Fetcher.target_steps     R8; makes the Visit, which knows where the URL is now
+#   Visit.walk               until it ends: the gates, one exchange, then a hop, a retry or the end
+#   Visit.pass_gates         spec 7: each gate is a method of Fetcher; yields Later to wait
+#   Fetcher.exchange         R1, R13, R4's departure; the only caller of the transport
+#   HttpTransport.send       the socket
+# and back: `Visit.walk` returns an Ending, of which `conclude` makes the Result that
+# `target_steps` returns, `Scheduler.results` yields and `fetch` gives to who asked.
+# A policy document that a gate waits for is a Visit of its own, which `Refreshes.advance` moves on.
 
 Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
@@ -6072,204 +6050,484 @@ PARSE_ERROR_WARNING = (
 )
 
 
-class Place(NamedTuple):
-    """What a URL is asked under."""
-
-    site: str                           # scheme, host and port: the key of its robots.txt
-    host: str                           # the key of its pace
-    refusal: str                        # why it must not be asked, as far as its spelling tells
-
-
-@lru_cache(maxsize=2**14)       # ours: sites; a run goes round its hosts, and comes back to each
-def place_of(origin: str) -> Place:
-    """Of a wire URL that begins with `origin`."""
-    url = origin + "/"
-    site = site_key(url)
-    return Place(site, host_key(url), host_refusal(split_url(site).host))
-
-
 class Visit:
-    """One URL on its way: as asked, where it is now, and what every step needs to know."""
+    """One URL on its way to its end: as asked, where it is now, and what came of it so far."""
 
-    def __init__(self, kind: str, url: str, wire: str, started_at: float, deadline: float) -> None:
-        self.kind, self.url = kind, url
-        self.started_at = started_at                # of the target's first step, monotonic
-        self.deadline = deadline                    # no pause goes beyond it
-        self.held, self.held_of = NO_VALIDATORS, wire       # R7: and of exactly which URL
-        self.wants: Wants = wants_any_success       # whether a body is read
-        # its first request is its last, and binds nobody
-        self.is_single = False
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        kind: str,
+        url: str,
+        wire: str,
+        held: KnownSource = NEVER_ASKED,
+        wants: Wants = wants_any_success,
+    ) -> None:
+        self.fetcher, self.kind, self.how, self.url = fetcher, kind, fetcher.kinds[kind], url
+        self.held = held                            # R7: validators, and of exactly which URL
+        self.wants = wants                          # whether a body is read
+        self.started_at = fetcher.now()             # of the target's first step, monotonic
+        self.waited = 0.0
         self.decision = Decision(True, url)         # the latest of R2 that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
         self.requests: list[RequestRecord] = []     # with those of policy documents
-        self.attempts = self.retries = 0
-        self.waited = 0.0
-        self.resume_at = -math.inf                  # its own back-off, after a transport failure
-        self.slot = Slot()
-        self.wire, self.place = wire, place_of(site_of(wire))
+        self.retries = 0
+        self.slot = Slot(fetcher.limiter)
+        self._is_single = False         # its first request is its last, and binds nobody
+        self._resume_at = -math.inf     # its own back-off, after a transport failure
+        self._move(wire)
 
-    def move(self, wire: str) -> None:
-        """To where a redirect leads."""
-        self.wire, self.place = wire, place_of(site_of(wire))
+    def _move(self, wire: str) -> None:
+        self.wire, self.site, self.host = wire, site_key(wire), host_key(wire)
+
+    def document(
+        self, kind: str, url: str, validators: Validators, is_single: bool = False
+    ) -> Visit:
+        """The visit of a policy document that this one waits for, under the same deadline.
+
+        `is_single`: one request, which binds nobody whatever it brings.
+        """
+        held = KnownSource(wire=url, etag=validators.etag, last_modified=validators.last_modified)
+        visit = Visit(self.fetcher, kind, url, url, held)
+        visit.started_at, visit.requests = self.started_at, self.requests
+        visit._is_single = is_single
+        if visit.host == self.host:             # else each would wait for the other
+            self.slot.hand_over(visit.slot)
+        return visit
+
+    @property
+    def deadline(self) -> float:
+        """No pause goes beyond it."""
+        return self.started_at + self.fetcher.options.max_wait
+
+    @property
+    def attempts(self) -> int:
+        """Requests sent for it."""
+        return sum(request.kind == self.kind for request in self.requests)
 
     @property
     def validators(self) -> Validators:
         """R7: those that belong to the URL that is asked next."""
-        return self.held if self.wire == self.held_of else NO_VALIDATORS
+        if self.wire != self.held.wire:
+            return NO_VALIDATORS
+        return Validators(self.held.etag, self.held.last_modified)
 
     @property
-    def is_first_request(self) -> bool:
-        return self.retries == 0 and not self.redirects
+    def role(self) -> str:
+        """Of its next request, as `Slot.claim` has it."""
+        if self.retries or self.redirects:
+            return "other"
+        if self.how.is_target:
+            return "target"
+        return "policy" if self.kind in SLOTLESS_KINDS else "other"
 
     def warn(self, line: str) -> None:
         if line not in self.warnings:
             self.warnings.append(line)
 
+    def let_pass(self, decision: Decision) -> None:
+        self.decision = decision
+
+    def not_yet(self, later: Later) -> Decision:
+        """Put off: `max_wait` does not reach so far."""
+        seconds = max(0.0, later.at - self.fetcher.now())
+        reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
+        retry_at = self.fetcher.time() + seconds
+        return self.decision._replace(
+            allowed=False, gate=later.gate, reason=reason, retry_at=retry_at
+        )
+
+    def too_late(self) -> Decision | None:
+        """The refusal where nothing new may start for it but the target's own first request.
+
+        What needs no pause is not cut short by a small `max_wait`.
+        """
+        now = self.fetcher.now()
+        if now <= max(self.deadline, self.started_at + PROMPT_SECONDS):
+            return None
+        reason = f"{spell_seconds(self.fetcher.options.max_wait)} (max_wait) have passed"
+        return self.not_yet(Later(now, "R4", reason))
+
+    def walk(self) -> Steps[Ending]:
+        """The URL to its end: every gate before every request, also of a retry or a hop."""
+        fetcher = self.fetcher
+        try:
+            while True:
+                if self._resume_at > fetcher.now():
+                    reason = "back-off after a transport failure"
+                    yield from self._wait(Later(self._resume_at, "R5", reason, frees_host=True))
+                refusal = yield from self.pass_gates(fetcher.gates_of(self.kind))
+                if refusal is not None:
+                    return Ending(refusal=refusal)
+                began_at = fetcher.now()
+                answer = fetcher.exchange(self)
+                ending = self._after(answer, fetcher.now() - began_at)
+                if ending is not None:
+                    return ending
+        finally:
+            self.slot.give_back()
+
+    def _wait(self, later: Later) -> Steps[None]:
+        before = self.fetcher.now()
+        if not later.host:              # else the document that it waits for has said so
+            self.fetcher.trace_wait(self.wire, later.at - before, later.reason)
+        yield later._replace(host=self.host)
+        self.waited += self.fetcher.now() - before
+
+    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
+        """spec 7: blocklist, (address,) robots.txt, throttle, in this order.
+
+        The first that refuses ends it; None lets it pass. After each wait every gate is asked
+        again: an opt-out may have come meanwhile.
+        """
+        while True:
+            for gate in gates:
+                answer = gate(self)
+                if answer is not None:
+                    break
+            else:
+                return None
+            if isinstance(answer, Decision):
+                return answer._replace(url=self.url)        # not that of a policy document
+            if answer.is_hopeless or answer.at > self.deadline:
+                return self.not_yet(answer)
+            yield from self._wait(answer._replace(frees_host=False))
+
+    def _after(self, answer: Answer, seconds: float) -> Ending | None:
+        """How the walk ends, or None where another request is due: a hop, or a retry."""
+        if isinstance(answer, TransportError):
+            return self._after_no_answer(answer, seconds)
+        if answer.status in REDIRECT_STATUSES:
+            return self._after_redirect(answer)
+        if answer.status in BACKOFF_STATUSES:
+            return self._after_push_back(answer)
+        return Ending(answer)
+
+    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | None:
+        """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
+        fetcher = self.fetcher
+        if error.refused:
+            refusal = self.decision._replace(allowed=False, gate="address", reason=error.reason)
+            return Ending(refusal=refusal._replace(url=self.url))
+        if self.retries >= self._transport_retries(error, seconds):
+            return Ending(error)
+        delay = backoff_delay(self.retries, None, fetcher.options.rand)
+        resume_at = fetcher.now() + delay
+        if resume_at <= self.deadline:
+            self.retries += 1
+            self._resume_at = resume_at
+            return None
+        if not self.how.is_target:
+            return Ending(error)
+        trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
+        return Ending(error, None, trouble, fetcher.time() + delay, is_put_off=True)
+
+    def _transport_retries(self, error: TransportError, seconds: float) -> int:
+        """How often a request is retried that got no HTTP answer after so many seconds."""
+        fetcher = self.fetcher
+        if error.final or self._is_single or fetcher.options.interactive:
+            return 0
+        if self.kind == "target" and fetcher.robots.state_of(self.site).no_network:
+            return 0                    # no network reached its robots.txt: one attempt
+        if seconds >= fetcher.options.timeout:
+            return 1                    # a time-out costs too much to be tried five times
+        return self.how.transport_retries
+
+    def _after_push_back(self, answer: Response) -> Ending | None:
+        """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
+        fetcher = self.fetcher
+        if fetcher.options.interactive or self._is_single:
+            return Ending(answer)
+        retry_after = retry_after_of(answer, fetcher.time())
+        is_last = self.retries >= DEFAULT_MAX_RETRIES               # R5
+        if is_last:                                                 # spec 7: "wait 1h"
+            delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
+        else:
+            delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
+        delay = min(delay, MAX_HOLD_SECONDS)
+        why = f"{self.host} answered {answer.status}"
+        fetcher.limiter.hold_back(self.host, delay, why)
+        if is_last:
+            trouble = f"{why}; gave up after {self.retries} retries"
+        elif fetcher.now() + delay > self.deadline:
+            trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
+        else:
+            self.retries += 1
+            return None
+        return Ending(answer, None, trouble, fetcher.time() + delay, is_put_off=not is_last)
+
+    def _after_redirect(self, answer: Response) -> Ending | None:
+        """A hop is a new URL: it goes through every gate.  spec 19, C6."""
+        fetcher, limit = self.fetcher, self.how.max_redirects
+        location = header_value(answer.headers, "location")
+        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
+            location = location.encode("latin-1").decode("utf-8")
+        if not location:
+            return Ending(answer, trouble=f"{answer.status} without a Location")
+        if len(self.redirects) >= limit:
+            return Ending(answer, trouble=f"more than {limit} redirects")
+        if fetcher.tag is not None:
+            location = untagged(location, fetcher.tag)
+        try:
+            wire = wire_url(resolve_url(self.wire, location))
+            is_canonical = self.kind in CANONICAL_KINDS
+            if is_canonical and not is_kin(split_url(fetcher.origin).host, wire):
+                raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
+        except ValueError as error:
+            return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
+        self.redirects.append(wire)
+        self._move(wire)
+        return None
+
+
+def retry_after_of(answer: Response, now: float) -> float | None:
+    """Seconds that the server asks for; of several headers the longest.  R5."""
+    values = [value for name, value in answer.headers if name == "retry-after"]
+    waits = [parse_retry_after(value, now) for value in values]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+# What came of a target.
+
+def conclude(visit: Visit, ending: Ending) -> Result:
+    """The outcome of a target, and why."""
+    answer, trouble = ending.answer, ending.why
+    outcome: Outcome = "failed"
+    if ending.refusal is not None:
+        outcome = "denied" if ending.refusal.retry_at is None else "deferred"
+        return visit_result(visit, outcome, ending.refusal)
+    seen = {}
+    if isinstance(answer, Response):
+        trouble = ending.trouble or trouble_of(visit, answer)
+        if not trouble:
+            return conclude_success(visit, answer)
+        seen = shown_answer(answer)
+    gate: Optional[GateName] = None
+    if ending.retry_at is not None:
+        gate = "R5"
+    if ending.is_put_off:
+        outcome = "deferred"
+    return visit_result(
+        visit,
+        outcome,
+        visit.decision._replace(gate=gate, reason=trouble, retry_at=ending.retry_at),
+        **seen,
+    )
+
+
+def trouble_of(visit: Visit, answer: Response) -> str:
+    """Why an answer is no success, "" where it is one."""
+    if answer.truncated:
+        return f"more than {visit.fetcher.options.max_bytes} bytes"
+    if answer.status == 206:
+        return "the server sent a part (206) that nobody asked for"
+    if 200 <= answer.status < 300 or (answer.status == 304 and any(visit.validators)):
+        return ""
+    return f"the server answered {answer.status}"
+
+
+def conclude_success(visit: Visit, answer: Response) -> Result:
+    """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
+    seen = shown_answer(answer)
+    etag, last_modified = validators_of(answer.headers)
+    is_unchanged = answer.status == 304
+    body, sha256, is_read = answer.body, "", True
+    outcome: Outcome = "fetched"
+    decision = visit.decision
+    if is_unchanged:
+        outcome, decision = "unchanged", decision._replace(reason="not modified")
+        etag = etag or visit.validators.etag
+        last_modified = last_modified or visit.validators.last_modified
+    elif visit.wants(answer.status, answer.headers):
+        sha256 = sha256_hex(body)
+    else:
+        is_read, body = False, b""
+        visit.warn(f"{media_type_of(seen['content_type'])} is not read (R6)")
+    reading = visit.fetcher.read_body(visit, answer._replace(body=body))
+    return visit_result(
+        visit,
+        outcome,
+        decision,
+        bytes=len(body),
+        sha256=sha256,
+        etag=etag,
+        last_modified=last_modified,
+        title=reading.title,
+        links=reading.links,
+        metadata=reading.metadata,
+        robots_directives=reading.robots_directives,
+        read=is_read,
+        body=body,
+        warnings=[*visit.warnings, *reading.warnings],
+        **seen,
+    )
+
+
+def shown_answer(answer: Response) -> dict[str, Any]:
+    """What a Result shows of an answer, without the credentials that a Location may have."""
+    headers = []
+    for name, value in answer.headers:
+        if name == "location":
+            value = mask_credentials(value)
+        headers.append((name, value))
+    content_type = header_value(answer.headers, "content-type")
+    return {"status": answer.status, "content_type": content_type, "headers": headers}
+
+
+def visit_result(
+    visit: Visit, outcome: Outcome, decision: Decision, **fields: Any
+) -> Result:
+    """A Result with all that is the same for every outcome."""
+    common = decision._asdict()
+    for name in ("allowed", "blocked_by", "url"):
+        del common[name]
+    common.update(
+        final_url=visit.wire,
+        redirects=visit.redirects,
+        attempts=visit.attempts,
+        requests=visit.requests,
+        waited=visit.waited,
+        elapsed=visit.fetcher.now() - visit.started_at,
+        at=visit.fetcher.time(),
+        warnings=visit.warnings,
+    )
+    common.update(fields)
+    return result_of(outcome, visit.url, **common)
+
+
+# The order of targets.
 
 class Target(NamedTuple):
-    """One declared target."""
+    """One declared target, and how it is wanted."""
 
     url: str                            # as asked
     wire: str
-    key: str                            # canonical URL (R7)
-
-
-class Order(NamedTuple):
-    """How a call wants its targets."""
-
+    key: str                            # canonical URL (R7), after what has a floor of its own
     min_age: float = 0.0                # R8: seconds
     wants: Wants | None = None          # whether a body is read; given, it is asked for anew
     kind: str = "target"
-    purpose: str = ""                   # a floor of its own, in the cache
 
 
-class HostQueue:
-    """The targets of one host that wait for their turn, or one visit that goes on by itself."""
+class Turn(NamedTuple):
+    """Whose turn it is at a time: the next target of a host, or one that is on its way."""
 
-    def __init__(self, host: str, steps: Steps[Result] | None = None) -> None:
-        self.host = host
-        self.steps = steps                          # of the target whose turn it is
-        self.targets: collections.deque[Target] = collections.deque()
-        self.is_sorted = False
-        self.since = math.inf           # when the target before ended; the first waits for no pace
-
-    @property
-    def is_empty(self) -> bool:
-        return self.steps is None and not self.targets
+    host: str
+    steps: Steps[Result] | None = None  # None: the host's next target begins
+    is_alone: bool = False              # redirected to another host, or backing off
 
 
 class Scheduler:
     """Which host is next. Serial, and never idle while some host may be asked."""
 
-    def __init__(self, fetcher: Fetcher, order: Order) -> None:
-        self._fetcher, self._order = fetcher, order
-        self._queues: dict[str, HostQueue] = {}     # by host
-        self._by_themselves: set[HostQueue] = set()     # redirected to another host, or backing off
-        self._waiting: list[tuple[float, int, HostQueue]] = []      # by when they may go on
-        self._ready: list[tuple[float, int, HostQueue]] = []        # the one with most to do first
+    def __init__(self, fetcher: Fetcher, process: ProcessPace) -> None:
+        self._fetcher, self._process = fetcher, process
+        self._targets: dict[str, collections.deque[Target]] = {}    # that wait, by host
+        self._freed_at: dict[str, float] = {}       # when the host's target before ended
+        self._waiting: list[tuple[float, int, Turn]] = []       # by when they may go on
+        self._ready: list[tuple[float, int, Turn]] = []         # the one with most to do first
         self._serial = itertools.count()            # of two that are alike the first goes first
         self._silent: collections.Counter[str] = collections.Counter()
+        self._turn = Turn("")                       # the one that is being taken
         self.waits_for = ("", "")                   # host and reason, for whoever watches
 
     def add(self, target: Target) -> None:
-        host = place_of(site_of(target.wire)).host
-        if host not in self._queues:
-            self._queues[host] = HostQueue(host)
-            self._wait(self._queues[host], -math.inf)
-        self._queues[host].targets.append(target)
+        host = host_key(target.wire)
+        if host not in self._targets:
+            self._targets[host] = collections.deque()
+            self._wait(-math.inf, Turn(host))
+        self._targets[host].append(target)
 
     @property
     def hosts_left(self) -> int:
         """Hosts with targets still to be asked for."""
-        hosts = {queue.host for queue in self._by_themselves}
-        hosts.update(host for host, queue in self._queues.items() if not queue.is_empty)
-        return len(hosts)
+        turns = self._turns()
+        return len({turn.host for turn in turns if turn.steps or self._targets.get(turn.host)})
 
     @property
     def seconds_left(self) -> float:
         """About how long the longest queue takes."""
-        left = [self._work(queue) for queue in self._queues.values()]
-        return max(left, default=0.0)
+        return max(map(self._work, self._targets), default=0.0)
 
-    def _work(self, queue: HostQueue) -> float:
-        """Seconds that the targets of a queue take at its host's pace."""
-        return len(queue.targets) * self._fetcher.limiter.known_interval(queue.host)
+    def _work(self, host: str) -> float:
+        """Seconds that the targets of a host take at its pace."""
+        return len(self._targets[host]) * self._fetcher.limiter.known_pace(host).interval
 
     def results(self) -> Iterator[Result]:
         """A Result each as it is done."""
-        fetcher = self._fetcher
         while self._waiting or self._ready:
-            now = fetcher.now()
+            now = self._fetcher.now()
             while self._waiting and self._waiting[0][0] <= now:
-                queue = heapq.heappop(self._waiting)[2]
-                heapq.heappush(self._ready, (self._rank(queue), next(self._serial), queue))
+                turn = heapq.heappop(self._waiting)[2]
+                heapq.heappush(self._ready, (self._rank(turn), next(self._serial), turn))
             if self._ready:
-                queue = heapq.heappop(self._ready)[2]
-                yield from self._turn(queue)
+                yield from self._take(heapq.heappop(self._ready)[2])
                 continue
-            due_at, _, queue = self._waiting[0]
-            why = fetcher.limiter.held_by(queue.host) or "its pace"
-            self.waits_for = queue.host, why
-            fetcher.nap(due_at)
+            due_at, _, turn = self._waiting[0]
+            pace, why = self._fetcher.limiter.known_pace(turn.host), "its pace"
+            if pace.not_before > now:
+                why = pace.why or why
+            self.waits_for = turn.host, why
+            self._process.sleep_until(due_at)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
-        for queue in (*self._queues.values(), *self._by_themselves):
-            if queue.steps is not None:
-                queue.steps.close()
+        for turn in self._turns():
+            if turn.steps is not None:
+                turn.steps.close()
 
-    def _rank(self, queue: HostQueue) -> float:
+    def _turns(self) -> list[Turn]:
+        return [self._turn, *(item[2] for item in self._waiting + self._ready)]
+
+    def _rank(self, turn: Turn) -> float:
         """The least goes first: a retry that is due, then whoever has the most to do."""
-        if queue in self._by_themselves:
-            return -math.inf
-        return -self._work(queue)
+        return -math.inf if turn.is_alone else -self._work(turn.host)
 
-    def _wait(self, queue: HostQueue, until: float) -> None:
-        heapq.heappush(self._waiting, (until, next(self._serial), queue))
+    def _wait(self, until: float, turn: Turn) -> None:
+        heapq.heappush(self._waiting, (until, next(self._serial), turn))
 
-    def _turn(self, queue: HostQueue) -> Iterator[Result]:
-        """A step of the queue's visit, and what follows from it."""
-        if queue.is_empty:                          # its rest was deferred meanwhile
-            return
-        if queue.steps is None:
-            target = self._next_target(queue)
-            queue.steps = self._fetcher.target_steps(target, queue.since, self._order)
-        outcome = self._fetcher.step(queue.steps)
-        if isinstance(outcome, Later):
-            if outcome.host == queue.host and not outcome.frees_host:
-                self._wait(queue, outcome.at)
+    def _take(self, turn: Turn) -> Iterator[Result]:
+        """A step of a visit, and what follows from it."""
+        host, steps = turn.host, turn.steps
+        if steps is None:
+            if not self._targets[host]:             # they were deferred meanwhile
                 return
-            away = HostQueue(outcome.host, queue.steps)     # no target waits for another's trouble
-            self._by_themselves.add(away)
-            self._wait(away, outcome.at)
-        queue.steps, queue.since = None, self._fetcher.now()
-        self._by_themselves.discard(queue)
-        if queue.targets:
-            self._wait(queue, self._planned_start(queue))
-        if isinstance(outcome, Result):
-            yield outcome
-            yield from self._count_silence(queue.host, outcome)
+            since = self._freed_at.get(host, math.inf)      # the first waits for no pace
+            steps = self._fetcher.target_steps(self._next_target(host), since)
+        self._turn = Turn(host, steps)
+        outcome = self._process.step(steps)
+        self._turn = Turn("")
+        if isinstance(outcome, Later):
+            # No target waits for another's trouble.
+            is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
+            self._wait(outcome.at, Turn(outcome.host, steps, is_alone))
+            if is_alone and not turn.is_alone:
+                self._free(host)
+            return
+        if not turn.is_alone:
+            self._free(host)
+        yield outcome
+        yield from self._count_silence(host, outcome)
 
-    def _next_target(self, queue: HostQueue) -> Target:
+    def _next_target(self, host: str) -> Target:
         """In the order of their last request, never requested first: no URL starves another."""
-        if not queue.is_sorted:
-            queue.is_sorted = True
-            if len(queue.targets) > 1:
-                last_request = self._fetcher.last_request
-                purpose = self._order.purpose
-                ordered = sorted(queue.targets, key=lambda item: last_request(purpose + item.key))
-                queue.targets = collections.deque(ordered)
-        return queue.targets.popleft()
+        targets = self._targets[host]
+        if host not in self._freed_at and len(targets) > 1:
+            last_request = self._fetcher.sources.last_request
+            ordered = sorted(targets, key=lambda target: last_request(target.key))
+            targets = self._targets[host] = collections.deque(ordered)
+        return targets.popleft()
 
-    def _planned_start(self, queue: HostQueue) -> float:
-        """When the queue's next target may start; at once, where that is too far to wait for."""
-        fetcher = self._fetcher
-        due_at = fetcher.limiter.planned_start(queue.host)
-        if fetcher.options.interactive or due_at - queue.since > fetcher.options.max_wait:
-            return -math.inf
-        fetcher.trace_wait(queue.targets[0].wire, due_at - queue.since, "its host's pace")
-        return due_at
+    def _free(self, host: str) -> None:
+        """The host's next target may start; at once, where that is too far to wait for."""
+        fetcher, now = self._fetcher, self._fetcher.now()
+        self._freed_at[host] = now
+        if not self._targets[host]:
+            return
+        due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
+        if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
+            due_at = -math.inf
+        fetcher.trace_wait(self._targets[host][0].wire, due_at - now, "its host's pace")
+        self._wait(due_at, Turn(host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
         """After targets in a row that no HTTP answer came for, the host's others are deferred.
@@ -6282,51 +6540,63 @@ class Scheduler:
             self._silent[host] += 1
         if self._silent[host] < MAX_SILENT_TARGETS:
             return
-        queue = self._queues.get(host)
         reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
-        while queue is not None and queue.targets:
-            target = queue.targets.popleft()
-            yield self._fetcher.put_off(target.url, reason, SILENT_HOST_SECONDS)
+        while self._targets.get(host):
+            url = self._targets[host].popleft().url
+            retry_at = self._fetcher.time() + SILENT_HOST_SECONDS
+            yield self._fetcher.unasked("deferred", url, reason, gate="R5", retry_at=retry_at)
 
+
+# The fetcher itself.
 
 class Options(NamedTuple):
-    """What a fetcher was told; seconds and bytes."""
+    """What a fetcher was told; `Bot` says what each means."""
 
-    timeout: float
-    max_wait: float
-    max_bytes: int
-    unreachable: str
-    robots_mode: str
-    interactive: bool
-    allow_private: bool
-    tag: tuple[str, str] | None         # R13: repository, SHA
+    cache_dir: str | os.PathLike[str] | None
+    origin: str = ORIGIN
+    timeout: float = 30.0               # seconds
+    max_wait: float = 300.0             # seconds
+    max_bytes: int = 10 * 2**20
+    unreachable: str = "allow"
+    robots_mode: str = "respect"
+    interactive: bool = False
+    allow_private: bool = False
+    tag: str | None = None
+    transport: Transport = None
+    clock: Clock = None
+    rand: Callable[[], float] = roll
+    warn: Callable[[str], None] | None = None
+    trace: Callable[[str], None] | None = None
+    shares_pace: bool = False
 
-    @classmethod
-    def checked(cls, tag: str | None, **given: Any) -> Options:
+    def check(self) -> None:
         """ValueError: an argument that would break a promise."""
-        parsed_tag = None
-        if tag:
-            parsed_tag = parse_tag(tag)
-        if given["interactive"]:                                    # spec 1.1
-            repository = TOOL_NAME
-            if parsed_tag is not None:
-                repository = parsed_tag[0]
-            parsed_tag = repository, "repl"
-        options = cls(tag=parsed_tag, **given)
-        require_choice("unreachable", options.unreachable, ("allow", "defer"))
-        require_choice("robots_mode", options.robots_mode, ("respect", "report_only", "ignore"))
-        if options.robots_mode != "respect" and not options.interactive:
+        require_choice("unreachable", self.unreachable, ("allow", "defer"))
+        require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
+        if self.robots_mode != "respect" and not self.interactive:
             raise ValueError(
-                f"robots_mode={options.robots_mode!r} is for a person at a prompt "
+                f"robots_mode={self.robots_mode!r} is for a person at a prompt "
                 "(interactive=True, spec 1.1): R2 is a MUST"
             )
         for name in ("timeout", "max_bytes"):
-            value = getattr(options, name)
+            value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
                 raise ValueError(f"{name} is {value!r}, want a positive number")
-        if not is_number(options.max_wait) or not options.max_wait >= 0:
-            raise ValueError(f"max_wait is {options.max_wait!r}, want seconds, 0 or more")
-        return options
+        if not is_number(self.max_wait) or not self.max_wait >= 0:
+            raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
+        refusal = host_refusal(split_url(wire_url(self.origin)).host)
+        if refusal and not self.allow_private:
+            raise ValueError(
+                f"origin {self.origin}: {refusal}, so that every opt-out would be lost; "
+                "allow_private permits it"
+            )
+
+    def parsed_tag(self) -> tuple[str, str] | None:
+        """R13: repository and SHA, where a tag is sent."""
+        repository, sha = parse_tag(self.tag) if self.tag else ("", "")
+        if self.interactive:                                        # spec 1.1
+            return repository or TOOL_NAME, "repl"
+        return (repository, sha) if repository else None
 
 
 def is_number(value: Any) -> bool:
@@ -6339,274 +6609,25 @@ def log_warning(line: str) -> None:
     logging.getLogger("walsh_research").warning("%s", line)
 
 
-class Warnings:
-    """What concerns a run, each line once."""
-
-    def __init__(self, write: Callable[[str], None] | None) -> None:
-        self._write = write or log_warning
-        self._written: set[str] = set()
-
-    def warn(self, line: str) -> None:
-        if line not in self._written and len(self._written) < MAX_WARNINGS:
-            self._written.add(line)
-            self._write(line)
-
-
-class Requester:
-    """One URL to its end: gates, exchange, redirects and retries.
-
-    `requests` counts those that left, of any kind.
-    """
-
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        transport: Transport,
-        rand: Callable[[], float],
-        trace: Callable[[str], None] | None,
-        counts_tries: bool,
-    ) -> None:
-        self._fetcher, self._transport, self._rand, self._trace = fetcher, transport, rand, trace
-        self._counts_tries = counts_tries       # a foreign transport need not say when one leaves
-        self.requests = 0
-
-    def walk(self, visit: Visit) -> Steps[Ending]:
-        """A URL to its end: every gate before every request, be it a retry or a redirect's hop."""
-        gates = self._fetcher.gates_of(visit.kind)
-        try:
-            while True:
-                if visit.resume_at > self._fetcher.now():
-                    reason = "back-off after a transport failure"
-                    backing_off = Later(visit.resume_at, "R5", reason, frees_host=True)
-                    yield from self._wait(visit, backing_off)
-                refusal = yield from self.pass_gates(visit, gates)
-                if refusal is not None:
-                    return Ending(refusal=refusal)
-                began = self._fetcher.now()
-                answer = self._exchange(visit)
-                ending = self._after(visit, answer, self._fetcher.now() - began)
-                if ending is not None:
-                    return ending
-        finally:
-            self._fetcher.limiter.give_back(visit.slot)
-
-    def _wait(self, visit: Visit, later: Later) -> Steps[None]:
-        before = self._fetcher.now()
-        if not later.host:              # else the document that it waits for has said so
-            self._fetcher.trace_wait(visit.wire, later.at - before, later.reason)
-        yield later._replace(host=visit.place.host)
-        visit.waited += self._fetcher.now() - before
-
-    def pass_gates(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision | None]:
-        """spec 7: blocklist, (address,) robots.txt, throttle, in this order.
-
-        The first that refuses ends it; None lets it pass. After each wait every gate is asked
-        again: an opt-out may have come meanwhile.
-        """
-        while True:
-            answer = self._ask_gates(visit, gates)
-            if answer is None:
-                return None
-            if isinstance(answer, Decision):
-                return answer._replace(url=visit.url)       # not that of a policy document
-            if answer.is_hopeless or answer.at > visit.deadline:
-                return self._fetcher.not_yet(visit, answer)
-            yield from self._wait(visit, answer._replace(frees_host=False))
-
-    def _ask_gates(self, visit: Visit, gates: Sequence[Gate]) -> Later | Decision | None:
-        for gate in gates:
-            answer = gate(visit)
-            if answer is not None:
-                return answer
-        return None
-
-    def _after(self, visit: Visit, answer: Answer, seconds: float) -> Ending | None:
-        """How the walk ends, or None where another request is due: a hop, or a retry."""
-        if isinstance(answer, TransportError):
-            return self._after_no_answer(visit, answer, seconds)
-        if answer.status in REDIRECT_STATUSES:
-            return self._after_redirect(visit, answer)
-        if answer.status in BACKOFF_STATUSES:
-            return self._after_push_back(visit, answer)
-        return Ending(answer)
-
-    def _after_no_answer(
-        self, visit: Visit, error: TransportError, seconds: float
-    ) -> Ending | None:
-        """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
-        if error.refused:
-            refusal = visit.decision._replace(allowed=False, gate="address", reason=error.reason)
-            return Ending(refusal=refusal._replace(url=visit.url))
-        if visit.retries >= self._transport_retries(visit, error, seconds):
-            return Ending(error)
-        delay = backoff_delay(visit.retries, None, self._rand)
-        resume_at = self._fetcher.now() + delay
-        if resume_at > visit.deadline:
-            if not self._fetcher.kinds[visit.kind].is_target:
-                return Ending(error)
-            trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
-            return Ending(error, None, trouble, self._fetcher.time() + delay, is_put_off=True)
-        visit.retries += 1
-        visit.resume_at = resume_at
-        return None
-
-    def _transport_retries(self, visit: Visit, error: TransportError, seconds: float) -> int:
-        """How often a request is retried that got no HTTP answer after so many seconds."""
-        if error.final or visit.is_single or self._fetcher.options.interactive:
-            return 0
-        if visit.kind == "target" and self._fetcher.is_cut_off(visit.place.site):
-            return 0                    # no network reached its robots.txt: one attempt
-        limit = self._fetcher.kinds[visit.kind].transport_retries
-        if seconds >= self._fetcher.options.timeout:
-            return min(limit, 1)        # a time-out costs too much to be tried five times
-        return limit
-
-    def _after_push_back(self, visit: Visit, answer: Response) -> Ending | None:
-        """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
-        if self._fetcher.options.interactive or visit.is_single:
-            return Ending(answer)
-        retry_after = retry_after_of(answer, self._fetcher.time())
-        is_last = visit.retries >= DEFAULT_MAX_RETRIES              # R5
-        if is_last:                                                 # spec 7: "wait 1h"
-            delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
-        else:
-            delay = backoff_delay(visit.retries, retry_after, self._rand)
-        delay = min(delay, MAX_HOLD_SECONDS)
-        why = f"{visit.place.host} answered {answer.status}"
-        self._fetcher.limiter.hold_back(visit.place.host, delay, why)
-        if is_last:
-            trouble = f"{why}; gave up after {visit.retries} retries"
-            return Ending(answer, None, trouble, self._fetcher.time() + delay)
-        if self._fetcher.now() + delay > visit.deadline:
-            trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
-            return Ending(answer, None, trouble, self._fetcher.time() + delay, is_put_off=True)
-        visit.retries += 1
-        return None
-
-    def _after_redirect(self, visit: Visit, answer: Response) -> Ending | None:
-        """A hop is a new URL: it goes through every gate.  spec 19, C6."""
-        location = header_value(answer.headers, "location")
-        limit = self._fetcher.kinds[visit.kind].max_redirects
-        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
-            location = location.encode("latin-1").decode("utf-8")
-        if not location:
-            return Ending(answer, trouble=f"{answer.status} without a Location")
-        if len(visit.redirects) >= limit:
-            return Ending(answer, trouble=f"more than {limit} redirects")
-        if self._fetcher.options.tag is not None:
-            location = untagged(location, self._fetcher.options.tag)
-        try:
-            wire = wire_url(resolve_url(visit.wire, location))
-            check_kinship(visit, wire, self._fetcher.origin)
-        except ValueError as error:
-            return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
-        visit.redirects.append(wire)
-        visit.move(wire)
-        return None
-
-    def _exchange(self, visit: Visit) -> Answer:
-        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
-        request = self._request(visit)
-        if self._trace:
-            self._trace(f"{request.method} {printable(request.url)}")
-        answer: Answer
-        began_at = self._fetcher.time()
-        has_left = False
-        try:
-            answer = as_response(self._transport.send(request))
-        except TransportError as error:
-            answer = error
-        except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
-            reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
-            answer = TransportError(reason)
-        finally:
-            has_left = visit.slot.has_left or self._counts_tries
-            self._fetcher.limiter.spend(visit.slot)
-        if has_left:
-            self._fetcher.request_left(visit)
-            visit.attempts += 1
-            self.requests += 1
-            status = getattr(answer, "status", None)
-            sent = RequestRecord(began_at, visit.kind, request.method, request.url, status)
-            visit.requests.append(sent)
-        return answer
-
-    def _request(self, visit: Visit) -> Request:
-        """R1, R13: what is sent for a visit."""
-        kind, url = self._fetcher.kinds[visit.kind], visit.wire
-        tag = self._fetcher.options.tag
-        if tag is not None and visit.place.host == host_key(self._fetcher.origin):
-            url = tag_url(url, *tag)                # R13: at transmission, after the gates
-        return Request(
-            kind.method,
-            url,
-            request_headers(kind, visit.validators, self._fetcher.extra_headers(visit)),
-            self._fetcher.options.timeout,
-            kind.max_bytes or self._fetcher.options.max_bytes,
-            visit.wants,
-            lambda: self._fetcher.limiter.left(visit.slot),
-        )
-
-
-def retry_after_of(answer: Response, now: float) -> float | None:
-    """Seconds that the server asks for; of several headers the longest.  R5."""
-    waits = []
-    for name, value in answer.headers:
-        if name == "retry-after":
-            seconds = parse_retry_after(value, now)
-            if seconds is not None:
-                waits.append(seconds)
-    return max(waits, default=None)
-
-
-def shown_headers(headers: Headers) -> list[tuple[str, str]]:
-    """The headers of an answer, without the credentials that a Location may have."""
-    shown = []
-    for name, value in headers:
-        if name == "location":
-            value = mask_credentials(value)
-        shown.append((name, value))
-    return shown
-
-
-def check_kinship(visit: Visit, wire: str, origin: str) -> None:
-    """ValueError: a canonical document moved to where it is not the origin's own."""
-    if visit.kind in CANONICAL_KINDS and not is_kin(split_url(origin).host, wire):
-        raise ValueError(f"{printable(wire)} is not https on the host of {origin}")
-
-
-# What came of a target.
-
-def visit_result(
-    visit: Visit, outcome: Outcome, now: float, at: float, **fields: Any
-) -> Result:
-    """A Result with all that is the same for every outcome.
-
-    `now` is of the monotonic clock, `at` of the wall clock.
-    """
-    common = visit.decision._asdict()
-    for name in ("allowed", "blocked_by", "url"):
-        del common[name]
-    common.update(
-        final_url=visit.wire,
-        redirects=visit.redirects,
-        attempts=visit.attempts,
-        requests=visit.requests,
-        waited=visit.waited,
-        elapsed=now - visit.started_at,
-        at=at,
-        warnings=visit.warnings,
-    )
-    common.update(fields)
-    return result_of(outcome, visit.url, **common)
-
-
-def unasked(
-    outcome: Outcome, url: str, reason: str, at: float, retry_at: float | None = None
-) -> Result:
-    """A Result that no gate was asked for."""
-    shown = mask_credentials(url)
-    return result_of(outcome, shown, reason=reason, at=at, retry_at=retry_at)
+def open_caches(
+    options: Options, warn: Callable[[str], None], wall_time: Callable[[], float]
+) -> tuple[Cache, Cache | None]:
+    """The cache, and where the pace is shared with other processes, if it is."""
+    folder = options.cache_dir
+    if folder is PLATFORM_CACHE:
+        folder = default_cache_dir(os.environ, sys.platform)
+        if folder is None:
+            warn(
+                "cache: no home folder is known; nothing is remembered between runs, nor "
+                "shared with other processes"
+            )
+    if folder is not None:
+        cache = Cache(os.fspath(folder), warn, wall_time)
+        return cache, cache.pace()
+    memory = Cache(None, warn, wall_time)
+    if options.shares_pace:
+        return memory, open_pace_cache(warn, wall_time)
+    return memory, None
 
 
 class Fetcher:
@@ -6620,88 +6641,34 @@ class Fetcher:
     kinds = KINDS
 
     def __init__(
-        self,
-        cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE,
-        *,
-        origin: str = ORIGIN,
-        timeout: float = 30.0,
-        max_wait: float = 300.0,
-        max_bytes: int = 10 * 2**20,
-        unreachable: str = "allow",
-        robots_mode: str = "respect",
-        interactive: bool = False,
-        allow_private: bool = False,
-        tag: str | None = None,
-        transport: Transport = None,
-        clock: Clock = None,
-        rand: Callable[[], float] = roll,
-        warn: Callable[[str], None] | None = None,
-        trace: Callable[[str], None] | None = None,
-        shares_pace: bool = False,
+        self, cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE, **options: Any
     ) -> None:
-        self.options = Options.checked(
-            tag,
-            timeout=timeout,
-            max_wait=max_wait,
-            max_bytes=max_bytes,
-            unreachable=unreachable,
-            robots_mode=robots_mode,
-            interactive=interactive,
-            allow_private=allow_private,
-        )
-        self.origin = site_of(wire_url(origin))
-        refusal = place_of(self.origin).refusal
-        if refusal and not allow_private:
-            raise ValueError(
-                f"origin {self.origin}: {refusal}, so that every opt-out would be lost; "
-                "allow_private permits it"
-            )
-        self._clock = clock
-        if clock is None:
-            self._clock = SYSTEM_CLOCK
-        self.now: Callable[[], float] = self._clock.monotonic
-        self.time: Callable[[], float] = self._clock.time
-        self._trace = trace
-        self._warnings = Warnings(warn)
-        self._transport = transport
-        if transport is None:
-            self._transport = HttpTransport(allow_private=allow_private)
-        counts_tries = transport is not None
-        self._requester = Requester(self, self._transport, rand, trace, counts_tries)
-        self._cache, self._pace_cache = self._open_caches(cache_dir, shares_pace)
-        self.limiter = RateLimiter(self._clock, self._pace_cache, timeout)
-        locks = PatientLocks(self._cache, self.now, 2 * timeout)
+        self.options = Options(cache_dir, **options)
+        self.options.check()
+        self.tag = self.options.parsed_tag()                        # R13
+        self.origin = site_of(wire_url(self.options.origin))
+        process = process_pace(self.options.clock or SYSTEM_CLOCK)
+        self.now: Callable[[], float] = process.clock.monotonic
+        self.time: Callable[[], float] = process.clock.time
+        self.requests = 0               # that left, of any kind
+        self._warned: set[str] = set()
+        self._transport = self.options.transport
+        if self._transport is None:
+            self._transport = HttpTransport(allow_private=self.options.allow_private)
+        self._cache, self._pace_cache = open_caches(self.options, self.warn, self.time)
+        patience_seconds = 2 * self.options.timeout
+        self.limiter = RateLimiter(process, self._pace_cache, patience_seconds)
+        locks = PatientLocks(self._cache, self.now, patience_seconds)
         self._refreshes = Refreshes(locks, self.now)
-        self._blocklist = BlocklistStore(
-            self._cache, self.origin, self.time, self._warnings.warn, self._document
-        )
-        self._robots = RobotsStore(self._cache, self.time, self._document)
-        self._scheduler = Scheduler(self, Order())
-        if interactive and not (sys.stdin and sys.stdin.isatty()):
-            self._warnings.warn(
+        self._blocklist = BlocklistStore(self._cache, self.time, self.origin, self.warn)
+        self.robots = RobotsStore(self._cache, self.time)
+        self.sources = SourceStore(self._cache)
+        self._process, self._scheduler = process, Scheduler(self, process)
+        if self.options.interactive and not (sys.stdin and sys.stdin.isatty()):
+            self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
                 "a prompt alone (spec 1.1)"
             )
-
-    def _open_caches(
-        self, cache_dir: str | os.PathLike[str] | None, shares_pace: bool
-    ) -> tuple[Cache, Cache | None]:
-        """The cache, and where the pace is shared with other processes, if it is."""
-        warn, folder = self._warnings.warn, cache_dir
-        if cache_dir is PLATFORM_CACHE:
-            folder = default_cache_dir(os.environ, sys.platform)
-            if folder is None:
-                warn(
-                    "cache: no home folder is known; nothing is remembered between runs, nor "
-                    "shared with other processes"
-                )
-        if folder is not None:
-            cache = Cache(os.fspath(folder), warn, self.time)
-            return cache, cache.pace()
-        memory = Cache(None, warn, self.time)
-        if shares_pace:
-            return memory, open_pace_cache(warn, self.time)
-        return memory, None
 
     def __enter__(self: Caller) -> Caller:
         return self
@@ -6717,6 +6684,16 @@ class Fetcher:
         elif self._pace_cache is not None:
             self._pace_cache.sweep(self.time())
 
+    def warn(self, line: str) -> None:
+        """What concerns a run, each line once."""
+        if line not in self._warned and len(self._warned) < MAX_WARNINGS:
+            self._warned.add(line)
+            (self.options.warn or log_warning)(line)
+
+    def trace_wait(self, url: str, seconds: float, why: str) -> None:
+        if self.options.trace and seconds > LOCK_POLL_SECONDS:
+            self.options.trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
+
     # --- What callers ask -------------------------------------------------
 
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
@@ -6728,23 +6705,21 @@ class Fetcher:
         are stale are waited for either way (R12). A bad URL is a refusal with its reason.
         """
         gates = self.gates_of("target")
-        if wait:
-            return self._decide(url, gates)
-        return self._decide(url, [*gates[:-1], self._free_slot_gate])
+        if not wait:
+            gates[-1] = self._free_slot_gate
+        return self._decide(url, gates)
 
     def _decide(self, url: str, gates: Sequence[Gate]) -> Decision:
         url = str(url)
         try:
-            visit = self._visit("target", url, wire_url(url))
+            visit = Visit(self, "target", url, wire_url(url))
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
         try:
-            refusal = self._drive(self._requester.pass_gates(visit, gates))
+            refusal = self._process.finish(visit.pass_gates(gates))
         finally:
             visit.slot.release()
-        decision = visit.decision
-        if refusal is not None:
-            decision = refusal
+        decision = visit.decision if refusal is None else refusal
         return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
@@ -6754,13 +6729,7 @@ class Fetcher:
         changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it
         anew.
         """
-        order = Order()
-        if fresh:
-            order = Order(wants=wants_body)
-        return self._fetch(url, order)
-
-    def _fetch(self, url: str, order: Order) -> Result:
-        return next(self._results([url], order))
+        return next(self._results([url], wants=wants_body if fresh else None))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
         """Many targets, strictly serial, each host at its own pace and no host waiting for another.
@@ -6770,24 +6739,25 @@ class Fetcher:
         """
         if isinstance(urls, str):
             urls = [urls]
-        return self._results(urls, Order(min_age))
+        return self._results(urls, min_age=min_age)
 
-    def _results(self, urls: Iterable[str], order: Order) -> Iterator[Result]:
-        scheduler = self._scheduler = Scheduler(self, order)
+    def _results(self, urls: Iterable[str], purpose: str = "", **wanted: Any) -> Iterator[Result]:
+        """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
+        scheduler = self._scheduler = Scheduler(self, self._process)
         first_spelling: dict[str, str] = {}
         for url in map(str, urls):
             try:
                 wire = wire_url(url)
-                key = canonical_url(wire)
+                key = purpose + canonical_url(wire)
             except ValueError as error:
-                yield self._unasked("failed", url, str(error))
+                yield self.unasked("failed", url, str(error))
                 continue
             if key in first_spelling:                               # R7
                 reason = f"the same source as {first_spelling[key]} (R7)"
-                yield self._unasked("skipped", url, reason)
+                yield self.unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
-            scheduler.add(Target(url, wire, key))
+            scheduler.add(Target(url, wire, key, **wanted))
         try:
             yield from scheduler.results()
         finally:
@@ -6809,16 +6779,6 @@ class Fetcher:
         return self._blocklist.was_missed
 
     @property
-    def blocklist_status(self) -> int:
-        """HTTP status of the last answer to a request for the list; 0 where there was none."""
-        return self._blocklist.status
-
-    @property
-    def requests(self) -> int:
-        """How many left, of any kind."""
-        return self._requester.requests
-
-    @property
     def hosts_left(self) -> int:
         """Of the run that goes on: hosts with targets still to be asked for."""
         return self._scheduler.hosts_left
@@ -6827,111 +6787,81 @@ class Fetcher:
         """Of the run that goes on: the host that it waits for, why, and the seconds left."""
         return (*self._scheduler.waits_for, self._scheduler.seconds_left)
 
-    # --- The loop ---------------------------------------------------------
-
-    def step(self, steps: Steps[T]) -> Later | T:
-        """A step further, alone in this process: when to go on, or what came of it."""
-        with self.limiter.lock:
-            try:
-                return next(steps)
-            except StopIteration as stop:
-                return stop.value       # type: ignore[no-any-return]
-
-    def _drive(self, steps: Steps[T]) -> T:
-        """Steps to their end, sleeping between them with nothing held."""
-        while True:
-            outcome = self.step(steps)
-            if not isinstance(outcome, Later):
-                return outcome
-            self.nap(outcome.at)
-
-    def nap(self, until: float) -> None:
-        """Asleep until then, or as long as a clock can be asked for; whoever wakes looks again."""
-        seconds = max(LEAST_SLEEP_SECONDS, until - self.now())
-        self._clock.sleep(min(seconds, MAX_SLEEP_SECONDS))
-
     # --- One target -------------------------------------------------------
 
-    def _visit(self, kind: str, url: str, wire: str) -> Visit:
-        now = self.now()
-        return Visit(kind, url, wire, now, now + self.options.max_wait)
+    def target_steps(self, target: Target, since: float) -> Steps[Result]:
+        """A declared target, to its Result; it could have begun at `since`.
 
-    def target_steps(self, target: Target, since: float, order: Order) -> Steps[Result]:
-        """A declared target, to its Result. No exception of one target reaches another."""
+        No exception of one target reaches another.
+        """
         try:
-            key = order.purpose + target.key
-            known = self._known(key)
-            reason = too_soon(known, order.min_age, self.time())    # R8
+            known = self.sources.load(target.key)
+            reason = too_soon(known, target.min_age, self.time())   # R8
             if reason:
-                return self._skipped(target, known, reason, order.min_age)
-            visit = self._visit(order.kind, target.url, target.wire)
+                return self._skipped(target, known, reason)
+            held, wants = known, target.wants or wants_body
+            if target.wants is not None:        # who wants a body sends no validators
+                held = NEVER_ASKED
+            visit = Visit(self, target.kind, target.url, target.wire, held, wants)
             visit.waited = max(0.0, visit.started_at - since)
-            visit.wants = order.wants or wants_body
-            if order.wants is None:     # who wants a body sends no validators
-                visit.held = Validators(known.etag, known.last_modified)
-                visit.held_of = known.wire
-            ending = yield from self._requester.walk(visit)
-            result = self._conclude(visit, ending)
+            ending = yield from visit.walk()
+            result = conclude(visit, ending)
             if visit.attempts:
-                self._remember(key, known, visit, result)
+                self.sources.remember(target.key, known, result)
             return result
         except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
-            what = f"unexpected {type(error).__name__}"
-            shown = mask_credentials(target.url)
-            self._warnings.warn(f"{what} at {printable(shown)}: {printable(str(error))}")
-            return self._unasked("failed", target.url, f"{what}: {printable(str(error))}")
+            what, why = f"unexpected {type(error).__name__}", printable(str(error))
+            self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
+            return self.unasked("failed", target.url, f"{what}: {why}")
 
-    def _known(self, key: str) -> KnownSource:
-        return from_entry(KnownSource(), self._cache.load("source", key))
-
-    def _skipped(self, target: Target, known: KnownSource, reason: str, min_age: float) -> Result:
+    def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
         """R8: not due yet. The status is that of a failure that is not asked for again."""
-        asked_at = max(known.at, known.failed_at)
-        result = self._unasked("skipped", target.url, reason, asked_at + min_age)
+        status = None
         if known.failed_at > known.at:
-            result = result._replace(status=known.failed_status)
-        return result
+            status = known.failed_status
+        due_at = max(known.at, known.failed_at) + target.min_age
+        return self.unasked("skipped", target.url, reason, retry_at=due_at, status=status)
 
-    def _remember(self, key: str, known: KnownSource, visit: Visit, result: Result) -> None:
-        """R7, R8: what this target's requests leave for the next run."""
-        known = known._replace(requested_at=result.at, retry_at=-math.inf)
-        if result.ok:
-            known = KnownSource(
-                result.at, visit.wire, result.etag, result.last_modified, result.at
-            )
-        elif result.retry_at is not None:
-            known = known._replace(retry_at=result.retry_at)
-        if result.outcome == "failed" and result.status is not None:
-            failure = printable(result.reason)
-            known = known._replace(
-                failed_at=result.at, failed_status=result.status, failure=failure
-            )
-        self._cache.store("source", key, known._asdict())
+    def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
+        """A Result that no gate was asked for."""
+        shown = mask_credentials(url)
+        return result_of(outcome, shown, reason=reason, at=self.time(), **fields)
 
-    def last_request(self, key: str) -> float:
-        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
-        known = self._known(key)
-        return max(known.requested_at, known.at)
-
-    def _document(
-        self,
-        waiting: Visit,
-        kind: str,
-        url: str,
-        validators: Validators,
-        once: bool = False,
-    ) -> Steps[tuple[Visit, Ending]]:
-        """A policy document that a visit waits for, behind the gates of its kind.
-
-        It is under the same deadline. `once`: one request, which binds nobody whatever it brings.
-        """
-        visit = Visit(kind, url, url, waiting.started_at, waiting.deadline)
-        visit.held, visit.is_single = validators, once
-        if visit.place.host == waiting.place.host:      # else each would wait for the other
-            waiting.slot.hand_over(visit.slot)
-        visit.requests = waiting.requests
-        ending = yield from self._requester.walk(visit)
-        return visit, ending
+    def exchange(self, visit: Visit) -> Answer:
+        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
+        how, url = visit.how, visit.wire
+        if self.tag is not None and visit.host == host_key(self.origin):
+            url = tag_url(url, *self.tag)           # R13: at transmission, after the gates
+        request = Request(
+            how.method,
+            url,
+            request_headers(how, visit.validators, self.extra_headers(visit)),      # R1
+            self.options.timeout,
+            how.max_bytes or self.options.max_bytes,
+            visit.wants,                            # R6
+            visit.slot.left,                        # R4 counts from its departure
+        )
+        if self.options.trace:
+            self.options.trace(f"{request.method} {printable(request.url)}")
+        answer: Answer
+        began_at = self.time()
+        try:
+            answer = as_response(self._transport.send(request))
+        except TransportError as error:
+            answer = error
+        except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
+            reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
+            answer = TransportError(reason)
+        finally:
+            has_left = visit.slot.spend()
+        # A foreign transport need not say when a request leaves.
+        if has_left or self.options.transport is not None:
+            self.requests += 1
+            status = getattr(answer, "status", None)
+            record = RequestRecord(began_at, visit.kind, request.method, request.url, status)
+            visit.requests.append(record)
+            self.request_left(visit)
+        return answer
 
     # --- The gates --------------------------------------------------------
 
@@ -6948,22 +6878,19 @@ class Fetcher:
         if visit.kind in CANONICAL_KINDS:
             return None
         store = self._blocklist
-        if store.blocklist is None or visit.slot.start > -math.inf:
+        if store.blocklist is None or visit.slot.is_claimed:
             store.load()                # another process may have adopted one meanwhile
-        if not store.is_current():
-            if self._is_late(visit):
-                return self._too_late(visit)
-            answer = self._refreshes.advance(
-                "blocklist", "R3", store.load, lambda: store.refresh(visit)
-            )
-            if isinstance(answer, Later):
-                if not answer.is_hopeless:
-                    return answer
-                store.failed(answer.reason, None)       # whoever refreshes it has stopped
-        entry = store.entry_for(visit.place.host)
+        answer = self._refreshes.advance(visit, store)
+        if isinstance(answer, Later) and answer.is_hopeless:
+            store.failed(answer.reason)         # whoever refreshes it has stopped
+        elif answer is not None:
+            return answer
+        if store.blocklist is None:             # R3b
+            return None
+        entry = store.blocklist.blocks(visit.host)                  # R3a
         if entry is None:
             return None
-        reason = f"{visit.place.host}: operator blocklist entry {printable(entry.domain)}"
+        reason = f"{visit.host}: operator blocklist entry {printable(entry.domain)}"
         if entry.added:
             reason += f", {printable(entry.added)}"
         if entry.reason:
@@ -6974,7 +6901,7 @@ class Fetcher:
         """Nothing is sent to an address that is not public."""
         if self.options.allow_private:
             return None
-        reason = visit.place.refusal
+        reason = host_refusal(split_url(visit.wire).host)
         if not reason and hasattr(self._transport, "resolve"):
             reason = self._resolved_refusal(visit.wire)
         if not reason:
@@ -6994,23 +6921,18 @@ class Fetcher:
 
     def _robots_gate(self, visit: Visit) -> Later | Decision | None:
         """R2: robots.txt before any target of its site."""
-        if self.options.robots_mode == "ignore":
-            visit.decision = Decision(
-                True,
-                visit.url,
-                verdict=Verdict.SKIPPED_BY_USER_POLICY,
-                reason="robots_mode='ignore'",
-            )
+        mode = self.options.robots_mode
+        if mode == "ignore":
+            verdict = Verdict.SKIPPED_BY_USER_POLICY
+            reason = "robots_mode='ignore'"
+            visit.let_pass(Decision(True, visit.url, reason=reason, verdict=verdict))
             return None
-        refusal = self._ensure_current(visit, self._robots)
+        refusal = self._refreshes.advance(visit, self.robots, visit.site)
         if refusal is not None:
             return refusal
-        site, target = visit.place.site, path_and_query(visit.wire)
-        state = self._robots.state_of(site)
-        decision = robots_decision(
-            visit.url, target, state, self.time(), self.options.unreachable
-        )
-        if self.options.robots_mode == "report_only":
+        state, target = self.robots.state_of(visit.site), path_and_query(visit.wire)
+        decision = robots_decision(visit.url, target, state, self.time(), self.options.unreachable)
+        if mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
         if not decision.allowed:                                    # R2
             return decision
@@ -7018,22 +6940,8 @@ class Fetcher:
             visit.warn(PARSE_ERROR_WARNING)
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             visit.warn(f"asked without the word of robots.txt: {decision.reason}")
-        visit.decision = decision
+        visit.let_pass(decision)
         return None
-
-    def _ensure_current(self, visit: Visit, store: RobotsStore) -> Later | Decision | None:
-        """R12: what is held of the site's policy file is current, or asked for first."""
-        site = visit.place.site
-        if store.is_current(site):                                  # R12
-            return None
-        if self._is_late(visit):
-            return self._too_late(visit)
-        return self._refreshes.advance(
-            f"robots {store.key(site)}",
-            "R2",
-            lambda: store.load(site),
-            lambda: store.refresh(visit),
-        )
 
     def _throttle_gate(self, visit: Visit) -> Later | Decision | None:
         """R4: claims the host's next slot; passes when it is due.
@@ -7043,174 +6951,41 @@ class Fetcher:
         """
         if self.options.interactive:                                # spec 1.1
             return None
-        role = "other"
-        if visit.is_first_request and self.kinds[visit.kind].is_target:
-            role = "target"
-        elif visit.is_first_request and visit.kind in SLOTLESS_KINDS:
-            role = "policy"
-        if role != "target" and self._is_late(visit):
-            return self._too_late(visit)
-        place = visit.place
-        interval = self.interval_of(place.site)
-        return self.limiter.claim(visit.slot, place.host, interval, role, visit.deadline)
+        role = visit.role
+        refusal = visit.too_late()
+        if refusal is not None and role != "target":
+            return refusal
+        return visit.slot.claim(visit.host, self.interval_of(visit.site), role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
         if self.options.interactive:
             return None
-        later = self.limiter.when_next(visit.place.host, self.interval_of(visit.place.site))
+        later = self.limiter.when_next(visit.host, self.interval_of(visit.site))
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or later.at > visit.deadline:
-            return self.not_yet(visit, later)
+            return visit.not_yet(later)
         return None
+
+    # --- What a subclass may fill -----------------------------------------
 
     def interval_of(self, site: str) -> float:
         """Hook: seconds between two requests.  R4, R2d."""
-        robots = self._robots.state_of(site).robots
+        robots = self.robots.state_of(site).robots
         if robots is None:
             return MIN_REQUEST_INTERVAL
         return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d
-
-    def not_yet(self, visit: Visit, later: Later) -> Decision:
-        """Put off: `max_wait` does not reach so far."""
-        seconds = max(0.0, later.at - self.now())
-        reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return visit.decision._replace(
-            allowed=False, gate=later.gate, reason=reason, retry_at=self.time() + seconds
-        )
-
-    def _is_late(self, visit: Visit) -> bool:
-        """Whether nothing new may start for this visit but the target's own first request.
-
-        What needs no pause is not cut short by a small `max_wait`.
-        """
-        latest = max(visit.deadline, visit.started_at + PROMPT_SECONDS)
-        return self.now() > latest
-
-    def _too_late(self, visit: Visit) -> Decision:
-        reason = f"{spell_seconds(self.options.max_wait)} (max_wait) have passed"
-        return self.not_yet(visit, Later(self.now(), "R4", reason))
-
-    def is_cut_off(self, site: str) -> bool:
-        """Whether no network reached the robots.txt of the site."""
-        return bool(self._robots.state_of(site).no_network)
-
-    # --- What came of it --------------------------------------------------
-
-    def _conclude(self, visit: Visit, ending: Ending) -> Result:
-        """The outcome of a target, and why."""
-        answer = ending.answer
-        if ending.refusal is not None:
-            visit.decision = ending.refusal
-            outcome: Outcome = "denied"
-            if ending.refusal.retry_at is not None:
-                outcome = "deferred"
-            return self._result(visit, outcome)
-        if isinstance(answer, Response):
-            return self._conclude_answer(visit, ending, answer)
-        return self._conclude_failure(visit, ending, ending.why)
-
-    def _conclude_answer(self, visit: Visit, ending: Ending, answer: Response) -> Result:
-        status = answer.status
-        seen = {
-            "status": status,
-            "content_type": header_value(answer.headers, "content-type"),
-            "headers": shown_headers(answer.headers),
-        }
-        if answer.truncated:
-            trouble = f"more than {self.options.max_bytes} bytes"
-        elif status == 206:
-            trouble = "the server sent a part (206) that nobody asked for"
-        elif 200 <= status < 300:
-            return self._conclude_body(visit, answer, seen)
-        elif status == 304 and any(visit.validators):
-            return self._conclude_unchanged(visit, answer, seen)
-        else:
-            trouble = f"the server answered {status}"
-        return self._conclude_failure(visit, ending, ending.trouble or trouble, **seen)
-
-    def _conclude_failure(self, visit: Visit, ending: Ending, reason: str, **seen: Any) -> Result:
-        outcome: Outcome = "failed"
-        gate: Optional[GateName] = None
-        if ending.is_put_off:
-            outcome = "deferred"
-        if ending.retry_at is not None:
-            gate = "R5"
-        return self._result(
-            visit, outcome, gate=gate, reason=reason, retry_at=ending.retry_at, **seen
-        )
-
-    def _conclude_unchanged(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
-        """R7: no new data; the validators stay."""
-        etag, last_modified = validators_of(answer.headers)
-        reading = self.read_body(visit, answer)
-        return self._result(
-            visit,
-            "unchanged",
-            reason="not modified",
-            etag=etag or visit.validators.etag,
-            last_modified=last_modified or visit.validators.last_modified,
-            robots_directives=reading.robots_directives,
-            warnings=[*visit.warnings, *reading.warnings],
-            **seen,
-        )
-
-    def _conclude_body(self, visit: Visit, answer: Response, seen: dict[str, Any]) -> Result:
-        """A success, as metadata (R6)."""
-        body, sha256 = answer.body, ""
-        media_type = media_type_of(seen["content_type"])
-        is_read = visit.wants(answer.status, answer.headers)
-        if is_read:
-            sha256 = sha256_hex(body)
-        else:
-            body = b""
-            visit.warn(f"{media_type} is not read (R6)")
-        etag, last_modified = validators_of(answer.headers)
-        reading = self.read_body(visit, answer._replace(body=body))
-        return self._result(
-            visit,
-            "fetched",
-            bytes=len(body),
-            sha256=sha256,
-            etag=etag,
-            last_modified=last_modified,
-            title=reading.title,
-            links=reading.links,
-            metadata=reading.metadata,
-            robots_directives=reading.robots_directives,
-            read=is_read,
-            body=body,
-            warnings=[*visit.warnings, *reading.warnings],
-            **seen,
-        )
-
-    def _result(self, visit: Visit, outcome: Outcome, **fields: Any) -> Result:
-        return visit_result(visit, outcome, self.now(), self.time(), **fields)
-
-    def _unasked(
-        self, outcome: Outcome, url: str, reason: str, retry_at: float | None = None
-    ) -> Result:
-        return unasked(outcome, url, reason, self.time(), retry_at)
-
-    def read_body(self, visit: Visit, answer: Response) -> Reading:
-        """Hook: what a body says, as metadata."""
-        return Reading()
-
-    def request_left(self, visit: Visit) -> None:
-        """Hook: a request of the visit has left."""
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """Hook: headers of a request besides those of every request."""
         return {}
 
-    def put_off(self, url: str, reason: str, seconds: float) -> Result:
-        """A target that is not asked for in this run (R5)."""
-        result = self._unasked("deferred", url, reason, self.time() + seconds)
-        return result._replace(gate="R5")
+    def request_left(self, visit: Visit) -> None:
+        """Hook: a request of the visit has left."""
 
-    def trace_wait(self, url: str, seconds: float, why: str) -> None:
-        if self._trace and seconds > LOCK_POLL_SECONDS:
-            self._trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
+    def read_body(self, visit: Visit, answer: Response) -> Reading:
+        """Hook: what a body says, as metadata."""
+        return Reading()
 
 
 # ============================================================================
@@ -7374,6 +7149,23 @@ def media_kind(media_type: str) -> str:
     if media_type.startswith("text/"):
         return "text"
     return "other"
+
+
+def held_bytes(value: Any) -> int:
+    """About how many bytes of memory plain data or a value tuple takes, with all that it holds.
+
+    The sizes are those of CPython's objects, rounded up.
+    """
+    if isinstance(value, str):
+        width = 1 if value.isascii() else 4     # one wide letter makes all of them wide
+        return 64 + width * len(value)
+    if isinstance(value, bytes):
+        return 40 + len(value)
+    if isinstance(value, Mapping):
+        return held_bytes(list(value.items()))      # whose pairs stand for the table's rows
+    if isinstance(value, (list, tuple)):
+        return 64 + sum(8 + held_bytes(item) for item in value)
+    return 32
 
 
 def cut_for_reading(body: bytes) -> tuple[bytes, str]:
@@ -9844,6 +9636,11 @@ class Robots2State(NamedTuple):
     trouble: str = ""
 
     @property
+    def validators(self) -> Validators:
+        """The file is asked for anew each time: its chain may have changed where it has not."""
+        return NO_VALIDATORS
+
+    @property
     def held_bytes(self) -> int:
         """An estimate of the memory that this takes."""
         files_bytes = sum(map(len, self.files.values()))
@@ -9862,18 +9659,16 @@ class Robots2Store(RobotsStore):
     kind = "robots2"
     no_state = NO_ROBOTS2
 
-    def __init__(
-        self, cache: Cache, wall_time: Callable[[], float], get: GetDocument, category: str
-    ) -> None:
-        super().__init__(cache, wall_time, get)
-        self.category = category
-
-    def key(self, site: str) -> str:
-        return f"{site} {self.category}"
+    def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
+        super().__init__(cache, wall_time)
+        self._category = category
 
     def rules_of(self, site: str) -> Robots2 | None:
         robots2: Robots2 | None = self.state_of(site).robots2
         return robots2
+
+    def _cache_key(self, site: str) -> str:
+        return f"{site} {self._category}"
 
     def _to_entry(self, state: Robots2State) -> dict[str, Any]:
         return {**state._asdict(), "robots2": None}
@@ -9884,80 +9679,62 @@ class Robots2Store(RobotsStore):
         for url, body in state.files.items():
             if isinstance(url, str) and isinstance(body, bytes):
                 files[url] = body
-        return state._replace(files=files, robots2=self._merged(files))
+        if not files:
+            return state._replace(files=files)
+        return state._replace(files=files, robots2=self._merged(files)[0])
 
-    def _parsed(self, url: str, body: bytes, is_first: bool) -> tuple[str, Robots2]:
-        limit_bytes = MAX_CHAINED_BYTES
-        if is_first:
-            limit_bytes = MAX_ROBOTS_BYTES
-        return url, Robots2.parse(body, self.category, limit_bytes)
-
-    def _merged(self, files: dict[str, bytes]) -> Robots2 | None:
-        """The files of a chain, the site's own first, as one."""
+    def _merged(self, files: dict[str, bytes]) -> tuple[Robots2, str | None]:
+        """The files of a chain, the site's own first, as one; and the file that follows."""
         parsed: list[tuple[str, Robots2]] = []
+        limit_bytes = MAX_ROBOTS_BYTES
         for url, body in files.items():
-            parsed.append(self._parsed(url, body, is_first=not parsed))
-        if not parsed:
-            return None
-        return robots2_chain(parsed)[0]
+            parsed.append((url, Robots2.parse(body, self._category, limit_bytes)))
+            limit_bytes = MAX_CHAINED_BYTES
+        return robots2_chain(parsed)
 
-    def refresh(self, visit: Visit) -> Steps[Decision | None]:
-        """Asks for the file of the site where the visit is, and for those that it chains to."""
-        site, url = visit.place.site, f"{site_of(visit.wire)}/robots2.txt"
-        held: Robots2State = self.state_of(site)
-        file_visit, ending = yield from self._get(
-            visit, self.kind, url, NO_VALIDATORS, once=held.has_held_host
-        )
-        if is_refused_itself_by_pace(ending):
-            return ending.refusal
-        now, answer = self._time(), ending.answer
-        meaning = "unreachable"
-        if isinstance(answer, Response) and not ending.has_strayed and answer.status != 304:
-            meaning = robots_meaning(answer.status)
-        if meaning == "rules":
-            assert isinstance(answer, Response)
-            body = answer.body[:MAX_ROBOTS_BYTES + 1]
-            state = yield from self._chained(visit, url, body, held)
-        elif meaning in ("none", "redirect"):
-            state = Robots2State(status=ending.status, fetched_at=now, checked_at=now)
-        else:
-            state = robots2_after_failure(held, ending, now)
-        self._store(site, after_hold(state, ending))
-        return None
+    def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
+        return refusal.retry_at is not None
 
-    def _chained(
-        self, visit: Visit, url: str, body: bytes, held: Robots2State
+    def _after_answer(
+        self, held: Robots2State, file_visit: Visit, answer: Response
     ) -> Steps[Robots2State]:
         """The site's own file with at most three further ones, each behind every gate.
 
         Of one that is out of reach the copy that is held stays, and it is asked for again soon.
         """
-        files, retry_at = {url: body}, 0.0
-        parsed = [self._parsed(url, body, is_first=True)]
+        meaning, now = robots_meaning(answer.status), self._time()
+        if answer.status != 304 and meaning in ("none", "redirect"):
+            return Robots2State(status=answer.status, fetched_at=now, checked_at=now)
+        if meaning != "rules":
+            trouble = f"robots2.txt answered {answer.status}"
+            return self._after_failure(held, trouble, answer.status)
+        files, retry_at = {file_visit.url: answer.body[:MAX_ROBOTS_BYTES + 1]}, 0.0
         while True:
-            merged, chain = robots2_chain(parsed)
+            merged, chain = self._merged(files)
             wire = next_in_chain(chain, files)
             if chain is None or not wire:
                 break
-            _, ending = yield from self._get(visit, self.kind, wire, NO_VALIDATORS)
-            answer = ending.answer
-            if isinstance(answer, Response) and answer.status == 200:
-                files[chain] = answer.body[:MAX_CHAINED_BYTES + 1]
-            elif isinstance(answer, Response) and is_gone(answer.status):
+            ending = yield from file_visit.document(self.kind, wire, NO_VALIDATORS).walk()
+            further = ending.answer
+            if isinstance(further, Response) and further.status == 200:
+                files[chain] = further.body[:MAX_CHAINED_BYTES + 1]
+            elif isinstance(further, Response) and is_gone(further.status):
                 break
             else:
                 retry_at = self._time() + POLICY_RETRY_SECONDS
                 if chain not in held.files:
                     break
                 files[chain] = held.files[chain]
-            parsed.append(self._parsed(chain, files[chain], is_first=False))
         now = self._time()
         return Robots2State(merged, files, 200, now, now, retry_at)
 
-
-def is_refused_itself_by_pace(ending: Ending) -> bool:
-    """Whether the host is held back, so that its target cannot go on either."""
-    return ending.refusal is not None and ending.refusal.retry_at is not None
+    def _after_failure(self, held: Robots2State, trouble: str, status: int) -> Robots2State:
+        """The copy that is held stays, though not for ever."""
+        state: Robots2State = super()._after_failure(held, trouble, status)
+        is_long_ago = self._time() - state.unreachable_since > MAX_UNREACHABLE_SECONDS
+        if is_long_ago and state.failures >= LEAST_FAILURES_FOR_GOOD:
+            state = state._replace(robots2=None, files={})
+        return state
 
 
 def is_gone(status: int) -> bool:
@@ -9977,40 +9754,24 @@ def next_in_chain(chain: str | None, files: dict[str, bytes]) -> str:
         return ""
 
 
-def robots2_after_failure(held: Robots2State, ending: Ending, now: float) -> Robots2State:
-    """Unreachable: the copy that is held stays, though not for ever."""
-    trouble = f"robots2.txt: {ending.why}"
-    state: Robots2State = robots_after_failure(held, trouble, ending.status, now)
-    is_long_ago = now - state.unreachable_since > MAX_UNREACHABLE_SECONDS
-    if is_long_ago and state.failures >= LEAST_FAILURES_FOR_GOOD:
-        state = state._replace(robots2=None, files={})
-    return state
-
-
 class HeldAnswer(NamedTuple):
-    """An answer to robots2's question that this process holds. Times are Unix seconds."""
+    """An answer to robots2's question that this process holds."""
 
     answer: AskAnswer
-    expires_at: float
-    retry_at: Optional[float] = None    # where it is "later"
+    expires_at: float                   # Unix seconds; asked again then, where it is "later"
 
 
-class AskedAnswers:
-    """The answers to robots2's questions.
+class AnswerStore:
+    """The answers to robots2's questions, by site and directive with a blank between them.
 
     An allow or a deny holds for a day, an allow-once for one request, anything else for minutes.
     """
 
-    def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
-        self._cache, self._time = cache, wall_time
-        self._held: dict[str, HeldAnswer] = {}      # by key: site, directive, category
+    kind, gate = "ask", "robots2"
 
-    def keep(self, key: str, held: HeldAnswer) -> None:
-        self._held[key] = held
-        if held.answer.cacheable:
-            answer = held.answer
-            entry = {"decision": answer.decision, "scopes": list(answer.scopes)}
-            self._cache.store("ask", key, {**entry, "at": self._time()})
+    def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
+        self._cache, self._time, self._category = cache, wall_time, category
+        self._held: dict[str, HeldAnswer] = {}
 
     def get(self, key: str) -> HeldAnswer | None:
         """What the site said of this, if that still holds."""
@@ -10018,7 +9779,7 @@ class AskedAnswers:
         held = self._held.get(key)
         if held is not None and now < held.expires_at:
             return held
-        entry = self._cache.load("ask", key) or {}
+        entry = self._cache.load("ask", f"{key} {self._category}") or {}
         decision, scopes = entry.get("decision"), entry.get("scopes")
         at = as_number(entry.get("at"))
         if decision not in ("allow", "deny") or not isinstance(scopes, list):
@@ -10028,6 +9789,36 @@ class AskedAnswers:
         reason = f"answered {decision} {spell_seconds(now - at)} ago"
         answer = AskAnswer(decision, tuple(map(as_text, scopes)), reason)
         return HeldAnswer(answer, at + ROBOTS2_ASK_TTL_SECONDS)
+
+    def is_current(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    load = is_current
+
+    def refresh(self, visit: Visit, key: str) -> Steps[None]:
+        """The ask protocol: HEAD, itself behind blocklist, robots.txt and pace."""
+        directive = key.rpartition(" ")[2]
+        url = wire_url(robots2_ask_url(visit.wire, directive))
+        ending = yield from visit.document(self.kind, url, NO_VALIDATORS).walk()
+        if isinstance(ending.answer, Response):
+            answer = parse_ask_answer(ending.answer.status, ending.answer.headers)
+        else:
+            answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
+        retry_at = ending.retry_at
+        if ending.refusal is not None:
+            retry_at = ending.refusal.retry_at
+        now = self._time()
+        expires_at = now + POLICY_RETRY_SECONDS
+        if retry_at is not None:
+            answer = answer._replace(decision="later", cacheable=False)
+            expires_at = retry_at
+        elif answer.cacheable:
+            expires_at = now + ROBOTS2_ASK_TTL_SECONDS
+            entry = {"decision": answer.decision, "scopes": list(answer.scopes), "at": now}
+            self._cache.store("ask", f"{key} {self._category}", entry)
+        elif answer.decision == "allow-once":       # for the visit that waits for it
+            expires_at = now + max(PROMPT_SECONDS, visit.deadline - visit.fetcher.now())
+        self._held[key] = HeldAnswer(answer, expires_at)
 
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
@@ -10156,8 +9947,8 @@ class Bot(Fetcher):
             trace=trace,
             shares_pace=shares_pace,
         )
-        self._robots2 = Robots2Store(self._cache, self.time, self._document, self._category)
-        self._answers = AskedAnswers(self._cache, self.time)
+        self._robots2 = Robots2Store(self._cache, self.time, self._category)
+        self._answers = AnswerStore(self._cache, self.time, self._category)
 
     # --- Readings ---------------------------------------------------------
 
@@ -10174,7 +9965,7 @@ class Bot(Fetcher):
 
     def probe(self, url: str) -> Result:
         """As fetch, with one retry where there is no HTTP answer: for the self-test's fixtures."""
-        return self._fetch(url, Order(kind="fixture"))
+        return next(self._results([url], kind="fixture"))
 
     def discover(self, url: str, min_age: float = 0.0) -> Iterator[Source]:
         """The structured forms of a source, in R9's order: a feed, markdown, llms.txt.
@@ -10183,8 +9974,9 @@ class Bot(Fetcher):
         advertises are listed. Every request passes every gate. Where the target gave nothing, one
         Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
         """
-        order = Order(min_age, wants_structured, purpose="discover ")
-        result = self._fetch(url, order)            # read afresh: a 304 would have no items
+        # It is read afresh: a 304 would have no items.
+        wanted = {"min_age": min_age, "wants": wants_structured}
+        result = next(self._results([url], "discover ", **wanted))
         named = set()
         for source in self._sources(result):        # R9
             name = source.kind, source.url
@@ -10205,13 +9997,13 @@ class Bot(Fetcher):
             yield Source("feed", feed["url"], title=feed["title"])          # R9.1
         if own is None or own.kind == "markdown":
             yield from self._llms_source(resolve_url(url, "/llms.txt"))     # R9.3
-        robots = self._robots.state_of(site_key(url)).robots
+        robots = self.robots.state_of(site_key(url)).robots
         if robots is not None:
             for sitemap in robots.sitemaps:
                 yield Source("sitemap", sitemap)
 
     def _llms_source(self, url: str) -> Iterator[Source]:
-        result = self._fetch(url, Order(wants=wants_body, purpose="discover "))
+        result = next(self._results([url], "discover ", wants=wants_body))
         if not result.ok or not result.body:
             return
         if media_kind(result.content_type) in ("markdown", "text", "other"):
@@ -10239,7 +10031,7 @@ class Bot(Fetcher):
         """R2; and what the site says of models, which binds whoever hands its page to one."""
         refusal = super()._robots_gate(visit)
         if refusal is None and forbids_ai_input(visit.decision.content_signals):
-            visit.warn(f"{visit.place.host}: {AI_INPUT_WARNING}")    # spec 19
+            visit.warn(f"{visit.host}: {AI_INPUT_WARNING}")    # spec 19
         return refusal
 
     def interval_of(self, site: str) -> float:
@@ -10251,7 +10043,7 @@ class Bot(Fetcher):
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """X-Agent-Identity, where robots2 wants it."""
-        robots2 = self._robots2.rules_of(visit.place.site)
+        robots2 = self._robots2.rules_of(visit.site)
         is_announced = robots2 is not None and robots2.policy.get("announce") == "yes"
         if is_announced or visit.kind == "ask":
             return {"X-Agent-Identity": self._identity}
@@ -10276,29 +10068,26 @@ class Bot(Fetcher):
         return self._decide(url, gates)
 
     def _use_gate(self, visit: Visit, directive: str) -> Later | Decision | None:
-        refusal = self._ensure_current(visit, self._robots2)
+        """Whether the site permits a use."""
+        refusal = self._refreshes.advance(visit, self._robots2, visit.site)
         if refusal is not None:
             return refusal
-        robots2 = self._robots2.rules_of(visit.place.site)
+        robots2 = self._robots2.rules_of(visit.site)
         ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
         if robots2 is not None:
             ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
-        denial = self._ruled(visit, ruling)
-        if denial is not None:
-            return denial
-        visit.decision = visit.decision._replace(reason=ruling.reason)
+        if ruling.decision == "denied":
+            return self._denied(visit, ruling)
+        visit.let_pass(visit.decision._replace(reason=ruling.reason))
         for name in ruling.ask:
             answer = self._ask(visit, name, "ask")
             if isinstance(answer, Later) or not answer:
                 return answer
-            visit.decision = answer
-        self._answers.use_up(visit.place.site)
+            visit.let_pass(answer)
+        self._answers.use_up(visit.site)
         return None
 
-    def _ruled(self, visit: Visit, ruling: Robots2Ruling) -> Decision | None:
-        """The refusal of a ruling, or None."""
-        if ruling.decision != "denied":
-            return None
+    def _denied(self, visit: Visit, ruling: Robots2Ruling) -> Decision:
         rule = ruling.rule or visit.decision.rule
         return visit.decision._replace(
             allowed=False, gate="robots2", reason=ruling.reason, rule=rule
@@ -10306,107 +10095,62 @@ class Bot(Fetcher):
 
     def _robots2_gate(self, visit: Visit) -> Later | Decision | None:
         """What robots2.txt closes, or wants to be asked for first."""
-        refusal = self._ensure_current(visit, self._robots2)
-        robots2 = self._robots2.rules_of(visit.place.site)
+        refusal = self._refreshes.advance(visit, self._robots2, visit.site)
+        robots2 = self._robots2.rules_of(visit.site)
         if refusal is not None or robots2 is None:
             return refusal
         ruling = robots2_gate(robots2, path_and_query(visit.wire))
-        denial = self._ruled(visit, ruling)
-        if denial is not None:
-            return denial
-        if ruling.ask and self._is_too_late_to_ask(visit, ruling.ask):
-            return self._not_asked(visit)
+        if ruling.decision == "denied":
+            return self._denied(visit, ruling)
+        refusal = self._too_late_to_ask(visit, ruling.ask)
+        if refusal is not None:
+            return refusal
         for directive in ruling.ask:
             answer = self._ask(visit, directive, f"asked for {directive}")
             if isinstance(answer, Later) or not answer:
                 return answer
         return None
 
-    def _ask_key(self, visit: Visit, directive: str) -> str:
-        return f"{visit.place.site} {directive} {self._category}"
-
     def _ask(self, visit: Visit, directive: str, words: str) -> Later | Decision:
-        """The ask protocol: an answer that still holds, else a question, behind the gates."""
-        key = self._ask_key(visit, directive)
+        """The decision of an answer that still holds, else the way to one."""
+        key = f"{visit.site} {directive}"
+        outcome = self._refreshes.advance(visit, self._answers, key)
+        if outcome is not None:
+            return outcome
         held = self._answers.get(key)
         if held is None:
-            outcome = self._refreshes.advance(
-                f"ask {key}",
-                "robots2",
-                lambda: self._answers.get(key) is not None,
-                lambda: self._question(visit, directive, key),
-            )
-            if outcome is not None:
-                return outcome
-            held = self._answers.get(key)
-        if held is None:
             held = HeldAnswer(AskAnswer("deny", reason="the answer was gone at once"), 0.0)
-        return self._answered(visit, held, words)
+        answer = held.answer
+        reason = f"{words}: {answer.reason}"
+        if ask_permits(answer, path_and_query(visit.wire)):
+            return visit.decision._replace(reason=reason)
+        if answer.decision.startswith("allow"):
+            reason += ", not for this path"
+        retry_at = held.expires_at if answer.decision == "later" else None
+        return visit.decision._replace(
+            allowed=False, gate="robots2", reason=reason, retry_at=retry_at
+        )
 
-    def _follows_at(self, visit: Visit, asks: Sequence[str]) -> float:
-        """When the target could follow the questions that are still to be asked."""
-        interval = self.interval_of(visit.place.site)
-        next_slot = self.limiter.when_next(visit.place.host, interval)
-        open_asks = [name for name in asks if self._answers.get(self._ask_key(visit, name)) is None]
-        if not open_asks:
-            return self.now()
-        return max(next_slot.at, self.now()) + interval * len(open_asks)
+    def _too_late_to_ask(self, visit: Visit, asks: Sequence[str]) -> Decision | None:
+        """The refusal where the target could not follow within `max_wait`.
 
-    def _is_too_late_to_ask(self, visit: Visit, asks: Sequence[str]) -> bool:
-        """Whether the target could not follow within `max_wait`: an allow-once would be wasted."""
-        if self.options.interactive or visit.slot.start > -math.inf:
-            return False
-        return self._follows_at(visit, asks) > visit.deadline
-
-    def _not_asked(self, visit: Visit) -> Decision:
-        interval = self.interval_of(visit.place.site)
+        An allow-once would be wasted.
+        """
+        unanswered = [name for name in asks if not self._answers.is_current(f"{visit.site} {name}")]
+        if not unanswered or self.options.interactive or visit.slot.is_claimed:
+            return None
+        interval, now = self.interval_of(visit.site), self.now()
+        next_slot = self.limiter.when_next(visit.host, interval)
+        if max(next_slot.at, now) + interval * len(unanswered) <= visit.deadline:
+            return None
         reason = "the site wants to be asked first, and the target could only follow after "
         reason += f"{spell_seconds(interval)}, which is more than max_wait leaves"
-        next_slot = self.limiter.when_next(visit.place.host, interval)
-        return self.not_yet(visit, Later(max(next_slot.at, self.now() + 1.0), "R4", reason))
-
-    def _question(self, visit: Visit, directive: str, key: str) -> Steps[None]:
-        """HEAD, itself behind blocklist, robots.txt and pace."""
-        url = wire_url(robots2_ask_url(visit.wire, directive))
-        _, ending = yield from self._document(visit, "ask", url, NO_VALIDATORS)
-        if isinstance(ending.answer, Response):
-            answer = parse_ask_answer(ending.answer.status, ending.answer.headers)
-        else:
-            answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
-        retry_at = ending.retry_at
-        if ending.refusal is not None:
-            retry_at = ending.refusal.retry_at
-        now = self.time()
-        expires_at = now + POLICY_RETRY_SECONDS
-        if retry_at is not None:
-            answer = answer._replace(decision="later", cacheable=False)
-            expires_at = retry_at
-        elif answer.cacheable:
-            expires_at = now + ROBOTS2_ASK_TTL_SECONDS
-        elif answer.decision == "allow-once":       # for the visit that waits for it
-            expires_at = now + max(PROMPT_SECONDS, visit.deadline - self.now())
-        self._answers.keep(key, HeldAnswer(answer, expires_at, retry_at))
-
-    def _answered(self, visit: Visit, held: HeldAnswer, words: str) -> Decision:
-        """The decision that an answer makes for the URL where the visit is."""
-        answer, retry_at = held.answer, None
-        gate: Optional[GateName] = None
-        permitted = ask_permits(answer, path_and_query(visit.wire))
-        reason = f"{words}: {answer.reason}"
-        if not permitted:
-            gate = "robots2"
-            if answer.decision.startswith("allow"):
-                reason += ", not for this path"
-        if answer.decision == "later":
-            retry_at = held.retry_at or self.time() + POLICY_RETRY_SECONDS
-        return visit.decision._replace(
-            allowed=permitted, gate=gate, reason=reason, retry_at=retry_at
-        )
+        return visit.not_yet(Later(max(next_slot.at, now + 1.0), "R4", reason))
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
-        if self._category and self.kinds[visit.kind].is_target:
-            self._answers.use_up(visit.place.site)
+        if self._category and visit.how.is_target:
+            self._answers.use_up(visit.site)
 
     # --- For --check ------------------------------------------------------
 
