@@ -416,7 +416,7 @@ class BlocklistRejected(ValueError):
 # Owns what a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
-# Both forms have a group for each: week, day, hour, minute, second.
+# Every form has a group for each: week, day, hour, minute, second.
 UNIT_SECONDS = (604800, 86400, 3600, 60, 1)
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
@@ -425,15 +425,6 @@ ISO_DURATION = (
     rf"(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?"
     r")"
 )
-SHORT_DURATION = (
-    rf"{LAST_FRACTION}(?=[0-9])"
-    rf"(?:{UNIT_COUNT}w)?"
-    rf"(?:{UNIT_COUNT}d)?"
-    rf"(?:{UNIT_COUNT}h)?"
-    rf"(?:{UNIT_COUNT}m)?"
-    rf"(?:{UNIT_COUNT}s)?"
-)
-
 MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
 HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
@@ -490,24 +481,6 @@ def parse_duration(text: str) -> float:
         raise ValueError(
             f"duration is {text[:80]!r}, "
             "want ISO 8601 such as PT6H, P1D or PT1H30M, without years and months"
-        )
-    return seconds
-
-
-def parse_wait(text: str) -> float:
-    """Seconds of a duration as people type it: `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d`.
-
-    ISO 8601 is read too. Everything else is a ValueError.
-    >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
-    (5400.0, 90.0, 300.0)
-    """
-    if re.fullmatch(UNIT_COUNT, text):
-        return float(text.replace(",", "."))
-    seconds = duration_seconds(text, [SHORT_DURATION, ISO_DURATION])
-    if seconds is None:
-        raise ValueError(
-            f"duration is {text[:80]!r}, "
-            "want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"
         )
     return seconds
 
@@ -580,14 +553,10 @@ REFERENCE = lazy_re(
     r"(\?[^#]*)?"
     r"(#.*)?"
 )
-HTTP_URL = lazy_re(         # scheme, userinfo, host, port, path, query
-    r"(?ais)(https?)://"
-    r"(?:([^/?#\\]*)@)?"
-    r"((?:[^/?#@\]]*\])?[^/?#@:]*)"
+AUTHORITY = lazy_re(        # userinfo, host, port
+    r"//(?:([^\\]*)@)?"
+    r"((?:[^@\]]*\])?[^@:]*)"
     r"(?::([0-9]{0,5}))?"
-    r"(/[^?#]*)?"
-    r"(\?[^#]*)?"
-    r"(?:#.*)?"
 )
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -775,6 +744,12 @@ def idna_name(name: str, host: str) -> str:
     raise not_wanted("host", host, wanted)
 
 
+def split_reference(reference: str) -> list[str]:
+    """Scheme, authority, path, query and fragment, each with its mark or ""."""
+    found = next(REFERENCE.finditer(reference))
+    return list(found.groups(""))
+
+
 def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL; ValueError otherwise.
 
@@ -791,20 +766,16 @@ def split_url(url: str) -> UrlParts:
             f"URL has {stray[0]!r} at character {stray.start() + 1}, "
             "want no control characters and no lone surrogates"
         )
-    match = HTTP_URL.fullmatch(url)
-    if match is None or not 0 < int(match[4] or 80) < 65536:    # a "port" may be half a password
+    scheme, authority, path, query, _ = split_reference(url)
+    match = AUTHORITY.fullmatch(authority)
+    is_http = scheme.lower() in ("http:", "https:")
+    if not is_http or match is None or not 0 < int(match[3] or 80) < 65536:
         raise not_wanted("URL", url, "http(s)://host or http(s)://host:port")
+    userinfo, host, port_text = match.groups()
     port = None
-    if match[4]:
-        port = int(match[4])
-    return UrlParts(
-        scheme=match[1].lower(),
-        userinfo=match[2],
-        host=normalize_host(match[3]),
-        port=port,
-        path=match[5] or "",
-        query=match[6] or "",
-    )
+    if port_text:
+        port = int(port_text)
+    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
 
 
 def canonical_url(url: str) -> str:
@@ -898,14 +869,7 @@ def site_key(wire: str) -> str:
     origin = site_of(wire)
     if re.search(r":[0-9]+\Z", origin):
         return origin
-    scheme = origin.partition(":")[0]
-    return f"{origin}:{DEFAULT_PORTS[scheme]}"
-
-
-def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each with its mark or ""."""
-    found = next(REFERENCE.finditer(reference))
-    return list(found.groups(""))
+    return f"{origin}:{DEFAULT_PORTS[origin.partition(':')[0]]}"
 
 
 def resolve_url(base: str, reference: str) -> str:
@@ -3326,10 +3290,7 @@ class RefreshState(NamedTuple):
 
 def header_value(headers: Headers, name: str) -> str:
     """The first value of a header, stripped; "" where it is absent."""
-    for key, value in headers:
-        if key == name:
-            return value.strip()
-    return ""
+    return next((value.strip() for key, value in headers if key == name), "")
 
 
 def validators_of(headers: Headers) -> Validators:
@@ -3365,9 +3326,8 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
-        robots = RobotsTxt.parse(body)
-        validators = validators_of(response.headers)
-        return RobotsState(robots, body, response.status, now, now, validators=validators)
+        state = RobotsState(RobotsTxt.parse(body), body, response.status, now, now)
+        return state._replace(validators=validators_of(response.headers))
     if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
         return RobotsState(status=response.status, fetched_at=now, checked_at=now)
     trouble = f"robots.txt answered {response.status}"
@@ -3407,20 +3367,11 @@ def as_number(value: Any) -> float:
     return -math.inf
 
 
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
-    """`defaults` with what an entry holds for them, each in its own type.
-
-    No number is less than its default.
-    """
-    if not entry:
-        return defaults
+    """`defaults` with what an entry holds for them, in their types; no number below its default."""
     fields = defaults._asdict()
     for name, default in fields.items():
-        value = entry.get(name)
+        value = (entry or {}).get(name)
         if isinstance(default, float):
             fields[name] = max(default, as_number(value))
         elif type(value) is type(default):
@@ -9761,6 +9712,10 @@ class HeldAnswer(NamedTuple):
     expires_at: float                   # Unix seconds; asked again then, where it is "later"
 
 
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
 class AnswerStore:
     """The answers to robots2's questions, by site and directive with a blank between them.
 
@@ -12627,6 +12582,33 @@ def interrupt_main_thread() -> None:
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
 
 STATUS_TICK_SECONDS = 0.5       # ours: between two looks of the status line at the clock
+SHORT_DURATION = (
+    rf"{LAST_FRACTION}(?=[0-9])"
+    rf"(?:{UNIT_COUNT}w)?"
+    rf"(?:{UNIT_COUNT}d)?"
+    rf"(?:{UNIT_COUNT}h)?"
+    rf"(?:{UNIT_COUNT}m)?"
+    rf"(?:{UNIT_COUNT}s)?"
+)
+
+
+def parse_wait(text: str) -> float:
+    """Seconds of a duration as people type it: `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d`.
+
+    ISO 8601 is read too. Everything else is a ValueError.
+    >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
+    (5400.0, 90.0, 300.0)
+    """
+    if re.fullmatch(UNIT_COUNT, text):
+        return float(text.replace(",", "."))
+    seconds = duration_seconds(text, [SHORT_DURATION, ISO_DURATION])
+    if seconds is None:
+        raise ValueError(
+            f"duration is {text[:80]!r}, "
+            "want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"
+        )
+    return seconds
+
 
 # The help screen is the table of options: their names, values and defaults are read from it.
 HELP = """\
