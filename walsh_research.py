@@ -558,6 +558,11 @@ AUTHORITY = lazy_re(        # userinfo, host, port
     r"((?:[^@\]]*\])?[^@:]*)"
     r"(?::([0-9]{0,5}))?"
 )
+BARE_NAME = lazy_re(        # a URL without its scheme
+    r"[\w-]+(?:\.[\w-]+)+"
+    r"(?::[0-9]+)?"
+    r"(?:[/?#][^@]*)?"
+)
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # White space, " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands.
@@ -770,7 +775,12 @@ def split_url(url: str) -> UrlParts:
     match = AUTHORITY.fullmatch(authority)
     is_http = scheme.lower() in ("http:", "https:")
     if not is_http or match is None or not 0 < int(match[3] or 80) < 65536:
-        raise not_wanted("URL", url, "http(s)://host or http(s)://host:port")
+        wanted = "http(s)://host or http(s)://host:port"
+        if is_http and re.fullmatch("//[^:@]+:[^:@]+", authority) and "@" not in url:
+            wanted += ", the port from 1 to 65535"
+        elif BARE_NAME.fullmatch(url):
+            wanted += f"; did you mean https://{url[:80]}"
+        raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
     port = None
     if port_text:
@@ -4658,6 +4668,8 @@ if TYPE_CHECKING:
 def cause_of(error: BaseException) -> str:
     """One line of what went wrong, without error numbers and lines of C."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
+    if re.search("self.signed|local issuer", text):
+        text += "; SSL_CERT_FILE may name a file of authorities to trust"
     return printable(text or type(error).__name__, 200)
 
 
@@ -5118,7 +5130,7 @@ def parse_proxy(name: str, setting: str) -> UrlParts:
     other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
     if other_kind:
         kind = other_kind[1].lower()
-        raise ValueError(f"{name} is a proxy of the kind {kind}, {wanted}")
+        raise ValueError(f"{name} is a proxy of the kind {kind}, not spoken here, {wanted}")
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     try:
         if match:
@@ -6397,7 +6409,15 @@ class Scheduler:
     @property
     def seconds_left(self) -> float:
         """About how long the longest queue takes."""
-        return max(map(self._work, self._targets), default=0.0)
+        return max(map(self._seconds_of, self._targets), default=0.0)
+
+    def _seconds_of(self, host: str) -> float:
+        """About how long the targets of a host take; none, where `max_wait` puts them off."""
+        fetcher, pace = self._fetcher, self._fetcher.limiter.known_pace(host)
+        wait = max(0.0, next_start(pace, pace.interval, True) - fetcher.now())
+        if max(wait, pace.interval) > fetcher.options.max_wait or not self._targets[host]:
+            return 0.0
+        return wait + (len(self._targets[host]) - 1) * pace.interval
 
     def _work(self, host: str) -> float:
         """Seconds that the targets of a host take at its pace."""
@@ -6500,6 +6520,24 @@ class Scheduler:
 
 # The fetcher itself.
 
+OPTION_TYPES = (
+    ("cache_dir", (str, os.PathLike, type(None)), "a folder or None"),
+    ("origin", str, "http(s)://host or http(s)://host:port"),
+    ("max_bytes", int, "a positive number of bytes"),
+    ("interactive", bool, "True or False"),
+    ("allow_private", bool, "True or False"),
+    ("tag", (str, type(None)), "ORG/REPO or ORG/REPO@SHA"),
+    ("shares_pace", bool, "True or False"),
+)
+OPTION_METHODS = (
+    ("transport", ["send"], "an object with send()"),
+    ("clock", ["time", "monotonic", "sleep"], "an object with time(), monotonic() and sleep()"),
+    ("rand", ["__call__"], "a function"),
+    ("warn", ["__call__"], "a function"),
+    ("trace", ["__call__"], "a function"),
+)
+
+
 class Options(NamedTuple):
     """What a fetcher was told; `Bot` says what each means."""
 
@@ -6522,6 +6560,15 @@ class Options(NamedTuple):
 
     def check(self) -> None:
         """ValueError: an argument that would break a promise."""
+        for name, types, wanted in OPTION_TYPES:
+            value = getattr(self, name)
+            if not isinstance(value, types):
+                raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
+        for name, methods, wanted in OPTION_METHODS:
+            value = getattr(self, name)
+            lacking = [method for method in methods if not hasattr(value, method)]
+            if value is not None and lacking:
+                raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         require_choice("unreachable", self.unreachable, ("allow", "defer"))
         require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
         if self.robots_mode != "respect" and not self.interactive:
@@ -6539,7 +6586,7 @@ class Options(NamedTuple):
         if refusal and not self.allow_private:
             raise ValueError(
                 f"origin {self.origin}: {refusal}, so that every opt-out would be lost; "
-                "allow_private permits it"
+                "allow_private=True permits it"
             )
 
     def parsed_tag(self) -> tuple[str, str] | None:
@@ -9879,6 +9926,8 @@ class Bot(Fetcher):
         shares_pace: bool = False,
     ) -> None:
         self._category = self._identity = ""
+        if not isinstance(robots2, (bool, str)):
+            raise ValueError(f"robots2 is {robots2!r:.80}, want True, False or an agent category")
         if robots2 is not False:
             self._category = ROBOTS2_CATEGORY
             if isinstance(robots2, str):
@@ -10507,7 +10556,9 @@ class Publisher:
         text = text.replace("{origin}", self.origin)
         text = text.replace("{crawl_delay}", f"{self.crawl_delay:g}")
         body = text.encode()
-        self.answers[path] = (status, headers or {}, body)
+        if headers is None:
+            headers = {}
+        self.answers[path] = (status, headers, body)
 
     def receive(
         self,
@@ -10537,8 +10588,8 @@ class Publisher:
             headers = {"Retry-After": "1"}
         if path == "/__state__":
             body = self.state()
-        etag = headers.get("ETag")
-        if etag is not None and etag == hit.headers.get("if-none-match"):
+        etag = headers.get("ETag", "no tag")
+        if hit.headers.get("if-none-match") == etag:
             status = 304
             body = b""
         ending = os.path.splitext(path)[1]
@@ -11169,8 +11220,11 @@ class ScenarioRun:
             return "not even read"
         if content in str(result.to_dict()):
             return "in the record"
-        for path in pathlib.Path(self.folder).rglob("*"):
-            if path.is_file() and content.encode() in path.read_bytes():
+        folder = pathlib.Path(self.folder)
+        for path in folder.rglob("*"):
+            if not path.is_file():
+                continue
+            if content.encode() in path.read_bytes():
                 return "in the cache"
         return "nowhere"
 
@@ -11246,7 +11300,7 @@ def loopback_checks() -> Iterator[Check]:
     latency = 0.05                      # seconds; long enough to see two requests at once
     try:
         with Sandbox(2.0, latency) as spaced, Sandbox(0.0, latency) as flaky:
-            with ThreadPoolExecutor(2) as pool:
+            with ThreadPoolExecutor() as pool:
                 first = pool.submit(outcomes_at, spaced, "/allowed", "/star-only")
                 outcome = outcomes_at(flaky, "/flaky")
                 first.result()
@@ -11287,7 +11341,8 @@ def gap_check(
 ) -> Check:
     """Whether successive requests arrived so far apart."""
     times = sorted(hit.monotonic for hit in hits)
-    gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+    pairs = zip(times, times[1:])
+    gaps = [later - earlier for earlier, later in pairs]
     shown = "gaps=" + ", ".join(f"{gap:.3f}s" for gap in gaps)
     holds = min(gaps, default=0.0) >= least_seconds
     return judged(clause, check, holds, shown, f"{least_seconds:g}s or more")
@@ -11601,7 +11656,10 @@ def attest(
     offline = list(offline_checks(real_pace))
     fixtures = list(live)
     checks = offline + fixtures
-    failures = [check.to_dict() for check in checks if check.outcome == "fail"]
+    failures = []
+    for check in checks:
+        if check.outcome == "fail":
+            failures.append(check.to_dict())
     requirements = {name: is_shown(name, checks) for name in REQUIREMENTS}
     agents = [check.observed for check in offline if check.check == EVERY_REQUEST]
     document = {
@@ -11624,7 +11682,8 @@ def is_shown(requirement: str, checks: Sequence[Check]) -> bool:
     """Whether a check of the requirement or of one of its letters passed, and none failed."""
     outcomes = set()
     for check in checks:
-        if requirement in (check.clause, check.clause.rstrip("abcd")):
+        number = check.clause.rstrip("abcd")
+        if requirement in (check.clause, number):
             outcomes.add(check.outcome)
     return "pass" in outcomes and "fail" not in outcomes
 
@@ -12630,7 +12689,7 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
   --force               fetch it all the same; overrides --min-age alone
   --max-wait TIME       defer what may only be asked later (default 5m)
   --timeout SECONDS     for one whole request (default 30)
-  --max-bytes N         of one body, decoded (default 10485760)
+  --max-bytes N         of one body, decoded; k, M, G work (default 10M)
   --unreachable WHAT    while robots.txt is: allow or defer (default allow)
   --robots2             obey robots2.txt as well
   --allow-private       permit addresses that are not public
@@ -12656,7 +12715,15 @@ exit codes:
 VERSION_LINE = f"walsh_research {__version__} ({SPEC_VERSION})"
 HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
 # The first that is given wins.
-MODES = ("--help", "--version", "--mcp", "--check", "--discover", "--attest", "--selftest")
+MODES = (       # the first wins
+    "--help",
+    "--version",
+    "--mcp",
+    "--check",
+    "--discover",
+    "--attest",
+    "--selftest",
+)
 RIVALS = (      # at most one of each
     ("--check", "--discover", "--selftest", "--mcp"),
     ("--check", "--discover", "--attest", "--mcp"),
@@ -12683,7 +12750,12 @@ EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
 EXIT_INTERRUPTED, EXIT_CLOSED_PIPE = 130, 141
 MAX_URL_COLUMNS = 60            # ours: to which URLs are padded; longer ones stay whole
 CHECK_NAME_COLUMNS = 76         # ours: the longest name of a check
+LEAST_DETAIL_COLUMNS = 24       # ours: a column of details that is narrower cannot be read
+LEAST_URL_COLUMNS = 16          # ours: of a URL that the status line cuts
 MAX_DETAIL_CHARACTERS = 2000    # ours: what is said of one result
+MAX_SHOWN_ITEMS = 20            # ours: of a source that --discover lists
+MAX_SHOWN_HOSTS = 5             # ours: of those that are held back
+NOT_READ = "not read (R6)"
 
 
 class Shown(NamedTuple):
@@ -12737,11 +12809,20 @@ def read_folder(text: str) -> str:
     return os.path.expanduser(text) or PLATFORM_CACHE
 
 
+def read_bytes(text: str) -> int:
+    """A number of bytes as people type it; ValueError otherwise."""
+    match = re.fullmatch("([0-9]{1,15})([kMG]?)", text)
+    if match is None:
+        raise ValueError
+    factors = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30}
+    return int(match[1]) * factors[match[2]]
+
+
 # Of a value, as the help screen names it: what reads it, and what that wants.
-READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+READERS: dict[str, Any] = {
     "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
     "SECONDS": (parse_wait, "seconds (90)"),
-    "N": (int, "a whole number"),
+    "N": (read_bytes, "a number of bytes (5000000), or of k, M or G (10M)"),
     "URL": (read_origin, "http(s)://host or http(s)://host:port"),
     "DIR": (read_folder, ""),
 }
@@ -12756,12 +12837,14 @@ def check_names(words: Sequence[str], known: Mapping[str, HelpOption]) -> None:
         if name.startswith("--") and name not in known:
             import difflib  # only where something was misspelt
 
-            near = difflib.get_close_matches(name, known, 1, 0.7) or ["one that --help shows"]
-            raise Misuse(f"{name} is no option, want {near[0]}")
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+            wanted = near[0] if near else "one that --help shows"
+            raise Misuse(f"{name} is no option, want {wanted}")
 
 
 def split_words(
-    words: Sequence[str], known: Mapping[str, HelpOption]
+    words: Sequence[str],
+    known: Mapping[str, HelpOption],
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """(option, value) pairs and targets, in any order; what follows a "--" is a target."""
     import getopt  # only the command needs it
@@ -12769,12 +12852,14 @@ def split_words(
     end = len(words)
     if "--" in words:
         end = list(words).index("--")
-    defaults = [f"{item.name}={item.default}" for item in known.values() if item.default]
-    rest = [*defaults, *words[:end]]
+    defaults = []
     long_names = []
     for item in known.values():
         ending = "=" if item.value else ""
         long_names.append(item.name[2:] + ending)
+        if item.default:
+            defaults.append(f"{item.name}={item.default}")
+    rest = [*defaults, *words[:end]]
     pairs: list[tuple[str, str]] = []
     urls: list[str] = []
     try:
@@ -12837,9 +12922,15 @@ def read_arguments(argv: Sequence[str]) -> Any:
     if mode in ("fetch", "check", "discover") and "a target" not in given:
         wanted = "a URL, - for stdin, or --input FILE; --help shows all"
         raise Misuse(f"no target is named, want {wanted}")
-    options: dict[str, Any] = dict.fromkeys(known, False)
-    options.update({"--tag": None, "--cache-dir": PLATFORM_CACHE, **given})
-    options.update({"--input": inputs, "--urls": urls, "--mode": mode})
+    options: dict[str, Any] = {
+        **dict.fromkeys(known, False),
+        "--tag": None,
+        "--cache-dir": PLATFORM_CACHE,
+        **given,
+        "--input": inputs,
+        "--urls": urls,
+        "--mode": mode,
+    }
     arguments = types.SimpleNamespace()
     for name, value in options.items():
         attribute = name[2:].replace("-", "_")
@@ -12877,14 +12968,20 @@ def read_target_file(name: str) -> list[str]:
 
 # --- What is shown ------------------------------------------------------------
 
+def is_terminal(stream: Any) -> bool:
+    with suppress(AttributeError, ValueError):      # None, or closed
+        return bool(stream.isatty())
+    return False
+
+
 def terminal_columns(stream: Any) -> int:
     """How wide it is, where it is a terminal that moves its cursor when told to; elsewhere 0."""
     variable = "WT_SESSION" if sys.platform == "win32" else "TERM"
-    if os.environ.get(variable, "dumb") == "dumb":
+    kind = os.environ.get(variable, "dumb")
+    if kind == "dumb" or not is_terminal(stream):
         return 0
-    with suppress(AttributeError, OSError, ValueError):
-        if stream.isatty():
-            return os.get_terminal_size(stream.fileno()).columns or 80
+    with suppress(OSError):
+        return os.get_terminal_size(stream.fileno()).columns or 80
     return 0
 
 
@@ -12900,12 +12997,37 @@ def folded(
     """
     text = lead + printable(text, MAX_DETAIL_CHARACTERS)
     if not columns:
-        return text
+        return text.rstrip()
     import textwrap  # only on a terminal
 
-    width = max(40, columns, len(lead) + 20)
-    indent = " " * len(lead)
-    return textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
+    return textwrap.fill(
+        text,
+        width=max(40, columns, len(lead) + 20),
+        subsequent_indent=" " * len(lead),
+        break_on_hyphens=False,
+    )
+
+
+def status_line(
+    facts: Sequence[str],
+    doing: str,
+    url: str,
+    why: str,
+    columns: int,
+) -> str:
+    """One line of so many columns. Facts that do not fit go whole: what is cut is the URL."""
+    facts = list(facts)
+    while True:
+        lead = " · ".join([*facts, doing])
+        room = columns - len(lead) - len(why)
+        if room >= min(len(url), LEAST_URL_COLUMNS):
+            return lead + printable(url, room) + why
+        if not facts and not why:
+            return printable(lead + url, columns)
+        if why:
+            why = ""
+        else:
+            facts.pop()
 
 
 def write_error(text: str, end: str = "\n") -> None:
@@ -12915,6 +13037,14 @@ def write_error(text: str, end: str = "\n") -> None:
         sys.stderr.flush()
 
 
+def log(line: str, lead: str = "") -> None:
+    """A line that stays on stderr: folded at a terminal, elsewhere behind its time."""
+    if not is_terminal(sys.stderr):
+        lead = f"{iso_utc(time.time())} {lead}"
+    columns = terminal_columns(sys.stderr)
+    write_error(folded(lead, line, columns))
+
+
 def complain(error: object, words: Sequence[str]) -> None:
     """What is wrong, in one line; an object for those who asked for JSON."""
     if "--json" in words:
@@ -12922,12 +13052,15 @@ def complain(error: object, words: Sequence[str]) -> None:
 
         write_error(json.dumps({"error": str(error)}))
         return
-    columns = terminal_columns(sys.stderr)
-    write_error(folded("walsh_research.py: ", str(error), columns))
+    log(str(error), "walsh_research.py: ")
 
 
 def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def quoted_title(title: str) -> str:
+    return f'"{printable(title, 60)}"' if title else ""
 
 
 def in_one_line(parts: Iterable[Any]) -> str:
@@ -12936,43 +13069,54 @@ def in_one_line(parts: Iterable[Any]) -> str:
 
 
 class TickingClock(SystemClock):
-    """The system's clock, whose sleep wakes up now and then to tell how long it still is."""
+    """The system's clock, whose sleep tells now and then how long it still is."""
 
     def __init__(self, tick: Callable[[float], None]) -> None:
         self._tick = tick
+        self.slept_seconds = 0.0
 
     def sleep(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while True:
-            left = until - time.monotonic()
-            if left <= 0.0:
-                return
+        began_at = time.monotonic()
+        until = began_at + seconds
+        left = seconds
+        while left > 0.0:
             self._tick(left)
             time.sleep(min(left, STATUS_TICK_SECONDS))
+            left = until - time.monotonic()
+        self.slept_seconds += time.monotonic() - began_at
 
 
 class Console:
-    """What is printed where: lines and objects on stdout, a status line and warnings on stderr."""
+    """What is printed where: lines and objects on stdout, a status line and a log on stderr."""
 
     def __init__(
         self,
         as_json: bool,
         quiet: bool,
     ) -> None:
-        self.as_json, self._quiet = as_json, quiet
+        self.as_json = as_json
+        self._quiet = quiet
         self.columns = terminal_columns(sys.stdout)     # 0: a line is a line, however long
         self.name_columns = 0                           # to which URLs are padded
 
-    def status(self, text: str = "") -> None:
+    def status(
+        self,
+        facts: Sequence[str] = (),
+        doing: str = "",
+        url: str = "",
+        why: str = "",
+    ) -> None:
         """The one live line on a terminal's stderr, gone with the next that stays."""
         columns = terminal_columns(sys.stderr)
-        if columns and not self._quiet:         # three less: a terminal echoes ^C
-            write_error("\r\x1b[2K" + printable(text, columns - 3), "")
+        if columns and not self._quiet:
+            echo = 3                    # a terminal echoes ^C
+            line = status_line(facts, doing, url, why, columns - echo)
+            write_error("\r\x1b[2K" + line, "")
 
     def note(self, line: str) -> None:
         """A line on stderr that stays."""
         self.status()
-        write_error(folded("", line, terminal_columns(sys.stderr)))
+        log(line)
 
     def line(self, text: str) -> None:
         """A line on stdout, at once."""
@@ -12983,6 +13127,10 @@ class Console:
         encodable = text.encode(encoding, "backslashreplace").decode(encoding)
         sys.stdout.write(encodable + "\n")
         sys.stdout.flush()
+
+    def detail(self, lead: str, text: str) -> None:
+        """A line below a row."""
+        self.line(folded(lead, text, self.columns))
 
     def object(self, value: Any) -> None:
         import json  # only where it is asked for
@@ -12998,12 +13146,14 @@ class Console:
         detail: str,
         colour: int = 0,
     ) -> None:
-        """An object, or a line in columns; the detail below where a terminal is too narrow."""
+        """An object, or a line in columns."""
         if self.as_json:
             self.object(value.to_dict())
             return
-        text = self._row_text(head, printable(name, MAX_URL_LENGTH), detail)
-        self.line(self._coloured(text, colour))
+        line = self._row_text(head, printable(name, MAX_URL_LENGTH), detail)
+        if colour and self.columns and not os.environ.get("NO_COLOR"):
+            line = f"\x1b[{colour}m{line[:4]}\x1b[0m{line[4:]}"
+        self.line(line)
 
     def _row_text(
         self,
@@ -13011,33 +13161,31 @@ class Console:
         name: str,
         detail: str,
     ) -> str:
-        for columns in (self.name_columns, 0):
-            line = folded(f"{head}{name:<{columns}}  ", detail, 0).rstrip()
-            if not self.columns or len(line) <= self.columns:
-                return line
-        return f"{head}{name}\n{folded(' ' * len(head), detail, self.columns)}"
-
-    def _coloured(
-        self,
-        line: str,
-        colour: int,
-    ) -> str:
-        if not colour or not self.columns or os.environ.get("NO_COLOR"):
-            return line
-        return f"\x1b[{colour}m{line[:4]}\x1b[0m{line[4:]}"
+        """Each row of a run in one layout: the details in a column, or all below their names."""
+        lead = f"{head}{name:<{self.name_columns}}  "
+        if not self.columns:
+            return folded(lead, detail, 0)
+        indent = len(head) + self.name_columns + 2
+        if self.columns < indent + LEAST_DETAIL_COLUMNS:
+            indent = len(head)
+        elif len(lead) == indent:
+            return folded(lead, detail, self.columns)
+        below = folded(" " * indent, detail, self.columns)
+        return f"{head}{name}\n{below}".rstrip()
 
 
 class Command:
     """What was asked for, and what came of it. The modes are its methods."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.words, self.options = words, read_arguments(words)
+        self.words = words
+        self.options = read_arguments(words)
         self.console = Console(self.options.json, self.options.quiet)
         self.targets: list[str] = []
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
         self.waited: Any = collections.Counter()        # seconds, by host and why
-        self.again: list[tuple[float, str]] = []        # when to try again, and what
+        self.again: dict[str, list[float]] = {}         # when to try again, of each host's targets
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
         self.bot: Any = None
@@ -13104,7 +13252,8 @@ class Command:
                 **wanted,
             )
         except ValueError as error:
-            raise Misuse(error) from None
+            reason = str(error)
+            raise Misuse(reason.replace("allow_private=True", "--allow-private")) from None
 
     def with_bot(self, mode: Callable[[], None]) -> None:
         if not self.targets and self.codes != {0}:      # each file was wrong
@@ -13120,31 +13269,42 @@ class Command:
         self.console.note(f"warning: {line}")
 
     def trace(self, line: str) -> None:
-        """What the bot says of its work: shown while it lasts, kept where that was asked for."""
+        """What the bot says of its work: a request while it lasts, all where that was asked for."""
         if self.options.verbose:
             self.console.note(line)
-        else:
-            self.status(line)
+            return
+        method, _, url = line.partition(" ")
+        if method in ("GET", "HEAD"):
+            self.console.status(self.progress(), f"{method} ", url)
 
     def tick(self, seconds: float) -> None:
         """What a wait is for, while it lasts."""
-        host, why, left = self.bot.outlook()
-        line = f"waiting {seconds:.1f} s"
-        if host:
-            line += f" for {host}"
-        if why:
-            line += f" ({why})"
-        if left > 2.0:
-            line += f" · about {spell_seconds(left)} left"
-        self.status(line)
+        host, why, _ = self.bot.outlook()
+        self.console.status(
+            self.progress(),
+            doing=f"waiting {seconds:.1f} s for ",
+            url=host,
+            why=f" ({why})" if why else "",
+        )
 
-    def status(self, text: str) -> None:
-        if len(self.targets) > 1:
-            parts = [f"{sum(self.counts.values())}/{len(self.targets)}"]
-            if self.bot.hosts_left:
-                parts.append(counted(self.bot.hosts_left, "host"))
-            text = " · ".join([*parts, text])
-        self.console.status(text)
+    def progress(self) -> list[str]:
+        """How far it is, and about how long it still takes."""
+        count = len(self.targets)
+        if count < 2 or not terminal_columns(sys.stderr):
+            return []
+        done = sum(self.counts.values())
+        facts = [f"{done}/{count}"]
+        paced_seconds = self.bot.outlook()[2]
+        spent_seconds = self.clock.monotonic() - self.started_at
+        busy_seconds = spent_seconds - self.clock.slept_seconds
+        request_seconds = busy_seconds / max(1, self.bot.requests)
+        work_seconds = request_seconds * (count - done)
+        left_seconds = max(paced_seconds, work_seconds)
+        if left_seconds >= 1.0:
+            facts.append(f"{spell_seconds(left_seconds)} left")
+        if self.bot.hosts_left:
+            facts.append(counted(self.bot.hosts_left, "host"))
+        return facts
 
     def show_outcome(
         self,
@@ -13160,7 +13320,8 @@ class Command:
         self.codes.add(shown.exit_code)
         if self.options.quiet and not shown.exit_code and outcome != "skip":
             return False
-        self.console.row(value, f"{shown.word:<4}  {code:<7}  ", name, detail, shown.colour)
+        head = f"{shown.word:<4}  {code:<7}  "
+        self.console.row(value, head, name, detail, shown.colour)
         return not self.options.json
 
     # --- What can be asked for --------------------------------------------
@@ -13173,7 +13334,8 @@ class Command:
 
     def fetch(self) -> None:
         try:
-            for result in self.bot.run(self.targets, self.min_age()):
+            results = self.bot.run(self.targets, self.min_age())
+            for result in results:
                 if self.options.verbose and result.final_url:       # a gate was asked
                     self.explain_result(result)
                 self.show_result(result)
@@ -13207,9 +13369,10 @@ class Command:
         """What came, or why not; the summary says how long it waited, and when to try again."""
         said: list[Any] = [result.reason]
         if result.outcome == "fetched":
-            said = self.what_came(result)
+            said = what_came(result)
         if result.retry_at and result.outcome != "skipped":
-            self.again.append((result.retry_at, result.url))
+            if self.is_told_already(result):
+                return
             said.append(f"again at {iso_utc(result.retry_at)}")
         if result.waited >= 0.05:
             self.waited[wait_label(result)] += result.waited
@@ -13218,20 +13381,27 @@ class Command:
             self.codes.add(1)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
-        said += result.warnings
-        code = str(result.status or result.gate or "-")
-        self.show_outcome(result, result.outcome, code, result.url, in_one_line(said))
+        said += [line for line in result.warnings if not line.endswith(NOT_READ)]
+        code = result.status or result.gate or "-"
+        self.show_outcome(
+            result,
+            result.outcome,
+            code=str(code),
+            name=result.url,
+            detail=in_one_line(said),
+        )
 
-    def what_came(self, result: Result) -> list[Any]:
-        media_type = result.content_type.partition(";")[0]
-        said = [counted(result.bytes, "byte"), media_type.strip()]
-        if not result.read:
-            said[0] = "not read"
-        if result.title:
-            said.append(f'"{printable(result.title, 60)}"')
-        if result.links:
-            said.append(counted(len(result.links), "link"))
-        return said
+    def is_told_already(self, result: Result) -> bool:
+        """Whether a terminal has a line of its host's hold, of which the summary tells the rest."""
+        host = host_key(result.final_url or result.url)
+        times = self.again.setdefault(host, [])
+        times.append(result.retry_at or 0.0)
+        if len(times) == 1 or result.outcome != "deferred":
+            return False
+        if self.options.json or self.options.verbose or not self.console.columns:
+            return False
+        self.counts["deferred"] += 1
+        return True
 
     def summarize(self) -> None:
         """How it went: outcomes, requests, waits, and what to try again when."""
@@ -13246,21 +13416,25 @@ class Command:
         spent = spell_seconds(self.clock.monotonic() - self.started_at)
         line = f"{counted(len(self.targets), 'target')}: {in_one_line(outcomes)}; "
         line += f"{counted(self.bot.requests, 'request')} in {spent}"
-        if self.waited:
-            total = spell_seconds(sum(self.waited.values()))
-            line += f"; waited {total}, most for {self.waited.most_common(1)[0][0]}"
+        if self.clock.slept_seconds >= 0.05:
+            line += f"; waited {spell_seconds(self.clock.slept_seconds)}"
+            if self.waited:
+                line += f", most for {self.waited.most_common(1)[0][0]}"
         self.console.note(line)
-        if self.again:
-            at, url = min(self.again)
-            line = f"again from {iso_utc(at)}: {url}"
-            if len(self.again) > 1:
-                line += f" and {len(self.again) - 1} more"
-            self.console.note(line)
+        hosts = sorted(self.again, key=lambda host: min(self.again[host]))
+        for host in hosts[:MAX_SHOWN_HOSTS]:
+            times = self.again[host]
+            targets = counted(len(times), "target")
+            self.console.note(f"again from {iso_utc(min(times))}: {targets} of {host}")
+        if len(hosts) > MAX_SHOWN_HOSTS:
+            more = counted(len(hosts) - MAX_SHOWN_HOSTS, "more host")
+            self.console.note(f"and later those of {more}")
 
     def check(self) -> None:
         for url in self.targets:
             decision = self.bot.may_fetch(url, wait=False)
-            outcome, reason = "denied", decision.reason
+            outcome = "denied"
+            reason = decision.reason
             if decision:
                 outcome = "fetched"
             elif decision.gate is None:
@@ -13268,50 +13442,66 @@ class Command:
             elif decision.retry_at:
                 outcome = "deferred"
                 reason += f", again at {iso_utc(decision.retry_at)}"
-            code = decision.gate or "-"
             is_shown = self.show_outcome(
                 decision,
                 outcome,
-                code=code,
+                code=decision.gate or "-",
                 name=decision.url,
                 detail=reason,
             )
             if is_shown and outcome != "failed":
                 for name, said in self.bot.explain(decision):
-                    self.console.line(folded(f"      {name:<10} ", said, self.console.columns))
+                    self.console.detail(f"      {name:<10} ", said)
 
     def discover(self) -> None:
         for url in self.targets:
-            for source in self.bot.discover(url, self.min_age()):
+            shown = 0
+            sources = self.bot.discover(url, self.min_age())
+            for source in sources:
                 if source.kind == "none":
                     self.show_nothing(source)
-                else:
-                    self.show_source(source)
+                    continue
+                if not shown and not self.options.json:
+                    self.console.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
+                shown += 1
+                self.show_source(source)
 
     def show_source(self, source: Source) -> None:
-        said = ["listed", "", source.warning]
-        if source.items:
-            said[0] = counted(len(source.items), "item")
-        if source.title:
-            said[1] = f'"{printable(source.title, 60)}"'
-        self.console.row(source, f"{source.kind:<8}  ", source.url, in_one_line(said))
+        """A source with its first items, or why it has none."""
+        said = [
+            counted(len(source.items), "item"),
+            quoted_title(source.title),
+            source.warning,
+        ]
+        if not source.items and source.url != source.target:
+            said[0] = "listed alone: name it as a target to read it (R6)"
+        head = f"{source.kind:<8}  "
+        self.console.row(source, head, source.url, in_one_line(said))
+        if self.options.json:
+            return
+        indent = " " * len(head)
+        for item in source.items[:MAX_SHOWN_ITEMS]:
+            title = printable(getattr(item, "title", ""), 200)
+            line = f"{title}  {item.url}"
+            self.console.detail(indent, line.strip())
+        if len(source.items) > MAX_SHOWN_ITEMS:
+            more = len(source.items) - MAX_SHOWN_ITEMS
+            self.console.detail(indent, f"and {more} more; --json has all")
 
     def show_nothing(self, source: Source) -> None:
-        """Why a target offered nothing: a gate's word, a failure, or that there was nothing."""
+        """Why a target offered nothing: a gate's word, a failure, or what it is instead."""
         result = source.result
-        if result is None or result.ok:
-            self.codes.add(1)
-            if self.options.json:
-                self.console.object(source.to_dict())
+        if result is not None and not result.ok:
+            if not self.options.json:
+                self.show_result(result)
                 return
-            found = "found no feed, no markdown, no llms.txt and no sitemap"
-            self.console.note(f"{source.target}: {found}")
-            return
-        if self.options.json:
             self.codes.add(OUTCOMES[result.outcome].exit_code)
-            self.console.object(source.to_dict())
-            return
-        self.show_result(result)
+        else:
+            self.codes.add(1)
+        found = "no feed, no markdown, no llms.txt and no sitemap"
+        if result is not None and result.content_type:
+            found = f"{printable(result.content_type)}, which names {found}"
+        self.console.row(source, f"{source.kind:<8}  ", source.url, found)
 
     def serve(self) -> None:
         """--mcp: stdout carries messages alone, so what else would be printed goes to stderr."""
@@ -13319,7 +13509,8 @@ class Command:
             return
         server = McpServer(sys.stdin.buffer, sys.stdout.buffer)
         self.clock = TickingClock(server.tick)
-        if not any(word.partition("=")[0] == "--max-wait" for word in self.words):
+        names = [word.partition("=")[0] for word in self.words]
+        if "--max-wait" not in names:
             self.options.max_wait = MCP_MAX_WAIT_SECONDS
         with redirect_stdout(sys.stderr), self.make_bot() as self.bot:
             server.serve(self.bot)
@@ -13357,18 +13548,34 @@ class Command:
         if self.options.json:
             self.console.object({"summary": summary})
             return
-        self.console.line(in_one_line(f"{count} {word}" for word, count in summary.items()))
+        words = [f"{count} {word}" for word, count in summary.items()]
+        self.console.line(in_one_line(words))
 
     def attest(self) -> None:
         """The document; with --selftest the live fixtures are in it (spec 18, step 9)."""
         live: Iterable[Check] = ()
         if self.options.selftest:
             live = self.live_checks()
-        self.console.status("measuring in the sandbox, a few seconds")
+        self.console.status(doing="measuring in the sandbox, a few seconds")
         document = attest(live=live)
         self.console.object(document)
         if not document["conformant"]:
             self.codes.add(1)
+
+
+def what_came(result: Result) -> list[Any]:
+    """In the words of a line; first of all, whether the body was read."""
+    media_type = result.content_type.partition(";")[0].strip()
+    if not result.read:
+        return [NOT_READ, media_type]
+    said = [
+        counted(result.bytes, "byte"),
+        media_type,
+        quoted_title(result.title),
+    ]
+    if result.links:
+        said.append(counted(len(result.links), "link"))
+    return said
 
 
 def wait_label(result: Result) -> str:
