@@ -3,7 +3,7 @@
 # requires-python = ">=3.9"
 # dependencies = []
 # ///
-"""walsh_research: fetch the web politely, and prove it.
+"""Fetch the web politely, and prove it.
 
 What to call:
 
@@ -44,7 +44,7 @@ Where each clause of the checklist is decided: section, function, beginning of i
     R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             test_R5_
     R6    no sub-resources           10 REQUESTS       is_unread_type                     test_R6_
     R7    conditional requests       9 FRESHNESS       conditional_headers                test_R7_
-    R7    de-duplication             15 FETCHER        Fetcher._results                   test_R7_
+    R7    de-duplication             15 FETCHER        Fetcher.declared                   test_R7_
     R8    hourly at most             8 PACING          too_soon                           test_R8_
     R9    structured formats         18 BOT            Bot.discover                       test_R9_
     R9.1  feeds                      18 BOT            Bot._sources                       test_R9_
@@ -87,11 +87,10 @@ import re
 import stat
 import sys
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import compress, islice
 from typing import (
     TYPE_CHECKING,
@@ -105,6 +104,8 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
     import ssl      # some decisions need no connection, and it is slow to import
     import threading
     from datetime import datetime, timedelta
@@ -165,6 +166,8 @@ FREE_JSON_CONTAINERS = 10_000   # ours: arrays and objects that any JSON may hav
 JSON_PIECE_BYTES = 64 * 1024    # ours: of JSON, whose brackets are counted at a time, in 4 MiB
 MAX_SUBSCHEMAS = 2_000          # ours: each becomes functions; a published schema has a few hundred
 MAX_PATTERN_STATES = 100_000    # ours: of a schema's patterns; `(a{999}){999}` would have a million
+STATES_OF_A_REGEX = 32          # ours: what compiling a set for Python takes, in states
+MAX_PATTERN_COUNT_LENGTH = 24   # ours: characters of a count as in `a{2,3}`
 MAX_PATTERN_WORK = 2**27        # ours: steps of a schema's patterns on one document, some seconds
 WORK_OF_A_STATE = 8             # ours: steps that visiting a state takes; reading a character, one
 WORK_OF_A_LOOKAROUND = 4        # ours: steps for each character, whose answers take a byte each
@@ -1553,119 +1556,48 @@ def parse_json(body: bytes, what: str) -> Any:
 
 # 6b. Patterns: ECMA 262, run as a set of states (Thompson), so that none can backtrack.
 #
-# A pattern becomes a program: steps with relative jumps, so that a repeated part is a repeated
-# list. Each lookaround is a program of its own. It runs over the whole text before the program
-# that asks for it, a lookbehind forwards and a lookahead backwards, and notes at which positions
-# its matches end. So the time is linear in the text, whatever the pattern.
-READ = "read"       # READ, edges: the next character is in the set
-GO = "go"           # GO, offsets: any of these steps is next, counted from this one
-HOLD = "hold"       # HOLD, (condition, wanted): goes on where the condition is as wanted
-END = "end"         # a match ends here
+# Texts are read from their end. So while a pattern is read from its beginning, what a step leads
+# to is there already. And a lookahead, which runs over the whole text first, has told where its
+# matches begin; a lookbehind of a fixed length is a lookahead asked so many characters earlier.
+# The time is linear in the text, whatever the pattern.
+READ = "read"       # goes on where the next character passes the test that is its value
+FORK = "fork"       # goes on to each of its targets
+HOLD = "hold"       # goes on where a condition is as wanted, which are its value
+END = "end"         # a match ends here, at its first character
 AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
 if TYPE_CHECKING:
-    Step = tuple[str, Any]
-    Program = list[Step]                    # a match ends behind the last step
-    Edges = list[int]                       # of a set of characters, see `edges_of`
-    Ranges = Iterable[tuple[int, int]]      # of code points: the first, and the one behind the last
-    TruthTables = dict[int, bytearray]      # by the number of a lookaround: where it holds
+    Step = tuple[str, Any, list[int]]       # its kind, its value, the places of its targets
 
-
-def edges_of(ranges: Ranges) -> Edges:
-    """A set of code points as those where membership changes, in order."""
-    edges: Edges = []
-    for first, behind in sorted(ranges):
-        if edges and first <= edges[-1]:
-            edges[-1] = max(edges[-1], behind)
-        else:
-            edges += [first, behind]
-    return edges
-
-
-def ranges_of(edges: Edges) -> Ranges:
-    """What `edges_of` was made from, as far as it matters."""
-    return zip(edges[::2], edges[1::2])
-
-
-def complement(edges: Edges) -> Edges:
-    """The edges of all other characters."""
-    return [0, *edges, sys.maxunicode + 1]
-
-
-def one_point(point: int) -> Edges:
-    return [point, point + 1]
-
-
-def is_one_point(edges: Edges) -> bool:
-    return len(edges) == 2 and edges[1] - edges[0] == 1
-
-
-def is_in(character: str, edges: Edges) -> bool:
-    """Whether the set with these edges holds the character; none holds the end of the text."""
-    if character == "":
-        return False
-    edges_before = bisect_right(edges, ord(character))
-    return edges_before % 2 == 1
-
-
-def edges_of_items(*items: str) -> Edges:
-    """The set of single characters and of ranges as in `a-z`."""
-    ranges = []
-    for item in items:
-        first, last = item[0], item[-1]
-        ranges.append((ord(first), ord(last) + 1))
-    return edges_of(ranges)
-
-
-LINE_END_EDGES = edges_of_items("\n", "\r", "\u2028-\u2029")
-DIGIT_EDGES = edges_of_items("0-9")
-WORD_EDGES = edges_of_items("0-9", "A-Z", "_", "a-z")
-SPACE_EDGES = edges_of_items(
-    "\t-\r",
-    " ",
-    "\xa0",
-    "\u1680",
-    "\u2000-\u200a",
-    "\u2028-\u2029",
-    "\u202f",
-    "\u205f",
-    "\u3000",
-    "\ufeff",
-)
-CLASS_ESCAPES = {
-    "d": DIGIT_EDGES,
-    "D": complement(DIGIT_EDGES),
-    "w": WORD_EDGES,
-    "W": complement(WORD_EDGES),
-    "s": SPACE_EDGES,
-    "S": complement(SPACE_EDGES),
+ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+CHARACTER_REGEXES = {       # of escapes that Python reads otherwise, or not at all
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "w": "[0-9A-Za-z_]",
+    "W": "[^0-9A-Za-z_]",
+    "s": f"[{ECMA_SPACES}]",
+    "S": f"[^{ECMA_SPACES}]",
+    "b": r"\x08",           # in a set
 }
-CONTROL_ESCAPES = {
-    "t": "\t",
-    "n": "\n",
-    "v": "\v",
-    "f": "\f",
-    "r": "\r",
-    "0": "\0",
+PATTERN_CHARACTER = lazy_re(
+    r"\\(?P<ours>[dDwWsSb])|\\c(?P<caret>[A-Za-z])|\\u\{(?P<point>[0-9A-Fa-f]{1,6})\}"
+    r"|\\u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
+    r"|(?P<same>\\(?:[tnvfr]|0(?![0-9])|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ -/:-@\[-`{-~]))"
+    r"|(?P<plain>[^\\])")
+PATTERN_ANCHOR = lazy_re(r"[\^$]|\\[bB]")
+ANCHORS = {
+    "^": (AT_START, True),
+    "$": (AT_END, True),
+    r"\b": (AT_BOUNDARY, True),
+    r"\B": (AT_BOUNDARY, False),
 }
-PATTERN_ESCAPE = lazy_re(       # what follows a backslash
-    r"(?P<letter>[dDwWsS])|(?P<control>[tnvfr]|0(?![0-9]))|c(?P<caret>[A-Za-z])"
-    r"|u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
-    r"|x(?P<byte>[0-9A-Fa-f]{2})|u(?P<unit>[0-9A-Fa-f]{4})|u\{(?P<point>[0-9A-Fa-f]{1,6})\}"
-    r"|(?P<mark>[ -/:-@\[-`{-~])")
-PATTERN_COUNT = lazy_re(
-    r"(?:(?P<sign>[*+?])|\{(?P<least>[0-9]+)(?P<comma>,(?P<most>[0-9]*))?\})\??")
-SIGN_COUNTS = {
-    "*": (0, None),
-    "+": (1, None),
-    "?": (0, 1),
+PATTERN_COUNT = lazy_re(r"([*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
+COUNT_SIGNS = {
+    "*": "{0,}",
+    "+": "{1,}",
+    "?": "{0,1}",
 }
 PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
-LOOKAROUNDS = {     # by its opening: whether it reads backwards, and whether it wants a match
-    "(?=": (True, True),
-    "(?!": (True, False),
-    "(?<=": (False, True),
-    "(?<!": (False, False),
-}
+WORD_CHARACTER = lazy_re("[0-9A-Za-z_]")
 
 
 class PatternBudget:
@@ -1673,18 +1605,22 @@ class PatternBudget:
 
     def __init__(self) -> None:
         self.states_left = MAX_PATTERN_STATES
-        self.work_left = MAX_PATTERN_WORK
+        self.work_left = MAX_PATTERN_WORK       # on one document
         self.cells_left = MAX_PATTERN_CELLS
         self.machines: list[PatternMachine] = []
 
+    def renew(self) -> None:
+        """For another document."""
+        self.work_left = MAX_PATTERN_WORK
+
     def allot(self, states: int) -> None:
-        """Before a program grows."""
+        """Before a pattern grows."""
         self.states_left -= states
         if self.states_left < 0:
             raise ValueError(f"more than {MAX_PATTERN_STATES} states")
 
     def spend(self, work: int) -> None:
-        """Before a program runs."""
+        """Before a pattern runs."""
         self.work_left -= work
         if self.work_left < 0:
             raise UnsupportedSchema(
@@ -1698,146 +1634,100 @@ class PatternBudget:
             for machine in self.machines:
                 machine.forget()
 
-    def renew(self) -> None:
-        """For another document."""
-        self.work_left = MAX_PATTERN_WORK
-
 
 class PatternState(dict):       # type: ignore[type-arg]
-    """Where a simulation stands before a symbol; as a dict, where each symbol leads to."""
+    """Where a run stands before a symbol; as a dict, where each symbol leads to."""
 
-    __slots__ = ("after_word", "is_end", "machine", "places")
+    __slots__ = ("is_end", "is_word", "machine", "places")
 
-    def __init__(
-        self,
-        machine: PatternMachine,
-        places: tuple[int, ...],
-        after_word: bool,
-        is_end: bool,
-    ) -> None:
-        super().__init__()
+    def __init__(self, machine: PatternMachine, *key: Any) -> None:
         self.machine = machine
-        self.places = places            # the steps that may be next
-        self.after_word = after_word
-        self.is_end = is_end            # a match ended before the symbol that led here
+        # The steps that may be next, whether the symbol that led here is a letter of a word, and
+        # whether a match ended before it.
+        self.places, self.is_word, self.is_end = key
 
     def __missing__(self, symbol: Any) -> PatternState:
-        self.machine.budget.keep(1)
         target = self.machine.advance(self, symbol)
         self[symbol] = target
         return target
 
 
 class PatternMachine:
-    """A program and the states of its simulation, each made when a text first leads there."""
+    """A pattern or a lookaround of one, and the states of its runs, made as a text leads there."""
 
     def __init__(
         self,
-        program: Program,
-        budget: PatternBudget,
-        is_backwards: bool,
-        stops_at_match: bool,
+        pattern: Pattern,
+        first: int,
+        end: int,
+        outer: int,
+        is_search: bool,
     ) -> None:
-        self.budget = budget
-        self.is_backwards = is_backwards
-        self.stops_at_match = stops_at_match
-        self.steps: Program = []        # as the program, with the jumps by place
-        conditions = set()
-        for place, (kind, value) in enumerate(program):
-            if kind == GO:
-                value = [place + offset for offset in value]
-            elif kind == HOLD:
-                conditions.add(value[0])
-            self.steps.append((kind, value))
-        self.last_place = len(program)
-        self.steps.append((END, None))
-        self.sees_words = AT_BOUNDARY in conditions
-        self.lookarounds = sorted(conditions - {AT_START, AT_END, AT_BOUNDARY})
-        self.start = PatternState(self, (), after_word=False, is_end=False)
-        self.found = PatternState(self, (), after_word=False, is_end=True)
+        self.steps = pattern.steps
+        self.budget = pattern.budget
+        self.first = first
+        self.end = end
+        self.outer = outer              # how many lookarounds stand before it
+        self.is_search = is_search      # else each match counts
+        self.start = PatternState(self, (), False, False)
         self.states: dict[Any, PatternState] = {}
-        budget.machines.append(self)
+        self.budget.machines.append(self)
 
     def forget(self) -> None:
-        self.start.clear()
-        self.found.clear()
-        for state in self.states.values():
+        for state in [self.start, *self.states.values()]:
             state.clear()       # they lead to each other
         self.states.clear()
 
-    def symbols(
-        self,
-        text: str,
-        tables: TruthTables,
-    ) -> tuple[Iterable[Any], Any]:
-        """What is read, in the machine's direction: a symbol for each character, and the last one.
+    def symbols(self, text: str, tables: list[bytes]) -> Iterable[Any]:
+        """The text's characters from the last one on, and at its beginning a tuple of "".
 
-        A symbol is a character, or "" at the end; where the program asks for lookarounds, a tuple
-        of that and what holds before it.
+        Where there are lookarounds, tuples of these and of what holds behind them.
         """
-        if not self.lookarounds and not self.is_backwards:
-            return text, ""
-        asked = [tables[number] for number in self.lookarounds]
-        if self.is_backwards:
-            text = text[::-1]
-            asked = [table[::-1] for table in asked]
-        if not asked:
-            return text, ""
-        at_end = [table[-1] for table in asked]
-        return zip(text, *asked), ("", *at_end)
+        inner = tables[self.outer:]
+        if inner:
+            return zip(itertools.chain(reversed(text), [""]), *inner)
+        return itertools.chain(reversed(text), [("",)])
 
-    def matches(self, text: str, tables: TruthTables) -> bool:
+    def matches(self, text: str, tables: list[bytes]) -> bool:
         """Whether there is a match anywhere."""
-        symbols, last = self.symbols(text, tables)
         state = self.start
-        for symbol in symbols:
+        for symbol in self.symbols(text, tables):
             state = state[symbol]
-        return bool(state[last].is_end)
+        return bool(state.is_end)
 
-    def ends(self, text: str, tables: TruthTables) -> bytearray:
-        """For each position from the text's beginning on, whether a match ends there."""
-        symbols, last = self.symbols(text, tables)
-        ends = bytearray()
-        state = self.start
-        for symbol in symbols:
-            state = state[symbol]
-            ends.append(state.is_end)
-        ends.append(state[last].is_end)
-        if self.is_backwards:
-            ends.reverse()
-        return ends
+    def ends(self, text: str, tables: list[bytes]) -> bytes:
+        """For each position from the text's end on, whether a match ends there."""
+        symbols = self.symbols(text, tables)
+        states = itertools.accumulate(symbols, operator.getitem, initial=self.start)
+        return bytes(state.is_end for state in islice(states, 1, None))
 
     def advance(self, state: PatternState, symbol: Any) -> PatternState:
         """Where the symbol leads; a match may begin at every position."""
-        if state is self.found:
+        if state.is_end and self.is_search:
             return state
-        character = symbol
-        held: list[Any] = []
-        if isinstance(symbol, tuple):
-            character, *held = symbol
-        is_word = self.sees_words and is_in(character, WORD_EDGES)
-        conditions = dict(zip(self.lookarounds, held))
-        conditions[AT_START] = state is self.start
-        conditions[AT_END] = character == ""
-        conditions[AT_BOUNDARY] = state.after_word != is_word
-        pending = [0, *state.places]
-        reached = self.reached(pending, conditions)
+        character, *held = symbol
+        is_word = WORD_CHARACTER.match(character) is not None
+        conditions: dict[int, Any] = {
+            AT_START: character == "",
+            AT_END: state is self.start,
+            AT_BOUNDARY: is_word != state.is_word,
+        }
+        conditions.update(enumerate(held, FIRST_LOOKAROUND + self.outer))
+        reached = self.reached([self.first, *state.places], conditions)
         self.budget.spend(WORK_OF_A_STATE * len(reached))
-        is_end = self.last_place in reached
-        if is_end and self.stops_at_match:
-            return self.found
-        places = []
-        for place in sorted(reached):
-            kind, value = self.steps[place]
-            if kind == READ and is_in(character, value):
-                places.append(place + 1)
-        return self.state(tuple(places), is_word, is_end)
+        places: set[int] = set()
+        for place in reached:
+            kind, test, targets = self.steps[place]
+            if kind == READ and test(character):
+                places.update(targets)
+        key = (tuple(sorted(places)), is_word, self.end in reached)
+        self.budget.keep(1)
+        if key not in self.states:
+            self.budget.keep(len(places) + CELLS_OF_A_STATE)
+            self.states[key] = PatternState(self, *key)
+        return self.states[key]
 
-    def reached(
-        self,
-        pending: list[int],
-        conditions: dict[int, bool],
-    ) -> set[int]:
+    def reached(self, pending: list[int], conditions: dict[int, Any]) -> set[int]:
         """The steps that are reached from the pending ones without reading."""
         reached: set[int] = set()
         while pending:
@@ -1845,327 +1735,224 @@ class PatternMachine:
             if place in reached:
                 continue
             reached.add(place)
-            kind, value = self.steps[place]
-            if kind == GO:
-                pending += value
-            elif kind == HOLD:
-                condition, wanted = value
-                if conditions[condition] == wanted:
-                    pending.append(place + 1)
+            kind, value, targets = self.steps[place]
+            if kind == FORK or kind == HOLD and conditions[value[0]] == value[1]:
+                pending += targets
         return reached
 
-    def state(
-        self,
-        places: tuple[int, ...],
-        after_word: bool,
-        is_end: bool,
-    ) -> PatternState:
-        """The one state of this content."""
-        key = (places, after_word, is_end)
-        if key not in self.states:
-            self.budget.keep(len(places) + CELLS_OF_A_STATE)
-            self.states[key] = PatternState(self, *key)
-        return self.states[key]
 
-
-def reads_one_length(program: Program) -> bool:
-    """Whether all texts that the program matches have the same length."""
-    lengths = {0: 0}            # by step: of what is read before it
-    pending = [0]
+def only_length(steps: list[Step], first: int, end: int) -> int:
+    """How many characters are read from one step to another; ValueError where that varies."""
+    lengths = {first: 0}
+    pending = [first]
     while pending:
         place = pending.pop()
-        if place == len(program):
-            continue
-        kind, value = program[place]
+        kind, _, targets = steps[place]
         length = lengths[place]
         if kind == READ:
             length += 1
-        offsets = (1,)
-        if kind == GO:
-            offsets = value
-        for offset in offsets:
-            target = place + offset
+        for target in targets:
             if target not in lengths:
                 lengths[target] = length
                 pending.append(target)
-            elif lengths[target] != length:
-                return False
-    return True
-
-
-class PatternGroup:
-    """A group of a pattern, while it is read."""
-
-    def __init__(self, opening: str, is_backwards: bool) -> None:
-        self.opening = opening
-        self.is_backwards = is_backwards
-        self.branches: list[list[Program]] = [[]]
-
-    def program(self) -> Program:
-        """The alternatives as one program: a fork before each but the last, a jump behind it."""
-        *branches, last = map(self.joined, self.branches)
-        size = len(last)
-        for branch in branches:
-            size += len(branch) + 2
-        program: Program = []
-        for branch in branches:
-            behind = len(branch) + 2
-            program.append((GO, (1, behind)))
-            program += branch
-            program.append((GO, (size - len(program),)))
-        return program + last
-
-    def joined(self, pieces: list[Program]) -> Program:
-        """One after the other, in the direction in which the text is read."""
-        if self.is_backwards:
-            pieces = pieces[::-1]
-        return list(itertools.chain.from_iterable(pieces))
+            if lengths[target] != length:
+                raise ValueError("a lookbehind of no fixed length")
+    return lengths[end]
 
 
 class Pattern:
-    """An ECMA pattern, read from left to right with a stack of open groups, not by recursion.
+    """An ECMA pattern. ValueError where it is none, or uses what is not supported.
 
-    ValueError where it is none, or uses what is not supported: back-references, lookbehinds of
-    no fixed length, `\\p{...}`, modifiers. Where browsers and the strict grammar differ, the
-    browsers' reading is taken (`{` or `]` may stand for itself).
+    That is back-references, lookbehinds of no fixed length, `\\p{...}`, modifiers. Where browsers
+    and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
     """
 
     def __init__(self, source: str, budget: PatternBudget) -> None:
         self.source = source
         self.at = 0
         self.budget = budget
-        self.groups = [PatternGroup("", is_backwards=False)]
-        self.lookarounds: list[PatternMachine] = []     # an inner one before its outer one
-        while self.at < len(source):
-            self.read_term()
-        if len(self.groups) > 1:
-            raise ValueError("a group that is not closed")
-        self.machine = PatternMachine(
-            self.groups[0].program(),
-            budget,
-            is_backwards=False,
-            stops_at_match=True,
-        )
+        self.steps: list[Step] = []
+        # By where a step is written: its kind, its value, where it ends.
+        self.known: dict[int, tuple[str, Any, int]] = {}
+        self.lookarounds: list[tuple[PatternMachine, int]] = []     # inner ones first; the length
+        end = self.add(END, None)
+        first = self.read_alternatives(end)
+        if self.at < len(source):
+            raise ValueError("a ) without its (")
+        self.machine = PatternMachine(self, first, end, 0, is_search=True)
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
         work = 1 + WORK_OF_A_LOOKAROUND * len(self.lookarounds)
         self.budget.spend(work * len(text))
-        tables: TruthTables = {}
-        if self.lookarounds:
-            for number, machine in enumerate(self.lookarounds, FIRST_LOOKAROUND):
-                tables[number] = machine.ends(text, tables)
+        tables: list[bytes] = []
+        for machine, length in self.lookarounds:
+            begins = machine.ends(text, tables) + bytes(length)
+            tables.append(begins[length:])      # what lies behind began so much further on
         return self.machine.matches(text, tables)
 
-    def next(self, length: int = 1) -> str:
-        """What stands next in the source, without going on."""
-        return self.source[self.at:self.at + length]
-
-    def read_term(self) -> None:
-        """One alternative's bar, one group's opening, or one piece with its count."""
-        character = self.next()
-        group = self.groups[-1]
-        if character == "|":
-            self.at += 1
-            self.budget.allot(2)
-            group.branches.append([])
-        elif character == "(":
-            self.open_group()
-        elif character == ")":
-            self.at += 1
-            self.add_counted(self.close_group())
-        else:
-            self.budget.allot(1)
-            self.add_counted([self.read_step(character)])
-
-    def open_group(self) -> None:
-        group = PATTERN_GROUP.match(self.source, self.at)
-        assert group is not None                # a "(" stands here
-        opening = group[0]
-        outer = self.groups[-1]
-        is_backwards = outer.is_backwards
-        if opening in LOOKAROUNDS:
-            is_backwards = LOOKAROUNDS[opening][0]
-        self.at += len(opening)
-        self.groups.append(PatternGroup(opening, is_backwards))
-
-    def close_group(self) -> Program:
-        """What stands for the group in the one around it."""
-        if len(self.groups) == 1:
-            raise ValueError("a ) without its (")
-        group = self.groups.pop()
-        program = group.program()
-        if group.opening not in LOOKAROUNDS:
-            return program
-        is_backwards, wanted = LOOKAROUNDS[group.opening]
-        if not is_backwards and not reads_one_length(program):
-            raise ValueError("a lookbehind of no fixed length")
+    def add(self, kind: str, value: Any, *targets: int) -> int:
+        """A step, whose targets are there already; its place."""
         self.budget.allot(1)
-        number = FIRST_LOOKAROUND + len(self.lookarounds)
-        machine = PatternMachine(
-            program,
-            self.budget,
-            is_backwards,
-            stops_at_match=False,
-        )
-        self.lookarounds.append(machine)
-        condition = (number, wanted)
-        return [(HOLD, condition)]
+        self.steps.append((kind, value, list(targets)))
+        return len(self.steps) - 1
 
-    def read_step(self, character: str) -> Step:
-        """A set, an anchor or a literal."""
+    def take(self, mark: str) -> bool:
+        """Goes on where this stands next."""
+        is_next = self.source.startswith(mark, self.at)
+        if is_next:
+            self.at += len(mark)
+        return is_next
+
+    def read_alternatives(self, target: int) -> int:
+        """All up to a closing bracket, or to the end; the place of the step to begin with."""
+        first_places = []
+        place = target
+        while self.at < len(self.source) and self.source[self.at] != ")":
+            if self.take("|"):
+                self.budget.allot(1)
+                first_places.append(place)
+                place = target
+            else:
+                place = self.read_counted(place)
+        if not first_places:
+            return place
+        return self.add(FORK, None, *first_places, place)
+
+    def read_counted(self, target: int) -> int:
+        """A piece, and again as often as the count says that may follow it."""
+        begin = self.at
+        place = self.read_piece(begin, target)
+        count = PATTERN_COUNT.match(self.source, self.at)
+        if count is None:
+            return place
+        if len(count[0]) > MAX_PATTERN_COUNT_LENGTH:
+            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
+        bounds = COUNT_SIGNS.get(count[1], count[1])
+        least, comma, most = bounds[1:-1].partition(",")
+        if most and int(most) < int(least):
+            raise ValueError("a count whose end is below its beginning")
+        place = target
+        for _ in range(int(least)):
+            place = self.read_piece(begin, place)
+        if comma and not most:
+            fork = self.add(FORK, None, place)
+            self.steps[fork][2].append(self.read_piece(begin, fork))
+            place = fork
+        behind = place
+        for _ in range(int(least), int(most or least)):
+            place = self.add(FORK, None, behind, self.read_piece(begin, place))
+        self.at = count.end()
+        return place
+
+    def read_piece(self, begin: int, target: int) -> int:
+        """A group, an anchor, a set or a character."""
+        self.at = begin
+        if begin not in self.known:
+            group = PATTERN_GROUP.match(self.source, begin)
+            if group is not None and not group[0].endswith(("=", "!")):
+                self.budget.allot(len(group[0]))
+                self.at = group.end()
+                return self.read_group(target)
+            kind, value = self.read_step(group)
+            self.known[begin] = (kind, value, self.at)
+        kind, value, self.at = self.known[begin]
+        return self.add(kind, value, target)
+
+    def read_group(self, target: int) -> int:
+        """The rest of a group, from behind its opening."""
+        first = self.read_alternatives(target)
+        if not self.take(")"):
+            raise ValueError("a group that is not closed")
+        return first
+
+    def read_step(self, lookaround: re.Match[str] | None) -> tuple[str, Any]:
+        """The kind and the value of what is one step, whatever it is."""
+        if lookaround is not None:
+            self.at = lookaround.end()
+            return self.read_lookaround(lookaround[0])
         if PATTERN_COUNT.match(self.source, self.at):
             raise ValueError("a count with nothing to repeat")
-        self.at += 1
-        if character == "[":
-            return READ, self.read_set()
-        if character == ".":
-            return READ, complement(LINE_END_EDGES)
-        if character == "^" or character == "$":
-            return HOLD, (self.anchored(character), True)
-        if character != "\\":
-            return READ, one_point(ord(character))
-        escaped = self.next()
-        if escaped == "b" or escaped == "B":
-            self.at += 1
-            return HOLD, (AT_BOUNDARY, escaped == "b")
-        return READ, self.read_escape()
+        anchor = PATTERN_ANCHOR.match(self.source, self.at)
+        if anchor is not None:
+            self.at = anchor.end()
+            return HOLD, ANCHORS[anchor[0]]
+        if self.take("."):
+            regex = r"[^\n\r\u2028\u2029]"
+        elif self.take("["):
+            regex = self.read_set()
+        else:
+            regex = self.read_character()
+        if len(regex) == 1:
+            return READ, regex.__eq__
+        self.budget.allot(STATES_OF_A_REGEX)
+        return READ, re.compile(regex).match
 
-    def anchored(self, character: str) -> int:
-        """Where an anchor holds; who reads backwards begins at the text's end."""
-        group = self.groups[-1]
-        is_start = character == "^"
-        if is_start == group.is_backwards:
-            return AT_END
-        return AT_START
+    def read_lookaround(self, opening: str) -> tuple[str, Any]:
+        outer = len(self.lookarounds)
+        end = self.add(END, None)
+        first = self.read_group(end)
+        length = 0
+        if opening.startswith("(?<"):
+            length = only_length(self.steps, first, end)
+        machine = PatternMachine(self, first, end, outer, is_search=False)
+        number = FIRST_LOOKAROUND + len(self.lookarounds)
+        self.lookarounds.append((machine, length))
+        return HOLD, (number, opening.endswith("="))
 
-    def read_escape(self) -> Edges:
-        """The characters that an escape stands for, from behind its backslash."""
-        found = PATTERN_ESCAPE.match(self.source, self.at)
+    def read_set(self) -> str:
+        """The regex of a set, from behind its opening bracket."""
+        is_negated = self.take("^")
+        members: list[str] = []
+        while not self.take("]"):
+            self.budget.allot(1)
+            first = self.read_character()
+            members.append(first)
+            if self.source.startswith("-]", self.at) or not self.take("-"):
+                continue
+            last = self.read_character()
+            if "[" in (first[0], last[0]):      # beside a class a hyphen stands for itself
+                members += ["-", last]
+            else:
+                members[-1] = f"[{first}-{last}]"
+        union = "|".join(members) or "(?!)"
+        if is_negated:
+            return f"(?!{union})(?s:.)"
+        return union
+
+    def read_character(self) -> str:
+        """The regex of a character, or of a class, which begins with a bracket."""
+        found = PATTERN_CHARACTER.match(self.source, self.at)
         if found is None:
-            escaped = self.next()
+            escaped = self.source[self.at + 1:self.at + 2]
+            if self.at == len(self.source):
+                raise ValueError("a set that is not closed")
             if escaped and escaped in "123456789k":
                 raise ValueError("a back-reference")
             raise ValueError(f"an escape of {escaped!r}")
         self.at = found.end()
         kind = str(found.lastgroup)
         written = found[kind]
-        if kind == "letter":
-            return CLASS_ESCAPES[written]
-        if kind == "control":
-            return one_point(ord(CONTROL_ESCAPES[written]))
+        if kind == "ours":
+            return CHARACTER_REGEXES[written]
+        if kind == "same":
+            return written
+        if kind == "plain":
+            return re.escape(written)
         if kind == "caret":
-            return one_point(ord(written) % 32)
-        if kind == "mark":
-            return one_point(ord(written))
-        point = int(written, 16)
+            point = ord(written) % 32
+        else:
+            point = int(written, 16)
         if kind == "low":       # of a pair of surrogates
-            high = int(found["high"], 16)
-            point += 0x10000 - 0xDC00 + (high - 0xD800) * 0x400
-        if point > sys.maxunicode:
-            raise ValueError(f"the code point {written}")
-        return one_point(point)
-
-    def read_set(self) -> Edges:
-        """The characters of a set, from behind its opening bracket."""
-        is_negated = self.source.startswith("^", self.at)
-        if is_negated:
-            self.at += 1
-        ranges: list[tuple[int, int]] = []
-        while not self.source.startswith("]", self.at):
-            ranges += ranges_of(self.read_member())
-        self.at += 1
-        edges = edges_of(ranges)
-        if is_negated:
-            return complement(edges)
-        return edges
-
-    def read_member(self) -> Edges:
-        """One character, class or range of a set."""
-        first = self.read_set_character()
-        rest = self.next(2)
-        if not rest.startswith("-") or rest == "-" or rest == "-]":
-            return first
-        self.at += 1
-        last = self.read_set_character()
-        if not is_one_point(first) or not is_one_point(last):
-            hyphen = one_point(ord("-"))        # beside a class it stands for itself
-            return edges_of([*ranges_of(first), *ranges_of(hyphen), *ranges_of(last)])
-        if last < first:
-            raise ValueError("a range that ends before it begins")
-        return [first[0], last[1]]
-
-    def read_set_character(self) -> Edges:
-        character = self.next()
-        if not character:
-            raise ValueError("a set that is not closed")
-        self.at += 1
-        if character != "\\":
-            return one_point(ord(character))
-        if self.next() == "b":
-            self.at += 1
-            return one_point(ord("\b"))
-        return self.read_escape()
-
-    def add_counted(self, program: Program) -> None:
-        """Adds a piece as often as the count says that may follow it."""
-        count = PATTERN_COUNT.match(self.source, self.at)
-        if count is not None:
-            self.at = count.end()
-            least, most = count_bounds(count)
-            program = self.repeated(program, least, most)
-        group = self.groups[-1]
-        group.branches[-1].append(program)
-
-    def repeated(
-        self,
-        program: Program,
-        least: int,
-        most: int | None,
-    ) -> Program:
-        """The program `least` times, then up to `most` times, or for ever where that is None."""
-        size = len(program) + 1
-        repeated: Program = []
-        if most is None:
-            self.budget.allot((least + 1) * size + 1)
-            repeated += program * least
-            repeated.append((GO, (1, size + 1)))
-            repeated += program
-            repeated.append((GO, (-size,)))
-            return repeated
-        if most < least:
-            raise ValueError("a count whose end is below its beginning")
-        self.budget.allot(most * size)
-        repeated += program * least
-        for left in range(most - least, 0, -1):
-            behind = left * size
-            repeated.append((GO, (1, behind)))
-            repeated += program
-        return repeated
+            point += 0x10000 - 0xDC00 + (int(found["high"], 16) - 0xD800) * 0x400
+        return f"\\U{point:08X}"
 
 
-def count_bounds(count: re.Match[str]) -> tuple[int, int | None]:
-    """The least and the most of a count; None where it is endless."""
-    if count["sign"]:
-        return SIGN_COUNTS[count["sign"]]
-    least, most = count["least"], count["most"]
-    if count["comma"] is None:
-        most = least
-    if max(len(least), len(most)) > 9:
-        raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-    if not most:
-        return int(least), None
-    return int(least), int(most)
-
-
-def compile_pattern(
-    source: str,
-    budget: PatternBudget,
-) -> Callable[[str], bool]:
+def compile_pattern(source: str, budget: PatternBudget) -> Callable[[str], bool]:
     """An ECMA pattern as a search; UnsupportedSchema where it is none that is supported here."""
     try:
         return Pattern(source, budget).search
-    except ValueError as error:
+    except (ValueError, re.error, RecursionError) as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
 
@@ -2175,13 +1962,13 @@ class SchemaMismatch(Exception):
 
 
 if TYPE_CHECKING:
-    SchemaCheck = Callable[[Any], Any]      # true where it holds; else false, or SchemaMismatch
-    SomeCheck = SchemaCheck | None
+    SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
     NamedChecks = dict[str, SchemaCheck]
-    Assertion = tuple[str, SchemaCheck, Any]        # the keyword, its check, what it wants
+    PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
+    Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
     CheckTable = dict[type, list[Assertion]]        # by the type of the value
 
-JSON_TYPES = {
+NAMES_OF_TYPES = {
     dict: ["object"],
     list: ["array"],
     str: ["string"],
@@ -2190,6 +1977,11 @@ JSON_TYPES = {
     bool: ["boolean"],
     type(None): ["null"],
 }
+OBJECT = (dict,)
+ARRAY = (list,)
+TEXT = (str,)
+NUMBER = (int, float)
+ANY = tuple(NAMES_OF_TYPES)
 
 
 def brief_value(value: Any) -> str:
@@ -2217,9 +2009,14 @@ def json_key(value: Any) -> Any:
         return frozenset(zip(value, keys))
     if isinstance(value, list):
         return tuple(map(json_key, value))
-    if type(value) in (int, float) and value % 1 == 0:
+    if type(value) in NUMBER and value % 1 == 0:
         return b"%x" % int(value)
     return value
+
+
+def pointer_part(name: Any) -> str:
+    escaped = str(name).replace("~", "~0")
+    return escaped.replace("/", "~1")
 
 
 def anything(value: Any) -> bool:
@@ -2232,71 +2029,26 @@ def nothing(value: Any) -> bool:
 
 def holds(check: SchemaCheck, value: Any) -> bool:
     try:
-        return bool(check(value))
+        return check(value)
     except SchemaMismatch:
         return False
 
 
-def pointer_part(name: Any) -> str:
-    escaped = str(name).replace("~", "~0")
-    return escaped.replace("/", "~1")
-
-
-NOT_JSON: list[Assertion] = [("type", nothing, "JSON")]
-
-
 def table_check(table: CheckTable) -> SchemaCheck:
     """All assertions of one schema, in the order of its table, which may still be filled."""
-    assertions_of = table.get
+    not_json: list[Assertion] = [("type", nothing, "JSON")]
 
     def check_value(value: Any) -> bool:
-        assertions = assertions_of(type(value), NOT_JSON)
-        for keyword, check, wanted in assertions:
+        for keyword, check, wanted in table.get(type(value), not_json):
             if not check(value):
-                detail = f"{brief_value(value)}, want {brief_value(wanted)}"
-                raise SchemaMismatch("", keyword, detail)
+                message = f"{brief_value(value)}, want {brief_value(wanted)}"
+                raise SchemaMismatch("", keyword, message)
         return True
     return check_value
 
 
-def parts_check(
-    parts_of: Callable[..., Iterable[Any]],
-    check_of: Callable[..., SchemaCheck],
-    rest: SomeCheck,
-) -> SchemaCheck:
-    """What an instance holds, each part by the check of its name or number, else by `rest`."""
-    otherwise = rest or anything
-
-    def check_parts(instance: Any) -> bool:
-        name: Any = ""
-        try:
-            for name, part in parts_of(instance):
-                check_of(name, otherwise)(part)
-        except SchemaMismatch as mismatch:
-            pointer, *details = mismatch.args
-            raise SchemaMismatch(f"/{pointer_part(name)}{pointer}", *details) from None
-        return True
-    return check_parts
-
-
-# Each of the following takes what a keyword's value was compiled to, and gives its check.
-def minimum_check(least: Any) -> SchemaCheck:
-    return lambda value: value >= least
-
-
-def maximum_check(most: Any) -> SchemaCheck:
-    return lambda value: value <= most
-
-
-def exclusive_minimum_check(bound: Any) -> SchemaCheck:
-    return lambda value: value > bound
-
-
-def exclusive_maximum_check(bound: Any) -> SchemaCheck:
-    return lambda value: value < bound
-
-
-def multiple_check(step: Any) -> SchemaCheck:
+# Tests of a value, which comes behind what their keyword's value was compiled to.
+def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
     from fractions import Fraction  # only for this keyword
 
@@ -2304,238 +2056,174 @@ def multiple_check(step: Any) -> SchemaCheck:
         if isinstance(number, int):
             return Fraction(number)
         return Fraction(repr(number))
-
-    def check_multiple(value: Any) -> bool:
-        is_finite = value - value == 0
-        return is_finite and exact(value) % exact(step) == 0
-    return check_multiple
+    is_finite = value - value == 0
+    return is_finite and exact(value) % exact(step) == 0
 
 
-def least_length_check(least: int) -> SchemaCheck:
-    return lambda value: len(value) >= least
+def is_as_long(least: int, value: Any) -> bool:
+    return len(value) >= least
 
 
-def most_length_check(most: int) -> SchemaCheck:
-    return lambda value: len(value) <= most
+def is_as_short(most: int, value: Any) -> bool:
+    return len(value) <= most
 
 
-def pattern_check(search: SchemaCheck) -> SchemaCheck:
-    return search
+def is_unique(is_wanted: bool, value: list[Any]) -> bool:
+    return not is_wanted or len(set(map(json_key, value))) == len(value)
 
 
-def unique_check(is_wanted: bool) -> SchemaCheck:
-    if not is_wanted:
-        return anything
-
-    def check_unique(value: Any) -> bool:
-        different = set(map(json_key, value))
-        return len(different) == len(value)
-    return check_unique
+def is_one_of(keys: frozenset[Any], value: Any) -> bool:
+    return json_key(value) in keys
 
 
-def items_check(
-    rest: SomeCheck,
-    first: list[SchemaCheck] | None,
-) -> SchemaCheck:
+def has_others(others: dict[str, list[str]], value: dict[str, Any]) -> bool:
+    return all(value.keys() >= set(others[name]) for name in others if name in value)
+
+
+def names_hold(check: SchemaCheck, value: dict[str, Any]) -> bool:
+    return all(holds(check, name) for name in value)
+
+
+def dependents_hold(checks: NamedChecks, value: Any) -> bool:
+    return all(checks[name](value) for name in checks if name in value)
+
+
+def none_holds(check: SchemaCheck, value: Any) -> bool:
+    return not holds(check, value)
+
+
+def all_hold(checks: list[SchemaCheck], value: Any) -> bool:
+    return all(check(value) for check in checks)
+
+
+def any_holds(checks: list[SchemaCheck], value: Any) -> bool:
+    return any(holds(check, value) for check in checks)
+
+
+def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
+    return sum(holds(check, value) for check in checks) == 1
+
+
+# Makers of checks from the values of several keywords, compiled; None for each that is absent.
+def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> SchemaCheck:
+    """Each part of a value must hold, by the check of its name or number, else by `rest`."""
+    otherwise = rest or anything
+
+    def check_parts(value: Any) -> bool:
+        name: Any = ""
+        try:
+            for name, part in parts_of(value):
+                check_of(name, otherwise)(part)
+        except SchemaMismatch as mismatch:
+            pointer, *reason = mismatch.args
+            raise SchemaMismatch(f"/{pointer_part(name)}{pointer}", *reason) from None
+        return True
+    return check_parts
+
+
+def items_check(rest: SchemaCheck | None, first: list[SchemaCheck] | None) -> SchemaCheck:
     numbered = dict(enumerate(first or []))
     return parts_check(enumerate, numbered.get, rest)
 
 
-def contains_check(
-    check: SomeCheck,
-    least: int | None,
-    most: int | None,
-) -> SchemaCheck:
-    if check is None:           # the counts alone assert nothing
-        return anything
-    if least is None:
-        least = 1
-    if most is None:
-        most = sys.maxsize
-
-    def check_contains(value: Any) -> bool:
-        found = sum(holds(check, item) for item in value)
-        return least <= found <= most
-    return check_contains
-
-
-def required_check(names: list[str]) -> SchemaCheck:
-    return frozenset(names).issubset
-
-
-def members_check(
-    properties: NamedChecks | None,
-    patterns: list[tuple[SchemaCheck, SchemaCheck]] | None,
-    rest: SomeCheck,
-) -> SchemaCheck:
-    named = properties or {}
+def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> SchemaCheck:
+    checks = named or {}
     if not patterns:
-        return parts_check(dict.items, named.get, rest)
+        return parts_check(dict.items, checks.get, rest)
     searches = patterns
 
     def check_of(name: str, otherwise: SchemaCheck) -> SchemaCheck:
-        checks = []
-        if name in named:
-            checks.append(named[name])
-        for search, check in searches:
-            if search(name):
-                checks.append(check)
-        if not checks:
-            return otherwise
-        return all_of_check(checks)
+        found = [checks[name]] if name in checks else []
+        found += [check for search, check in searches if search(name)]
+        return partial(all_hold, found or [otherwise])
     return parts_check(dict.items, check_of, rest)
 
 
-def dependent_names_check(others: dict[str, list[str]]) -> SchemaCheck:
-    def check_names(value: Any) -> bool:
-        for name in others:
-            if name in value and not value.keys() >= set(others[name]):
-                return False
-        return True
-    return check_names
+def contains_check(check: Any, least: int | None, most: int | None) -> SchemaCheck:
+    def check_contains(value: Any) -> bool:
+        found = sum(holds(check, item) for item in value)
+        enough = 1 if least is None else least
+        return found >= enough and (most is None or found <= most)
+    if check is None:           # the counts alone assert nothing
+        return anything
+    return check_contains
 
 
-def dependent_schemas_check(checks: NamedChecks) -> SchemaCheck:
-    def check_schemas(value: Any) -> bool:
-        for name, check in checks.items():
-            if name in value and not check(value):
-                return False
-        return True
-    return check_schemas
-
-
-def names_check(check: SchemaCheck) -> SchemaCheck:
-    def check_names(value: Any) -> bool:
-        return all(holds(check, name) for name in value)
-    return check_names
-
-
-def enum_check(values: list[Any]) -> SchemaCheck:
-    keys = frozenset(map(json_key, values))
-    return lambda value: json_key(value) in keys
-
-
-def const_check(wanted: Any) -> SchemaCheck:
-    return enum_check([wanted])
-
-
-def not_check(check: SchemaCheck) -> SchemaCheck:
-    return lambda value: not holds(check, value)
-
-
-def all_of_check(checks: list[SchemaCheck]) -> SchemaCheck:
-    def check_all(value: Any) -> bool:
-        return all(check(value) for check in checks)
-    return check_all
-
-
-def any_of_check(checks: list[SchemaCheck]) -> SchemaCheck:
-    def check_any(value: Any) -> bool:
-        return any(holds(check, value) for check in checks)
-    return check_any
-
-
-def one_of_check(checks: list[SchemaCheck]) -> SchemaCheck:
-    def check_one(value: Any) -> bool:
-        held = sum(holds(check, value) for check in checks)
-        return held == 1
-    return check_one
-
-
-def if_check(
-    test: SomeCheck,
-    then: SomeCheck,
-    otherwise: SomeCheck,
-) -> SchemaCheck:
+def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
+    def check_branch(value: Any) -> bool:
+        branch = then if holds(test, value) else otherwise
+        return branch is None or branch(value)
     if test is None:            # without an `if` the other two assert nothing
         return anything
-    check_then = then or anything
-    check_else = otherwise or anything
-
-    def check_branch(value: Any) -> Any:
-        if holds(test, value):
-            return check_then(value)
-        return check_else(value)
     return check_branch
 
 
-# What is asserted: the types that the keywords are about, the keywords, what makes their check.
-# Where several keywords make one, their values come in this order, None for each that is absent.
-NUMBERS = (int, float)
+SCHEMA = {"type": ["object", "boolean"]}
+STRING = {"type": "string"}
+NAMES = {"type": "array", "items": STRING, "uniqueItems": True}
+SCHEMAS = {"type": "array", "minItems": 1, "items": SCHEMA}
+SCHEMA_MAP = {"type": "object", "additionalProperties": SCHEMA}
+TYPE_NAMES = "array boolean integer null number object string".split()
+TYPE = {"enum": TYPE_NAMES}
+TYPES = {"type": "array", "items": TYPE, "uniqueItems": True, "minItems": 1}
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+# What the values of keywords must be, as schemas. Other keywords are annotations.
+SHAPES: list[tuple[str, Any]] = [
+    ("not if then else items contains additionalProperties propertyNames", SCHEMA),
+    ("allOf anyOf oneOf prefixItems", SCHEMAS),
+    ("$defs definitions dependentSchemas properties patternProperties", SCHEMA_MAP),
+    ("$id $ref $anchor pattern", STRING),
+    ("required", NAMES),
+    ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
+    ("minimum maximum exclusiveMinimum exclusiveMaximum", {"type": "number"}),
+    ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
+    (
+        "minLength maxLength minItems maxItems minContains maxContains minProperties maxProperties",
+        {"type": "integer", "minimum": 0},
+    ),
+    ("uniqueItems", {"type": "boolean"}),
+    ("enum", {"type": "array"}),
+    ("type", {"anyOf": [TYPE, TYPES]}),
+    ("$schema", {"enum": [DRAFT, DRAFT + "#"]}),
+    # What is not implemented.
+    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
+]
+SHAPES_BY_KEYWORD: dict[str, Any] = {}
+for shaped_keywords, shape_of_them in SHAPES:
+    SHAPES_BY_KEYWORD.update(dict.fromkeys(shaped_keywords.split(), shape_of_them))
+# What is asserted: the types that keywords are about, the keywords, their test or their maker.
 ASSERTIONS: list[Any] = [
-    (NUMBERS, "minimum", minimum_check),
-    (NUMBERS, "maximum", maximum_check),
-    (NUMBERS, "exclusiveMinimum", exclusive_minimum_check),
-    (NUMBERS, "exclusiveMaximum", exclusive_maximum_check),
-    (NUMBERS, "multipleOf", multiple_check),
-    ((str,), "minLength", least_length_check),
-    ((str,), "maxLength", most_length_check),
-    ((str,), "pattern", pattern_check),
-    ((list,), "minItems", least_length_check),
-    ((list,), "maxItems", most_length_check),
-    ((list,), "uniqueItems", unique_check),
-    ((list,), "items prefixItems", items_check),
-    ((list,), "contains minContains maxContains", contains_check),
-    ((dict,), "minProperties", least_length_check),
-    ((dict,), "maxProperties", most_length_check),
-    ((dict,), "required", required_check),
-    ((dict,), "properties patternProperties additionalProperties", members_check),
-    ((dict,), "dependentRequired", dependent_names_check),
-    ((dict,), "dependentSchemas", dependent_schemas_check),
-    ((dict,), "propertyNames", names_check),
-    (JSON_TYPES, "enum", enum_check),
-    (JSON_TYPES, "const", const_check),
-    (JSON_TYPES, "not", not_check),
-    (JSON_TYPES, "allOf", all_of_check),
-    (JSON_TYPES, "anyOf", any_of_check),
-    (JSON_TYPES, "oneOf", one_of_check),
-    (JSON_TYPES, "if then else", if_check),
+    (NUMBER, "minimum", operator.le),
+    (NUMBER, "maximum", operator.ge),
+    (NUMBER, "exclusiveMinimum", operator.lt),
+    (NUMBER, "exclusiveMaximum", operator.gt),
+    (NUMBER, "multipleOf", is_multiple),
+    (TEXT, "minLength", is_as_long),
+    (TEXT, "maxLength", is_as_short),
+    (TEXT, "pattern", holds),
+    (ARRAY, "minItems", is_as_long),
+    (ARRAY, "maxItems", is_as_short),
+    (ARRAY, "uniqueItems", is_unique),
+    (ARRAY, "items prefixItems", items_check),
+    (ARRAY, "contains minContains maxContains", contains_check),
+    (OBJECT, "minProperties", is_as_long),
+    (OBJECT, "maxProperties", is_as_short),
+    (OBJECT, "required", frozenset.issubset),
+    (OBJECT, "properties patternProperties additionalProperties", members_check),
+    (OBJECT, "dependentRequired", has_others),
+    (OBJECT, "dependentSchemas", dependents_hold),
+    (OBJECT, "propertyNames", names_hold),
+    (ANY, "enum", is_one_of),
+    (ANY, "const", is_one_of),
+    (ANY, "not", none_holds),
+    (ANY, "allOf", all_hold),
+    (ANY, "anyOf", any_holds),
+    (ANY, "oneOf", one_holds),
+    (ANY, "if then else", branch_check),
 ]
 # The schemas of these keywords see the same value as the schema that holds them.
 IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
 DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
-
-A_SCHEMA = {"type": ["object", "boolean"]}
-A_TEXT = {"type": "string"}
-A_NUMBER = {"type": "number"}
-A_STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
-A_COUNT = {"type": "integer", "minimum": 0}
-TYPE_NAMES = "array boolean integer null number object string".split()
-A_TYPE = {"enum": TYPE_NAMES}
-SOME_TYPES = {"type": "array", "items": A_TYPE, "uniqueItems": True, "minItems": 1}
-NAMES = {"type": "array", "items": A_TEXT, "uniqueItems": True}
-SCHEMAS = {"type": "array", "minItems": 1, "items": A_SCHEMA}
-SCHEMA_MAP = {"type": "object", "additionalProperties": A_SCHEMA}
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SHAPES_BY_KEYWORDS: list[tuple[str, Any]] = [
-    ("not if then else items contains additionalProperties propertyNames", A_SCHEMA),
-    ("allOf anyOf oneOf prefixItems", SCHEMAS),
-    ("$defs definitions dependentSchemas properties patternProperties", SCHEMA_MAP),
-    ("$id $ref $anchor pattern", A_TEXT),
-    ("required", NAMES),
-    ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
-    ("minimum maximum exclusiveMinimum exclusiveMaximum", A_NUMBER),
-    ("multipleOf", A_STEP),
-    ("minLength maxLength minItems maxItems minProperties maxProperties", A_COUNT),
-    ("minContains maxContains", A_COUNT),
-    ("uniqueItems", {"type": "boolean"}),
-    ("enum", {"type": "array"}),
-    ("type", {"anyOf": [A_TYPE, SOME_TYPES]}),
-    ("$schema", {"enum": [DRAFT, DRAFT + "#"]}),
-    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
-]
-
-
-def keyword_shapes() -> dict[str, Any]:
-    shapes = {}
-    for keywords, shape in SHAPES_BY_KEYWORDS:
-        for keyword in keywords.split():
-            shapes[keyword] = shape
-    return shapes
-
-
-# What each keyword's value must be, as a schema; a keyword that is not here is an annotation.
-KEYWORD_SHAPES = keyword_shapes()
 
 
 def is_own_name(name: str, own_id: str) -> bool:
@@ -2553,7 +2241,7 @@ def is_own_name(name: str, own_id: str) -> bool:
 class SchemaCompiler:
     """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root."""
 
-    def __init__(self, root: Any, check_shape: SchemaCheck) -> None:
+    def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
         self.root = root
         self.check_shape = check_shape          # raises where a keyword is malformed
         self.budget = PatternBudget()
@@ -2566,15 +2254,14 @@ class SchemaCompiler:
 
     def compile(self) -> Callable[[Any], None]:
         """Every schema is read, used or not: a refusal must not depend on what is used."""
-        check_root = self.check_of(self.root, "", "false")
+        check_root = self.check_of(self.root, "")
         for place, reference in self.references.items():
-            target = self.target_of(reference)
-            self.link(place, target)
+            self.refer(place, self.target_of(reference))
         self.refuse_endless_references()
         for place, table in self.tables.items():
             if self.times_applied[place] > 1:
                 check = self.remembering(table_check(dict(table)))
-                table.update(dict.fromkeys(JSON_TYPES, [("", check, "")]))
+                table.update(dict.fromkeys(ANY, [("", check, "")]))
 
         def check_instance(instance: Any) -> None:
             self.seen.clear()           # identities are those of the last instance
@@ -2590,26 +2277,27 @@ class SchemaCompiler:
                 raise SchemaViolation("", "$ref", message) from None
         return check_instance
 
-    def check_of(
-        self,
-        schema: Any,
-        place: str,
-        keyword: str,
-    ) -> SchemaCheck:
-        """The check of the schema at `place`, which is, or is part of, the value of `keyword`."""
+    def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
+        """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
+        keyword = path[0] if path else "false"
+        place = "/".join([holder, *map(pointer_part, path)])
         if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(
                 f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
         if keyword not in DEFINITIONS:
             self.times_applied[place] += 1
+        if keyword in IN_PLACE:
+            self.same_value[holder].append(place)
         self.same_value[place] = []
-        if isinstance(schema, bool):
-            self.tables[place] = boolean_table(keyword, schema)
-        else:
+        table: CheckTable = {kind: [] for kind in ANY}
+        self.tables[place] = table
+        if schema is False:
+            table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
+        elif schema is not True:
             self.check_shape(schema)
             self.note_names(schema, place)
-            self.tables[place] = self.table_of(schema, place)
-        return table_check(self.tables[place])
+            self.fill(table, schema, place)
+        return table_check(table)
 
     def note_names(self, schema: dict[str, Any], place: str) -> None:
         anchor = schema.get("$anchor")
@@ -2621,76 +2309,60 @@ class SchemaCompiler:
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
 
-    def table_of(self, schema: dict[str, Any], place: str) -> CheckTable:
+    def fill(self, table: CheckTable, schema: dict[str, Any], place: str) -> None:
+        """What the schema asserts, but for its $ref."""
         compiled = {}
         for keyword, value in schema.items():
             compiled[keyword] = self.compiled(keyword, value, place)
-        table = type_table(schema.get("type"))
-        for kinds, keywords, make_check in ASSERTIONS:
-            names = keywords.split()
-            if compiled.keys().isdisjoint(names):
+        add_type(table, schema.get("type"))
+        for kinds, keywords, test in ASSERTIONS:
+            keyword, *further = keywords.split()
+            if compiled.keys().isdisjoint([keyword, *further]):
                 continue
-            check = make_check(*map(compiled.get, names))
-            wanted = schema.get(names[0])
+            if further:
+                check = test(*map(compiled.get, [keyword, *further]))
+            else:
+                check = partial(test, compiled[keyword])
             for kind in kinds:
-                table[kind].append((names[0], check, wanted))
-        return table
+                table[kind].append((keyword, check, schema.get(keyword)))
 
     def compiled(self, keyword: str, value: Any, holder: str) -> Any:
-        """A keyword's value, the schemas and patterns in it compiled."""
-        place = f"{holder}/{keyword}"
-        shape = KEYWORD_SHAPES.get(keyword)
+        """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
+        shape = SHAPES_BY_KEYWORD.get(keyword)
+        if shape is SCHEMA:
+            return self.check_of(value, holder, keyword)
+        if shape is SCHEMAS:
+            return [self.check_of(part, holder, keyword, n) for n, part in enumerate(value)]
+        if keyword == "patternProperties":
+            searches = [compile_pattern(name, self.budget) for name in value]
+            checks = [self.check_of(part, holder, keyword, name) for name, part in value.items()]
+            return list(zip(searches, checks))
+        if shape is SCHEMA_MAP:
+            parts = value.items()
+            return {name: self.check_of(part, holder, keyword, name) for name, part in parts}
         if keyword == "pattern":
             return compile_pattern(value, self.budget)
-        if shape is A_SCHEMA:
-            return self.part_check(value, place, keyword, holder)
-        if shape is SCHEMAS:
-            checks = self.part_checks(enumerate(value), place, keyword, holder)
-            return list(checks.values())
-        if shape is not SCHEMA_MAP:
-            return value
-        checks = self.part_checks(value.items(), place, keyword, holder)
-        if keyword != "patternProperties":
-            return checks
-        searches = [compile_pattern(name, self.budget) for name in checks]
-        return list(zip(searches, checks.values()))
-
-    def part_checks(
-        self,
-        named: Iterable[tuple[Any, Any]],
-        place: str,
-        keyword: str,
-        holder: str,
-    ) -> NamedChecks:
-        """By name, or by number, the checks of the schemas that a keyword's value lists."""
-        checks = {}
-        for name, schema in named:
-            part_place = f"{place}/{pointer_part(name)}"
-            checks[name] = self.part_check(schema, part_place, keyword, holder)
-        return checks
-
-    def part_check(
-        self,
-        schema: Any,
-        place: str,
-        keyword: str,
-        holder: str,
-    ) -> SchemaCheck:
-        if keyword in IN_PLACE:
-            self.same_value[holder].append(place)
-        return self.check_of(schema, place, keyword)
+        if keyword == "const":
+            return frozenset([json_key(value)])
+        if keyword == "enum":
+            return frozenset(map(json_key, value))
+        if keyword == "required":
+            return frozenset(value)
+        return value
 
     def target_of(self, reference: str) -> str:
         """The place that a $ref names; UnsupportedSchema where it is not in this document."""
+        from urllib.parse import unquote  # only for a $ref
+
         name, _, fragment = reference.partition("#")
-        pointer = percent_decoded(fragment)
+        pointer = unquote(fragment)
         target = self.anchors.get(pointer, pointer)
         own_id = self.root.get("$id", "")
         if target not in self.tables or not is_own_name(name, own_id):
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
-    def link(self, place: str, target: str) -> None:
+    def refer(self, place: str, target: str) -> None:
         self.times_applied[target] += 1
         self.same_value[place].append(target)
         check = table_check(self.tables[target])
@@ -2724,42 +2396,19 @@ class SchemaCompiler:
         return check_once
 
 
-def boolean_table(keyword: str, is_valid: bool) -> CheckTable:
-    """The table of the schema `true` or `false`."""
-    check = anything
-    if not is_valid:
-        check = nothing
-    return {kind: [(keyword, check, is_valid)] for kind in JSON_TYPES}
-
-
-def type_table(types: Any) -> CheckTable:
-    """The table with what the keyword `type` asserts: a list of names, a lone one, or None."""
-    if isinstance(types, str):
-        wanted = [types]
-    else:
-        wanted = types or TYPE_NAMES
-
-    def is_whole_number(value: Any) -> bool:
-        if not isinstance(value, float) or "integer" not in wanted:
-            return False
-        return value.is_integer()
-    table: CheckTable = {}
-    for kind, names in JSON_TYPES.items():
-        table[kind] = []
+def add_type(table: CheckTable, types: Any) -> None:
+    """What the keyword `type` asserts: a name, a list of names, or None."""
+    wanted = [types] if isinstance(types, str) else types or TYPE_NAMES
+    for kind, names in NAMES_OF_TYPES.items():
         if set(names).isdisjoint(wanted):
-            table[kind].append(("type", is_whole_number, types))
-    return table
-
-
-def percent_decoded(fragment: str) -> str:
-    from urllib.parse import unquote  # only for a $ref
-
-    return unquote(fragment)
+            is_whole_fine = kind is float and "integer" in wanted
+            check = float.is_integer if is_whole_fine else nothing
+            table[kind].append(("type", check, types))
 
 
 @cache
 def well_formed_check() -> Callable[[Any], None]:
-    meta_schema = {**A_SCHEMA, "properties": KEYWORD_SHAPES}
+    meta_schema = {**SCHEMA, "properties": SHAPES_BY_KEYWORD}
     return SchemaCompiler(meta_schema, anything).compile()
 
 
@@ -3540,13 +3189,11 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     return [codec for codec in codecs if codec]
 
 
-def is_text(body: bytes, media_type: str) -> bool:
-    """Whether a body is letters: by its type, and by its NULs, which UTF-16 and 32 alone have."""
+def is_text_type(media_type: str) -> bool:
+    """Whether a body of this type is letters; one without a type may be."""
     kind, _, subtype = media_type.partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
-    if kind not in ("", "text") and name not in TEXT_SUBTYPES:
-        return False
-    return b"\0" not in body or marked_codec(body) != ""
+    return kind in ("", "text") or name in TEXT_SUBTYPES
 
 
 def decode_body(body: bytes, content_type_header: str) -> str:
@@ -3785,9 +3432,10 @@ class Result(NamedTuple):
 
         It is "" where its type, or the body itself, is none: a PDF, a binary.
         """
-        if not is_text(self.body, media_type_of(self.content_type)):
+        if not is_text_type(media_type_of(self.content_type)):
             return ""
-        return decode_body(self.body, self.content_type)
+        text = decode_body(self.body, self.content_type)
+        return "" if "\0" in text else text
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
@@ -4432,6 +4080,13 @@ class Cache:
         It lies in the sub-folder `pace`, which commands without a cache share.
         """
         return self._pace
+
+    def move_to(self, folder: str) -> None:
+        """What was in memory alone lies in `folder` from now on, for other processes too."""
+        remembered = dict(self._memory)
+        self.__init__(folder, self.warn, self.wall_time)        # type: ignore[misc]
+        for (kind, key), blob in remembered.items():
+            self.store(kind, key, entry_data(blob, kind, key))
 
     def load(self, kind: str, key: str) -> Data | None:
         """The data last stored under `kind` and `key`, or None.
@@ -5390,8 +5045,7 @@ class ProcessPace:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
         self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
-        # What this process last wrote, to know what others wrote since: (kind, host) -> entry.
-        self.written: dict[tuple[str, str], dict[str, Any]] = {}
+        self.written: dict[tuple[str, str], dict[str, Any]] = {}    # (kind, host) -> last entry
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -5405,18 +5059,19 @@ class ProcessPace:
             except StopIteration as stop:
                 return stop.value       # type: ignore[no-any-return]
 
-    def finish(self, steps: Steps[T]) -> T:
-        """Steps to their end, sleeping between them with nothing held."""
+    def finish(self, steps: Steps[T], clock: Clock) -> T:
+        """Steps to their end, sleeping between them by that clock, with nothing held."""
         while True:
             outcome = self.step(steps)
             if not isinstance(outcome, Later):
                 return outcome
-            self.sleep_until(outcome.at)
+            sleep_until(outcome.at, clock)
 
-    def sleep_until(self, at: float) -> None:
-        """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
-        seconds = max(LEAST_SLEEP_SECONDS, at - self.clock.monotonic())
-        self.clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
+
+def sleep_until(at: float, clock: Clock) -> None:
+    """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
+    seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
+    clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
 
 
 SYSTEM_CLOCK = SystemClock()
@@ -5476,6 +5131,13 @@ class RateLimiter:
         if cache is not None:
             self._locks = PatientLocks(cache, self.now, patience_seconds)
 
+    def share(self, cache: Cache, patience_seconds: float) -> None:
+        """R4a: what this process alone knew of every host, others know from now on."""
+        self._cache = cache
+        self._locks = PatientLocks(cache, self.now, patience_seconds)
+        for host, pace in list(self._process.hosts.items()):
+            self.write(host, pace)
+
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
         if self._locks is None:
@@ -5503,7 +5165,7 @@ class RateLimiter:
         return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
 
     def known_pace(self, host: str) -> HostPace:
-        """What this process knows of a host, without a look at the disk."""
+        """Without a look at the disk."""
         return self._process.hosts[host]
 
     def pace_of(self, host: str) -> HostPace:
@@ -5537,11 +5199,10 @@ class Slot:
 
     def __init__(self, limiter: RateLimiter) -> None:
         self._limiter = limiter
-        self._host, self._role = "", "other"        # as `claim` has them
-        self._interval = MIN_REQUEST_INTERVAL       # seconds that it leaves after it
+        self._host, self._role, self._interval = "", "other", 0.0       # as `claim` has them
         self._start = -math.inf         # the claimed start, on the monotonic clock
         self._before = UNSEEN_HOST      # the host's pace before the claim
-        self._has_left = False          # its request
+        self._has_left = False
         self._lock = CacheLock("")      # the host's, until the request has left; "" is none
 
     @property
@@ -5572,9 +5233,12 @@ class Slot:
         self._host, self._interval, self._role = host, interval + limiter.margin, role
         now, pace = limiter.now(), limiter.pace_of(host)
         is_free = False                     # a policy document that takes no slot
-        if role == "policy" and not self.is_claimed:
-            is_free = takes_no_slot(pace, self._interval, now)
-        start = self._earliest_start(pace, is_free)
+        if self.is_claimed:                 # a request that left late pushes all behind it
+            start = max(self._start, pace.not_before, pace.departed_at + self._interval)
+        elif role == "policy" and takes_no_slot(pace, self._interval, now):
+            start, is_free = pace.not_before, True
+        else:
+            start = next_start(pace, self._interval, role == "target")
         if start <= now:
             self._begin(pace, now)
             return None
@@ -5585,13 +5249,6 @@ class Slot:
             limiter.write(host, pace._replace(last_at=last_at, interval=self._interval))
         self.release()
         return limiter.explained(start, pace, host, self._interval)
-
-    def _earliest_start(self, pace: HostPace, is_free: bool) -> float:
-        if is_free:
-            return pace.not_before
-        if self.is_claimed:                 # a request that left late pushes all behind it
-            return max(self._start, pace.not_before, pace.departed_at + self._interval)
-        return next_start(pace, self._interval, self._role == "target")
 
     def _begin(self, pace: HostPace, now: float) -> None:
         """The request starts."""
@@ -5744,9 +5401,12 @@ class BlocklistStore:
         held = self._refreshed
         if self.blocklist is None or serial > held.serial:
             held = self._load_generation(held)
-        # while nothing was ever held, every process tries for itself
+        # While nothing was ever held, every process tries at its start, and is
+        # bound by what the others found only then.
         if self.blocklist is None:
-            return False
+            if -math.inf < held.failed_at < asked.failed_at:
+                self.take_failure(asked.failed_at)
+            return self.is_current()
         if serial == held.serial:
             self._refreshed = asked
         else:       # of another generation it says nothing but when to ask again
@@ -5773,11 +5433,17 @@ class BlocklistStore:
     def _note(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
         self._refreshed = self._refreshed._replace(**changes)
-        if self.blocklist is not None:
-            self._cache.store("refresh", self._origin, self._refreshed._asdict())
+        self._cache.store("refresh", self._origin, self._refreshed._asdict())
 
-    def _note_current(self, **changes: Any) -> None:
-        self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf, **changes)
+    @property
+    def failed_at(self) -> float:
+        """When it was last asked for in vain, Unix seconds; -inf for never."""
+        return self._refreshed.failed_at
+
+    def take_failure(self, failed_at: float) -> None:
+        """What another process of the same run asked for in vain is not asked for again soon."""
+        retry_at = failed_at + POLICY_RETRY_SECONDS
+        self._refreshed = self._refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
@@ -5788,7 +5454,7 @@ class BlocklistStore:
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
         if ending.status == 304 and any(validators):
-            self._note_current()
+            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
             return
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5808,19 +5474,19 @@ class BlocklistStore:
         self._adopt(adopted, validators)
 
     def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
-        """The list is in force, and lies on disk as the newest generation.
+        """The list is in force, and overwrites the older of two generations on disk.
 
-        Two generations lie there and the older is overwritten: at every instant one is whole. The
-        next serial is of the other parity, and of this time: a process that starts from an emptied
-        folder must not give its list a serial that another has.
+        So one is whole at every instant. The next serial is of the other parity, and of this time:
+        a process that starts from an emptied folder must not give its list one that another has.
         """
         self.blocklist = blocklist
-        last = self._refreshed.serial
-        serial = last + 1 + 2 * max(0.0, (self._time() - last) // 2)
+        now, last = self._time(), self._refreshed.serial
+        serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
         key = f"{self._origin} {serial % 2:g}"
         self._cache.store("blocklist", key, entry, durable=True)
-        self._note_current(serial=serial, **validators._asdict())
+        self._refreshed = RefreshState(serial, now, -math.inf, -math.inf, *validators)
+        self._note()
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; the next try is soon.
@@ -5830,10 +5496,9 @@ class BlocklistStore:
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
         self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
-        effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
-        if self.blocklist is None:
-            effect = "none was ever adopted, so nothing is blocked yet"
-            effect += " (R3b: the first failure opens)"
+        effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
+        if self.blocklist is not None:
+            effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
@@ -5969,35 +5634,33 @@ class SourceStore:
 
     def remember(self, key: str, known: KnownSource, result: Result) -> None:
         """What was known, and what has come of it now."""
-        known = known._replace(requested_at=result.at, retry_at=-math.inf)
+        at, retry_at, status = result.at, result.retry_at, result.status
         if result.ok:
-            known = KnownSource(
-                result.at, result.final_url, result.etag, result.last_modified, result.at
-            )
-        elif result.retry_at is not None:
-            known = known._replace(retry_at=result.retry_at)
-        if result.outcome == "failed" and result.status is not None:
+            known = KnownSource(at, result.final_url, result.etag, result.last_modified)
+        elif result.outcome == "failed" and status is not None:
             failure = printable(result.reason)
-            known = known._replace(
-                failed_at=result.at, failed_status=result.status, failure=failure
-            )
+            known = known._replace(failed_at=at, failed_status=status, failure=failure)
+        if retry_at is None:
+            retry_at = -math.inf
+        known = known._replace(requested_at=at, retry_at=retry_at)
         self._cache.store("source", key, known._asdict())
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 #
-# The way of a URL, to the socket and back:
-#   Fetcher.fetch            a target alone; `run` has many
-#   Scheduler.results        whose turn it is; sleeps where it is nobody's
-#   Fetcher.target_steps     R8; makes the Visit, which knows where the URL is now
-#   Visit.walk               until it ends: the gates, one exchange, then a hop, a retry or the end
-#   Visit.pass_gates         spec 7: each gate is a method of Fetcher; yields Later to wait
-#   Fetcher.exchange         R1, R13, R4's departure; the only caller of the transport
-#   HttpTransport.send       the socket
-# and back: `Visit.walk` returns an Ending, of which `conclude` makes the Result that
-# `target_steps` returns, `Scheduler.results` yields and `fetch` gives to who asked.
-# A policy document that a gate waits for is a Visit of its own, which `Refreshes.advance` moves on.
+# The way of a URL, from who asks to the socket:
+#   Fetcher.fetch          one URL; `run` has many
+#   Fetcher._results       R7: one Target for each source
+#   Scheduler.results      whose turn it is; sleeps where it is nobody's
+#   Scheduler._take        a step of that target, alone in this process
+#   Fetcher.target_steps   R8; the Visit knows where the URL is now
+#   Visit.walk             every gate (`pass_gates`), an exchange; then a hop, a retry or the end
+#   Fetcher.exchange       R1, R13, R4's departure: the only caller of the transport
+#   HttpTransport.send     the socket
+# And back: `walk` returns an Ending, of which `conclude` makes the Result that the others hand on.
+# Whoever must wait yields a Later. A policy document that a gate wants first is a Visit of its own,
+# which `Refreshes.advance` moves on for all who wait for it.
 
 Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
@@ -6024,19 +5687,21 @@ class Visit:
         wire: str,
         held: KnownSource = NEVER_ASKED,
         wants: Wants = wants_any_success,
+        could_begin_at: float = math.inf,
     ) -> None:
         self.fetcher, self.kind, self.how, self.url = fetcher, kind, fetcher.kinds[kind], url
         self.held = held                            # R7: validators, and of exactly which URL
         self.wants = wants                          # whether a body is read
         self.started_at = fetcher.now()             # of the target's first step, monotonic
-        self.waited = 0.0
+        self.waited = max(0.0, self.started_at - could_begin_at)
         self.decision = Decision(True, url)         # the latest of R2 that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
         self.requests: list[RequestRecord] = []     # with those of policy documents
         self.retries = 0
         self.slot = Slot(fetcher.limiter)
-        self._is_single = False         # its first request is its last, and binds nobody
+        # Spec 1.1: its first request is its last, and binds nobody.
+        self._is_single = fetcher.options.interactive
         self._resume_at = -math.inf     # its own back-off, after a transport failure
         self._move(wire)
 
@@ -6050,10 +5715,9 @@ class Visit:
 
         `is_single`: one request, which binds nobody whatever it brings.
         """
-        held = KnownSource(wire=url, etag=validators.etag, last_modified=validators.last_modified)
-        visit = Visit(self.fetcher, kind, url, url, held)
+        visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
         visit.started_at, visit.requests = self.started_at, self.requests
-        visit._is_single = is_single
+        visit._is_single = is_single or self.fetcher.options.interactive
         if visit.host == self.host:             # else each would wait for the other
             self.slot.hand_over(visit.slot)
         return visit
@@ -6095,9 +5759,12 @@ class Visit:
         """Put off: `max_wait` does not reach so far."""
         seconds = max(0.0, later.at - self.fetcher.now())
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        retry_at = self.fetcher.time() + seconds
+        return self.refused(later.gate, reason, self.fetcher.time() + seconds)
+
+    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
+        """With what robots.txt said before."""
         return self.decision._replace(
-            allowed=False, gate=later.gate, reason=reason, retry_at=retry_at
+            allowed=False, url=self.url, gate=gate, reason=reason, retry_at=retry_at
         )
 
     def too_late(self) -> Decision | None:
@@ -6105,10 +5772,10 @@ class Visit:
 
         What needs no pause is not cut short by a small `max_wait`.
         """
-        now = self.fetcher.now()
-        if now <= max(self.deadline, self.started_at + PROMPT_SECONDS):
+        now, max_wait = self.fetcher.now(), self.fetcher.options.max_wait
+        if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
             return None
-        reason = f"{spell_seconds(self.fetcher.options.max_wait)} (max_wait) have passed"
+        reason = f"{spell_seconds(max_wait)} (max_wait) have passed"
         return self.not_yet(Later(now, "R4", reason))
 
     def walk(self) -> Steps[Ending]:
@@ -6170,9 +5837,15 @@ class Visit:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
-            refusal = self.decision._replace(allowed=False, gate="address", reason=error.reason)
-            return Ending(refusal=refusal._replace(url=self.url))
-        if self.retries >= self._transport_retries(error, seconds):
+            return Ending(refusal=self.refused("address", error.reason))
+        # No network reached its robots.txt: one attempt.
+        is_cut_off = self.kind == "target" and fetcher.robots.state_of(self.site).no_network
+        limit = self.how.transport_retries
+        if error.final or is_cut_off or self._is_single:
+            limit = 0
+        elif seconds >= fetcher.options.timeout:
+            limit = 1                   # a time-out costs too much to be tried five times
+        if self.retries >= limit:
             return Ending(error)
         delay = backoff_delay(self.retries, None, fetcher.options.rand)
         resume_at = fetcher.now() + delay
@@ -6185,21 +5858,10 @@ class Visit:
         trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
         return Ending(error, None, trouble, fetcher.time() + delay, is_put_off=True)
 
-    def _transport_retries(self, error: TransportError, seconds: float) -> int:
-        """How often a request is retried that got no HTTP answer after so many seconds."""
-        fetcher = self.fetcher
-        if error.final or self._is_single or fetcher.options.interactive:
-            return 0
-        if self.kind == "target" and fetcher.robots.state_of(self.site).no_network:
-            return 0                    # no network reached its robots.txt: one attempt
-        if seconds >= fetcher.options.timeout:
-            return 1                    # a time-out costs too much to be tried five times
-        return self.how.transport_retries
-
     def _after_push_back(self, answer: Response) -> Ending | None:
         """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
         fetcher = self.fetcher
-        if fetcher.options.interactive or self._is_single:
+        if self._is_single:
             return Ending(answer)
         retry_after = retry_after_of(answer, fetcher.time())
         is_last = self.retries >= DEFAULT_MAX_RETRIES               # R5
@@ -6265,17 +5927,12 @@ def conclude(visit: Visit, ending: Ending) -> Result:
         if not trouble:
             return conclude_success(visit, answer)
         seen = shown_answer(answer)
-    gate: Optional[GateName] = None
+    decision = visit.decision._replace(reason=trouble)
     if ending.retry_at is not None:
-        gate = "R5"
+        decision = decision._replace(gate="R5", retry_at=ending.retry_at)
     if ending.is_put_off:
         outcome = "deferred"
-    return visit_result(
-        visit,
-        outcome,
-        visit.decision._replace(gate=gate, reason=trouble, retry_at=ending.retry_at),
-        **seen,
-    )
+    return visit_result(visit, outcome, decision, **seen)
 
 
 def trouble_of(visit: Visit, answer: Response) -> str:
@@ -6291,38 +5948,31 @@ def trouble_of(visit: Visit, answer: Response) -> str:
 
 def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
-    seen = shown_answer(answer)
-    etag, last_modified = validators_of(answer.headers)
-    is_unchanged = answer.status == 304
-    body, sha256, is_read = answer.body, "", True
     outcome: Outcome = "fetched"
-    decision = visit.decision
-    if is_unchanged:
+    decision, is_read, fields = visit.decision, True, shown_answer(answer)
+    etag, last_modified = validators_of(answer.headers)
+    if answer.status == 304:
         outcome, decision = "unchanged", decision._replace(reason="not modified")
+        answer = answer._replace(body=b"")
         etag = etag or visit.validators.etag
         last_modified = last_modified or visit.validators.last_modified
     elif visit.wants(answer.status, answer.headers):
-        sha256 = sha256_hex(body)
+        fields["sha256"] = sha256_hex(answer.body)
     else:
-        is_read, body = False, b""
-        visit.warn(f"{media_type_of(seen['content_type'])} is not read (R6)")
-    reading = visit.fetcher.read_body(visit, answer._replace(body=body))
+        is_read, answer = False, answer._replace(body=b"")
+        visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
+    reading = visit.fetcher.read_body(visit, answer)
+    fields.update(reading._asdict(), warnings=[*visit.warnings, *reading.warnings])
     return visit_result(
         visit,
         outcome,
         decision,
-        bytes=len(body),
-        sha256=sha256,
+        bytes=len(answer.body),
+        body=answer.body,
+        read=is_read,
         etag=etag,
         last_modified=last_modified,
-        title=reading.title,
-        links=reading.links,
-        metadata=reading.metadata,
-        robots_directives=reading.robots_directives,
-        read=is_read,
-        body=body,
-        warnings=[*visit.warnings, *reading.warnings],
-        **seen,
+        **fields,
     )
 
 
@@ -6337,9 +5987,7 @@ def shown_answer(answer: Response) -> dict[str, Any]:
     return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
-def visit_result(
-    visit: Visit, outcome: Outcome, decision: Decision, **fields: Any
-) -> Result:
+def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
     """A Result with all that is the same for every outcome."""
     common = decision._asdict()
     for name in ("allowed", "blocked_by", "url"):
@@ -6434,11 +6082,11 @@ class Scheduler:
                 yield from self._take(heapq.heappop(self._ready)[2])
                 continue
             due_at, _, turn = self._waiting[0]
-            pace, why = self._fetcher.limiter.known_pace(turn.host), "its pace"
+            pace = self._fetcher.limiter.known_pace(turn.host)
+            self.waits_for = turn.host, "its pace"
             if pace.not_before > now:
-                why = pace.why or why
-            self.waits_for = turn.host, why
-            self._process.sleep_until(due_at)
+                self.waits_for = turn.host, pace.why
+            sleep_until(due_at, self._fetcher.clock)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
@@ -6645,7 +6293,8 @@ class Fetcher:
         self.options.check()
         self.tag = self.options.parsed_tag()                        # R13
         self.origin = site_of(wire_url(self.options.origin))
-        process = process_pace(self.options.clock or SYSTEM_CLOCK)
+        self.clock = self.options.clock or SYSTEM_CLOCK     # whose sleep may show what it is for
+        process = process_pace(self.clock)
         self.now: Callable[[], float] = process.clock.monotonic
         self.time: Callable[[], float] = process.clock.time
         self.requests = 0               # that left, of any kind
@@ -6714,7 +6363,7 @@ class Fetcher:
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
         try:
-            refusal = self._process.finish(visit.pass_gates(gates))
+            refusal = self._process.finish(visit.pass_gates(gates), self.clock)
         finally:
             visit.slot.release()
         decision = visit.decision if refusal is None else refusal
@@ -6742,11 +6391,23 @@ class Fetcher:
     def _results(self, urls: Iterable[str], purpose: str = "", **wanted: Any) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
         scheduler = self._scheduler = Scheduler(self, self._process)
+        for item in self.declared(urls):
+            if isinstance(item, Result):
+                yield item
+            else:
+                scheduler.add(item._replace(key=purpose + item.key, **wanted))
+        try:
+            yield from scheduler.results()
+        finally:
+            scheduler.close()
+
+    def declared(self, urls: Iterable[str]) -> Iterator[Target | Result]:
+        """Each target once; a Result for what is none, and for another spelling of one."""
         first_spelling: dict[str, str] = {}
         for url in map(str, urls):
             try:
                 wire = wire_url(url)
-                key = purpose + canonical_url(wire)
+                key = canonical_url(wire)
             except ValueError as error:
                 yield self.unasked("failed", url, str(error))
                 continue
@@ -6755,21 +6416,12 @@ class Fetcher:
                 yield self.unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
-            scheduler.add(Target(url, wire, key, **wanted))
-        try:
-            yield from scheduler.results()
-        finally:
-            scheduler.close()
+            yield Target(url, wire, key)
 
     @property
     def blocklist_size(self) -> int:
         """Entries of the list that is in force; 0 also where none was ever adopted."""
         return len(self._blocklist)
-
-    @property
-    def has_blocklist(self) -> bool:
-        """Whether any list was ever adopted: without one, R3b opens the gate."""
-        return self._blocklist.blocklist is not None
 
     @property
     def blocklist_was_missed(self) -> bool:
@@ -6800,8 +6452,7 @@ class Fetcher:
             held, wants = known, target.wants or wants_body
             if target.wants is not None:        # who wants a body sends no validators
                 held = NEVER_ASKED
-            visit = Visit(self, target.kind, target.url, target.wire, held, wants)
-            visit.waited = max(0.0, visit.started_at - since)
+            visit = Visit(self, target.kind, target.url, target.wire, held, wants, since)
             ending = yield from visit.walk()
             result = conclude(visit, ending)
             if visit.attempts:
@@ -6814,11 +6465,10 @@ class Fetcher:
 
     def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
         """R8: not due yet. The status is that of a failure that is not asked for again."""
-        status = None
+        fields: dict[str, Any] = {"retry_at": max(known.at, known.failed_at) + target.min_age}
         if known.failed_at > known.at:
-            status = known.failed_status
-        due_at = max(known.at, known.failed_at) + target.min_age
-        return self.unasked("skipped", target.url, reason, retry_at=due_at, status=status)
+            fields["status"] = known.failed_status
+        return self.unasked("skipped", target.url, reason, **fields)
 
     def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
         """A Result that no gate was asked for."""
@@ -6900,30 +6550,22 @@ class Fetcher:
         if self.options.allow_private:
             return None
         reason = host_refusal(split_url(visit.wire).host)
-        if not reason and hasattr(self._transport, "resolve"):
-            reason = self._resolved_refusal(visit.wire)
-        if not reason:
-            return None
-        return Decision(False, visit.url, "address", reason)
-
-    def _resolved_refusal(self, wire: str) -> str:
-        """Why what the name resolves to must not be asked, "" where it may."""
         try:
-            self._transport.resolve(wire, self.options.timeout)
+            if not reason and hasattr(self._transport, "resolve"):
+                self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:
-                return error.reason     # a name that does not exist fails later, by itself
+            if error.refused:           # a name that does not exist fails later, by itself
+                reason = error.reason
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
-            return f"the address cannot be checked: unexpected {type(error).__name__}"
-        return ""
+            reason = f"the address cannot be checked: unexpected {type(error).__name__}"
+        return Decision(False, visit.url, "address", reason) if reason else None
 
     def _robots_gate(self, visit: Visit) -> Later | Decision | None:
         """R2: robots.txt before any target of its site."""
         mode = self.options.robots_mode
         if mode == "ignore":
-            verdict = Verdict.SKIPPED_BY_USER_POLICY
-            reason = "robots_mode='ignore'"
-            visit.let_pass(Decision(True, visit.url, reason=reason, verdict=verdict))
+            skipped = Decision(True, visit.url, None, "robots_mode='ignore'")
+            visit.let_pass(skipped._replace(verdict=Verdict.SKIPPED_BY_USER_POLICY))
             return None
         refusal = self._refreshes.advance(visit, self.robots, visit.site)
         if refusal is not None:
@@ -6949,8 +6591,7 @@ class Fetcher:
         """
         if self.options.interactive:                                # spec 1.1
             return None
-        role = visit.role
-        refusal = visit.too_late()
+        role, refusal = visit.role, visit.too_late()
         if refusal is not None and role != "target":
             return refusal
         return visit.slot.claim(visit.host, self.interval_of(visit.site), role, visit.deadline)
@@ -7815,15 +7456,12 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
         found = inline_links(leaf.text, labels)
         for link in islice(found, MAX_LISTED_ENTRIES - looked_at):
             looked_at += 1
-            if leaf.item in items:
-                continue
-            url = http_url(base_url, link.destination)
+            url = "" if leaf.item in items else http_url(base_url, link.destination)
             if not url:
                 continue
             if leaf.item:
                 items.add(leaf.item)
-            note = llms_note(leaf.text, link)
-            links.setdefault(url, LlmsLink(section, link.title, url, note))
+            links.setdefault(url, LlmsLink(section, link.title, url, llms_note(leaf.text, link)))
     return LlmsTxt(title, summary, list(links.values()))
 
 
@@ -7864,45 +7502,25 @@ def one_line(text: str) -> str:
 
 # 16d. A page's head. A scanner of our own: html.parser's time and tokens on hostile pages differ
 # between patch releases.
-HEAD_VALUES = {                 # of an element of the head, the attribute that tells
+OWN_ROBOTS = "meta " + UA_TOKEN.lower()
+HEAD_FIELDS = {                 # an element of the head: the attribute that tells
     "html": "lang",
     "title": "<text>",
-    "meta": "content",
-    "link": "href",
     "base": "href",
+    "meta description": "content",
+    "meta robots": "content",
+    OWN_ROBOTS: "content",
+    "link canonical": "href",
+    "link alternate": "href",
 }
-HEAD_LABELS = {"meta": "name", "link": "rel"}       # and the one that says what it tells
-OWN_ROBOTS = "meta " + UA_TOKEN.lower()
-HEAD_FIELDS = frozenset((
-    "html",
-    "title",
-    "base",
-    "meta description",
-    "meta robots",
-    OWN_ROBOTS,
-    "link canonical",
-))
-HEAD_ATTRIBUTES = frozenset((       # the others of a hostile page would take much memory
-    "lang",
-    "content",
-    "href",
-    "name",
-    "rel",
-    "type",
-    "title",
-))
-RAW_TEXT_ENDS = {
-    "title": lazy_re(r"(?i)</title(?=[\s/>])"),
-    "script": lazy_re(r"(?i)</script(?=[\s/>])"),
-    "style": lazy_re(r"(?i)</style(?=[\s/>])"),
-    "noscript": lazy_re(r"(?i)</noscript(?=[\s/>])"),
-    "template": lazy_re(r"(?i)</template(?=[\s/>])"),
-    "noframes": lazy_re(r"(?i)</noframes(?=[\s/>])"),
-}
-HEAD_TAG = lazy_re(             # anything else begins the body, or ends the head
-    r"<((?i:html|head|meta|link|base|basefont|bgsound|title|script|style|noscript|template"
-    r"|noframes|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*))(?=[\s/>])")
-HTML_SPACE = lazy_re(r"\s*")
+HEAD_LABELS = {"meta": "name", "link": "rel"}       # what the second word of a field is
+# The others of a hostile page would take much memory.
+HEAD_ATTRIBUTES = frozenset(("lang", "content", "href", "name", "rel", "type", "title"))
+RAW_TEXT_ELEMENTS = ("title", "script", "style", "noscript", "template", "noframes")
+DECLARATION_ENDS = {"!--": "-->", "!": ">", "?": ">"}     # by what follows `<`
+HEAD_MARK = lazy_re(            # anything else begins the body, or ends the head
+    r"\s*<(!--|[!?]|(?i:html|head|meta|link|base|basefont|bgsound|title|script|style|noscript"
+    r"|template|noframes|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*)(?=[\s/>]))")
 HTML_ATTRIBUTE = lazy_re(       # or the end of the tag
     r"""[\s/=]*(?:>|([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)?))?)""")
 
@@ -7918,21 +7536,18 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     text = html
     if isinstance(text, bytes):
         text = decode_body(text, "text/html")
-    values: dict[str, list[str]] = {}
-    for field in HEAD_FIELDS:
-        values[field] = []
-    advertised: list[tuple[str, str]] = []
+    values: dict[str, list[str]] = {field: [] for field in HEAD_FIELDS}
+    advertised: list[Link] = []
     for name, attributes in head_elements(text):
-        value = attributes.get(HEAD_VALUES.get(name, ""), "")
-        if not value:
-            continue
         for field in head_fields(name, attributes):
-            values[field].append(value)
-        if is_feed_link(name, attributes) and len(advertised) < MAX_HEAD_LISTED:
-            advertised.append((attributes.get("title", ""), value))
-    first = {field: (found or [""])[0] for field, found in values.items()}
+            value = attributes.get(HEAD_FIELDS[field], "")
+            if value and field != "link alternate":
+                values[field].append(value)
+            elif value and media_kind(attributes.get("type", "")) == "feed":
+                advertised.append(Link(attributes.get("title", ""), value))
+    first = {field: found[0] if found else "" for field, found in values.items()}
     base = http_url(base_url, first["base"]) or base_url
-    feeds = [Link(title, http_url(base, href)) for title, href in advertised]
+    feeds = [Link(title, http_url(base, href)) for title, href in advertised[:MAX_HEAD_LISTED]]
     robots_values = values[OWN_ROBOTS] or values["meta robots"]
     directives = robots_tag_directives(",".join(robots_values))
     robots = dict.fromkeys(directive for _, directive in directives)
@@ -7946,18 +7561,11 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     )
 
 
-def head_fields(name: str, attributes: dict[str, str]) -> list[str]:
+def head_fields(name: str, attributes: dict[str, str]) -> Iterator[str]:
     """What an element of the head tells, of `HEAD_FIELDS`."""
-    label_attribute = HEAD_LABELS.get(name, "")
-    labels = attributes.get(label_attribute, "").lower().split()
+    labels = set(attributes.get(HEAD_LABELS.get(name, ""), "").lower().split())
     fields = [f"{name} {label}" for label in labels] or [name]
-    return [field for field in fields if field in HEAD_FIELDS]
-
-
-def is_feed_link(name: str, attributes: dict[str, str]) -> bool:
-    relations = attributes.get("rel", "").lower().split()
-    is_alternate = name == "link" and "alternate" in relations
-    return is_alternate and media_kind(attributes.get("type", "")) == "feed"
+    return (field for field in fields if field in HEAD_FIELDS)
 
 
 def head_elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -7967,33 +7575,27 @@ def head_elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """
     at = int(text.startswith("\ufeff"))
     while True:
-        at = end_of_declarations(text, at)
-        tag = HEAD_TAG.match(text, at)
-        if tag is None:
+        mark = HEAD_MARK.match(text, at)
+        if mark is None:
             return
-        name = tag[1].lower()
-        attributes, at = tag_attributes(text, tag.end())
+        name = mark[1].lower()
+        if name in DECLARATION_ENDS:
+            closing = DECLARATION_ENDS[name]
+            end = text.find(closing, mark.start(1) + 1)     # `<!-->` is a comment
+            if end < 0:
+                return
+            at = end + len(closing)
+            continue
+        attributes, at = tag_attributes(text, mark.end())
         if at < 0:
             return
-        if name in RAW_TEXT_ENDS:
-            close = RAW_TEXT_ENDS[name].search(text, at)
+        if name in RAW_TEXT_ELEMENTS:
+            close = re.compile(rf"(?i)</{name}(?=[\s/>])").search(text, at)
             if close is None:
                 return
             attributes["<text>"] = html_text(text[at:close.start()])
             at = close.start()
         yield name, attributes
-
-
-def end_of_declarations(text: str, at: int) -> int:
-    """Where the comments, doctypes and instructions end, and the white space around them."""
-    at = end_of(HTML_SPACE, text, at)
-    while text.startswith(("<!", "<?"), at):
-        closing = "-->" if text.startswith("<!--", at) else ">"
-        end = text.find(closing, at + 2)
-        if end < 0:
-            break
-        at = end_of(HTML_SPACE, text, end + len(closing))
-    return at
 
 
 def tag_attributes(text: str, at: int) -> tuple[dict[str, str], int]:
@@ -8031,7 +7633,7 @@ ROBOTS_WARNINGS = {
     "noimageai": "its images must not be used for machine learning",
 }
 WEEKDAY_ENDS = lazy_re(r"unavailable_after\s*:\s*[a-z]+\s*\Z")
-VALUED_DIRECTIVE = lazy_re(r"unavailable_after|max-[a-z-]+")
+AGENT_NAME = lazy_re(r"(?!(?:unavailable_after|max-[a-z-]+)\Z)[^ ]+")     # and no directive's
 
 
 def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
@@ -8042,11 +7644,14 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
     [('', 'noai'), ('otherbot', 'none'), ('otherbot', 'unavailable_after: wed, 25 jun 2030')]
     """
     agent = ""
-    for item in robots_tag_items(value[:MAX_FEED_TEXT].lower()):
-        directive = " ".join(item.split())
+    items = iter(value[:MAX_FEED_TEXT].lower().split(","))
+    for item in items:
+        if WEEKDAY_ENDS.search(item):           # RFC 1123 puts a comma behind a weekday
+            item += "," + next(items, "")
+        directive = " ".join(item.rstrip(",").split())
         name, colon, rest = directive.partition(":")
         name = name.rstrip()
-        if colon and name and " " not in name and not is_robots_directive(name):
+        if colon and AGENT_NAME.fullmatch(name) and name not in ROBOTS_WARNINGS:
             agent = name.split("/")[0]
             if agent == "*":
                 agent = ""
@@ -8056,20 +7661,6 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
             directive = f"{name.rstrip()}: {rest.lstrip()}"
         if directive:
             yield agent, directive
-
-
-def robots_tag_items(value: str) -> Iterator[str]:
-    """What stands between commas, but for the comma that RFC 1123 puts behind a weekday."""
-    items = iter(value.split(","))
-    for item in items:
-        if WEEKDAY_ENDS.search(item):
-            item += "," + next(items, "")
-        yield item.rstrip(",")
-
-
-def is_robots_directive(name: str) -> bool:
-    """Whether a value follows the name, and no directive: `noindex:` is no agent either."""
-    return name in ROBOTS_WARNINGS or bool(VALUED_DIRECTIVE.fullmatch(name))
 
 
 def robots_directives(
@@ -8082,25 +7673,16 @@ def robots_directives(
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
     `now` in Unix seconds; None where it is not known whether an `unavailable_after` has passed.
     """
-    to_us: list[str] = []
-    to_all: list[str] = []
+    by_agent: dict[str, list[str]] = {}
     for header, value in headers:
-        if header.lower() != "x-robots-tag":
-            continue
-        for agent, directive in robots_tag_directives(value):
-            if agent == UA_TOKEN.lower():
-                to_us.append(directive)
-            elif agent == "":
-                to_all.append(directive)
-    binding = to_us or to_all
+        if header.lower() == "x-robots-tag":
+            for agent, directive in robots_tag_directives(value):
+                by_agent.setdefault(agent, []).append(directive)
+    binding = by_agent.get(UA_TOKEN.lower()) or by_agent.get("", [])
     shown = filter(str.isprintable, dict.fromkeys([*binding, *of_page]))
     directives = list(islice(shown, MAX_HEAD_LISTED))
-    warnings = []
-    for directive in directives:
-        warning = directive_warning(directive, now)
-        if warning:
-            warnings.append(f"{directive}: {warning}")
-    return directives, warnings
+    warnings = {directive: directive_warning(directive, now) for directive in directives}
+    return directives, [f"{name}: {warning}" for name, warning in warnings.items() if warning]
 
 
 def directive_warning(directive: str, now: float | None) -> str:
@@ -8125,7 +7707,7 @@ class XmlRoot(NamedTuple):
 
     kind: str                   # of the Feed or the Sitemap
     entry: str                  # the name of its entries
-    namespaces: frozenset[str]  # its own, besides the root's and none
+    namespaces: frozenset[str] = frozenset()    # its own, besides the root's and none
 
 
 # A namespace is written without its scheme and its last mark, as `plain_namespace` gives it.
@@ -8152,10 +7734,7 @@ FEED_ROOTS = {
     "channel": RSS_ROOT,
     "feed": XmlRoot("atom", "entry", ATOM_NAMESPACES),
 }
-SITEMAP_ROOTS = {
-    "urlset": XmlRoot("urlset", "url", frozenset()),
-    "sitemapindex": XmlRoot("index", "sitemap", frozenset()),
-}
+SITEMAP_ROOTS = {"urlset": XmlRoot("urlset", "url"), "sitemapindex": XmlRoot("index", "sitemap")}
 ENTRY_FIELDS = keys_by_name({   # a field, and the elements that fill it besides its own
     "title": "",
     "dc:title": "",
@@ -8224,7 +7803,6 @@ DAYS = (
 DATES = tuple(                  # a name of the weekday, the day, a time, a zone, a year
     lazy_re(rf"(?a)(?:[a-z]+[.,]?\s*)??{day}(?:[\s,t]+{TIME_OF_DAY})?\s*{ZONE}?(?:\s+\d{{4}})?")
     for day in DAYS)
-
 USUAL_DAY = "0[1-9]|1[0-9]|2[0-8]"      # of every month
 USUAL_TIME = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 # Nine dates in ten are of RFC 822 in UTC, or are as they are wanted. Without a way of their own a
@@ -8234,36 +7812,6 @@ USUAL_DATE = lazy_re(
     rf"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{{3}}) ({USUAL_TIME}) "
     r"(?:GMT|[+-]0000)"
     rf"|[12][0-9]{{3}}-(?:0[1-9]|1[0-2])-(?:{USUAL_DAY})T{USUAL_TIME}Z")
-
-
-def zone_offset(part: dict[str, str]) -> timedelta:
-    """How far a date's zone is ahead of UTC; not at all where it is unknown (RFC 5322 4.3)."""
-    from datetime import timedelta
-
-    sign = part["sign"]
-    if not sign:
-        return timedelta(hours=int(ZONE_HOURS.get(part["zone"], "0")))
-    minutes = part["zone_minutes"] or "0"
-    return timedelta(hours=int(sign + part["zone_hours"]), minutes=int(sign + minutes))
-
-
-def date_year(digits: str) -> int:
-    """The year; of two digits it is the nearer one of RFC 5322 4.3."""
-    year = int(digits)
-    if len(digits) > 2:
-        return year
-    if year < 50:
-        return year + 2000
-    return year + 1900
-
-
-def date_month(name: str) -> int:
-    """The month of its digits, its name or "", which is January. ValueError where it is none."""
-    if not name:
-        return 1
-    if name.isdigit():
-        return int(name)
-    return MONTH_NAMES.index(name[:3]) + 1
 
 
 def date_parts(text: str) -> dict[str, str] | None:
@@ -8278,19 +7826,28 @@ def date_parts(text: str) -> dict[str, str] | None:
 def date_moment(text: str) -> datetime | None:
     """A date of RFC 822, W3C-DTF or a common misspelling, without a zone, in UTC.
 
-    It counts as UTC where it names no zone. None where it is no date.
+    It counts as UTC where it names no zone, or an unknown one (RFC 5322 4.3). None where it is no
+    date.
     """
-    from datetime import datetime  # only where a feed, or a robots directive, has one
+    from datetime import datetime, timedelta  # only where a feed, or a robots directive, has one
 
     part = date_parts(text)
     if part is None:
         return None
+    year = int(part["year"])
+    if len(part["year"]) == 2:
+        year += 2000 if year < 50 else 1900         # RFC 5322 4.3
+    month = part["month"] or "1"
     day, hour, minute = int(part["day"] or 1), int(part["hour"] or 0), int(part["minute"] or 0)
-    second = min(int(part["second"] or 0), 59)         # a leap second is :60
+    second = min(int(part["second"] or 0), 59)      # a leap second is :60
+    zone_hours = part["zone_hours"] or ZONE_HOURS.get(part["zone"], "0")
+    zone_minutes = part["zone_minutes"] or "0"
     try:
-        month = date_month(part["month"])
-        local = datetime(date_year(part["year"]), month, day, hour, minute, second)
-        return local - zone_offset(part)
+        if not month.isdigit():
+            month = str(MONTH_NAMES.index(month[:3]) + 1)
+        local = datetime(year, int(month), day, hour, minute, second)
+        return local - timedelta(
+            hours=int(part["sign"] + zone_hours), minutes=int(part["sign"] + zone_minutes))
     except (ValueError, OverflowError):
         return None
 
@@ -8303,15 +7860,13 @@ def feed_date(text: str) -> str | None:
     """
     text = text.strip()
     usual = USUAL_DATE.fullmatch(text)
-    if usual:
-        day, month, year, time_of_day = usual.groups()
-        if not month:
-            return text
-        return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z"
-    moment = date_moment(text)
-    if moment is None:
-        return None
-    return f"{moment.isoformat()}Z"
+    if usual is None:
+        moment = date_moment(text)
+        return f"{moment.isoformat()}Z" if moment else None
+    day, month, year, time_of_day = usual.groups()
+    if not month:
+        return text
+    return f"{year}-{MONTH_NAMES.index(month.lower()) + 1:02}-{day}T{time_of_day}Z"
 
 
 # Entries: their fields, by name, become value tuples.
@@ -8326,10 +7881,17 @@ TITLE_TAGS = {                  # by the type of a title; any other type is text
 }
 
 
-def feed_title(text: str, form: str) -> str:
-    """One line of text, whose markup is that of `form`: "rss", "html" or none."""
-    text = text[:MAX_FEED_TEXT]
-    tags = TITLE_TAGS.get(form)
+def first_field(fields: dict[str, str], names: Iterable[str]) -> str:
+    for name in names:
+        if fields.get(name):
+            return fields[name]
+    return ""
+
+
+def feed_title(fields: dict[str, str], kind: str) -> str:
+    """The title of an entry, or of the whole, of a feed of this kind: one line of text."""
+    text = first_field(fields, FEED_TITLES)[:MAX_FEED_TEXT]
+    tags = TITLE_TAGS.get("rss" if kind == "rss" else fields.get("type", ""))
     if tags is None:
         return one_line(text)
     if "<" in text:
@@ -8337,43 +7899,16 @@ def feed_title(text: str, form: str) -> str:
     return one_line(unescaped(text))
 
 
-def first_field(fields: dict[str, str], names: Iterable[str]) -> str:
-    for name in names:
-        value = fields.get(name)
-        if value:
-            return value
-    return ""
-
-
-def title_of(fields: dict[str, str], kind: str) -> str:
-    """The title of an entry, or of the whole, of a feed of this kind."""
-    form = fields.get("type", "")
-    if kind == "rss":
-        form = "rss"
-    return feed_title(first_field(fields, FEED_TITLES), form)
-
-
-def first_date(fields: dict[str, str]) -> str | None:
-    """The first date of an entry that can be read."""
-    for name in FEED_DATES:
-        text = fields.get(name)
-        if not text:
-            continue
-        date = feed_date(text)
-        if date:
-            return date
-    return None
-
-
 def feed_item(fields: dict[str, str], kind: str) -> FeedItem:
     if ABSOLUTE_HTTP.match(fields.get("id", "").lstrip()):
         fields["permalink"] = fields["id"]
     identifier = first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]
+    dates = (feed_date(fields[name]) for name in FEED_DATES if name in fields)
     return FeedItem(
-        title=title_of(fields, kind),
+        title=feed_title(fields, kind),
         url=absolute_url(fields["base"], first_field(fields, FEED_LINKS)),
         id=one_line(identifier),
-        published=first_date(fields))
+        published=next(filter(None, dates), None))      # the first that can be read
 
 
 def sitemap_entry(fields: dict[str, str]) -> SitemapEntry:
@@ -8405,6 +7940,11 @@ def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
 
 
 # The text of a document, a piece at a time: a whole copy with one emoji takes four times its bytes.
+UTF_8_SEQUENCE = lazy_re(rb"[\xc2-\xf4][\x80-\xbf]")
+PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
+    r"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
+    r"|<([a-z_:]|[^\x00-\x7f])")
+
 
 def marked_utf8(body: bytes | str) -> bytes:
     """Text as UTF-8 with a byte order mark, which overrules the encoding that it declares."""
@@ -8444,9 +7984,6 @@ def is_written_in(body: bytes, codec: str) -> bool:
     return True
 
 
-UTF_8_SEQUENCE = lazy_re(rb"[\xc2-\xf4][\x80-\xbf]")
-
-
 def feed_codec(body: bytes, content_type: str) -> str:
     """The first of the likely codecs in which the whole body can be read."""
     candidates = body_codecs(body, content_type)
@@ -8459,44 +7996,28 @@ def feed_codec(body: bytes, content_type: str) -> str:
     return candidates[0]
 
 
-def feed_texts(body: bytes, codec: str) -> Iterator[str]:
-    return text_pieces(byte_pieces(io.BytesIO(body)), codec)
-
-
-PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
-    r"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
-    r"|<([a-z_:]|[^\x00-\x7f])")
-
-
-def root_start(text: str) -> int:
-    """Where the root element begins; -1 where none does."""
-    for token in PROLOG_TOKEN.finditer(text):
-        if token[1]:
-            return token.start()
-    return -1
-
-
 def xml_pieces(texts: Iterator[str]) -> Iterator[bytes]:
     """The root element and what follows it in UTF-8, on the lines where they were.
 
     Without a DOCTYPE there is no entity that expat, of whatever version, could expand.
     """
     prolog = ""
-    root = -1
     for text in texts:
         prolog += text
-        root = root_start(prolog)
-        if root >= 0:
+        roots = (token.start() for token in PROLOG_TOKEN.finditer(prolog) if token[1])
+        root = next(roots, len(prolog))
+        if root < len(prolog):
             break
         if len(prolog) > MAX_XML_TOKEN_BYTES:
             raise ValueError(f"no element in the first {len(prolog)} characters: line 1")
-    if root < 0:
+    else:
         root = len(prolog)
     yield b"\n" * prolog.count("\n", 0, root) + prolog[root:].encode()
-    for text in texts:
-        yield text.encode()
+    yield from map(str.encode, texts)
 
 
+# What mending may help against, in expat's words.
+SLIP_MESSAGES = ("not well-formed (invalid token)", "reference to invalid character number")
 # The group may hold anything; else a slip is a numeric reference, a bare & or a bare <.
 XML_SLIP = lazy_re(
     rb"(?s)(<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))"
@@ -8507,21 +8028,19 @@ XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
 XML_NONCHARACTERS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")          # U+FFFE and U+FFFF
 
 
-def mended_xml(document: bytes) -> bytes:
-    """Bare & and <, impossible references and control characters mended, up to a number.
+def mended_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The document with its first MAX_READ_BYTES mended: what is mended is held whole.
 
-    They are the slips that need not lose the rest of a document.
+    Bare & and <, impossible references and control characters are the slips that need not lose
+    the rest of a document; up to a number.
     """
     from html import escape
 
+    document = b"".join(islice(pieces, MAX_READ_BYTES // XML_PIECE_BYTES))
     mended = bytearray()        # sub() would join a million pieces, of 80 bytes each
-    end = slips = 0
-    for slip in XML_SLIP.finditer(document):
-        if slip[1]:
-            continue
-        if slips == MAX_MENDED_SLIPS:
-            break
-        slips += 1
+    end = 0
+    found = (slip for slip in XML_SLIP.finditer(document) if not slip[1])
+    for slip in islice(found, MAX_MENDED_SLIPS):
         mended += document[end:slip.start()]
         mended += escape(unescaped(slip[0].decode())).encode()
         end = slip.end()
@@ -8529,27 +8048,15 @@ def mended_xml(document: bytes) -> bytes:
     mended = mended.translate(None, XML_FORBIDDEN)
     for character in XML_NONCHARACTERS:
         mended = mended.replace(character, b"")
-    return bytes(mended)
+    yield from byte_pieces(io.BytesIO(mended))
+    yield from pieces
 
 
-def mended_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The document with its first MAX_READ_BYTES mended: what is mended is held whole."""
-    beginning = itertools.islice(pieces, MAX_READ_BYTES // XML_PIECE_BYTES)
-    mended = mended_xml(b"".join(beginning))
-    return itertools.chain(byte_pieces(io.BytesIO(mended)), pieces)
-
-
-SLIP_MESSAGES = (               # expat's own, of what mending may help against
-    "not well-formed (invalid token)",
-    "reference to invalid character number",
-)
-
-
-class XmlContainer(NamedTuple):
-    """A root, channel or entry that is open."""
+class XmlScope(NamedTuple):
+    """What holds inside of a root, channel or entry that is open."""
 
     base: str                   # what its links are relative to
-    namespaces: dict[str, str]  # prefix -> namespace, of its own declarations
+    namespaces: collections.ChainMap[str, str]      # prefix -> namespace
     names: dict[str, str]       # element -> the field it fills, as far as known
 
 
@@ -8585,173 +8092,127 @@ class XmlEntries:
         self.has_slip = False           # whether mending may help against what broke it
         self.fields = self.head         # or those of the entry that is open
         self.complete: list[dict[str, str]] = []
-        self.containers = [XmlContainer(base, {}, {})]      # those that are open, in the outside
-        self.names = self.containers[0].names               # those of the innermost
-        self.level = 1                  # how deep the elements are that the innermost holds
+        self.scopes = [XmlScope(base, collections.ChainMap(), {})]      # first that of the outside
         self.depth = 0                  # of the open element
         self.field = ""                 # the one that is open
         self.text: list[str] = []       # of the open field
         self.own_namespaces: set[str] = set()
         self.element_fields = ENTRY_FIELDS
         self.given_bytes = 0
-        self.expat = expat
-        self.parser = self._make_parser()
-
-    def _make_parser(self) -> Any:
-        parser = self.expat.ParserCreate("utf-8")
-        parser.buffer_text = True
-        parser.UseForeignDTD(True)      # &nbsp; without a DTD is then skipped, not an error
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.SkippedEntityHandler = self._skip_entity
-        return parser
+        self.expat_error = expat.ExpatError
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.buffer_text = True
+        self.parser.UseForeignDTD(True)     # &nbsp; without a DTD is then skipped, not an error
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.SkippedEntityHandler = self._skip_entity
 
     def read(self, pieces: Iterable[bytes]) -> Iterator[dict[str, str]]:
         """Each entry as soon as it is complete. ValueError, with the position, where it breaks."""
-        for piece in itertools.chain(pieces, (b"",)):
-            trouble = self._parse(piece)
+        for piece in itertools.chain(pieces, (b"",)):       # which is the end
+            try:
+                self.parser.Parse(piece, not piece)
+                self._check_sizes(len(piece))
+            except (self.expat_error, ValueError) as error:
+                self.has_slip = str(error).startswith(SLIP_MESSAGES)
+                yield from self.complete
+                raise ValueError(str(error)) from None
             yield from self.complete
             self.complete.clear()
-            if trouble:
-                raise ValueError(trouble)
             self.text[:] = ["".join(self.text)[:XML_PIECE_BYTES]]
 
-    def _parse(self, piece: bytes) -> str:
-        """What broke the document in this piece, or ""; no bytes are the end."""
-        try:
-            self.parser.Parse(piece, not piece)
-            self.given_bytes += len(piece)
-            if piece:
-                self._check_sizes()
-        except self.expat.ExpatError as error:
-            self.has_slip = str(error).startswith(SLIP_MESSAGES)
-            return str(error)
-        except ValueError as error:
-            return str(error)
-        return ""
+    def _check_sizes(self, added_bytes: int) -> None:
+        self.given_bytes += added_bytes
+        open_bytes = self.given_bytes - self.parser.CurrentByteIndex
+        if len(self.parser.intern) > MAX_XML_NAMES:
+            self._stop(f"more than {MAX_XML_NAMES} different names")
+        if added_bytes and open_bytes > MAX_XML_TOKEN_BYTES:
+            self._stop(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes")
 
     def _stop(self, reason: str) -> None:
         raise ValueError(f"{reason}: line {self.parser.CurrentLineNumber}")
 
-    def _check_sizes(self) -> None:
-        if len(self.parser.intern) > MAX_XML_NAMES:
-            self._stop(f"more than {MAX_XML_NAMES} different names")
-        if self.given_bytes - self.parser.CurrentByteIndex > MAX_XML_TOKEN_BYTES:
-            self._stop(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes")
-
     # What expat calls.
 
     def _start(self, element: str, attributes: dict[str, str]) -> None:
-        depth = self.depth = self.depth + 1
-        if depth != self.level:         # inside a field, an image, somebody's extension
-            if depth > MAX_XML_DEPTH:
-                self._stop(f"elements nested deeper than {MAX_XML_DEPTH}")
+        self.depth += 1
+        if self.depth > MAX_XML_DEPTH:
+            self._stop(f"elements nested deeper than {MAX_XML_DEPTH}")
+        if self.depth > len(self.scopes):       # inside a field, an image, somebody's extension
             return
-        field = self.names.get(element)
+        scope = self.scopes[-1]
+        field = scope.names.get(element)
         if field is None or attributes:
-            field = self._field_of(element, attributes)
-        if not field:
-            return
-        if field in ("entry", "channel") and self.fields is self.head:
-            if field == "entry":
-                self.fields = {"rdf:about": attributes.get("rdf:about", "")}
-            self._open_container(attributes)
+            scope = self._scope_of(attributes)
+            field = self._field_of(element, scope)
+        if field in ("entry", "channel"):
+            self._open_scope(field, scope, attributes)
         elif field == "link" and "href" in attributes:
-            self._add_link(attributes)
-        else:
+            self._add_link(scope.base, attributes)
+        elif field:
             self._open_field(field, attributes)
 
     def _end(self, element: str) -> None:
         depth = self.depth
-        self.depth = depth - 1
-        if depth < self.level:
-            self._close_container()
-        elif self.field and depth == self.level:
+        self.depth -= 1
+        if depth < len(self.scopes):
+            self.scopes.pop()
+            if self.fields is not self.head:
+                self.complete.append(self.fields)
+                self.fields = self.head
+        elif self.field and depth == len(self.scopes):
             self._close_field()
 
     def _skip_entity(self, entity: str, is_parameter: bool) -> None:
         if self.field and len(self.text) < MAX_FEED_TEXT:       # more than that is cut anyway
             self.text.append(unescaped(f"&{entity};"))
 
-    # Names and namespaces.
-
-    def _namespace_of(self, prefix: str, declared: dict[str, str]) -> str:
-        if prefix in declared:
-            return declared[prefix]
-        for container in reversed(self.containers):
-            if prefix in container.namespaces:
-                return container.namespaces[prefix]
-        return prefix
-
-    def _field_of(self, element: str, attributes: dict[str, str]) -> str:
-        """The field that an element fills, "entry", "channel", or "" where it is none of ours."""
+    def _scope_of(self, attributes: dict[str, str]) -> XmlScope:
+        """What holds inside of an element with these attributes."""
+        scope = self.scopes[-1]
+        if "xml:base" in attributes:
+            base = absolute_url(scope.base, attributes["xml:base"])
+            scope = scope._replace(base=base or scope.base)
         declared = declared_namespaces(attributes)
-        if self.level == 1:
-            return self._root_field(element, declared)
         if declared:
-            return self._find_field(element, declared)
-        field = self.names.get(element)
-        if field is None:
-            field = self._find_field(element, declared)
-            self.names[element] = field
-        return field
+            scope = scope._replace(namespaces=scope.namespaces.new_child(declared), names={})
+        return scope
 
-    def _find_field(self, element: str, declared: dict[str, str]) -> str:
-        prefix, _, name = element.lower().rpartition(":")
-        namespace = self._namespace_of(prefix, declared)
-        if namespace in self.own_namespaces:
-            return self.element_fields.get(name, "")
-        if namespace in DUBLIN_CORE:
-            return self.element_fields.get(DUBLIN_CORE[namespace] + name, "")
-        return ""
+    def _field_of(self, element: str, scope: XmlScope) -> str:
+        """The field that an element fills, "entry", "channel", or "" where it is none of ours."""
+        if element not in scope.names:
+            prefix, _, name = element.lower().rpartition(":")
+            namespace = scope.namespaces.get(prefix, prefix)
+            if not self.own_namespaces:
+                self._begin(element, namespace, scope)
+                return "channel"
+            field_prefix = ""
+            if namespace not in self.own_namespaces:
+                field_prefix = DUBLIN_CORE.get(namespace, "none of ours ")
+            scope.names[element] = self.element_fields.get(field_prefix + name, "")
+        return scope.names[element]
 
-    # Containers and fields.
-
-    def _root_field(self, element: str, declared: dict[str, str]) -> str:
-        """The root is a container, whatever its namespace, which is then the document's."""
-        prefix, _, name = element.lower().rpartition(":")
+    def _begin(self, element: str, namespace: str, scope: XmlScope) -> None:
+        """The root is there, whatever its namespace, which is then the document's."""
+        name = element.lower().rpartition(":")[2]
         if name not in self.roots:
             self._stop(f"found <{element[:40]}>, want {' or '.join(self.roots)}")
         root = self.roots[name]
-        namespace = self._namespace_of(prefix, declared)
         self.own_namespaces = {"", namespace, *root.namespaces}
         if root is RSS_ROOT:            # RSS 1.0 has RDF's root; its own namespace is the default
-            self.own_namespaces.add(self._namespace_of("", declared))
+            self.own_namespaces.add(scope.namespaces.get("", ""))
         self.element_fields = {**ENTRY_FIELDS, root.entry: "entry"}
         self.head["kind"] = root.kind
-        return "channel"
 
-    def _open_container(self, attributes: dict[str, str]) -> None:
-        container = self.containers[-1]
-        if attributes:
-            container = self._container_of(attributes)
-        self.fields["base"] = container.base
-        self.names = container.names
-        self.containers.append(container)
-        self.level += 1
+    def _open_scope(self, field: str, scope: XmlScope, attributes: dict[str, str]) -> None:
+        if self.fields is not self.head:        # entries hold no entries
+            return
+        if field == "entry":
+            self.fields = {"rdf:about": attributes.get("rdf:about", "")}
+        self.fields["base"] = scope.base
+        self.scopes.append(scope)
 
-    def _container_of(self, attributes: dict[str, str]) -> XmlContainer:
-        names = self.names
-        namespaces = declared_namespaces(attributes)
-        if namespaces:
-            names = {}
-        return XmlContainer(self._base_of(attributes), namespaces, names)
-
-    def _close_container(self) -> None:
-        self.containers.pop()
-        self.level -= 1
-        self.names = self.containers[-1].names
-        if self.fields is not self.head:
-            self.complete.append(self.fields)
-            self.fields = self.head
-
-    def _base_of(self, attributes: dict[str, str]) -> str:
-        outer = self.containers[-1].base
-        if "xml:base" not in attributes:
-            return outer
-        return absolute_url(outer, attributes["xml:base"]) or outer
-
-    def _add_link(self, attributes: dict[str, str]) -> None:
+    def _add_link(self, base: str, attributes: dict[str, str]) -> None:
         """An Atom link, by its rel; without one it is "alternate" (RFC 4287 4.2.7.2)."""
         rel = attributes.get("rel", "").strip().lower()
         rel = rel.rpartition("/")[2] or "alternate"     # the registry's URI form, too
@@ -8761,7 +8222,7 @@ class XmlEntries:
             return
         href = attributes["href"]
         if "xml:base" in attributes:
-            href = absolute_url(self._base_of(attributes), href)
+            href = absolute_url(base, href)
         self.fields.setdefault(rel, href)
 
     def _open_field(self, name: str, attributes: dict[str, str]) -> None:
@@ -8816,14 +8277,7 @@ def feed_of(entries: Iterable[dict[str, str]], head: dict[str, str]) -> Feed:
     items, warning = listed(feed_item(fields, head["kind"]) for fields in entries)
     kind: Any = head["kind"]
     site = absolute_url(head["base"], first_field(head, SITE_LINKS))
-    return Feed(kind, title_of(head, kind), site, items, warning)
-
-
-def xml_feed(pieces: Iterator[bytes], base_url: str) -> tuple[Feed, bool]:
-    """The feed, and whether mending the document may help against what broke it."""
-    entries = XmlEntries(FEED_ROOTS, base_url)
-    feed = feed_of(entries.read(pieces), entries.head)
-    return feed, entries.has_slip
+    return Feed(kind, feed_title(head, kind), site, items, warning)
 
 
 def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = "") -> Feed:
@@ -8841,19 +8295,25 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     """
     body = marked_utf8(body)
     codec = feed_codec(body, content_type)
-    if next(feed_texts(body, codec), "").startswith("{"):
-        document = b"".join(map(str.encode, feed_texts(body, codec)))
-        return json_feed(document, base_url)
-    feed, has_slip = xml_feed(xml_pieces(feed_texts(body, codec)), base_url)
-    if has_slip:                # once, and no more
-        mended = mended_pieces(xml_pieces(feed_texts(body, codec)))
-        feed, _ = xml_feed(mended, base_url)
+
+    def texts() -> Iterator[str]:
+        return text_pieces(byte_pieces(io.BytesIO(body)), codec)
+
+    if next(texts(), "").startswith("{"):
+        return json_feed(b"".join(map(str.encode, texts())), base_url)
+    found = XmlEntries(FEED_ROOTS, base_url)
+    feed = feed_of(found.read(xml_pieces(texts())), found.head)
+    if found.has_slip:          # once, and no more
+        found = XmlEntries(FEED_ROOTS, base_url)
+        feed = feed_of(found.read(mended_pieces(xml_pieces(texts()))), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
 
 
 # Sitemaps.
+URL_LINE = lazy_re(r"(?i)https?://[^\s/?#]\S*")
+
 
 def unpacked(body: bytes) -> Iterator[bytes]:
     """What a gzip holds. ValueError where it breaks or passes a bound."""
@@ -8875,9 +8335,6 @@ def unpacked(body: bytes) -> Iterator[bytes]:
         raise ValueError(f"broken gzip: byte {packed.tell()}: {error}") from None
 
 
-URL_LINE = lazy_re(r"(?i)https?://[^\s/?#]\S*")
-
-
 def text_lines(texts: Iterable[str]) -> Iterator[str]:
     """The lines of a text; LF, CR and CRLF end one."""
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
@@ -8890,18 +8347,11 @@ def text_lines(texts: Iterable[str]) -> Iterator[str]:
         yield torn
 
 
-def text_entries(texts: Iterable[str], base_url: str) -> Iterator[dict[str, str]]:
-    """The fields of each line; a line that is no URL names nothing."""
-    for line in text_lines(texts):
-        fields = {"base": base_url}
-        url = line.strip()
-        if URL_LINE.fullmatch(url):
-            fields["link"] = url
-        yield fields
-
-
 def text_sitemap(texts: Iterable[str], base_url: str) -> Sitemap:
-    entries, warning = listed(map(sitemap_entry, text_entries(texts, base_url)))
+    """Each line that is a URL is an entry; every line counts towards the bounds."""
+    links = (line.strip() for line in text_lines(texts))
+    urls = (link if URL_LINE.fullmatch(link) else "" for link in links)
+    entries, warning = listed(sitemap_entry({"base": base_url, "link": url}) for url in urls)
     if not entries:
         trouble = warning or "found neither XML nor a line that is an absolute URL"
         raise ValueError(f"no sitemap: line 1: {trouble}")
@@ -8911,9 +8361,9 @@ def text_sitemap(texts: Iterable[str], base_url: str) -> Sitemap:
 def xml_sitemap(texts: Iterator[str], base_url: str) -> Sitemap:
     found = XmlEntries(SITEMAP_ROOTS, base_url)
     entries, warning = listed(map(sitemap_entry, found.read(xml_pieces(texts))))
-    if not found.head["kind"]:
-        raise ValueError(f"no sitemap: {warning}")
     kind: Any = found.head["kind"]
+    if not kind:
+        raise ValueError(f"no sitemap: {warning}")
     return Sitemap(kind, entries, warning)
 
 
@@ -9836,6 +9286,9 @@ BOT_KINDS = {
 }
 
 
+LLMS_KINDS = ("markdown", "text", "other")      # of media; what servers say of an llms.txt
+
+
 def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     """R6, R9: the metadata of a body by what the server says it is.
 
@@ -9851,7 +9304,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
             if value and name not in ("title", "robots"):
                 metadata[name] = value
         return Reading(page.title, [], metadata, page.robots, warnings)
-    if is_llms_txt(base_url) and kind in ("markdown", "text", "other"):
+    if is_llms_txt(base_url) and kind in LLMS_KINDS:
         parsed = parse_llms_txt(decode_body(readable, content_type), base_url)
         links = [Link(link.title, link.url) for link in parsed.links]
         return Reading(parsed.title, links, warnings=warnings)
@@ -9954,6 +9407,60 @@ class Bot(Fetcher):
         self._robots2 = Robots2Store(self._cache, self.time, self._category)
         self._answers = AnswerStore(self._cache, self.time, self._category)
 
+    # --- Many processes ---------------------------------------------------
+
+    def run(
+        self, urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1
+    ) -> Iterator[Result]:
+        """Many targets, each host at its own pace and no host waiting for another.
+
+        Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
+        asked for less than `min_age` seconds ago is skipped (R8). `jobs` processes, 1 to 64, share
+        the hosts, each of them serial (R4, R4a); a Bot in memory then keeps a temporary folder.
+        ValueError: `jobs` is no such number, or a `transport` or `clock` was handed in.
+        """
+        if isinstance(urls, str):
+            urls = [urls]
+        if jobs == 1:
+            return super().run(urls, min_age)
+        return results_of_processes(self, urls, min_age, jobs)
+
+    def worker_settings(self) -> dict[str, Any]:
+        """The arguments of a Bot in another process that works for this one."""
+        settings = self.options._asdict()
+        for name in ("transport", "clock", "rand", "warn", "trace"):
+            del settings[name]
+        return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
+
+    def share_memory(self) -> bool:
+        """Other processes can know what this one does: by a folder, be it a temporary one.
+
+        False where no folder can be written.
+        """
+        if self._cache.folder is not None:
+            return takes_locked_files(PacePlace(self._cache.folder))
+        import tempfile  # only for a bot in memory
+        import weakref
+
+        try:
+            folder = tempfile.mkdtemp(prefix="walsh-research-")
+        except OSError:
+            return False
+        weakref.finalize(self, remove_folder, folder, os.getpid())
+        self._cache.move_to(folder)
+        if self._pace_cache is None:
+            self.limiter.share(self._cache.pace(), 2 * self.options.timeout)
+        return True
+
+    def refresh_blocklist(self) -> float:
+        """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
+        self._decide(f"{self.origin}/", [self._blocklist_gate])
+        return self._blocklist.failed_at
+
+    def take_blocklist_failure(self, failed_at: float) -> None:
+        """What the parent of this process asked for in vain is not asked for again soon."""
+        self._blocklist.take_failure(failed_at)
+
     # --- Readings ---------------------------------------------------------
 
     def read_body(self, visit: Visit, answer: Response) -> Reading:
@@ -10008,13 +9515,8 @@ class Bot(Fetcher):
 
     def _llms_source(self, url: str) -> Iterator[Source]:
         result = next(self._results([url], "discover ", wants=wants_body))
-        if not result.ok or not result.body:
-            return
-        if media_kind(result.content_type) in ("markdown", "text", "other"):
-            text = decode_body(cut_for_reading(result.body)[0], result.content_type)
-            parsed = parse_llms_txt(text, result.final_url)
-            source = Source("llms.txt", result.final_url, list(parsed.links), parsed.title)
-            yield with_ai_input_warning(source, result)
+        if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
+            yield with_ai_input_warning(llms_source(result), result)
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
@@ -10092,10 +9594,8 @@ class Bot(Fetcher):
         return None
 
     def _denied(self, visit: Visit, ruling: Robots2Ruling) -> Decision:
-        rule = ruling.rule or visit.decision.rule
-        return visit.decision._replace(
-            allowed=False, gate="robots2", reason=ruling.reason, rule=rule
-        )
+        refusal = visit.refused("robots2", ruling.reason)
+        return refusal._replace(rule=ruling.rule or refusal.rule)
 
     def _robots2_gate(self, visit: Visit) -> Later | Decision | None:
         """What robots2.txt closes, or wants to be asked for first."""
@@ -10131,9 +9631,7 @@ class Bot(Fetcher):
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
         retry_at = held.expires_at if answer.decision == "later" else None
-        return visit.decision._replace(
-            allowed=False, gate="robots2", reason=reason, retry_at=retry_at
-        )
+        return visit.refused("robots2", reason, retry_at)
 
     def _too_late_to_ask(self, visit: Visit, asks: Sequence[str]) -> Decision | None:
         """The refusal where the target could not follow within `max_wait`.
@@ -10161,17 +9659,14 @@ class Bot(Fetcher):
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
         gate, reason = decision.gate, decision.reason
-        yield "blocklist", reason if gate == "R3" else self._explained_list()
         if gate == "R3":
+            yield "blocklist", reason
             return
-        address = "public, as far as known"
+        yield "blocklist", self._explained_list()
         if gate == "address":
-            address = reason
-        elif self.options.allow_private:
-            address = "permitted"
-        yield "address", address
-        if gate == "address":
+            yield "address", reason
             return
+        yield "address", "permitted" if self.options.allow_private else "public, as far as known"
         yield "robots.txt", explained_robots(decision)
         if decision.robots_source:
             yield "source", decision.robots_source
@@ -10184,7 +9679,7 @@ class Bot(Fetcher):
             yield "signals", f"{', '.join(pairs)} (binds no use that this bot makes)"
 
     def _explained_list(self) -> str:
-        if not self.has_blocklist:
+        if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
         age = spell_seconds(self.time() - self._blocklist.checked_at)
         return f"not listed (among {self.blocklist_size}, checked {age} ago)"
@@ -10211,6 +9706,14 @@ class Bot(Fetcher):
             if later.gate == "R5":
                 slot += f" ({later.reason})"
         return f"{interval:g} s between requests; {slot}"
+
+
+def remove_folder(path: str, process: int) -> None:
+    """A temporary folder goes with the process that made it, not with one that was forked."""
+    if os.getpid() == process:
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def explained_robots(decision: Decision) -> str:
@@ -10243,15 +9746,20 @@ def is_llms_txt(url: str) -> bool:
     return path_and_query(url).partition("?")[0] == "/llms.txt"
 
 
+def llms_source(result: Result) -> Source:
+    readable, warning = cut_for_reading(result.body)
+    parsed = parse_llms_txt(decode_body(readable, result.content_type), result.final_url)
+    return Source("llms.txt", result.final_url, list(parsed.links), parsed.title, warning)
+
+
 def source_of(result: Result) -> Source | None:
     """What a target itself is, if it is one of the structured forms.  R9"""
     url, body, kind = result.final_url, result.body, media_kind(result.content_type)
     if not body or kind == "html":
         return None
+    if is_llms_txt(url) and kind in LLMS_KINDS:
+        return llms_source(result)
     readable, warning = cut_for_reading(body)
-    if is_llms_txt(url) and kind in ("markdown", "text", "other"):
-        parsed = parse_llms_txt(decode_body(readable, result.content_type), url)
-        return Source("llms.txt", url, list(parsed.links), parsed.title, warning)
     if kind == "markdown":
         return Source("markdown", url, list(result.links), result.title, warning)
     with suppress(ValueError):
@@ -10293,13 +9801,14 @@ def fetch(url: str, fresh: bool = False) -> Result:
     return default_bot().fetch(url, fresh)
 
 
-def run(urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-    """Fetches many URLs, strictly serial and each host at its own pace (R4); a Result for each.
+def run(urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1) -> Iterator[Result]:
+    """Fetches many URLs, each host at its own pace (R4), and gives a Result for each.
 
     Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
     target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
+    Strictly serial; `jobs` above 1 deals the hosts to that many processes, at most 64 (R4a).
     """
-    return default_bot().run(urls, min_age)
+    return default_bot().run(urls, min_age, jobs)
 
 
 def discover(url: str) -> Iterator[Source]:
@@ -11698,6 +11207,488 @@ def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
     }
 
 
+# === 20. MANY PROCESSES   R4a ================================================
+# Each worker process is an ordinary serial bot; the cache folder coordinates them all.
+
+STATUS_TICK_SECONDS = 0.5               # between two looks of a status line at the clock
+MAX_JOBS = 64                           # processes; each holds a blocklist of its own
+LIFELINE_POLL_SECONDS = 0.5             # how soon a worker sees that its parent is gone
+WORKER_END_SECONDS = 2.0                # for the end of a worker that was told to end
+GROUP_SIGNAL_SECONDS = 0.2              # between two processes that one signal reaches
+
+
+class Finding(NamedTuple):
+    """What a bot found out about one target."""
+
+    target: str                         # as asked
+    value: Any                          # a Result, a Decision or a Source; None only ends a target
+    explained: Sequence[tuple[str, str]] = ()       # how each gate decided, where that was wanted
+    is_last: bool = True                # nothing more comes of this target
+
+
+class Assignment(NamedTuple):
+    """What is wanted of many targets; it crosses to a worker process."""
+
+    mode: str                           # "run", "check" or "discover"
+    urls: Sequence[str]
+    min_age: float = 0.0                # R8: seconds
+    explains: bool = False
+    keeps_bodies: bool = True
+
+
+class Standing(NamedTuple):
+    """How far a bot is."""
+
+    requests: int = 0
+    seconds_left: float = 0.0
+    blocklist_was_missed: bool = False
+
+
+def standing_of(bot: Bot) -> Standing:
+    return Standing(bot.requests, bot.outlook()[2], bot.blocklist_was_missed)
+
+
+# --- What a bot answers, in whatever process ----------------------------------
+
+def findings_of(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    """A Finding each as it is done."""
+    if assignment.mode == "check":
+        return check_findings(bot, assignment)
+    if assignment.mode == "discover":
+        return discover_findings(bot, assignment)
+    return run_findings(bot, assignment)
+
+
+def run_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    for result in bot.run(assignment.urls, assignment.min_age):
+        explained: list[tuple[str, str]] = []
+        if assignment.explains and result.final_url:        # a gate was asked
+            explained = list(bot.explain(decision_behind(result)))
+        yield Finding(result.url, result, explained)
+
+
+def check_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    for url in assignment.urls:
+        decision = bot.may_fetch(url, wait=False)
+        explained: list[tuple[str, str]] = []
+        if assignment.explains and (decision or decision.gate):
+            explained = list(bot.explain(decision))
+        yield Finding(url, decision, explained)
+
+
+def discover_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+    for url in assignment.urls:
+        for source in bot.discover(url, assignment.min_age):
+            yield Finding(url, source, is_last=False)
+        yield Finding(url, None)
+
+
+def decision_behind(result: Result) -> Decision:
+    """The decision that led to a result, for whoever explains it."""
+    reason = "no rule forbids it"
+    if result.gate:
+        reason = result.reason
+    elif result.rule:
+        reason = spell_rule(result.rule)
+    return Decision(
+        False,
+        result.final_url or result.url,
+        result.gate,
+        reason,
+        result.verdict,
+        result.rule,
+        group=result.group,
+        robots_source=result.robots_source,
+        content_signals=result.content_signals,
+    )
+
+
+# --- A worker -----------------------------------------------------------------
+
+def work(
+    assignment: Assignment,
+    settings: dict[str, Any],
+    failed_at: float,
+    traces: bool,
+    results: Connection,
+    lifeline: Connection,
+    parents_ends: Sequence[Connection],
+) -> None:
+    """The life of a worker process: a bot, and a pipe for what it answers."""
+    for end in parents_ends:            # inherited by fork; the parent alone must hold them
+        end.close()
+    leave_signals_to_parent()
+    import threading
+
+    threading.Thread(target=end_with_parent, args=(lifeline, os.getppid()), daemon=True).start()
+
+    def report(kind: str, value: Any) -> None:
+        results.send((kind, value))
+
+    trace = partial(report, "trace") if traces else None
+    try:
+        bot = Bot(**settings, warn=partial(report, "warning"), trace=trace)
+        bot.take_blocklist_failure(failed_at)
+        send_findings(bot, assignment, results)          # its parent sweeps the cache
+    except OSError:                     # nobody reads them any more
+        os._exit(1)
+    except Exception as error:  # noqa: BLE001 - its targets are told as failed, in one line
+        report("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
+        os._exit(1)
+
+
+def send_findings(bot: Bot, assignment: Assignment, results: Connection) -> None:
+    """Each finding, the next only when the last was taken: a slow reader slows the bot."""
+    is_untaken = False
+    for finding in findings_of(bot, assignment):
+        if is_untaken:
+            results.recv_bytes()
+        if isinstance(finding.value, Result) and not assignment.keeps_bodies:
+            finding = finding._replace(value=finding.value._replace(body=b""))
+        results.send(("finding", (finding, standing_of(bot))))
+        is_untaken = True
+
+
+def leave_signals_to_parent() -> None:
+    """Ctrl-C reaches every process of a terminal's group: the parent alone answers it."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) is not signal.SIG_IGN:   # as nohup has it
+            signal.signal(number, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending_signals())
+
+
+def ending_signals() -> list[Any]:
+    import signal
+
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+
+def end_with_parent(lifeline: Connection, parent: int) -> None:
+    """Ends this process, in mid-request too, when its parent closes the lifeline or is gone."""
+    while not lifeline.poll(LIFELINE_POLL_SECONDS):
+        if os.getppid() != parent:
+            break
+    os._exit(1)
+
+
+# --- The parent ---------------------------------------------------------------
+
+class Worker:
+    """A worker process, as its parent knows it."""
+
+    def __init__(self, process: BaseProcess, urls: Sequence[str]) -> None:
+        self.process = process
+        self.unfinished = collections.Counter(urls)
+        self.standing = Standing()
+        self.stood_at = time.monotonic()
+
+    def note(self, standing: Standing) -> None:
+        self.standing, self.stood_at = standing, time.monotonic()
+
+    @property
+    def seconds_left(self) -> float:
+        if not any(self.unfinished.values()):
+            return 0.0
+        return self.standing.seconds_left - (time.monotonic() - self.stood_at)
+
+    def why_it_ended(self) -> str:
+        self.process.join(WORKER_END_SECONDS)
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            # A signal to the whole group is on its way to this process too, which then ends.
+            time.sleep(GROUP_SIGNAL_SECONDS)
+            return f"its worker process was killed by signal {-code}"
+        return f"its worker process ended with exit code {code}"
+
+
+class WorkerPool:
+    """The worker processes of one call; `findings` passes on what they find. R4a.
+
+    Ends them all when it ends, however that happens.
+    """
+
+    def __init__(
+        self, bot: Bot, assignment: Assignment, jobs: int, tick: Callable[[], None] | None = None
+    ) -> None:
+        check_jobs(jobs, bot.options)
+        self._bot, self._assignment, self._jobs, self._tick = bot, assignment, jobs, tick
+        self._workers: dict[Connection, Worker] = {}
+        self._lifeline: Connection | None = None
+        self._targets_left: collections.Counter[str] = collections.Counter()    # by host
+        self._finished = Standing()     # sums, of workers that have ended
+
+    # --- What a command shows -------------------------------------------------
+
+    @property
+    def requests(self) -> int:
+        """How many left, of any kind, in all processes."""
+        running = sum(worker.standing.requests for worker in self._workers.values())
+        return self._bot.requests + self._finished.requests + running
+
+    @property
+    def hosts_left(self) -> int:
+        return sum(1 for count in self._targets_left.values() if count)
+
+    @property
+    def seconds_left(self) -> float:
+        """About how long the slowest worker takes."""
+        return max((worker.seconds_left for worker in self._workers.values()), default=0.0)
+
+    @property
+    def blocklist_was_missed(self) -> bool:
+        standings = [worker.standing for worker in self._workers.values()]
+        standings.append(self._finished)
+        missed = any(standing.blocklist_was_missed for standing in standings)
+        return missed or self._bot.blocklist_was_missed
+
+    # --- The work ---------------------------------------------------------------
+
+    def findings(self) -> Generator[Finding, None, None]:
+        """A Finding each as it is done, whichever process made it."""
+        urls: list[str] = []
+        for item in self._declared():
+            if isinstance(item, Finding):
+                yield item
+            else:
+                urls.append(item)
+        if not urls:
+            return
+        if not self._bot.share_memory():
+            self._bot.warn("no folder can be written, by which processes share the pace: one works")
+            yield from findings_of(self._bot, self._assignment._replace(urls=urls))
+            return
+        self._targets_left.update(map(host_of, urls))
+        failed_at = self._bot.refresh_blocklist()       # R10: once for all of them
+        try:
+            self._start(split_by_host(urls, self._jobs), failed_at)
+            while self._workers:
+                yield from self._wait()
+        except KeyboardInterrupt:               # what was done is not lost
+            self._cut_lifeline()
+            yield from self._rest()
+            raise
+        finally:
+            self._end()
+
+    def results(self) -> Iterator[Result]:
+        """The values of the findings, for a library's caller."""
+        with closing(self.findings()) as findings:
+            for finding in findings:
+                yield finding.value
+
+    def _declared(self) -> Iterator[Finding | str]:
+        """The targets; what no worker is needed for is answered at once."""
+        if self._assignment.mode == "run":
+            for item in self._bot.declared(self._assignment.urls):
+                if isinstance(item, Result):
+                    yield Finding(item.url, item)
+                else:
+                    yield item.url
+            return
+        for url in self._assignment.urls:
+            if host_of(url):
+                yield url
+            else:                       # no request can come of it
+                yield from findings_of(self._bot, self._assignment._replace(urls=[url]))
+
+    def _start(self, shares: Sequence[Sequence[str]], failed_at: float) -> None:
+        context, settings = worker_context(), self._bot.worker_settings()
+        traces = self._bot.options.trace is not None
+        lifeline, self._lifeline = context.Pipe(duplex=False)
+        with signals_held_back(), lifeline, importable_main():
+            for urls in shares:
+                ours, theirs = context.Pipe()
+                inherited: list[Connection] = []
+                if context.get_start_method() == "fork":
+                    inherited = [ours, self._lifeline, *self._workers]
+                assignment = self._assignment._replace(urls=urls)
+                arguments = assignment, settings, failed_at, traces, theirs, lifeline, inherited
+                with theirs:
+                    process = context.Process(target=work, args=arguments, daemon=True)
+                    process.start()
+                self._workers[ours] = Worker(process, urls)
+
+    def _wait(self) -> Iterator[Finding]:
+        """What the workers say next, and a tick meanwhile."""
+        from multiprocessing.connection import wait
+
+        ready: Any = wait(list(self._workers), STATUS_TICK_SECONDS)
+        for connection in ready:
+            yield from self._read(connection)
+        if self._tick:
+            self._tick()
+
+    def _read(self, connection: Connection) -> Iterator[Finding]:
+        worker = self._workers[connection]
+        try:
+            kind, value = connection.recv()
+        except (EOFError, OSError):     # all that it sent was read before
+            yield from self._bury(connection)
+            return
+        if kind == "warning":
+            self._bot.warn(value)
+        elif kind == "trace":
+            (self._bot.options.trace or print)(value)
+        else:
+            finding, standing = value
+            worker.note(standing)
+            if finding.is_last:
+                worker.unfinished[finding.target] -= 1
+                self._targets_left[host_of(finding.target)] -= 1
+            if finding.value is not None:
+                yield finding
+            with suppress(OSError):     # it ended meanwhile
+                connection.send_bytes(b"")
+
+    def _bury(self, connection: Connection) -> Iterator[Finding]:
+        """A worker has ended. What it left undone has failed, and says so."""
+        worker = self._workers.pop(connection)
+        connection.close()
+        self._finished = Standing(
+            self._finished.requests + worker.standing.requests,
+            0.0,
+            self._finished.blocklist_was_missed or worker.standing.blocklist_was_missed,
+        )
+        reason = worker.why_it_ended()
+        for url in worker.unfinished.elements():
+            self._targets_left[host_of(url)] -= 1
+            yield lost_finding(self._bot, self._assignment.mode, url, reason)
+
+    def _rest(self) -> Iterator[Finding]:
+        """What was already sent when the workers were told to end."""
+        for connection, worker in self._workers.items():
+            with suppress(EOFError, OSError):
+                while connection.poll(WORKER_END_SECONDS):
+                    kind, value = connection.recv()
+                    if kind == "finding" and value[0].value is not None:
+                        worker.note(value[1])
+                        yield value[0]
+
+    def _cut_lifeline(self) -> None:
+        """Every worker ends within a second."""
+        if self._lifeline is not None:
+            self._lifeline.close()
+
+    def _end(self) -> None:
+        self._cut_lifeline()
+        for connection, worker in self._workers.items():
+            connection.close()
+            worker.process.join(WORKER_END_SECONDS)
+            if worker.process.is_alive():       # it was stopped, say
+                worker.process.kill()
+                worker.process.join(WORKER_END_SECONDS)
+
+
+def host_of(url: str) -> str:
+    """The key of a target's pace; "" where it is no URL."""
+    try:
+        return host_key(wire_url(url))
+    except ValueError:
+        return ""
+
+
+def split_by_host(urls: Iterable[str], count: int) -> list[list[str]]:
+    """At most `count` lists of URLs, all of a host's in one of them, of about the same lengths.
+
+    For as many processes or machines: pace is kept by host (R4a). What is no URL counts as a host.
+    """
+    by_host: dict[str, list[str]] = {}
+    for url in urls:
+        by_host.setdefault(host_of(url), []).append(url)
+    parts: list[list[str]] = [[] for _ in range(min(count, len(by_host)))]
+    sizes = [(0, index) for index in range(len(parts))]
+    for of_host in sorted(by_host.values(), key=len, reverse=True):
+        size, index = heapq.heappop(sizes)
+        parts[index] += of_host
+        heapq.heappush(sizes, (size + len(of_host), index))
+    return parts
+
+
+def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
+    """Of a target whose worker is gone."""
+    result = bot.unasked("failed", url, reason)
+    if mode == "check":
+        return Finding(url, Decision(False, result.url, reason=reason))
+    if mode == "discover":
+        return Finding(url, Source("none", result.url, target=result.url, result=result))
+    return Finding(url, result)
+
+
+def worker_context() -> Any:
+    """How processes start: by fork where that is safe, which is cheap, else anew."""
+    import multiprocessing
+
+    if sys.platform.startswith("linux"):
+        with suppress(OSError):
+            if len(os.listdir("/proc/self/task")) == 1:     # a lock of another thread stays locked
+                return multiprocessing.get_context("fork")
+    return multiprocessing.get_context("spawn")
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Signals that end come after the block: a worker inherits the hold until it ignores them."""
+    import signal
+
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def importable_main() -> Iterator[None]:
+    """A spawned worker finds a script by its module's name, and so its bytecode.
+
+    By its path it would compile the file anew.
+    """
+    import importlib.util
+
+    main = sys.modules["__main__"]
+    if main.__name__ != __name__ or getattr(main, "__spec__", None) is not None:
+        yield
+        return
+    name = os.path.splitext(os.path.basename(__file__))[0]
+    spec = None
+    with suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(name)
+    if spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
+        spec.loader.get_code(name)      # type: ignore[union-attr]      # compiled once, for all
+        main.__spec__ = spec
+    try:
+        yield
+    finally:
+        main.__spec__ = None
+
+
+def check_jobs(jobs: int, options: Options) -> None:
+    """ValueError: what other processes cannot have, or are not to be."""
+    if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
+        raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
+    if options.transport is not None or options.clock is not None:
+        raise ValueError(f"jobs is {jobs} beside a transport or a clock, want jobs=1 with these")
+    if options.interactive:
+        raise ValueError(f"jobs is {jobs} beside interactive=True, want jobs=1 (spec 1.1)")
+
+
+def results_of_processes(
+    bot: Bot, urls: Iterable[str], min_age: float, jobs: int
+) -> Iterator[Result]:
+    """As `Bot.run` by one process. ValueError at once, where it cannot be."""
+    pool = WorkerPool(bot, Assignment("run", list(map(str, urls)), min_age), jobs)
+    return pool.results()
+
+
 # === 21. MCP   R4 R6   spec 19 ===============================================
 # Owns what a model is told, and the Model Context Protocol by which a harness asks for it.
 
@@ -12640,7 +12631,6 @@ def interrupt_main_thread() -> None:
 # === 23. COMMAND LINE ========================================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
 
-STATUS_TICK_SECONDS = 0.5       # ours: between two looks of the status line at the clock
 SHORT_DURATION = (
     rf"{LAST_FRACTION}(?=[0-9])"
     rf"(?:{UNIT_COUNT}w)?"
