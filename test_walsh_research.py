@@ -6015,6 +6015,36 @@ def test_ours_modes_of_the_policy_model_are_for_a_person(make_bot, web, mode, ve
 
 # --- Arguments ---
 
+OF_ANOTHER_TYPE = {
+    "cache_dir": (5, "a folder or None"), "origin": (7, "http(s)://host"), "timeout": ("5", "a positive number"), "max_wait": ("20s", "seconds, 0 or more"),
+    "max_bytes": ("10M", "a positive number of bytes"), "unreachable": (1, "one of allow, defer"), "robots_mode": (None, "one of respect"),
+    "robots2": (3, "True, False or an agent category"), "interactive": ("yes", "True or False"), "allow_private": ("no", "True or False"),
+    "tag": (5, "ORG/REPO"), "transport": (b"x", "an object with send()"), "clock": (7.0, "an object with time(), monotonic() and sleep()"),
+    "rand": (5, "a function"), "warn": ("log", "a function"), "trace": (True, "a function"), "shares_pace": (1, "True or False")}
+
+
+@pytest.mark.parametrize("name", list(inspect.signature(wr.Bot).parameters))
+def test_ours_an_option_of_another_type_is_an_error_that_says_what_was_found_and_wanted(name):
+    found, wanted = OF_ANOTHER_TYPE[name]
+    with pytest.raises(ValueError, match=rf"^{name} is {re.escape(repr(found))}, want {re.escape(wanted)}"):
+        wr.Bot(**{"cache_dir": None, name: found})
+
+
+def test_ours_who_asks_in_a_library_reads_of_its_own_option():
+    with pytest.raises(ValueError, match="allow_private=True permits it$"):
+        wr.Bot(None, origin="http://10.0.0.1")
+
+
+@pytest.mark.parametrize("url, hint", [
+    ("example.org", "; did you mean https://example.org"), ("www.example.org:8080/a?b#c", "; did you mean https://www.example.org:8080/a?b#c"),
+    ("example.org/a/b", "; did you mean https://example.org/a/b"), ("bücher.example", "; did you mean https://bücher.example"),
+    ("http://a.test:99999/", ", the port from 1 to 65535"), ("http://a.test:x/", ", the port from 1 to 65535"), ("https://a.test:0", ", the port from 1 to 65535"),
+    ("nonsense", ""), ("ftp://a.test/", ""), ("C:\\x.y", ""), ("mailto:ada@example.org", ""), ("example.org/ada:pw@x", ""), ("http://ada:love/lace@b.test/", "")])
+def test_ours_what_is_no_url_says_what_to_do(url, hint, bot, web):
+    reason = bot.fetch(url).reason
+    assert reason.endswith("want http(s)://host or http(s)://host:port" + hint) and "love" not in reason and "pw" not in reason and not web.log
+
+
 @pytest.mark.parametrize("options", [{"unreachable": "deny"}, {"robots_mode": "off"}, {"timeout": 0}, {"timeout": float("nan")}, {"max_bytes": 0}, {"max_wait": -1},
                                      {"origin": "wal.sh"}, {"origin": "http://127.0.0.1:9"}, {"origin": "http://localhost"}], ids=str)
 def test_ours_an_argument_that_would_break_a_promise_is_an_error(make_bot, options):
@@ -8480,7 +8510,7 @@ def test_R1_https_goes_to_the_checked_address_with_host_and_sni(host, sni, tmp_p
         ("expired", "door.test", "expired"),
         ("other", "door.test", "ismatch"),
         ("good", "wrong.test", "ismatch"),
-        ("self", "door.test", "self"),
+        ("self", "door.test", "SSL_CERT_FILE"),
     ],
 )
 def test_ours_door_a_bad_certificate_is_final_and_named(certificate, host, wanted, tmp_path, door_ca, monkeypatch):
@@ -8492,7 +8522,7 @@ def test_ours_door_a_bad_certificate_is_final_and_named(certificate, host, wante
 
 def test_ours_door_an_authority_nobody_trusts_is_refused(tmp_path, monkeypatch):
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    with door_tls_server(tmp_path, "good") as server, pytest.raises(wr.TransportError, match="^TLS: .*issuer") as caught:
+    with door_tls_server(tmp_path, "good") as server, pytest.raises(wr.TransportError, match="^TLS: .*issuer.*SSL_CERT_FILE") as caught:
         door_send(server.url)
     assert caught.value.final and server.requests == []
 
@@ -8736,7 +8766,7 @@ def test_ours_door_a_proxy_of_another_kind_is_named_and_never_a_direct_connectio
         for ask in (lambda: door.resolve(server.url, 10.0), lambda: door_send(server.url, door)):
             with pytest.raises(wr.TransportError) as caught:
                 ask()
-            wanted = f"{name.lower()} is a proxy of the kind {kind.lower()}, want http://"
+            wanted = f"{name.lower()} is a proxy of the kind {kind.lower()}, not spoken here, want http://"
             assert wanted in caught.value.reason and caught.value.final
             assert "secret" not in caught.value.reason
     assert server.requests == []
@@ -11953,15 +11983,15 @@ def test_ours_version(desk):
     (["--json=yes", "x"], "command line is wrong (option --json must not have an argument), want it as --help shows it"),
     (["--timeout", "0", "x"], "timeout is 0.0, want a positive number"),
     (["--timeout", "nan", "x"], "--timeout is 'nan', want seconds (90)"),
-    (["--max-bytes", "1.5", "x"], "--max-bytes is '1.5', want a whole number"),
+    (["--max-bytes", "1.5", "x"], "--max-bytes is '1.5', want a number of bytes (5000000), or of k, M or G (10M)"),
     (["--max-bytes", "0", "x"], "max_bytes is 0, want a positive number"),
-    (["--max-bytes", "-3", "x"], "max_bytes is -3, want a positive number"),
+    (["--max-bytes", "-3", "x"], "--max-bytes is '-3', want a number of bytes"),
     (["--unreachable", "maybe", "x"], "unreachable is 'maybe', want one of allow, defer"),
     (["--tag", "walsh", "x"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
     (["--selftest", "--tag", "walsh"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
     (["--origin", "wal.sh", "x"], "--origin is 'wal.sh', want http(s)://host or http(s)://host:port"),
     (["--origin", "https://ada:lovelace@b.test", "x"], "--origin is 'https://***@b.test', want http(s)://host or http(s)://host:port"),
-    (["--origin", "http://10.0.0.1", "x"], "origin http://10.0.0.1: "),
+    (["--origin", "http://10.0.0.1", "x"], "origin http://10.0.0.1: 10.0.0.1 is a private address, so that every opt-out would be lost; --allow-private permits it\n"),
     (["--check", "--discover", "x"], "--discover is beside --check, want one of them"),
     (["--offline", "x"], "--offline is without --selftest, want both"),
     (["--offline", "--attest"], "--offline is without --selftest, want both"),
@@ -12005,6 +12035,7 @@ def test_ours_options_after_a_target_hold_where_posix_is_asked_for(monkeypatch):
 
 @pytest.mark.parametrize("argv, name, value", [
     ([], "timeout", 30.0), (["--timeout", "5"], "timeout", 5.0), (["--max-wait", "2m"], "max_wait", 120.0), (["--max-bytes", "9"], "max_bytes", 9),
+    (["--max-bytes", "2k"], "max_bytes", 2048), (["--max-bytes", "10M"], "max_bytes", 10 * 2**20), (["--max-bytes", "1G"], "max_bytes", 2**30),
     (["--unreachable", "defer"], "unreachable", "defer"), (["--robots2"], "robots2", True), (["--allow-private"], "allow_private", True),
     (["--origin", "https://b.test"], "origin", "https://b.test"), (["--tag", "a/b@1"], "tag", "a/b@1"), (["--no-cache"], "cache_dir", None),
     (["--cache-dir", "elsewhere"], "cache_dir", "elsewhere"), ([], "cache_dir", inspect.signature(wr.Bot).parameters["cache_dir"].default)], ids=str)
@@ -12050,6 +12081,144 @@ def test_ours_a_line_a_result_in_columns(desk, web, clock):
     wait = desk("https://a.test/busy")
     assert wait.out.startswith("WAIT  429      https://a.test/busy  ") and f"again at {shown_time(clock.time() + 9999)}" in wait.out
     assert f"again from {shown_time(clock.time() + 9999)}: https://a.test/busy\n" in wait.err
+
+
+def test_R5_a_host_that_is_held_back_is_summed_up_with_the_number_of_its_targets(desk, web, clock):
+    urls = [f"https://a.test/p{n}" for n in range(5)]
+    web.pages["https://a.test/p0"] = 429, {"Retry-After": "9999"}
+    done = desk(*urls)
+    assert [line[:4] for line in done.out.splitlines()] == ["WAIT"] * 5
+    assert ": 5 targets of a.test\n" in done.err and done.err.count("again") == 1
+
+
+def test_R6_a_body_that_was_not_read_does_not_look_like_a_success(desk, web):
+    web.pages["https://a.test/i"] = 200, {"Content-Type": "image/png; q=1"}, b"PNG"
+    assert desk("https://a.test/i").out == "OK    200      https://a.test/i  not read (R6), image/png\n"
+    result = json.loads(desk("--json", "--force", "https://a.test/i").out)
+    assert (result["read"], result["sha256"], result["bytes"]) == (False, "", 0)
+
+
+def test_ours_json_has_first_what_people_read_first(desk):
+    result = json.loads(desk("--json", "https://a.test/").out)
+    assert list(result)[:6] == ["outcome", "url", "status", "gate", "reason", "title"]
+    decision = json.loads(desk("--json", "--check", "https://a.test/").out)
+    assert list(decision)[:4] == ["allowed", "url", "gate", "reason"]
+
+
+class Terminal(io.StringIO):
+    """A terminal in this process; `lines` are what its status line showed, each with its time."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock, self.lines = clock, []
+
+    def isatty(self):
+        return True
+
+    def fileno(self):
+        return 2
+
+    def write(self, text):
+        if text.startswith("\r\x1b[2K") and len(text) > 5:
+            self.lines.append((self.clock.now, text[5:]))
+        return super().write(text)
+
+
+@pytest.fixture
+def terminal(desk, clock, monkeypatch):
+    """terminal(columns, *argv) -> what stderr showed at a terminal of that width, and the output.
+
+    Its clock ticks as the command's own does, and sleeping is counted.
+    """
+    def ticking(tick):
+        clock.slept.clear()
+
+        def sleep(seconds, plain=type(clock).sleep):
+            while seconds > 0.0:
+                tick(seconds)
+                plain(clock, min(seconds, wr.STATUS_TICK_SECONDS))
+                seconds = round(seconds - wr.STATUS_TICK_SECONDS, 6)
+        clock.sleep = sleep
+        return clock
+
+    def run(columns, *argv):
+        shown = Terminal(clock)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(wr, "TickingClock", ticking)
+        monkeypatch.setattr(wr.os, "get_terminal_size", lambda descriptor: os.terminal_size((columns, 24)))
+        monkeypatch.setattr(sys, "stderr", shown)
+        code = wr.main(list(argv))
+        return code, shown
+    return run
+
+
+FACTS = r"(\d+/30 · (\d[\d.]* (s|min|h|d) left · )?(\d+ hosts? · )?)?"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_ours_progress_is_cut_at_its_url_and_never_at_a_number(columns, terminal, web):
+    path = "a/long/path/" * 12
+    urls = [f"https://{host}.a-rather-long-name.test/{path}{n}" for host in "abcdef" for n in range(5)]
+    for url in urls:
+        web.pages[url] = 200, PLAIN, b"page"
+    for host in "abcdef":
+        web.pages[f"https://{host}.a-rather-long-name.test/robots.txt"] = robots("User-agent: *\nCrawl-delay: 2.5\n")
+    code, shown = terminal(columns, *urls)
+    lines = [line for _, line in shown.lines]
+    assert code == 0 and len(lines) > 60 and max(map(len, lines)) <= columns - 3
+    for line in lines:
+        assert re.fullmatch(FACTS + r"(GET https://\S*|waiting \d+\.\d s for \S+( \([^()]*\))?)", line), line
+    assert any(line.startswith("5/30 · ") and "GET" in line for line in lines)
+
+
+@pytest.mark.parametrize("latency, delay", [(0.02, 1), (0.02, 5), (0.4, 1)])
+def test_ours_the_time_left_is_within_a_quarter_of_what_it_takes(latency, delay, terminal, web, clock):
+    urls = [f"https://{host}.test/{n}" for host in "abcdef" for n in range(5)]
+    for url in urls:
+        web.pages[url] = 200, PLAIN, b"page"
+    for host in "abcdef":
+        web.pages[f"https://{host}.test/robots.txt"] = robots(f"User-agent: *\nCrawl-delay: {delay}\n")
+    web.latency = latency
+    began_at = clock.now
+    code, shown = terminal(100, *urls)
+    takes = clock.now - began_at
+    told = [(at, float(left)) for at, line in shown.lines for left in re.findall(r" · ([\d.]+) s left · ", line)]
+    busy = [line for _, line in shown.lines if "left" in line and "GET" in line]
+    assert code == 0 and len(told) > 10 and busy
+    after_robots = began_at + 13 * latency         # before, nobody knows a Crawl-delay
+    wrong = [(at - began_at, left, clock.now - at) for at, left in told
+             if at >= after_robots and abs(left - (clock.now - at)) > takes / 4]
+    assert not wrong, (takes, wrong)
+
+
+def test_ours_waited_is_the_idle_time_of_the_run_and_no_sum_over_hosts(desk, web):
+    urls = [f"https://{host}.test/{n}" for host in "abcd" for n in range(2)]
+    for url in urls:
+        web.pages[url] = 200, PLAIN, b"page"
+    for host in "abcd":
+        web.pages[f"https://{host}.test/robots.txt"] = robots("User-agent: *\nCrawl-delay: 10\n")
+    err = desk(*urls).err
+    spent, waited = re.search(r" in ([\d.]+) s; waited ([\d.]+) s, most for \w\.test \(Crawl-delay 10\)", err).groups()
+    assert 10.0 <= float(waited) <= float(spent) < 12.0
+
+
+def test_R5_a_host_that_is_held_back_is_told_once_at_a_terminal(publisher):
+    with wr.Sandbox(crawl_delay=0.0) as other:
+        paths = [f"/p{n}" for n in range(6)]
+        other.answers["/p0"] = 429, {"Retry-After": "9999"}, b""
+        code, written = at_terminal(at(other, *paths), columns=60, env={"NO_COLOR": "1"})
+    lines = screen_of(written)
+    assert code == 1 and sum(line.startswith("WAIT") for line in lines) == 1 and ": 6 targets of 127.0.0.1" in re.sub(r"\s+", " ", " ".join(lines))
+
+
+@pytest.mark.parametrize("columns, is_stacked", [(60, True), (200, False)])
+def test_ours_a_run_has_one_layout(columns, is_stacked, publisher):
+    paths = ("/denied", "/denied/a-longer-path-than-the-others", "/denied/x")
+    written = at_terminal(at(publisher, *paths), columns, {"NO_COLOR": "1"})[1]
+    lines = [line for line in screen_of(written) if line.startswith("DENY") or line.startswith(" ")]
+    details = [line for line in lines if "robots.txt line" in line]
+    assert len(details) == 3 and len({line.index("robots.txt line") for line in details}) == 1
+    assert all(line.startswith("DENY") for line in details) == (not is_stacked)
 
 
 def test_R8_force_overrides_the_age_alone(desk, web):
@@ -12153,31 +12322,48 @@ def test_R9_discover_at_the_prompt(desk, web):
     web.pages["https://a.test/feed"] = 200, {"Content-Type": "application/rss+xml"}, feed
     web.pages["https://b.test/llms.txt"] = 404
     done = desk("--discover", "https://a.test/feed")
-    assert done == (0, 'feed      https://a.test/feed  1 item, "News"\n', "")
+    assert done == (0, 'target    https://a.test/feed\nfeed      https://a.test/feed  1 item, "News"\n          First  https://a.test/1\n', "")
     denied = desk("--discover", "https://a.test/private/x")
     assert denied.code == 3 and denied.out == "DENY  R2       https://a.test/private/x  robots.txt line 2: Disallow: /private\n"
     nothing = desk("--discover", "https://b.test/")
-    assert (nothing.code, nothing.out, nothing.err) == (1, "", "https://b.test/: found no feed, no markdown, no llms.txt and no sitemap\n")
+    assert (nothing.code, nothing.err) == (1, "") and nothing.out == "none      https://b.test/  no feed, no markdown, no llms.txt and no sitemap\n"
+    web.pages["https://a.test/llms.txt"] = 404
+    assert desk("--discover", "https://a.test/x").out == "none      https://a.test/x  text/html, which names no feed, no markdown, no llms.txt and no sitemap\n"
     machine = [json.loads(line) for line in desk("--no-cache", "--discover", "--json", "https://a.test/feed", "https://a.test/private/x").out.splitlines()]
     assert machine[0]["items"][0]["url"] == "https://a.test/1" and machine[0]["target"] == "https://a.test/feed"
     assert (machine[1]["kind"], machine[1]["result"]["outcome"], machine[1]["result"]["gate"]) == ("none", "denied", "R2")
 
 
+def test_R9_discover_at_the_prompt_names_targets_and_first_items(desk, web):
+    links = "".join(f"- [Title {n}](https://a.test/{n})\n" for n in range(23))
+    web.pages["https://a.test/llms.txt"] = 200, PLAIN, f"# A\n\n{links}".encode()
+    web.pages["https://a.test/"] = 200, HTML, b"<title>T</title><link rel=alternate type=application/rss+xml title=News href=/feed>"
+    web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nSitemap: https://a.test/sitemap.xml\n")
+    lines = desk("--discover", "https://a.test/", "https://a.test/llms.txt").out.splitlines()
+    listed = "listed alone: name it as a target to read it (R6)"
+    assert lines[:4] == ["target    https://a.test/", f'feed      https://a.test/feed      {listed}, "News"',
+                         'llms.txt  https://a.test/llms.txt  23 items, "A"', "          Title 0  https://a.test/0"]
+    assert lines[22:25] == ["          Title 19  https://a.test/19", "          and 3 more; --json has all",
+                            f"sitemap   https://a.test/sitemap.xml  {listed}"]
+    machine = [json.loads(line) for line in desk("--no-cache", "--discover", "--json", "https://a.test/").out.splitlines()]
+    assert [(source["kind"], len(source["items"])) for source in machine] == [("feed", 0), ("llms.txt", 23), ("sitemap", 0)]
+
+
 def test_R8_discover_at_the_prompt_has_a_floor_of_its_own(desk, web, clock):
     web.pages["https://a.test/llms.txt"] = 200, PLAIN, b"# A\n"
     assert desk("https://a.test/x").code == 0
-    assert desk("--discover", "https://a.test/x").out.startswith("llms.txt")
+    assert "\nllms.txt" in desk("--discover", "https://a.test/x").out
     again = desk("--discover", "https://a.test/x")
     assert again.code == 0 and again.out.startswith("SKIP") and web.asked("llms.txt") == 1
     clock.sleep(HOUR + 1)
-    assert desk("--discover", "https://a.test/x").out.startswith("llms.txt")
-    assert desk("--discover", "--force", "https://a.test/x").out.startswith("llms.txt")
+    assert "\nllms.txt" in desk("--discover", "https://a.test/x").out
+    assert "\nllms.txt" in desk("--discover", "--force", "https://a.test/x").out
 
 
 def test_R9_discover_of_llms_txt_asks_once(desk, web):
     web.pages["https://a.test/llms.txt"] = 200, PLAIN, b"# A\n\n- [One](https://a.test/1)\n"
     done = desk("--discover", "https://a.test/llms.txt")
-    assert done.out == 'llms.txt  https://a.test/llms.txt  1 item, "A"\n' and web.asked("llms.txt") == 1
+    assert '\nllms.txt  https://a.test/llms.txt  1 item, "A"\n' in done.out and web.asked("llms.txt") == 1
 
 
 def test_R8_a_skip_of_what_failed_counts_as_a_failure(desk, web):
@@ -12190,8 +12376,8 @@ def test_R8_a_skip_of_what_failed_counts_as_a_failure(desk, web):
 
 def test_R3b_a_run_that_never_had_a_list_is_exit_1(desk, web):
     """Every opt-out is unknown: that is not a run in which all was well."""
-    web.pages[BLOCKLIST_URL] = 500
-    for mode in ([], ["--check"], ["--discover"]):
+    for answer, mode in itertools.product((500, b"{}", b"no JSON"), ([], ["--check"], ["--discover"])):
+        web.pages[BLOCKLIST_URL] = answer
         done = desk("--no-cache", *mode, "https://a.test/")
         assert done.code == 1 and "none was ever adopted" in done.err, mode
     web.pages[BLOCKLIST_URL] = blocklist()
@@ -13008,7 +13194,7 @@ def test_ours_on_a_terminal_colour_and_a_status_line_that_goes(publisher):
     assert code == 3 and "\x1b[32mOK  \x1b[0m  200  " in written and "\x1b[33mDENY\x1b[0m  R2  " in written
     shown = re.findall(r"\r\x1b\[2K([^\r\x1b]+)", written)
     host = publisher.origin[len("http://"):]
-    assert any(re.fullmatch(rf"[01]/3 · 1 host · waiting \d\.\d s for {host}( \(.*\))?( · about .* left)?", line) for line in shown), shown
+    assert any(re.fullmatch(rf"[01]/3 · ([\d.]+ s left · )?1 host · waiting \d\.\d s for {host}( \(.*\))?", line) for line in shown), shown
     assert any(line.endswith(f"GET {publisher.origin}/allowed") for line in shown), shown
     screen = screen_of(written)
     assert not any("waiting" in line or "GET" in line for line in screen) and "3 targets: " in screen[-2], screen

@@ -3297,9 +3297,15 @@ def as_response(given: Any) -> Response:
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
+READ_FIRST = ("outcome", "allowed", "url", "status", "gate", "reason", "title")
+
+
 def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
     """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
-    shown = record_dict(value)
+    fields = record_dict(value)
+    # What people read first comes first.
+    shown = {name: fields.pop(name) for name in READ_FIRST if name in fields}
+    shown.update(fields)
     for name in ("body", "headers"):
         shown.pop(name, None)
     for name in ("at", "retry_at"):
@@ -10039,15 +10045,16 @@ class Publisher:
         crawl_delay: float,
         clock: Clock,
     ) -> None:
+        self.origin = origin
         self.crawl_delay = crawl_delay          # seconds, in its robots.txt
         self.clock = clock
         self.hits: list[Hit] = []
         self.answers: dict[str, Published] = {}
-        self.publish_at(origin)
+        self.reset_answers()
 
-    def publish_at(self, origin: str) -> None:
+    def reset_answers(self) -> None:
         """Every path answers as at first."""
-        self.origin = origin
+        self.answers.clear()
         for page in SANDBOX_PAGES:
             for ending in ("", ".html", ".md"):
                 self.set_answer(page + ending, SANDBOX_PAGE)
@@ -10196,7 +10203,8 @@ class Sandbox(Publisher):
                 """The hits are the log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.publish_at(f"http://127.0.0.1:{self._server.server_port}")
+        self.origin = f"http://127.0.0.1:{self._server.server_port}"
+        self.reset_answers()
         poll_seconds = 0.02
         thread = threading.Thread(
             target=self._server.serve_forever,
@@ -13175,7 +13183,7 @@ class Command:
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
         self.waited: Any = collections.Counter()        # seconds, by host and why
-        self.again: dict[str, list[float]] = {}         # when to try again, of each host's targets
+        self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
         self.bot: Any = None
@@ -13384,9 +13392,9 @@ class Command:
     def is_told_already(self, result: Result) -> bool:
         """Whether a terminal has a line of its host's hold, of which the summary tells the rest."""
         host = host_key(result.final_url or result.url)
-        times = self.again.setdefault(host, [])
-        times.append(result.retry_at or 0.0)
-        if len(times) == 1 or result.outcome != "deferred":
+        held = self.again.setdefault(host, [])
+        held.append((result.retry_at or 0.0, result.url))
+        if len(held) == 1 or result.outcome != "deferred":
             return False
         if self.options.json or self.options.verbose or not self.console.columns:
             return False
@@ -13413,9 +13421,10 @@ class Command:
         self.console.note(line)
         hosts = sorted(self.again, key=lambda host: min(self.again[host]))
         for host in hosts[:MAX_SHOWN_HOSTS]:
-            times = self.again[host]
-            targets = counted(len(times), "target")
-            self.console.note(f"again from {iso_utc(min(times))}: {targets} of {host}")
+            at, what = min(self.again[host])
+            if len(self.again[host]) > 1:
+                what = f"{len(self.again[host])} targets of {host}"
+            self.console.note(f"again from {iso_utc(at)}: {what}")
         if len(hosts) > MAX_SHOWN_HOSTS:
             more = counted(len(hosts) - MAX_SHOWN_HOSTS, "more host")
             self.console.note(f"and later those of {more}")
@@ -13463,7 +13472,8 @@ class Command:
             quoted_title(source.title),
             source.warning,
         ]
-        if not source.items and source.url != source.target:
+        is_listed_alone = source.kind in ("feed", "sitemap") and source.url != source.target
+        if is_listed_alone and not source.items:
             said[0] = "listed alone: name it as a target to read it (R6)"
         head = f"{source.kind:<8}  "
         self.console.row(source, head, source.url, in_one_line(said))
