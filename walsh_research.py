@@ -12,6 +12,7 @@ What to call:
     may_fetch(url)  whether a target may be requested now; a Decision, true where it may
     discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
     Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
+    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
 
     import walsh_research
@@ -448,6 +449,17 @@ def utc_moment(unix_seconds: float) -> datetime:
 
     kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
+
+
+def iso_utc_exactly(unix_seconds: float) -> str:
+    """As `iso_utc`, with milliseconds where there are any.
+
+    >>> iso_utc_exactly(1779494400.9), iso_utc_exactly(1779494400.0)
+    ('2026-05-23T00:00:00.900Z', '2026-05-23T00:00:00Z')
+    """
+    text = iso_utc(unix_seconds)
+    milliseconds = int(unix_seconds % 1 * 1000) if math.isfinite(unix_seconds) else 0
+    return text.replace("Z", f".{milliseconds:03d}Z") if milliseconds else text
 
 
 def iso_utc(unix_seconds: float) -> str:
@@ -1640,7 +1652,11 @@ class PatternState(dict):       # type: ignore[type-arg]
 
     __slots__ = ("is_end", "is_word", "machine", "places")
 
-    def __init__(self, machine: PatternMachine, *key: Any) -> None:
+    def __init__(
+        self,
+        machine: PatternMachine,
+        *key: Any,
+    ) -> None:
         self.machine = machine
         # The steps that may be next, whether the symbol that led here is a letter of a word, and
         # whether a match ended before it.
@@ -1674,34 +1690,56 @@ class PatternMachine:
         self.budget.machines.append(self)
 
     def forget(self) -> None:
-        for state in [self.start, *self.states.values()]:
+        self.start.clear()
+        for state in self.states.values():
             state.clear()       # they lead to each other
         self.states.clear()
 
-    def symbols(self, text: str, tables: list[bytes]) -> Iterable[Any]:
+    def symbols(
+        self,
+        text: str,
+        tables: list[bytes],
+    ) -> Iterable[Any]:
         """The text's characters from the last one on, and at its beginning a tuple of "".
 
         Where there are lookarounds, tuples of these and of what holds behind them.
         """
         inner = tables[self.outer:]
-        if inner:
-            return zip(itertools.chain(reversed(text), [""]), *inner)
-        return itertools.chain(reversed(text), [("",)])
+        backwards = reversed(text)
+        if not inner:
+            return itertools.chain(backwards, [("",)])
+        characters = itertools.chain(backwards, [""])
+        return zip(characters, *inner)
 
-    def matches(self, text: str, tables: list[bytes]) -> bool:
+    def matches(
+        self,
+        text: str,
+        tables: list[bytes],
+    ) -> bool:
         """Whether there is a match anywhere."""
         state = self.start
         for symbol in self.symbols(text, tables):
             state = state[symbol]
         return bool(state.is_end)
 
-    def ends(self, text: str, tables: list[bytes]) -> bytes:
+    def ends(
+        self,
+        text: str,
+        tables: list[bytes],
+    ) -> bytes:
         """For each position from the text's end on, whether a match ends there."""
-        symbols = self.symbols(text, tables)
-        states = itertools.accumulate(symbols, operator.getitem, initial=self.start)
-        return bytes(state.is_end for state in islice(states, 1, None))
+        ends = bytearray()
+        state = self.start
+        for symbol in self.symbols(text, tables):
+            state = state[symbol]
+            ends.append(state.is_end)
+        return bytes(ends)
 
-    def advance(self, state: PatternState, symbol: Any) -> PatternState:
+    def advance(
+        self,
+        state: PatternState,
+        symbol: Any,
+    ) -> PatternState:
         """Where the symbol leads; a match may begin at every position."""
         if state.is_end and self.is_search:
             return state
@@ -1713,21 +1751,27 @@ class PatternMachine:
             AT_BOUNDARY: is_word != state.is_word,
         }
         conditions.update(enumerate(held, FIRST_LOOKAROUND + self.outer))
-        reached = self.reached([self.first, *state.places], conditions)
+        pending = [self.first, *state.places]
+        reached = self.reached(pending, conditions)
         self.budget.spend(WORK_OF_A_STATE * len(reached))
         places: set[int] = set()
         for place in reached:
             kind, test, targets = self.steps[place]
             if kind == READ and test(character):
                 places.update(targets)
-        key = (tuple(sorted(places)), is_word, self.end in reached)
+        is_end = self.end in reached
+        key = (tuple(sorted(places)), is_word, is_end)
         self.budget.keep(1)
         if key not in self.states:
             self.budget.keep(len(places) + CELLS_OF_A_STATE)
             self.states[key] = PatternState(self, *key)
         return self.states[key]
 
-    def reached(self, pending: list[int], conditions: dict[int, Any]) -> set[int]:
+    def reached(
+        self,
+        pending: list[int],
+        conditions: dict[int, Any],
+    ) -> set[int]:
         """The steps that are reached from the pending ones without reading."""
         reached: set[int] = set()
         while pending:
@@ -1736,12 +1780,20 @@ class PatternMachine:
                 continue
             reached.add(place)
             kind, value, targets = self.steps[place]
-            if kind == FORK or kind == HOLD and conditions[value[0]] == value[1]:
+            if kind == HOLD:
+                condition, wanted = value
+                if conditions[condition] == wanted:
+                    pending += targets
+            elif kind == FORK:
                 pending += targets
         return reached
 
 
-def only_length(steps: list[Step], first: int, end: int) -> int:
+def only_length(
+    steps: list[Step],
+    first: int,
+    end: int,
+) -> int:
     """How many characters are read from one step to another; ValueError where that varies."""
     lengths = {first: 0}
     pending = [first]
@@ -1767,7 +1819,11 @@ class Pattern:
     and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
     """
 
-    def __init__(self, source: str, budget: PatternBudget) -> None:
+    def __init__(
+        self,
+        source: str,
+        budget: PatternBudget,
+    ) -> None:
         self.source = source
         self.at = 0
         self.budget = budget
@@ -1791,7 +1847,12 @@ class Pattern:
             tables.append(begins[length:])      # what lies behind began so much further on
         return self.machine.matches(text, tables)
 
-    def add(self, kind: str, value: Any, *targets: int) -> int:
+    def add(
+        self,
+        kind: str,
+        value: Any,
+        *targets: int,
+    ) -> int:
         """A step, whose targets are there already; its place."""
         self.budget.allot(1)
         self.steps.append((kind, value, list(targets)))
@@ -1837,24 +1898,31 @@ class Pattern:
             place = self.read_piece(begin, place)
         if comma and not most:
             fork = self.add(FORK, None, place)
-            self.steps[fork][2].append(self.read_piece(begin, fork))
+            _, _, targets = self.steps[fork]
+            targets.append(self.read_piece(begin, fork))
             place = fork
         behind = place
         for _ in range(int(least), int(most or least)):
-            place = self.add(FORK, None, behind, self.read_piece(begin, place))
+            piece = self.read_piece(begin, place)
+            place = self.add(FORK, None, behind, piece)
         self.at = count.end()
         return place
 
-    def read_piece(self, begin: int, target: int) -> int:
+    def read_piece(
+        self,
+        begin: int,
+        target: int,
+    ) -> int:
         """A group, an anchor, a set or a character."""
         self.at = begin
         if begin not in self.known:
             group = PATTERN_GROUP.match(self.source, begin)
-            if group is not None and not group[0].endswith(("=", "!")):
-                self.budget.allot(len(group[0]))
-                self.at = group.end()
+            opening = group[0] if group else ""
+            self.at += len(opening)
+            self.budget.allot(len(opening))
+            if opening and opening[-1] not in "=!":
                 return self.read_group(target)
-            kind, value = self.read_step(group)
+            kind, value = self.read_step(opening)
             self.known[begin] = (kind, value, self.at)
         kind, value, self.at = self.known[begin]
         return self.add(kind, value, target)
@@ -1866,11 +1934,10 @@ class Pattern:
             raise ValueError("a group that is not closed")
         return first
 
-    def read_step(self, lookaround: re.Match[str] | None) -> tuple[str, Any]:
-        """The kind and the value of what is one step, whatever it is."""
-        if lookaround is not None:
-            self.at = lookaround.end()
-            return self.read_lookaround(lookaround[0])
+    def read_step(self, opening: str) -> tuple[str, Any]:
+        """The kind and the value of what is one step: a lookaround, if that was opened."""
+        if opening:
+            return self.read_lookaround(opening)
         if PATTERN_COUNT.match(self.source, self.at):
             raise ValueError("a count with nothing to repeat")
         anchor = PATTERN_ANCHOR.match(self.source, self.at)
@@ -1944,7 +2011,8 @@ class Pattern:
         else:
             point = int(written, 16)
         if kind == "low":       # of a pair of surrogates
-            point += 0x10000 - 0xDC00 + (int(found["high"], 16) - 0xD800) * 0x400
+            high = int(found["high"], 16)
+            point += 0x10000 - 0xDC00 + (high - 0xD800) * 0x400
         return f"\\U{point:08X}"
 
 
@@ -1963,7 +2031,9 @@ class SchemaMismatch(Exception):
 
 if TYPE_CHECKING:
     SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
+    SchemaChecks = list[SchemaCheck]
     NamedChecks = dict[str, SchemaCheck]
+    JsonObject = dict[str, Any]
     PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
     Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
     CheckTable = dict[type, list[Assertion]]        # by the type of the value
@@ -2069,43 +2139,57 @@ def is_as_short(most: int, value: Any) -> bool:
 
 
 def is_unique(is_wanted: bool, value: list[Any]) -> bool:
-    return not is_wanted or len(set(map(json_key, value))) == len(value)
+    if not is_wanted:
+        return True
+    different = set(map(json_key, value))
+    return len(different) == len(value)
 
 
 def is_one_of(keys: frozenset[Any], value: Any) -> bool:
     return json_key(value) in keys
 
 
-def has_others(others: dict[str, list[str]], value: dict[str, Any]) -> bool:
-    return all(value.keys() >= set(others[name]) for name in others if name in value)
+def has_others(others: dict[str, list[str]], value: JsonObject) -> bool:
+    for name in others:
+        if name in value and not value.keys() >= set(others[name]):
+            return False
+    return True
 
 
-def names_hold(check: SchemaCheck, value: dict[str, Any]) -> bool:
+def names_hold(check: SchemaCheck, value: JsonObject) -> bool:
     return all(holds(check, name) for name in value)
 
 
 def dependents_hold(checks: NamedChecks, value: Any) -> bool:
-    return all(checks[name](value) for name in checks if name in value)
+    for name, check in checks.items():
+        if name in value:
+            check(value)
+    return True
 
 
 def none_holds(check: SchemaCheck, value: Any) -> bool:
     return not holds(check, value)
 
 
-def all_hold(checks: list[SchemaCheck], value: Any) -> bool:
+def all_hold(checks: SchemaChecks, value: Any) -> bool:
     return all(check(value) for check in checks)
 
 
-def any_holds(checks: list[SchemaCheck], value: Any) -> bool:
+def any_holds(checks: SchemaChecks, value: Any) -> bool:
     return any(holds(check, value) for check in checks)
 
 
-def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
-    return sum(holds(check, value) for check in checks) == 1
+def one_holds(checks: SchemaChecks, value: Any) -> bool:
+    holding = sum(holds(check, value) for check in checks)
+    return holding == 1
 
 
 # Makers of checks from the values of several keywords, compiled; None for each that is absent.
-def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> SchemaCheck:
+def parts_check(
+    parts_of: Any,
+    check_of: Any,
+    rest: SchemaCheck | None,
+) -> SchemaCheck:
     """Each part of a value must hold, by the check of its name or number, else by `rest`."""
     otherwise = rest or anything
 
@@ -2121,12 +2205,16 @@ def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> Schem
     return check_parts
 
 
-def items_check(rest: SchemaCheck | None, first: list[SchemaCheck] | None) -> SchemaCheck:
+def items_check(rest: SchemaCheck | None, first: SchemaChecks | None) -> SchemaCheck:
     numbered = dict(enumerate(first or []))
     return parts_check(enumerate, numbered.get, rest)
 
 
-def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> SchemaCheck:
+def members_check(
+    named: Any,
+    patterns: PatternChecks | None,
+    rest: Any,
+) -> SchemaCheck:
     checks = named or {}
     if not patterns:
         return parts_check(dict.items, checks.get, rest)
@@ -2139,7 +2227,11 @@ def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> Sche
     return parts_check(dict.items, check_of, rest)
 
 
-def contains_check(check: Any, least: int | None, most: int | None) -> SchemaCheck:
+def contains_check(
+    check: Any,
+    least: int | None,
+    most: int | None,
+) -> SchemaCheck:
     def check_contains(value: Any) -> bool:
         found = sum(holds(check, item) for item in value)
         enough = 1 if least is None else least
@@ -2149,7 +2241,11 @@ def contains_check(check: Any, least: int | None, most: int | None) -> SchemaChe
     return check_contains
 
 
-def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
+def branch_check(
+    test: Any,
+    then: Any,
+    otherwise: Any,
+) -> SchemaCheck:
     def check_branch(value: Any) -> bool:
         branch = then if holds(test, value) else otherwise
         return branch is None or branch(value)
@@ -2160,12 +2256,25 @@ def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
 
 SCHEMA = {"type": ["object", "boolean"]}
 STRING = {"type": "string"}
-NAMES = {"type": "array", "items": STRING, "uniqueItems": True}
-SCHEMAS = {"type": "array", "minItems": 1, "items": SCHEMA}
+NAMES = {
+    "type": "array",
+    "items": STRING,
+    "uniqueItems": True,
+}
+SCHEMAS = {
+    "type": "array",
+    "minItems": 1,
+    "items": SCHEMA,
+}
 SCHEMA_MAP = {"type": "object", "additionalProperties": SCHEMA}
 TYPE_NAMES = "array boolean integer null number object string".split()
 TYPE = {"enum": TYPE_NAMES}
-TYPES = {"type": "array", "items": TYPE, "uniqueItems": True, "minItems": 1}
+TYPES = {
+    "type": "array",
+    "items": TYPE,
+    "uniqueItems": True,
+    "minItems": 1,
+}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 # What the values of keywords must be, as schemas. Other keywords are annotations.
 SHAPES: list[tuple[str, Any]] = [
@@ -2188,7 +2297,7 @@ SHAPES: list[tuple[str, Any]] = [
     # What is not implemented.
     ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
 ]
-SHAPES_BY_KEYWORD: dict[str, Any] = {}
+SHAPES_BY_KEYWORD: JsonObject = {}
 for shaped_keywords, shape_of_them in SHAPES:
     SHAPES_BY_KEYWORD.update(dict.fromkeys(shaped_keywords.split(), shape_of_them))
 # What is asserted: the types that keywords are about, the keywords, their test or their maker.
@@ -2241,7 +2350,11 @@ def is_own_name(name: str, own_id: str) -> bool:
 class SchemaCompiler:
     """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root."""
 
-    def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        root: Any,
+        check_shape: Callable[[Any], Any],
+    ) -> None:
         self.root = root
         self.check_shape = check_shape          # raises where a keyword is malformed
         self.budget = PatternBudget()
@@ -2261,7 +2374,8 @@ class SchemaCompiler:
         for place, table in self.tables.items():
             if self.times_applied[place] > 1:
                 check = self.remembering(table_check(dict(table)))
-                table.update(dict.fromkeys(ANY, [("", check, "")]))
+                assertion = ("", check, "")
+                table.update(dict.fromkeys(ANY, [assertion]))
 
         def check_instance(instance: Any) -> None:
             self.seen.clear()           # identities are those of the last instance
@@ -2277,10 +2391,16 @@ class SchemaCompiler:
                 raise SchemaViolation("", "$ref", message) from None
         return check_instance
 
-    def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
+    def check_of(
+        self,
+        schema: Any,
+        holder: str,
+        *path: Any,
+    ) -> SchemaCheck:
         """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
         keyword = path[0] if path else "false"
-        place = "/".join([holder, *map(pointer_part, path)])
+        parts = map(pointer_part, path)
+        place = "/".join([holder, *parts])
         if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(
                 f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
@@ -2292,14 +2412,19 @@ class SchemaCompiler:
         table: CheckTable = {kind: [] for kind in ANY}
         self.tables[place] = table
         if schema is False:
-            table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
+            assertion = (keyword, nothing, False)
+            table.update(dict.fromkeys(ANY, [assertion]))
         elif schema is not True:
             self.check_shape(schema)
             self.note_names(schema, place)
             self.fill(table, schema, place)
         return table_check(table)
 
-    def note_names(self, schema: dict[str, Any], place: str) -> None:
+    def note_names(
+        self,
+        schema: JsonObject,
+        place: str,
+    ) -> None:
         anchor = schema.get("$anchor")
         if "$id" in schema and place or anchor in self.anchors:
             raise UnsupportedSchema(
@@ -2309,37 +2434,52 @@ class SchemaCompiler:
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
 
-    def fill(self, table: CheckTable, schema: dict[str, Any], place: str) -> None:
+    def fill(
+        self,
+        table: CheckTable,
+        schema: JsonObject,
+        place: str,
+    ) -> None:
         """What the schema asserts, but for its $ref."""
         compiled = {}
         for keyword, value in schema.items():
             compiled[keyword] = self.compiled(keyword, value, place)
         add_type(table, schema.get("type"))
         for kinds, keywords, test in ASSERTIONS:
-            keyword, *further = keywords.split()
-            if compiled.keys().isdisjoint([keyword, *further]):
+            names = keywords.split()
+            if compiled.keys().isdisjoint(names):
                 continue
-            if further:
-                check = test(*map(compiled.get, [keyword, *further]))
+            keyword = names[0]
+            if len(names) > 1:
+                check = test(*map(compiled.get, names))
             else:
                 check = partial(test, compiled[keyword])
+            assertion = (keyword, check, schema.get(keyword))
             for kind in kinds:
-                table[kind].append((keyword, check, schema.get(keyword)))
+                table[kind].append(assertion)
 
-    def compiled(self, keyword: str, value: Any, holder: str) -> Any:
+    def compiled(
+        self,
+        keyword: str,
+        value: Any,
+        holder: str,
+    ) -> Any:
         """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
         shape = SHAPES_BY_KEYWORD.get(keyword)
         if shape is SCHEMA:
             return self.check_of(value, holder, keyword)
         if shape is SCHEMAS:
-            return [self.check_of(part, holder, keyword, n) for n, part in enumerate(value)]
-        if keyword == "patternProperties":
-            searches = [compile_pattern(name, self.budget) for name in value]
-            checks = [self.check_of(part, holder, keyword, name) for name, part in value.items()]
-            return list(zip(searches, checks))
-        if shape is SCHEMA_MAP:
-            parts = value.items()
-            return {name: self.check_of(part, holder, keyword, name) for name, part in parts}
+            value = dict(enumerate(value))
+        if shape is SCHEMAS or shape is SCHEMA_MAP:
+            checks = {}
+            for name, part in value.items():
+                checks[name] = self.check_of(part, holder, keyword, name)
+            if shape is SCHEMAS:
+                return list(checks.values())
+            if keyword != "patternProperties":
+                return checks
+            searches = [compile_pattern(name, self.budget) for name in checks]
+            return list(zip(searches, checks.values()))
         if keyword == "pattern":
             return compile_pattern(value, self.budget)
         if keyword == "const":
@@ -2362,7 +2502,11 @@ class SchemaCompiler:
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
-    def refer(self, place: str, target: str) -> None:
+    def refer(
+        self,
+        place: str,
+        target: str,
+    ) -> None:
         self.times_applied[target] += 1
         self.same_value[place].append(target)
         check = table_check(self.tables[target])
@@ -3189,17 +3333,20 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     return [codec for codec in codecs if codec]
 
 
-def is_text_type(media_type: str) -> bool:
-    """Whether a body of this type is letters; one without a type may be."""
-    kind, _, subtype = media_type.partition("/")
-    name = subtype.rpartition("+")[2].removeprefix("x-")
-    return kind in ("", "text") or name in TEXT_SUBTYPES
-
-
 def decode_body(body: bytes, content_type_header: str) -> str:
     """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type_header)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
+
+
+def text_of(body: bytes, content_type: str) -> str:
+    """As `decode_body`; "" where the type, or the body itself, is no text: a PDF, a binary."""
+    kind, _, subtype = media_type_of(content_type).partition("/")
+    name = subtype.rpartition("+")[2].removeprefix("x-")
+    if kind not in ("", "text") and name not in TEXT_SUBTYPES:
+        return ""
+    text = decode_body(body, content_type)
+    return "" if "\0" in text else text
 
 
 # 10b. The only spelling of a request, and what a caller sees of what came back.
@@ -3363,15 +3510,15 @@ class Decision(NamedTuple):
 class RequestRecord(NamedTuple):
     """One request that left."""
 
-    at: float                   # Unix seconds
+    at: float                   # when it left, Unix seconds
     kind: str                   # "target", "robots", "blocklist" ...
     method: str
     url: str
     status: Optional[int]       # None: no HTTP answer
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, the time in ISO 8601 UTC."""
-        return {**self._asdict(), "at": iso_utc(self.at)}
+        """JSON-ready, the time in ISO 8601 UTC with milliseconds, in which a pace is seen."""
+        return {**self._asdict(), "at": iso_utc_exactly(self.at)}
 
 
 class Result(NamedTuple):
@@ -3436,12 +3583,9 @@ class Result(NamedTuple):
     def text(self) -> str:
         """The body as text, by its byte order mark, its header, its own word, or as UTF-8.
 
-        It is "" where its type, or the body itself, is none: a PDF, a binary.
+        It is "" where its type, or the body itself, is no text: a PDF, a binary.
         """
-        if not is_text_type(media_type_of(self.content_type)):
-            return ""
-        text = decode_body(self.body, self.content_type)
-        return "" if "\0" in text else text
+        return text_of(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
@@ -5110,19 +5254,22 @@ class PatientLocks:
 
     def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
         self._cache, self._now, self._patience_seconds = cache, now, patience_seconds
-        self._waiting_since: dict[str, float] = {}
+        self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
     def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
         lock = self._cache.try_lock(name)
         if lock is not None:
-            self._waiting_since.pop(name, None)
+            self._waits.pop(name, None)
             return lock
         now = self._now()
-        since = self._waiting_since.setdefault(name, now)
+        since, looked_at = self._waits.get(name, (now, now))
+        if now > looked_at + self._patience_seconds:        # nobody has waited meanwhile
+            since = now
+        self._waits[name] = since, now
         is_hopeless = now > since + self._patience_seconds
         if is_hopeless:                         # nobody who lives holds one for so long
-            del self._waiting_since[name]
+            del self._waits[name]
         return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
 
@@ -5131,7 +5278,7 @@ class RateLimiter:
 
     def __init__(self, process: ProcessPace, cache: Cache | None, patience_seconds: float) -> None:
         self._process, self._cache = process, cache
-        self.now, self._time = process.clock.monotonic, process.clock.time
+        self.now, self.time = process.clock.monotonic, process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
         self._locks = None
         if cache is not None:
@@ -5183,7 +5330,7 @@ class RateLimiter:
             entry = self._cache.load(kind, host)
             own = self._process.written.get((kind, host))
             if entry and entry != own:      # our own words: the monotonic clock knows them better
-                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self._time())
+                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self.time())
                 pace = merge_paces(pace, theirs, now)
         return pace
 
@@ -5194,7 +5341,7 @@ class RateLimiter:
             return
         if kind == "hold":
             pace = HostPace(not_before=pace.not_before, why=pace.why)
-        entry = shifted_pace(pace, self._time() - self.now())._asdict()
+        entry = shifted_pace(pace, self.time() - self.now())._asdict()
         self._process.written[kind, host] = entry
         if not self._cache.store(kind, host, entry):
             self._cache.forget(kind, host)      # what others write must stay visible
@@ -5208,7 +5355,7 @@ class Slot:
         self._host, self._role, self._interval = "", "other", 0.0       # as `claim` has them
         self._start = -math.inf         # the claimed start, on the monotonic clock
         self._before = UNSEEN_HOST      # the host's pace before the claim
-        self._has_left = False
+        self._left_at: float | None = None          # when its request left, Unix seconds
         self._lock = CacheLock("")      # the host's, until the request has left; "" is none
 
     @property
@@ -5269,8 +5416,7 @@ class Slot:
 
     def left(self) -> None:
         """The request has left: the server counts from here, and so do we."""
-        self._has_left = True
-        now = self._limiter.now()
+        now, self._left_at = self._limiter.now(), self._limiter.time()
         if now - self._start > SLOT_TOLERANCE_SECONDS:
             pace = self._limiter.pace_of(self._host)
             if self._role == "policy":
@@ -5279,11 +5425,11 @@ class Slot:
                 self._begin(pace, now)
         self.release()
 
-    def spend(self) -> bool:
-        """The exchange is over, and a retry claims a slot of its own; whether the request left."""
+    def spend(self) -> float | None:
+        """The exchange is over, and a retry claims a slot of its own; when the request left."""
         self.release()
-        has_left, self._has_left, self._start = self._has_left, False, -math.inf
-        return has_left
+        left_at, self._left_at, self._start = self._left_at, None, -math.inf
+        return left_at
 
     def give_back(self) -> None:
         """A claimed start that nobody uses is free again, unless others have claimed behind it."""
@@ -6507,12 +6653,13 @@ class Fetcher:
             reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
             answer = TransportError(reason)
         finally:
-            has_left = visit.slot.spend()
-        # A foreign transport need not say when a request leaves.
-        if has_left or self.options.transport is not None:
+            left_at = visit.slot.spend()
+        if left_at is None and self.options.transport is not None:
+            left_at = began_at          # a foreign transport need not say when a request leaves
+        if left_at is not None:
             self.requests += 1
             status = getattr(answer, "status", None)
-            record = RequestRecord(began_at, visit.kind, request.method, request.url, status)
+            record = RequestRecord(left_at, visit.kind, request.method, request.url, status)
             visit.requests.append(record)
             self.request_left(visit)
         return answer
@@ -9478,6 +9625,8 @@ class Bot(Fetcher):
         directives, cautions = robots_directives(
             answer.headers, reading.robots_directives, self.time())
         warnings = [*reading.warnings, *cautions]
+        if answer.body and not text_of(answer.body, content_type):
+            warnings.append(f"{media_type_of(content_type) or 'the body'} is no text")
         return reading._replace(robots_directives=directives, warnings=warnings)
 
     def probe(self, url: str) -> Result:
@@ -9588,20 +9737,12 @@ class Bot(Fetcher):
         ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
         if robots2 is not None:
             ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
-        if ruling.decision == "denied":
-            return self._denied(visit, ruling)
-        visit.let_pass(visit.decision._replace(reason=ruling.reason))
-        for name in ruling.ask:
-            answer = self._ask(visit, name, "ask")
-            if isinstance(answer, Later) or not answer:
-                return answer
-            visit.let_pass(answer)
+        answer = self._ruled(visit, ruling, "ask")
+        if isinstance(answer, Later) or not answer:
+            return answer
+        visit.let_pass(answer)
         self._answers.use_up(visit.site)
         return None
-
-    def _denied(self, visit: Visit, ruling: Robots2Ruling) -> Decision:
-        refusal = visit.refused("robots2", ruling.reason)
-        return refusal._replace(rule=ruling.rule or refusal.rule)
 
     def _robots2_gate(self, visit: Visit) -> Later | Decision | None:
         """What robots2.txt closes, or wants to be asked for first."""
@@ -9610,16 +9751,23 @@ class Bot(Fetcher):
         if refusal is not None or robots2 is None:
             return refusal
         ruling = robots2_gate(robots2, path_and_query(visit.wire))
-        if ruling.decision == "denied":
-            return self._denied(visit, ruling)
         refusal = self._too_late_to_ask(visit, ruling.ask)
         if refusal is not None:
             return refusal
+        answer = self._ruled(visit, ruling, "asked for {}")
+        return answer if isinstance(answer, Later) or not answer else None
+
+    def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> Later | Decision:
+        """What a ruling makes of a visit, and the answers where the site wants to be asked."""
+        if ruling.decision == "denied":
+            refusal = visit.refused("robots2", ruling.reason)
+            return refusal._replace(rule=ruling.rule or refusal.rule)
+        answer: Later | Decision = visit.decision._replace(reason=ruling.reason)
         for directive in ruling.ask:
-            answer = self._ask(visit, directive, f"asked for {directive}")
+            answer = self._ask(visit, directive, words.format(directive))
             if isinstance(answer, Later) or not answer:
-                return answer
-        return None
+                break
+        return answer
 
     def _ask(self, visit: Visit, directive: str, words: str) -> Later | Decision:
         """The decision of an answer that still holds, else the way to one."""
@@ -11966,6 +12114,10 @@ REFUSALS = {
     ),
     "robots2": "Denied by robots2.txt{line}: do not ask for it in another way.",
 }
+DEFERRALS = {                   # by gate, why
+    "R4": "the pace of its host comes first",
+    "R5": "its host pushed back, or did not answer",
+}
 AI_INPUT_SAID = (
     "The site says ai-input=no (Content-Signal in robots.txt): what it writes is not for models, "
     "so nothing of it is given. Do not ask for it in another way."
@@ -12007,8 +12159,9 @@ def json_text(value: Any) -> str:
 def refusal_said(value: Decision | Result) -> str:
     """What refused, and what may be done next."""
     if value.retry_at is not None:
-        gate, at = value.gate or "R5", iso_utc(value.retry_at)
-        return f"Not now ({gate}): ask for it again at {at}, not before, and in no other way."
+        why = DEFERRALS.get(value.gate or "R5", "who decides about it could not be asked")
+        said = f"Deferred ({value.gate or 'R5'}): {why}. Ask for it again at "
+        return f"{said}{iso_utc(value.retry_at)}, not before, and in no other way."
     line = ""
     if value.rule is not None:
         line = f" line {value.rule.line}"
@@ -12096,6 +12249,8 @@ def page_answer(page: Page, arguments: Mapping[str, Any], from_memory: bool) -> 
     end = min(length, start + int(arguments.get("max_length", SLICE_CHARACTERS)))
     fields = result_fields(page.result)
     fields.update(text=page.text[start:end], length=length)
+    if start > 0:
+        fields.pop("links", None)       # the first slice had them
     said = f"Fetched ({page.result.status}): characters {start} to {end} of {length}."
     if from_memory:
         fields["from_memory"] = True
@@ -12636,6 +12791,248 @@ def interrupt_main_thread() -> None:
         signal.pthread_kill(number, signal.SIGINT)
 
 
+# === 22. REPORT ===============================================================
+# A picture of a run for a publisher who asks: when each host was asked, and why what was refused.
+# It is drawn from what results say, and never guessed. Every foreign string is escaped.
+
+MAX_REPORT_HOSTS = 500          # rows of the page; the busiest hosts are kept
+MAX_REPORT_MARKS = 2000         # requests drawn for a host; the rest is counted
+MAX_REPORT_RULES = 200          # refusals listed, the most frequent first
+MAX_REPORT_CHARACTERS = 500     # of one foreign string
+MAX_RESULT_LINE_BYTES = 2**24   # of a file of results; a longer line is no result of ours
+
+REPORT_STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --soft: #667; --line: #ccd;
+  --target: #1565c0; --policy: #8a8f98; --trouble: #c62828; --good: #2e7d32; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e8ea; --paper: #15171a; --soft: #9aa;
+  --line: #334; --target: #64a8f0; --policy: #7d838c; --trouble: #ff7b72; --good: #7ccf86; } }
+body { font: 16px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 70rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 600; overflow-wrap: normal; } td.number { white-space: nowrap; }
+td.time { width: 45%; min-width: 7rem; }
+td.host { min-width: 8rem; }
+svg { display: block; width: 100%; height: 18px; }
+svg.key { display: inline-block; width: 8px; vertical-align: middle; margin: 0 .2em; }
+line { stroke: var(--line); } .target { fill: var(--target); } .policy { fill: var(--policy); }
+.trouble { fill: var(--trouble); } .bad { color: var(--trouble); } .good { color: var(--good); }
+.soft { color: var(--soft); }
+"""
+
+
+class HostRequests:
+    """What one host was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[float, str, Optional[int]]] = []      # at, kind, status
+        self.interval = MIN_REQUEST_INTERVAL        # seconds that its robots.txt allows between two
+
+    def least_gap(self) -> float | None:
+        """Seconds between the two requests for targets that were closest."""
+        times = sorted(at for at, kind, _ in self.requests if kind == "target")
+        gaps = [later - before for before, later in zip(times, times[1:])]
+        return min(gaps, default=None)
+
+
+class Report:
+    """What results say of a run, gathered one by one, and then a page."""
+
+    def __init__(self) -> None:
+        self._hosts: collections.defaultdict[str, HostRequests]
+        self._hosts = collections.defaultdict(HostRequests)
+        self._outcomes: collections.Counter[str] = collections.Counter()
+        self._gates: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._refusals: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        self._examples: dict[tuple[str, str, str], str] = {}
+        self._untimed = 0               # results of a version that noted no request times
+        self._unread = 0                # lines of a file that are no results
+
+    def add_line(self, line: bytes) -> None:
+        """A line of `--json`. What is no result is counted."""
+        try:
+            value = parse_json(line, "result")
+        except ValueError:
+            value = None
+        if isinstance(value, dict) and isinstance(value.get("outcome"), str):
+            self.add(value)
+        elif line.strip():
+            self._unread += 1
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """`Result.to_dict()`, or what a file has of one."""
+        outcome, gate = str(result["outcome"]), str(result.get("gate") or "")
+        self._outcomes[outcome] += 1
+        if gate:
+            self._gates[gate, outcome] += 1
+            self._add_refusal(gate, result)
+        requests = result.get("requests")
+        if not isinstance(requests, list):
+            self._untimed += 1
+            return
+        for request in requests:
+            self._add_request(request)
+        host = host_of(str(result.get("final_url") or ""))
+        delay = result.get("crawl_delay")
+        if host in self._hosts and isinstance(delay, (int, float)):
+            record = self._hosts[host]
+            record.interval = max(record.interval, delay)
+
+    def _add_refusal(self, gate: str, result: Mapping[str, Any]) -> None:
+        url = str(result.get("url") or "")
+        source = str(result.get("robots_source") or "")
+        key = gate, str(result.get("reason") or ""), source or host_of(url)
+        self._refusals[key] += 1
+        self._examples.setdefault(key, url)
+
+    def _add_request(self, request: Any) -> None:
+        if not isinstance(request, dict):
+            return
+        at, status = unix_seconds(request.get("at")), request.get("status")
+        host = host_of(str(request.get("url") or ""))
+        if at is None or not host:
+            return
+        if not is_number(status):
+            status = None
+        self._hosts[host].requests.append((at, str(request.get("kind") or ""), status))
+
+    # --- The page -----------------------------------------------------------
+
+    def html(self) -> str:
+        """The page: one file, no script, nothing from elsewhere."""
+        policy = "default-src 'none'; style-src 'unsafe-inline'"
+        return "\n".join([
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{TOOL_NAME}: a run</title><style>{REPORT_STYLE}</style></head><body>",
+            "<h1>What this bot asked, and when</h1>",
+            *self._summary(),
+            *self._timeline(),
+            *self._gate_rows(),
+            *self._refusal_rows(),
+            f'<p class="soft">{escaped(USER_AGENT)}</p>',
+            "</body></html>",
+            "",
+        ])
+
+    def _summary(self) -> Iterator[str]:
+        times = [at for record in self._hosts.values() for at, _, _ in record.requests]
+        words = [f"{count} {outcome}" for outcome, count in self._outcomes.most_common()]
+        targets = counted(sum(self._outcomes.values()), "target")
+        yield f"<p>{targets}: {escaped(', '.join(words))}.<br>"
+        asked = f"{counted(len(times), 'request')} to {counted(len(self._hosts), 'host')}"
+        if times:
+            asked += f", from {iso_utc(min(times))} to {iso_utc(max(times))}"
+        yield f"{asked}.</p>"
+        if self._untimed:
+            untimed = counted(self._untimed, "result")
+            yield f"<p>Request times unknown: {untimed} of an earlier version, in no row below.</p>"
+        if self._unread:
+            yield f"<p>{counted(self._unread, 'line')} of the file: no results.</p>"
+
+    def _timeline(self) -> Iterator[str]:
+        """A row for each host, the busiest first, on one axis of time."""
+        if not self._hosts:
+            return
+        rows = sorted(self._hosts.items(), key=lambda item: -len(item[1].requests))
+        times = [at for _, record in rows for at, _, _ in record.requests]
+        axis = min(times), max(times)
+        yield "<h2>Requests by host</h2>"
+        yield f"<p>Each mark is a request, on one axis of {spell_seconds(axis[1] - axis[0])}:"
+        yield f"{key_mark('target')} a target, {key_mark('policy')} robots.txt or another policy"
+        yield "document (the first of a host waits for nothing),"
+        yield f"{key_mark('trouble')} an answer of 400 and above, or none.</p>"
+        yield '<div class="wide"><table><tr><th>host<th>requests<th>closest targets<th>when</tr>'
+        for host, record in rows[:MAX_REPORT_HOSTS]:
+            yield host_row(host, record, axis)
+        yield "</table></div>"
+        if len(rows) > MAX_REPORT_HOSTS:
+            yield f"<p>and {len(rows) - MAX_REPORT_HOSTS} more hosts.</p>"
+
+    def _gate_rows(self) -> Iterator[str]:
+        if not self._gates:
+            return
+        yield "<h2>Outcomes by gate</h2>"
+        yield '<div class="wide"><table><tr><th>gate<th>outcome<th>targets</tr>'
+        for (gate, outcome), count in sorted(self._gates.items()):
+            yield f"<tr><td>{escaped(gate)}<td>{escaped(outcome)}<td>{count}</tr>"
+        yield "</table></div>"
+
+    def _refusal_rows(self) -> Iterator[str]:
+        """The rules and reasons behind what was not fetched."""
+        if not self._refusals:
+            return
+        yield "<h2>What refused or put off</h2>"
+        yield '<div class="wide"><table><tr><th>gate<th>why<th>whose<th>targets<th>for example</tr>'
+        for key, count in self._refusals.most_common(MAX_REPORT_RULES):
+            cells = [*key, count, self._examples[key]]
+            yield "".join(["<tr>", *(f"<td>{escaped(cell)}" for cell in cells), "</tr>"])
+        yield "</table></div>"
+        if len(self._refusals) > MAX_REPORT_RULES:
+            yield f"<p>and {len(self._refusals) - MAX_REPORT_RULES} more reasons.</p>"
+
+
+def host_row(host: str, record: HostRequests, axis: tuple[float, float]) -> str:
+    """A host's requests, and its closest two beside the pace that it permits."""
+    gap, verdict = record.least_gap(), "-"
+    if gap is not None:
+        # Clocks are read in whole milliseconds.
+        style = "good" if gap + 0.001 >= record.interval else "bad"
+        verdict = f'<span class="{style}">{gap:.2f} s</span> of {record.interval:g} s'
+    marks = [mark(request, axis) for request in record.requests[:MAX_REPORT_MARKS]]
+    return "".join([
+        f'<tr><td class="host">{escaped(host)}<td class="number">{len(record.requests)}',
+        f'<td class="number">{verdict}<td class="time"><svg role="img" aria-label="times">',
+        '<line x1="0" x2="100%" y1="9" y2="9"/>',
+        *marks,
+        "</svg></tr>",
+    ])
+
+
+def key_mark(style: str) -> str:
+    """A mark in the words that explain it."""
+    circle = f'<circle class="{style}" cx="4" cy="9" r="4"/>'
+    return f'<svg class="key" viewBox="0 0 8 18">{circle}</svg>'
+
+
+def mark(request: tuple[float, str, Optional[int]], axis: tuple[float, float]) -> str:
+    """A request on the axis."""
+    at, kind, status = request
+    first, last = axis
+    share = (at - first) / (last - first) if last > first else 0.5
+    style = "target" if kind == "target" else "policy"
+    if status is None or status >= 400:
+        style = "trouble"
+    return f'<circle class="{style}" cx="{1 + 98 * share:.2f}%" cy="9" r="3"/>'
+
+
+def unix_seconds(text: Any) -> float | None:
+    """Of an ISO 8601 time in UTC, as results have it; None where it is none."""
+    from datetime import datetime
+
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except (AttributeError, ValueError):
+        return None
+    return moment.timestamp() if moment.tzinfo else None
+
+
+def escaped(value: Any) -> str:
+    """As text of a page: one line, and nothing of it is markup."""
+    from html import escape
+
+    return escape(printable(str(value), MAX_REPORT_CHARACTERS))
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 # === 23. COMMAND LINE ========================================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
 
@@ -13051,10 +13448,6 @@ def complain(error: object, words: Sequence[str]) -> None:
         write_error(json.dumps({"error": str(error)}))
         return
     log(str(error), "walsh_research.py: ")
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def quoted_title(title: str) -> str:
