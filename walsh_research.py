@@ -10141,7 +10141,10 @@ SANDBOX_PAGES = (       # each is also there as .html and as .md
     "/wild/open.pdf",
 )
 
-ALLOWED_HEADERS = {"ETag": '"allowed-1"', "Last-Modified": "Sat, 23 May 2026 00:00:00 GMT"}
+ALLOWED_HEADERS = {
+    "ETag": '"allowed-1"',
+    "Last-Modified": "Sat, 23 May 2026 00:00:00 GMT",
+}
 SANDBOX_ANSWERS: tuple[tuple[Any, ...], ...] = (        # path, text, status, headers
     ("/robots.txt", SANDBOX_ROBOTS),
     (BLOCKLIST_PATH, SANDBOX_BLOCKLIST, 200, {"ETag": '"list-1"'}),
@@ -10375,7 +10378,12 @@ class Sandbox(Publisher):
         """One request on the server's side of the socket."""
         host = handler.headers.get("host", "")
         site = f"http://{host}"
-        answer = self.receive(handler.command, site, handler.path, handler.headers)
+        answer = self.receive(
+            method=handler.command,
+            site=site,
+            path=handler.path,
+            headers=handler.headers,
+        )
         status, fields, body = answer
         fields = {"Content-Length": str(len(body)), **fields}
         time.sleep(self.latency)
@@ -10531,7 +10539,13 @@ def pure_checks() -> Iterator[Check]:
     """Each constant, and each table as one check."""
     for clause, name, wanted in SPEC_CONSTANTS:
         found = globals()[name]
-        yield judged(clause, f"constant {name}", found == wanted, f"{found!r}", f"{wanted!r}")
+        yield judged(
+            clause,
+            check=f"constant {name}",
+            holds=found == wanted,
+            observed=f"{found!r}",
+            wanted=f"{wanted!r}",
+        )
     for clause, check, name, cases in PURE_CHECKS:
         yield case_check(clause, check, name, cases)
 
@@ -10550,8 +10564,10 @@ def case_check(
         except Exception as error:  # noqa: BLE001
             return failure(clause, check, error)
         if found != wanted:
-            return judged(clause, check, False, f"{arguments} gives {found!r}", f"{wanted!r}")
-    return Check(clause, check, "pass", f"{len(cases)} of {len(cases)}")
+            observed = f"{arguments} gives {found!r}"
+            return judged(clause, check, False, observed, f"{wanted!r}")
+    count = len(cases)
+    return Check(clause, check, "pass", f"{count} of {count}")
 
 
 def judged(
@@ -10576,173 +10592,202 @@ def failure(
 
 # --- Scenarios: a bot beside a publisher in memory, on a clock that sleep moves -----
 
-# A line is a step of ScenarioRun; behind the arrow stand the requests that it causes and what it
-# gives: "blocklist /page+7 +9 denied:R2" is a request for the canonical list, two for a page of the
-# site, 7 s and 9 s after the step began, and an outcome with its gate.
-SCENARIOS = """
-R2 robots.txt blocks /denied for Walsh-Research
-fetch /denied -> blocklist /robots.txt denied:R2
-
-R2 no GET /denied ever issued, by a redirect neither
-fetch /moved -> blocklist /robots.txt /moved denied:R2
-
-R2 robots.txt of the target's scheme and host; 404 and 500 deny nothing
-fetch http://b.test:81/page -> blocklist http://b.test:81/robots.txt http://b.test:81/page fetched
-status /robots.txt 404
-fetch /denied -> /robots.txt /denied fetched
-status /robots.txt 500
-fetch //c.test/denied -> //c.test/robots.txt //c.test/denied fetched
-
-R2a named Walsh-Research group overrides `*`
-fetch /star-only -> blocklist /robots.txt /star-only fetched
-fetch /denied -> denied:R2
-
-R2c never under-blocks: an expanded `*` outweighs a shorter Allow
-fetch /wild/open.pdf -> blocklist /robots.txt denied:R2
-
-R2d Crawl-delay of the named group spaces requests
-text /robots.txt User-agent: * | Crawl-delay: 3 | User-agent: Walsh-Research | Crawl-delay: 7
-fetch /page -> blocklist /robots.txt /page fetched
-fetch /page -> /page+7 fetched
-
-R3 operator blocklist blocks apex `blocked.test`, before robots.txt
-fetch //blocked.test/ -> blocklist denied:R3
-
-R3 unrelated host not falsely blocked
-fetch //xblocked.test/page -> blocklist //xblocked.test/robots.txt //xblocked.test/page fetched
-
-R3 the list is asked for again after the refresh that it names
-publish {"refresh": "PT1H"}
-fetch //blocked.test/ -> blocklist denied:R3
-wait 3590
-fetch //blocked.test/ -> denied:R3
-wait 20
-fetch //blocked.test/ -> blocklist denied:R3
-
-R3a subdomain `www.blocked.test` blocked by apex entry
-fetch //www.blocked.test/ -> blocklist denied:R3
-fetch http://WWW.Blocked.Test:8080/ -> denied:R3
-
-R3b retain last list on transient fetch failure
-fetch //blocked.test/ -> blocklist denied:R3
-wait 25200
-status blocklist 404
-fetch //blocked.test/ -> blocklist denied:R3
-wait 25200
-status blocklist 500
-fetch //blocked.test/ -> blocklist denied:R3
-wait 25200
-text blocklist no JSON
-fetch //blocked.test/ -> blocklist denied:R3
-wait 25200
-status blocklist 0
-fetch //blocked.test/ -> blocklist +1 denied:R3
-
-R3c schema-invalid document is rejected; prior list retained; and so is an unknown contract major
-fetch //blocked.test/ -> blocklist denied:R3
-wait 25200
-publish {"blocked": [{"domain": "site.test"}], "updated": 7}
-fetch //blocked.test/ -> blocklist denied:R3
-wait 25200
-publish {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}
-fetch //blocked.test/ -> blocklist denied:R3
-
-R4 at most one request per second and host, redirects included, by whatever spelling
-fetch /page -> blocklist /robots.txt /page fetched
-fetch /redirected -> /redirected+1 /allowed+2 fetched
-fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page fetched
-fetch HTTPS://SITE.test:443/page -> //site.test:443/page+1 fetched
-
-R4c first request to unseen host not delayed
-text /robots.txt User-agent: * | Crawl-delay: 30
-fetch /page -> blocklist /robots.txt /page fetched
-fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
-
-R5 503: five retries on the schedule, failed, and an hour's hold
-fetch /busy -> blocklist /robots.txt /busy +1 +3 +7 +15 +31 failed:R5
-fetch /page -> deferred:R5
-
-R5 429: Retry-After in place of the schedule
-status /busy 429 30
-fetch /busy -> blocklist /robots.txt /busy +30 +60 +90 +120 +150 failed:R5
-
-R6 no unexpected URL fetched (no recursion)
-fetch /page -> blocklist /robots.txt /page fetched
-fetch /page.md -> /page.md+1 fetched
-fetch /feed.xml -> /feed.xml+1 fetched
-
-R6 metadata only: no content in a record, nor in the cache
-new_process
-find_content /allowed Words of the body -> blocklist /robots.txt /allowed nowhere
-
-R7 conditional GET yields 304 when ETag unchanged
-fetch /allowed -> blocklist /robots.txt /allowed fetched
-fetch /allowed -> /allowed+1 unchanged
-fetch /allowed -> /allowed+1 unchanged
-sent if-none-match "allowed-1" -> yes
-sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes
-
-R7 two spellings of one source are requested once
-run /feed.xml HTTPS://site.test:443/feed.xml#a -> blocklist /robots.txt /feed.xml skipped fetched
-
-R8 a source is not asked again within the hour
-run /feed.xml -> blocklist /robots.txt /feed.xml fetched
-wait 3590
-run /feed.xml -> skipped
-wait 20
-run /feed.xml -> /feed.xml fetched
-
-R9 markdown asked for first, read by the generic rule; HTML not; a feed, markdown, llms.txt
-links /page.md -> blocklist /robots.txt /page.md https://example.org/1 https://example.org/2
-sent accept text/markdown -> yes
-links /page -> /page+1
-discover /feed.xml -> /feed.xml+1 feed:1 sitemap:0
-discover /page.md -> /page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0
-
-R10 no inline schema: the standalone one, kept for 7 days, then kept stale
-publish {"schema": null}
-fetch //blocked.test/ -> blocklist schema+1 denied:R3
-wait 604790
-fetch //blocked.test/ -> blocklist denied:R3
-status schema 404
-publish {"schema": null, "blocked": [{"domain": "third.test"}]}
-wait 25200
-fetch //third.test/ -> blocklist schema+1 denied:R3
-logged R10 -> yes
-
-R10 no schema at all: the document is not adopted
-publish {"schema": null, "blocked": [{"domain": "site.test"}]}
-status schema 404
-fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched
-
-R11 the next process asks for no robots.txt, list or schema that is fresh
-publish {"schema": null}
-new_process
-fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched
-wait 10
-new_process
-fetch /page -> /page fetched
-wait 25200
-new_process
-fetch /page -> blocklist /page fetched
-
-R12 a stale entry blocks on its refresh
-fetch /page -> blocklist /robots.txt /page fetched
-text /robots.txt User-agent: * | Disallow: /page
-wait 86390
-fetch /page -> blocklist /page fetched
-wait 10
-fetch /page -> /robots.txt denied:R2
-publish {"blocked": [{"domain": "site.test"}]}
-wait 21600
-fetch /page -> blocklist denied:R3
-
-R13 the origin is tagged, others are not; the gates see the untagged URL
-text /robots.txt User-agent: * | Disallow: /*impl=
-new_bot walsh/research@afd2c01
-fetch /page -> blocklist{tag} /robots.txt /page fetched
-fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched
-"""
+# A scenario is its clause and name, then steps of ScenarioRun; behind an arrow stand the requests
+# that a step causes and what it gives: "blocklist /page+7 +9 denied:R2" is a request for the
+# canonical list, two for a page of the site, 7 s and 9 s after the step began, and an outcome with
+# its gate.
+SCENARIOS = (
+    (
+        "R2 robots.txt blocks /denied for Walsh-Research",
+        "fetch /denied -> blocklist /robots.txt denied:R2",
+    ),
+    (
+        "R2 no GET /denied ever issued, by a redirect neither",
+        "fetch /moved -> blocklist /robots.txt /moved denied:R2",
+    ),
+    (
+        "R2 robots.txt of the target's scheme and host; 404 and 500 deny nothing",
+        "fetch http://b.test/page -> blocklist http://b.test/robots.txt http://b.test/page fetched",
+        "status /robots.txt 404",
+        "fetch /denied -> /robots.txt /denied fetched",
+        "status /robots.txt 500",
+        "fetch //c.test/denied -> //c.test/robots.txt //c.test/denied fetched",
+    ),
+    (
+        "R2a named Walsh-Research group overrides `*`",
+        "fetch /star-only -> blocklist /robots.txt /star-only fetched",
+        "fetch /denied -> denied:R2",
+    ),
+    (
+        "R2c never under-blocks: an expanded `*` outweighs a shorter Allow",
+        "fetch /wild/open.pdf -> blocklist /robots.txt denied:R2",
+    ),
+    (
+        "R2d Crawl-delay of the named group spaces requests",
+        "text /robots.txt User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7",
+        "fetch /page -> blocklist /robots.txt /page fetched",
+        "fetch /page -> /page+7 fetched",
+    ),
+    (
+        "R3 operator blocklist blocks apex `blocked.test`, before robots.txt",
+        "fetch //blocked.test/ -> blocklist denied:R3",
+    ),
+    (
+        "R3 unrelated host not falsely blocked",
+        "fetch //b.test/page -> blocklist //b.test/robots.txt //b.test/page fetched",
+    ),
+    (
+        "R3 the list is asked for again after the refresh that it names",
+        'publish {"refresh": "PT1H"}',
+        "fetch //blocked.test/ -> blocklist denied:R3",
+        "wait 3590",
+        "fetch //blocked.test/ -> denied:R3",
+        "wait 20",
+        "fetch //blocked.test/ -> blocklist denied:R3",
+    ),
+    (
+        "R3a subdomain `www.blocked.test` blocked by apex entry",
+        "fetch //www.blocked.test/ -> blocklist denied:R3",
+        "fetch http://WWW.Blocked.Test:8080/ -> denied:R3",
+    ),
+    (
+        "R3b retain last list on transient fetch failure",
+        "fetch //blocked.test/ -> blocklist denied:R3",
+        "wait 25200",
+        "status blocklist 404",
+        "fetch //blocked.test/ -> blocklist denied:R3",
+        "wait 25200",
+        "status blocklist 500",
+        "fetch //blocked.test/ -> blocklist denied:R3",
+        "wait 25200",
+        "text blocklist no JSON",
+        "fetch //blocked.test/ -> blocklist denied:R3",
+        "wait 25200",
+        "status blocklist 0",
+        "fetch //blocked.test/ -> blocklist +1 denied:R3",
+    ),
+    (
+        "R3c schema-invalid document is rejected; prior list retained; also of another major",
+        "fetch //blocked.test/ -> blocklist denied:R3",
+        "wait 25200",
+        'publish {"blocked": [{"domain": "site.test"}], "updated": 7}',
+        "fetch //blocked.test/ -> blocklist denied:R3",
+        "wait 25200",
+        'publish {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}',
+        "fetch //blocked.test/ -> blocklist denied:R3",
+    ),
+    (
+        "R4 at most one request per second and host, redirects included, by whatever spelling",
+        "fetch /page -> blocklist /robots.txt /page fetched",
+        "fetch /redirected -> /redirected+1 /allowed+2 fetched",
+        "fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page fetched",
+        "fetch HTTPS://SITE.test:443/page -> //site.test:443/page+1 fetched",
+    ),
+    (
+        "R4c first request to unseen host not delayed",
+        "text /robots.txt User-agent: * | Crawl-delay: 30",
+        "fetch /page -> blocklist /robots.txt /page fetched",
+        "fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched",
+    ),
+    (
+        "R5 503: five retries on the schedule, failed, and an hour's hold",
+        "fetch /busy -> blocklist /robots.txt /busy +1 +3 +7 +15 +31 failed:R5",
+        "fetch /page -> deferred:R5",
+    ),
+    (
+        "R5 429: Retry-After in place of the schedule",
+        "status /busy 429 30",
+        "fetch /busy -> blocklist /robots.txt /busy +30 +60 +90 +120 +150 failed:R5",
+    ),
+    (
+        "R6 no unexpected URL fetched (no recursion)",
+        "fetch /page -> blocklist /robots.txt /page fetched",
+        "fetch /page.md -> /page.md+1 fetched",
+        "fetch /feed.xml -> /feed.xml+1 fetched",
+    ),
+    (
+        "R6 metadata only: no content in a record, nor in the cache",
+        "new_process",
+        "find_content /allowed Words of the body -> blocklist /robots.txt /allowed nowhere",
+    ),
+    (
+        "R7 conditional GET yields 304 when ETag unchanged",
+        "fetch /allowed -> blocklist /robots.txt /allowed fetched",
+        "fetch /allowed -> /allowed+1 unchanged",
+        "fetch /allowed -> /allowed+1 unchanged",
+        'sent if-none-match "allowed-1" -> yes',
+        "sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes",
+    ),
+    (
+        "R7 two spellings of one source are requested once",
+        "run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched",
+    ),
+    (
+        "R8 a source is not asked again within the hour",
+        "run /feed.xml -> blocklist /robots.txt /feed.xml fetched",
+        "wait 3590",
+        "run /feed.xml -> skipped",
+        "wait 20",
+        "run /feed.xml -> /feed.xml fetched",
+    ),
+    (
+        "R9 markdown asked for first, read by the generic rule; then llms.txt; HTML not",
+        "links /page.md -> blocklist /robots.txt /page.md //example.org/1 //example.org/2",
+        "sent accept text/markdown -> yes",
+        "links /page -> /page+1",
+        "discover /feed.xml -> /feed.xml+1 feed:1 sitemap:0",
+        "discover /page.md -> /page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0",
+    ),
+    (
+        "R10 no inline schema: the standalone one, kept for 7 days, then kept stale",
+        'publish {"schema": null}',
+        "fetch //blocked.test/ -> blocklist schema+1 denied:R3",
+        "wait 604790",
+        "fetch //blocked.test/ -> blocklist denied:R3",
+        "status schema 404",
+        'publish {"schema": null, "blocked": [{"domain": "third.test"}]}',
+        "wait 25200",
+        "fetch //third.test/ -> blocklist schema+1 denied:R3",
+        "logged R10 -> yes",
+    ),
+    (
+        "R10 no schema at all: the document is not adopted",
+        'publish {"schema": null, "blocked": [{"domain": "site.test"}]}',
+        "status schema 404",
+        "fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched",
+    ),
+    (
+        "R11 the next process asks for no robots.txt, list or schema that is fresh",
+        'publish {"schema": null}',
+        "new_process",
+        "fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched",
+        "wait 10",
+        "new_process",
+        "fetch /page -> /page fetched",
+        "wait 25200",
+        "new_process",
+        "fetch /page -> blocklist /page fetched",
+    ),
+    (
+        "R12 a stale entry blocks on its refresh",
+        "fetch /page -> blocklist /robots.txt /page fetched",
+        "text /robots.txt User-agent: * | Disallow: /page",
+        "wait 86390",
+        "fetch /page -> blocklist /page fetched",
+        "wait 10",
+        "fetch /page -> /robots.txt denied:R2",
+        'publish {"blocked": [{"domain": "site.test"}]}',
+        "wait 21600",
+        "fetch /page -> blocklist denied:R3",
+    ),
+    (
+        "R13 the origin is tagged, others are not; the gates see the untagged URL",
+        "text /robots.txt User-agent: * | Disallow: /*impl=",
+        "new_bot walsh/research@afd2c01",
+        "fetch /page -> blocklist{tag} /robots.txt /page fetched",
+        "fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched",
+    ),
+)
 
 LIST_PATH = "/.well-known/walsh-research/blocklist.json"                # spec 5
 SCENARIO_PATHS = {
@@ -10849,11 +10894,14 @@ class ScenarioRun:
 
     def links(self, url: str) -> str:
         result = self.fetched(url)
-        return " ".join(link.url for link in result.links)
+        return " ".join(short_url(link.url) for link in result.links)
 
     def discover(self, url: str) -> str:
-        sources = self.bot.discover(resolve_url(SITE, url))
-        return " ".join(f"{source.kind}:{len(source.items)}" for source in sources)
+        words = []
+        for source in self.bot.discover(resolve_url(SITE, url)):
+            count = len(source.items)
+            words.append(f"{source.kind}:{count}")
+        return " ".join(words)
 
     def sent(
         self,
@@ -10912,9 +10960,9 @@ def short_url(url: str) -> str:
     return re.sub("^https:", "", url)
 
 
-def scenario_check(scenario: str, run: ScenarioRun) -> Check:
+def scenario_check(scenario: Sequence[str], run: ScenarioRun) -> Check:
     """A scenario as one check; what was observed ends with the first step that goes otherwise."""
-    title, *lines = scenario.split("\n")
+    title, *lines = scenario
     clause, _, check = title.partition(" ")
     observed = ""
     try:
@@ -10938,9 +10986,8 @@ def scenario_checks() -> Iterator[Check]:
     """Every scenario, and the User-Agent of all of their requests."""
     import tempfile
     hits: list[Hit] = []
-    scenarios = SCENARIOS.strip().split("\n\n")
     with tempfile.TemporaryDirectory() as folder:
-        for number, scenario in enumerate(scenarios):
+        for number, scenario in enumerate(SCENARIOS):
             own_folder = os.path.join(folder, str(number))
             run = ScenarioRun(own_folder)
             yield scenario_check(scenario, run)
@@ -10966,12 +11013,17 @@ def loopback_checks() -> Iterator[Check]:
     try:
         with Sandbox(2.0, latency) as spaced, Sandbox(0.0, latency) as flaky:
             with ThreadPoolExecutor() as pool:
-                first = pool.submit(outcomes_at, spaced, "/allowed", "/star-only")
+                paced = pool.submit(outcomes_at, spaced, "/allowed", "/star-only")
                 outcome = outcomes_at(flaky, "/flaky")
-                first.result()
+                paced.result()
         yield from wire_checks(spaced.hits, flaky.hits, latency)
-        holds = outcome == "fetched"
-        yield judged("R5", "/flaky retried until 200", holds, outcome, "fetched")
+        yield judged(
+            "R5",
+            check="/flaky retried until 200",
+            holds=outcome == "fetched",
+            observed=outcome,
+            wanted="fetched",
+        )
     except Exception as error:  # noqa: BLE001
         yield failure("R4", "sockets on loopback", error)
 
@@ -10989,13 +11041,27 @@ def wire_checks(
 ) -> Iterator[Check]:
     """R1, R4 and R5 as two servers received them."""
     for path in ("/allowed", "/robots.txt", LIST_PATH):
+        hits = hits_at(spaced, path)
         name = path.rpartition("/")[2]
-        yield agent_check(f"exact UA on /{name}", hits_at(spaced, path))
-    targets = hits_at(spaced, "/allowed", "/star-only")
-    yield gap_check("R4b", "per-host spacing honors Crawl-delay (>=2s)", targets, 2.0)
-    yield gap_check("R5b", "no retry before its Retry-After", hits_at(flaky, "/flaky"), 1.0)
-    check = "serial: two threads, two hosts, one connection"
-    yield gap_check("R4", check, spaced + flaky, latency)
+        yield agent_check(f"exact UA on /{name}", hits)
+    yield gap_check(
+        "R4b",
+        "per-host spacing honors Crawl-delay (>=2s)",
+        hits=hits_at(spaced, "/allowed", "/star-only"),
+        least_seconds=2.0,
+    )
+    yield gap_check(
+        "R5b",
+        "no retry before its Retry-After",
+        hits=hits_at(flaky, "/flaky"),
+        least_seconds=1.0,
+    )
+    yield gap_check(
+        "R4",
+        "serial: two threads, two hosts, one connection",
+        hits=spaced + flaky,
+        least_seconds=latency,
+    )
 
 
 def gap_check(
@@ -11107,13 +11173,15 @@ class LiveChecks:
         wanted = "walsh-research-test-fixtures/v1"
         try:
             document = parse_json(body, "test-fixtures.json")
-            contract, fixtures = document["contract"], dict(document["fixtures"])
-            is_known = re.fullmatch(wanted + r"(\.[0-9]+)?", contract) is not None
+            contract = document["contract"]
+            fixtures = dict(document["fixtures"])
+            known = re.fullmatch(wanted + r"(\.[0-9]+)?", contract)
         except (ValueError, LookupError, TypeError) as error:
             return failure("13", check, error)
-        if is_known:
+        if known:
             self.fixtures = fixtures
-        return judged("13", check, is_known, f"contract {brief_value(contract)}", wanted)
+        observed = f"contract {brief_value(contract)}"
+        return judged("13", check, known is not None, observed, wanted)
 
     def blocked_host(
         self,
@@ -11128,8 +11196,9 @@ class LiveChecks:
         if self.bot.blocklist_size == 0:        # nobody is asked who may have opted out
             return self.blocklist(clause, check)
         url = f"https://{prefix}{host}/"
-        gate = self.bot.may_fetch(url, wait=False).gate
-        return judged(clause, check, gate == "R3", f"{url}: {gate or 'allowed'}", "R3")
+        decision = self.bot.may_fetch(url, wait=False)
+        gate = decision.gate or "allowed"
+        return judged(clause, check, gate == "R3", f"{url}: {gate}", "R3")
 
     def fixture(
         self,
@@ -11175,10 +11244,12 @@ class LiveChecks:
             outcome = "pass"
         said: str = found.gate or "allowed"
         if isinstance(found, Result):
-            said = f"{found.outcome} {found.status or found.gate or 'without an answer'}"
+            code = found.status or found.gate or "without an answer"
+            said = f"{found.outcome} {code}"
             if found.redirects:
                 said += " after a redirect"
-        return Check(clause, check, outcome, f"{said}: {found.url}: {found.reason}")
+        observed = f"{said}: {found.url}: {found.reason}"
+        return Check(clause, check, outcome, observed)
 
     def is_out_of_reach(self, found: Result | Decision) -> bool:
         """Whether no HTTP answer decided this, but a network that reached nobody."""
@@ -11207,7 +11278,8 @@ class LiveChecks:
 def is_as_wanted(found: Result | Decision, wanted: str) -> bool:
     """Whether a fixture is "fetched", "allowed" or "refused"."""
     if wanted == "refused":
-        return found.verdict is Verdict.DISALLOWED_EXPLICIT and found.gate == "R2"
+        is_ours = found.verdict is Verdict.DISALLOWED_EXPLICIT
+        return is_ours and found.gate == "R2"
     is_direct = True
     if isinstance(found, Result):
         is_direct = found.ok and found.status == 200 and not found.redirects
@@ -11216,7 +11288,8 @@ def is_as_wanted(found: Result | Decision, wanted: str) -> bool:
 
 def is_ruled(found: Result | Decision) -> bool:
     """Whether it passed the gates, and by a robots.txt that was read."""
-    return found.gate is None and found.verdict is not Verdict.UNKNOWN_UNREACHABLE
+    is_guessed = found.verdict is Verdict.UNKNOWN_UNREACHABLE
+    return found.gate is None and not is_guessed
 
 
 def is_allowed_by_our_group(found: Result | Decision) -> bool:
@@ -11325,14 +11398,19 @@ def attest(
     for check in checks:
         if check.outcome == "fail":
             failures.append(check.to_dict())
-    requirements = {name: is_shown(name, checks) for name in REQUIREMENTS}
-    agents = [check.observed for check in offline if check.check == EVERY_REQUEST]
+    requirements = {}
+    for name in REQUIREMENTS:
+        requirements[name] = is_shown(name, checks)
+    agents = ""
+    for check in offline:
+        if check.check == EVERY_REQUEST:
+            agents = check.observed
     document = {
         "contract": "walsh-research-attestation/v1",
         "tool": TOOL_NAME,
         "tool_version": __version__,
         "spec": SPEC_VERSION,
-        "user_agent": ", ".join(agents),
+        "user_agent": agents,
         "requirements": requirements,
         "conformant": not failures and all(requirements.values()),
         "checks": count_outcomes(offline),
@@ -13215,7 +13293,10 @@ def read_bytes(text: str) -> int:
 
 # Of a value, as the help screen names it: what reads it, and what that wants.
 READERS: dict[str, Any] = {
-    "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
+    "TIME": (
+        parse_wait,
+        "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)",
+    ),
     "SECONDS": (parse_wait, "seconds (90)"),
     "N": (read_bytes, "a number of bytes (5000000), or of k, M or G (10M)"),
     "URL": (read_origin, "http(s)://host or http(s)://host:port"),
@@ -13644,7 +13725,8 @@ class Command:
             )
         except ValueError as error:
             reason = str(error)
-            raise Misuse(reason.replace("allow_private=True", "--allow-private")) from None
+            reason = reason.replace("allow_private=True", "--allow-private")
+            raise Misuse(reason) from None
 
     def with_bot(self, mode: Callable[[], None]) -> None:
         if not self.targets and self.codes != {0}:      # each file was wrong
@@ -13772,7 +13854,9 @@ class Command:
             self.codes.add(1)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
-        said += [line for line in result.warnings if not line.endswith(NOT_READ)]
+        for line in result.warnings:
+            if not line.endswith(NOT_READ):
+                said.append(line)
         code = result.status or result.gate or "-"
         self.show_outcome(
             result,
@@ -13805,12 +13889,14 @@ class Command:
             if self.counts[outcome]:
                 outcomes.append(f"{self.counts[outcome]} {outcome}")
         spent = spell_seconds(self.clock.monotonic() - self.started_at)
-        line = f"{counted(len(self.targets), 'target')}: {in_one_line(outcomes)}; "
-        line += f"{counted(self.bot.requests, 'request')} in {spent}"
+        targets = counted(len(self.targets), "target")
+        requests = counted(self.bot.requests, "request")
+        line = f"{targets}: {in_one_line(outcomes)}; {requests} in {spent}"
         if self.clock.slept_seconds >= 0.05:
             line += f"; waited {spell_seconds(self.clock.slept_seconds)}"
-            if self.waited:
-                line += f", most for {self.waited.most_common(1)[0][0]}"
+        if self.waited:
+            longest = self.waited.most_common(1)[0]
+            line += f", most for {longest[0]}"
         self.console.note(line)
         hosts = sorted(self.again, key=lambda host: min(self.again[host]))
         for host in hosts[:MAX_SHOWN_HOSTS]:
@@ -13854,7 +13940,8 @@ class Command:
                     self.show_nothing(source)
                     continue
                 if not shown and not self.options.json:
-                    self.console.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
+                    target = printable(source.target, MAX_URL_LENGTH)
+                    self.console.line(f"target    {target}")
                 shown += 1
                 self.show_source(source)
 
@@ -13865,8 +13952,8 @@ class Command:
             quoted_title(source.title),
             source.warning,
         ]
-        is_listed_alone = source.kind in ("feed", "sitemap") and source.url != source.target
-        if is_listed_alone and not source.items:
+        is_listed = source.kind in ("feed", "sitemap")
+        if is_listed and not source.items and source.url != source.target:
             said[0] = "listed alone: name it as a target to read it (R6)"
         head = f"{source.kind:<8}  "
         self.console.row(source, head, source.url, in_one_line(said))
