@@ -13435,7 +13435,7 @@ STATELESS, HANDSHAKES = wr.OUR_VERSIONS[0], wr.OUR_VERSIONS[1:]
 META_KEYS = "io.modelcontextprotocol/"
 ENVELOPE = {META_KEYS + "protocolVersion": STATELESS, META_KEYS + "clientCapabilities": {}}
 MARKDOWN_HEADERS = {"Content-Type": "text/markdown; charset=utf-8"}
-FEED = (b"<rss version='2.0'><channel><title>News</title><item><title>One</title>"
+NEWS_FEED = (b"<rss version='2.0'><channel><title>News</title><item><title>One</title>"
         b"<link>https://b.test/1</link></item></channel></rss>")
 OUTPUTS = {tool["name"]: tool["outputSchema"] for tool in wr.tools()}
 
@@ -13527,7 +13527,7 @@ def said(answer):
 def pages(web):
     web.pages["https://a.test/long.md"] = 200, MARKDOWN_HEADERS, "# Long\n\n".encode() + "wörd ".encode() * 9000
     web.pages["https://a.test/n.md"] = 200, MARKDOWN_HEADERS, b"# Note\n\n[l](/x)\n"
-    web.pages["https://a.test/feed"] = 200, {"Content-Type": "application/rss+xml"}, FEED
+    web.pages["https://a.test/feed"] = 200, {"Content-Type": "application/rss+xml"}, NEWS_FEED
     return web.pages
 
 
@@ -13616,6 +13616,7 @@ def test_R3_is_asked_again_for_a_page_in_memory(ask, pages, web, clock):
     fields = answer["structuredContent"]
     assert (fields["outcome"], fields["gate"], fields["text"]) == ("denied", "R3", "")
     assert web.asked("long.md") == 1 and not answer["isError"]
+    assert wr.PAGE_MEMORY.seconds_left() is None
 
 
 def test_MCP_ai_input_is_asked_again_for_a_page_in_memory(ask, pages, web, clock):
@@ -13731,7 +13732,7 @@ def test_MCP_may_fetch_gives_the_fields_of_decision_and_takes_no_slot(ask, web):
 
 
 def test_MCP_the_tools_reach_only_public_names_of_the_bot():
-    section = SOURCE[SOURCE.index("# === 21. MCP"):SOURCE.index("# === 23. COMMAND LINE")]
+    section = re.search(r"^# === 21\. .*?(?=^# === )", SOURCE, re.MULTILINE | re.DOTALL)[0]
     used = set(re.findall(r"\bbot\.(\w+)", section))
     assert {"fetch", "may_fetch", "discover"} < used and not any(name[0] == "_" for name in used)
 
@@ -13787,6 +13788,10 @@ def test_MCP_where_any_hop_says_ai_input_no_a_model_gets_nothing_of_it(ask, page
     assert filled == {"outcome", "url", "status", "reason"}
     later = ask("fetch", "https://a.test/go", start_index=3)
     assert "secret" not in json.dumps(later).lower()
+    pages[f"https://{refusing}/gone"] = 404, {"X-Robots-Tag": "secret", "Content-Type": "text/secret"}
+    gone = ask("fetch", f"https://{refusing}/gone")
+    assert gone["isError"] and "answered 404" in said(gone)
+    assert set(gone["structuredContent"]) == set(fields)
     found = ask("discover", "https://a.test/go")
     assert "secret" not in json.dumps(found).lower() and "ai-input=no" in said(found)
     result = ask.bot.fetch("https://a.test/go", fresh=True)
@@ -14232,6 +14237,20 @@ def test_R4_a_cancelled_wait_gives_its_slot_back(peer, web, clock, seen_before):
     assert 1.0 <= times[1] - times[0] < 1.5
 
 
+def test_R12_a_refresh_that_a_cancelled_call_had_begun_troubles_nobody(peer, pages, clock, web):
+    pages["https://c.test/robots.txt"] = [(503, {"Retry-After": "15"}), robots("User-agent: *\n")]
+    pages["https://c.test/n.md"] = 200, MARKDOWN_HEADERS, b"# Note"
+    peer.while_waiting = lambda: (peer.send(cancelled(1)), peer.settle())
+    peer.send(tool_call(1, "fetch", "https://c.test/n.md"))
+    peer.send(tool_call(2, "may_fetch", "nonsense"))
+    assert peer.hear()["id"] == 2 and web.asked("c.test") == 1
+    clock.now += 1000
+    peer.while_waiting = lambda: None
+    peer.send(tool_call(3, "fetch", "https://c.test/n.md"))
+    answer = peer.hear()
+    assert answer["result"]["structuredContent"]["text"] == "# Note"
+
+
 def test_MCP_a_call_that_was_cancelled_before_its_turn_is_not_made(peer, web):
     url = "https://a.test/n.md"
     peer.while_waiting = lambda: (peer.send(cancelled(3)), peer.settle())
@@ -14361,6 +14380,24 @@ class HangingTarget:
         self.socket.close()
         for connection, _ in self.connections:
             connection.close()
+
+
+@pytest.mark.parametrize("version", wr.OUR_VERSIONS)
+def test_MCP_every_result_holds_by_the_official_schemas(talk, pages, version):
+    methods = pytest.importorskip("mcp_types.methods")
+    make, meta, messages = legacy_call, {}, [handshake(version)]
+    if version == STATELESS:
+        make, meta, messages = tool_call, {"_meta": ENVELOPE}, [stateless(0, "server/discover")]
+    urls = ("https://a.test/n.md", "https://a.test/private/x", "https://a.test/feed", "nonsense",
+            "https://a.test/")
+    messages += [make(number, name, url)
+                 for number, (name, url) in enumerate(itertools.product(OUTPUTS, urls), 1)]
+    messages.append(request(99, "tools/list", meta))
+    asked = {message["id"]: message["method"] for message in messages}
+    replies = by_id(talk(*messages))
+    assert set(replies) == set(asked)
+    for number, reply in replies.items():
+        methods.parse_server_result(asked[number], version, reply["result"])
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", STATELESS])
