@@ -5815,10 +5815,6 @@ Gate = Callable[["Visit"], Union[Later, Decision, None]]        # come again, re
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
 SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # the first of a host may go without a slot
-PARSE_ERROR_WARNING = (
-    "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
-    "(allowed_but_warn)"
-)
 
 
 class Visit:
@@ -6425,8 +6421,7 @@ class Fetcher:
     """The bot without its readings: every request passes R3, the address check, R2 and R4.
 
     Its Results have no title, links, metadata or robots directives; `Bot` adds those, and says
-    what the arguments mean. A subclass may fill `kinds`, `gates_of`, `interval_of`, `extra_headers`
-    and `read_body`.
+    what the arguments mean. A subclass may fill `kinds` and the hooks at the end.
     """
 
     kinds = KINDS
@@ -6524,10 +6519,9 @@ class Fetcher:
         return next(self._results([url], wants=wants_body if fresh else None))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-        """Many targets, strictly serial, each host at its own pace and no host waiting for another.
+        """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
 
-        Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
-        asked for less than `min_age` seconds ago is skipped (R8).
+        One that was asked for less than `min_age` seconds ago is skipped (R8).
         """
         if isinstance(urls, str):
             urls = [urls]
@@ -6723,7 +6717,8 @@ class Fetcher:
         if not decision.allowed:                                    # R2
             return decision
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
-            visit.warn(PARSE_ERROR_WARNING)
+            words = "what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
+            visit.warn(f"robots.txt is not text: {words}")
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             visit.warn(f"asked without the word of robots.txt: {decision.reason}")
         visit.let_pass(decision)
@@ -9791,7 +9786,7 @@ class Bot(Fetcher):
             return outcome
         held = self._answers.get(key)
         if held is None:
-            held = HeldAnswer(AskAnswer("deny", reason="the answer was gone at once"), 0.0)
+            held = HeldAnswer(AskAnswer("later", reason="the answer was gone"), self.time())
         answer = held.answer
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
