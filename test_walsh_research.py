@@ -3292,6 +3292,7 @@ def test_ours_a_feed_beyond_a_bound_keeps_what_came_before_it():
     first = "<item><title>first</title></item>"
     for rest, warning in (
         ("<a>" * 300, "nested"),
+        ("<channel xmlns:q=''><x:a/>" * 300, "nested"),     # each looked through all around it
         ("".join(f"<a{n}/>" for n in range(40_000)), "names"),
         (f"<a b='{'c' * 400_000}'/>" + "<d/>" * 40_000, "a tag of more"),
     ):
