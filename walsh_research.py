@@ -6880,7 +6880,7 @@ class Fetcher:
 
 # === 16. FORMATS   R9 R6   spec 10.4 =========================================
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives,
-# charsets. Feeds and sitemaps follow.
+# feeds and sitemaps.
 
 # ours: of a body that is read for its meaning; the one bound on work
 MAX_READ_BYTES = 2 * 2**20
@@ -7142,11 +7142,11 @@ class BlockContainer(NamedTuple):
 def markdown_leaves(text: str) -> Iterator[MarkdownLeaf]:
     """The headings and paragraphs, without the reference definitions that a paragraph begins with.
 
-    Lines are cut out one at a time: a list of short ones would take fifty bytes for each. The last
-    is always empty, which ends the last paragraph.
+    The last line is always empty, which ends the last paragraph.
     """
     blocks = MarkdownBlocks()
     was_blank = False
+    # One line at a time: a list of short ones would take fifty bytes for each.
     for match in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
         line = match[1].rstrip(" \t")
         if line or not was_blank:       # a second empty line changes nothing
@@ -7157,8 +7157,7 @@ def markdown_leaves(text: str) -> Iterator[MarkdownLeaf]:
 class MarkdownBlocks:
     """The block structure of a document, a line at a time.
 
-    Keep the containers that the line continues, open those that it starts, then continue the
-    paragraph or end it. A line comes without its end and without the blanks before that.
+    A line comes without its end and without the blanks before that.
     """
 
     def __init__(self) -> None:
@@ -7203,7 +7202,7 @@ class MarkdownBlocks:
             self._begin_block(kind, line, at, end)
 
     def _kept_containers(self, line: str) -> tuple[int, int]:
-        """How many of the open containers the line continues, and where their marks end."""
+        """How many of the containers the line goes on with, and where their marks end."""
         at = 0
         for number, container in enumerate(self.containers):
             end = end_of(container.mark, line, at)
@@ -7287,9 +7286,8 @@ def heading_text(text: str) -> str:
 def end_of_tag(text: str, at: int) -> int:
     """Where the HTML tag ends that begins there (CommonMark 6.6); -1 where none does.
 
-    A text of many `<a b="` takes linear time: a tag holds `<` only in quotes, a quote mark moves
-    all unfinished readings between three states: no quotes, single ones, double ones. Two never
-    meet in one state, and the next `<` ends the reading that is in no quotes: so three go on.
+    A text of many `<a b="` takes linear time: a tag holds `<` only in quotes, so at any character
+    at most three readings go on, one outside of quotes and one in each kind of them.
     """
     end = end_of(CLOSING_TAG, text, at)
     if end >= 0:
@@ -7302,8 +7300,8 @@ def end_of_tag(text: str, at: int) -> int:
 
 
 # 16b. Markdown, its links: CommonMark's inline structure decides which brackets are links.
-# Scans that fail may read the same characters again, but only a few times: each scan ends at a
-# character that every scan of its kind begins with, such as the quote that opens a title.
+# Scans that fail read the same characters only a few times: each ends at a character that every
+# scan of its kind begins with, such as the quote that opens a title.
 ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
 # Each alternative begins with a letter of its own: `re` skips to the next of them.
@@ -7381,7 +7379,7 @@ def plain_line(text: str) -> str:
 
 
 def inline_links(text: str, labels: set[str]) -> Iterator[InlineLink]:
-    """The inline links of a leaf, in the order in which they end; `labels` are those defined."""
+    """The inline links of a leaf, in the order in which they end."""
     if "](" not in text:
         return iter(())
     return InlineScan(text, labels).links()
@@ -7504,7 +7502,7 @@ def unescaped_mark(mark: Mark) -> str:
 
 
 def unescaped(text: str) -> str:
-    """Character references resolved: of an entity, or of at most `MAX_FEED_TEXT` characters.
+    """Character references resolved, in at most `MAX_FEED_TEXT` characters.
 
     More may hold a number that is too long for Python to read.
     """
@@ -7697,10 +7695,10 @@ CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
-    The section is "" before the first H2. Relative URLs are resolved against `base_url`; what is no
-    http(s) URL even then is left out. A list item gives its first link, and each URL is given once.
-    A note is the text behind a link that begins its item. The first `MAX_LISTED_ENTRIES` links are
-    looked at. Never raises.
+    The section is "" before the first H2. Relative URLs are resolved; what is no http(s) URL even
+    then is left out. A list item gives its first link, and each URL is given once. A note is the
+    text behind a link that begins its item. The first `MAX_LISTED_ENTRIES` links are looked at.
+    Never raises.
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
@@ -7730,7 +7728,7 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
 
 
 def llms_note(text: str, link: InlineLink) -> str:
-    """What a list item says behind the link that it begins with."""
+    """What a text says behind the link that it begins with."""
     if link.start:
         return ""
     note = text[link.end:link.end + MAX_FEED_TEXT]
@@ -7835,7 +7833,7 @@ def head_fields(name: str, attributes: Fields) -> Iterator[str]:
 
 
 def head_elements(text: str) -> Iterator[tuple[str, Fields]]:
-    """(name, attributes) of each tag until the head is over: its end, or what cannot stand in it.
+    """(name, attributes) of each tag, until something cannot stand in the head.
 
     The text of a raw text element such as <title> is its attribute "<text>".
     """
@@ -7937,7 +7935,7 @@ def robots_directives(
     """(the directives that bind us, each once in order; a warning for each that forbids something).
 
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
-    `now` in Unix seconds; None where it is not known whether an `unavailable_after` has passed.
+    Without `now` (Unix seconds) it is not known whether an `unavailable_after` has passed.
     """
     by_agent: dict[str, list[str]] = {}
     for header, value in headers:
@@ -7966,8 +7964,7 @@ def directive_warning(directive: str, now: float | None) -> str:
 
 
 # 16f. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
-# Both are XML that lists entries, so one reader serves both: a table says which roots, entries and
-# fields there are.
+# Both are XML that lists entries, so one reader serves both.
 
 class XmlRoot(NamedTuple):
     """What a document is whose root has this name."""
@@ -7977,7 +7974,7 @@ class XmlRoot(NamedTuple):
     namespaces: frozenset[str] = frozenset()    # its own, besides the root's and none
 
 
-# A namespace is written without its scheme and its last mark, as `plain_namespace` gives it.
+# A namespace is written without its scheme and its last mark, as `declared_namespaces` gives it.
 # A prefix that nobody declared counts as a namespace: it stands for the one that it is usual for.
 ATOM_NAMESPACES = frozenset(("www.w3.org/2005/atom", "purl.org/atom/ns", "atom", "atom10", "a10"))
 RSS_NAMESPACES = frozenset((
@@ -8034,8 +8031,7 @@ FEED_DATES = ("published", "dc:date", "created", "updated")
 
 
 # Dates.
-ZONE_HOURS = keys_by_name({     # RFC 822 5.1, and names that publishers use
-    "-12": "m",
+ZONE_HOURS = keys_by_name({     # RFC 5322 4.3, which reads military zones as UTC; publishers' own
     "-10": "hst",
     "-9": "akst",
     "-8": "pst pt akdt",
@@ -8044,14 +8040,13 @@ ZONE_HOURS = keys_by_name({     # RFC 822 5.1, and names that publishers use
     "-5": "est cdt et",
     "-4": "ast edt",
     "-3": "adt",
-    "-1": "a",
-    "1": "n bst cet met west",
+    "1": "bst cet met west",
     "2": "cest mest eet",
     "3": "eest msk",
     "9": "jst kst",
     "10": "aest",
     "11": "aedt",
-    "12": "y nzst",
+    "12": "nzst",
     "13": "nzdt",
 })
 DAY = r"(?P<day>\d\d?)(?:st|nd|rd|th)?"
@@ -8075,8 +8070,7 @@ DATES = tuple(                  # a name of the weekday, the day, a time, a zone
     for day in DAYS)
 USUAL_DAY = "0[1-9]|1[0-9]|2[0-8]"      # of every month
 USUAL_TIME = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-# Nine dates in ten are of RFC 822 in UTC, or are as they are wanted. Without a way of their own a
-# feed would take a third longer.
+# Nine dates in ten. Without a way of their own a feed would take a third longer.
 USUAL_DATE = lazy_re(
     rf"(?:\S{{3}}, )?({USUAL_DAY}) "
     rf"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{{3}}) ({USUAL_TIME}) "
@@ -8094,10 +8088,9 @@ def date_parts(text: str) -> Fields | None:
 
 
 def date_moment(text: str) -> datetime | None:
-    """A date of RFC 822, W3C-DTF or a common misspelling, without a zone, in UTC.
+    """A date of RFC 822, W3C-DTF or a common misspelling, in UTC; None where it is none.
 
-    It counts as UTC where it names no zone, or an unknown one (RFC 5322 4.3). None where it is no
-    date.
+    It counts as UTC where it names no zone, or an unknown one (RFC 5322 4.3).
     """
     from datetime import datetime, timedelta  # only where a feed, or a robots directive, has one
 
@@ -8165,8 +8158,9 @@ TITLE_TAGS = {                  # by the type of a title; any other type is text
 
 def first_field(fields: Fields, names: Iterable[str]) -> str:
     for name in names:
-        if fields.get(name):
-            return fields[name]
+        value = fields.get(name)
+        if value:
+            return value
     return ""
 
 
@@ -8188,12 +8182,15 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
     if ABSOLUTE_HTTP.match(fields.get("id", "").lstrip()):
         fields["permalink"] = fields["id"]
     identifier = first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]
-    dates = (feed_date(fields[name]) for name in FEED_DATES if name in fields)
+    published = None            # the first date that can be read
+    for name in FEED_DATES:
+        if published is None and name in fields:
+            published = feed_date(fields[name])
     return FeedItem(
         title=feed_title(fields, kind),
         url=absolute_url(fields["base"], first_field(fields, FEED_LINKS)),
         id=one_line(identifier),
-        published=next(filter(None, dates), None))      # the first that can be read
+        published=published)
 
 
 def sitemap_entry(fields: Fields) -> SitemapEntry:
@@ -8205,10 +8202,7 @@ def sitemap_entry(fields: Fields) -> SitemapEntry:
 
 
 def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
-    """The entries that name anything, and what broke them off or "".
-
-    Every entry counts towards the limit, also one that names nothing: it costs the same time.
-    """
+    """The entries that name anything, and what broke them off or "". Each counts in the limit."""
     kept: list[Any] = []
     kept_bytes = seen = 0
     try:
@@ -8218,13 +8212,13 @@ def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
             seen += 1
             if any(entry):
                 kept.append(entry)
-                kept_bytes += held_bytes(tuple(entry))
+                kept_bytes += held_bytes(entry)
     except ValueError as error:
         return kept, str(error)
     return kept, ""
 
 
-# The text of a document, a piece at a time: a whole copy with one emoji takes four times its bytes.
+# The text of a document, a piece at a time: a whole copy with one emoji takes four bytes a letter.
 UTF_8_SEQUENCE = lazy_re(rb"[\xc2-\xf4][\x80-\xbf]")
 PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
     r"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
@@ -8232,7 +8226,7 @@ PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
 
 
 def marked_utf8(body: bytes | str) -> bytes:
-    """Text as UTF-8 with a byte order mark, which overrules the encoding that it declares."""
+    """Text as UTF-8 with a byte order mark, which overrules what the document declares."""
     if isinstance(body, bytes):
         return body
     return body.encode("utf-8-sig", "replace")
@@ -8247,13 +8241,10 @@ def text_pieces(pieces: Iterable[bytes], codec: str) -> Iterator[str]:
     """The text of a document without what may stand before its first character."""
     from codecs import iterdecode
 
-    has_begun = False
-    for text in iterdecode(pieces, codec, "replace"):
-        if not has_begun:
-            text = text.lstrip("\ufeff \t\r\n\0")
-            has_begun = bool(text)
-        if text:
-            yield text
+    texts = iterdecode(pieces, codec, "replace")
+    stripped = (text.lstrip("\ufeff \t\r\n\0") for text in texts)
+    yield next(filter(None, stripped), "")
+    yield from texts
 
 
 def is_written_in(body: bytes, codec: str) -> bool:
@@ -8314,10 +8305,9 @@ XML_NONCHARACTERS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")          # U+FFFE and U+F
 
 
 def mended_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The document with its first MAX_READ_BYTES mended: what is mended is held whole.
+    """The document, its first MAX_READ_BYTES without the slips that need not lose the rest.
 
-    Bare & and <, impossible references and control characters are the slips that need not lose
-    the rest of a document; up to a number.
+    They are bare & and <, impossible references and control characters, up to a number.
     """
     from html import escape
 
@@ -8346,20 +8336,16 @@ class XmlScope(NamedTuple):
     names: Fields       # element -> the field it fills, as far as known
 
 
-def plain_namespace(name: str) -> str:
-    """A namespace as it is compared: publishers write another scheme or last mark, or capitals."""
-    name = name.strip().lower()
-    for scheme in ("http://", "https://"):
-        name = name.removeprefix(scheme)
-    return name.rstrip("/#")
-
-
 def declared_namespaces(attributes: Fields) -> Fields:
+    """By prefix, as they are compared: publishers write another scheme, last mark, or capitals."""
     declared = {}
     for attribute, value in attributes.items():
-        name, _, prefix = attribute.partition(":")
-        if name == "xmlns":
-            declared[prefix.lower()] = plain_namespace(value)
+        if attribute == "xmlns" or attribute.startswith("xmlns:"):
+            prefix = attribute[6:].lower()
+            namespace = value.strip().lower()
+            for scheme in ("http://", "https://"):
+                namespace = namespace.removeprefix(scheme)
+            declared[prefix] = namespace.rstrip("/#")
     return declared
 
 
@@ -8367,7 +8353,7 @@ class XmlEntries:
     """The fields of each entry of an XML document in UTF-8, which comes in pieces.
 
     `head` has the fields of the whole, and its "kind"; "base" is among the fields of each.
-    Namespaces are resolved here: expat would refuse a document with a prefix that nobody declared.
+    Namespaces are resolved here: expat would refuse a prefix that nobody declared.
     """
 
     def __init__(self, roots: dict[str, XmlRoot], base: str) -> None:
@@ -8378,7 +8364,9 @@ class XmlEntries:
         self.has_slip = False           # whether mending may help against what broke it
         self.fields = self.head         # or those of the entry that is open
         self.complete: list[Fields] = []
-        self.scopes = [XmlScope(base, collections.ChainMap(), {})]      # first that of the outside
+        self.scope = XmlScope(base, collections.ChainMap(), {})         # the innermost
+        self.outer_scopes: list[XmlScope] = []
+        self.level = 1                  # how deep the elements are that the innermost scope holds
         self.depth = 0                  # of the open element
         self.field = ""                 # the one that is open
         self.text: list[str] = []       # of the open field
@@ -8422,32 +8410,35 @@ class XmlEntries:
     # What expat calls.
 
     def _start(self, element: str, attributes: Fields) -> None:
-        self.depth += 1
-        if self.depth > MAX_XML_DEPTH:
+        depth = self.depth = self.depth + 1
+        if depth > MAX_XML_DEPTH:
             self._stop(f"elements nested deeper than {MAX_XML_DEPTH}")
-        if self.depth > len(self.scopes):       # inside a field, an image, somebody's extension
+        if depth > self.level:          # inside a field, an image, somebody's extension
             return
-        scope = self.scopes[-1]
+        scope = self.scope
         field = scope.names.get(element)
         if field is None or attributes:
             scope = self._scope_of(attributes)
             field = self._field_of(element, scope)
+        if not field:
+            return
         if field in ("entry", "channel"):
             self._open_scope(field, scope, attributes)
         elif field == "link" and "href" in attributes:
             self._add_link(scope.base, attributes)
-        elif field:
+        else:
             self._open_field(field, attributes)
 
     def _end(self, element: str) -> None:
         depth = self.depth
-        self.depth -= 1
-        if depth < len(self.scopes):
-            self.scopes.pop()
+        self.depth = depth - 1
+        if depth < self.level:
+            self.level -= 1
+            self.scope = self.outer_scopes.pop()
             if self.fields is not self.head:
                 self.complete.append(self.fields)
                 self.fields = self.head
-        elif self.field and depth == len(self.scopes):
+        elif self.field and depth == self.level:
             self._close_field()
 
     def _skip_entity(self, entity: str, is_parameter: bool) -> None:
@@ -8456,7 +8447,7 @@ class XmlEntries:
 
     def _scope_of(self, attributes: Fields) -> XmlScope:
         """What holds inside of an element with these attributes."""
-        scope = self.scopes[-1]
+        scope = self.scope
         if "xml:base" in attributes:
             base = absolute_url(scope.base, attributes["xml:base"])
             scope = scope._replace(base=base or scope.base)
@@ -8498,7 +8489,9 @@ class XmlEntries:
         if field == "entry":
             self.fields = {"rdf:about": attributes.get("rdf:about", "")}
         self.fields["base"] = scope.base
-        self.scopes.append(scope)
+        self.outer_scopes.append(self.scope)
+        self.scope = scope
+        self.level += 1
 
     def _add_link(self, base: str, attributes: Fields) -> None:
         """An Atom link, by its rel; without one it is "alternate" (RFC 4287 4.2.7.2)."""
@@ -8576,9 +8569,7 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
 
     Titles are text, links absolute where `base_url` or the feed gives a base, dates ISO 8601 in
     UTC or None. A feed that breaks off, or passes a bound, gives the items before, and `.warning`
-    says where. ValueError, with the position, where no feed began. Linear time, and memory of the
-    body and the items only; no entity of a DTD is expanded.
-
+    says where. ValueError, with the position, where no feed began. No entity of a DTD is expanded.
     >>> feed = parse_feed("<rss><channel><item><title>AT&amp;T</title><link>a</link></item>"
     ...                   "</channel></rss>", base_url="https://wal.sh/")
     >>> feed.items[0]
@@ -8642,42 +8633,22 @@ def text_lines(texts: Iterable[str]) -> Iterator[str]:
         yield torn
 
 
-def line_fields(line: str, base: str) -> Fields:
-    """The fields of a line; one that is no URL names nothing."""
-    fields = {"base": base}
-    url = line.strip()
-    if URL_LINE.fullmatch(url):
-        fields["link"] = url
-    return fields
-
-
-def text_sitemap(texts: Iterable[str], base_url: str) -> Sitemap:
-    lines = text_lines(texts)
-    entries, warning = listed(sitemap_entry(line_fields(line, base_url)) for line in lines)
-    if not entries:
-        trouble = warning or "found neither XML nor a line that is an absolute URL"
-        raise ValueError(f"no sitemap: line 1: {trouble}")
-    return Sitemap("text", entries, warning)
-
-
-def xml_sitemap(texts: Iterator[str], base_url: str) -> Sitemap:
-    found = XmlEntries(SITEMAP_ROOTS, base_url)
-    fields = found.read(xml_pieces(texts))
-    entries, warning = listed(map(sitemap_entry, fields))
-    kind: Any = found.head["kind"]
-    if not kind:
-        raise ValueError(f"no sitemap: {warning}")
-    return Sitemap(kind, entries, warning)
+def line_fields(texts: Iterable[str], base: str) -> Iterator[Fields]:
+    """The fields of each line; one that is no URL names nothing."""
+    for line in text_lines(texts):
+        fields = {"base": base}
+        url = line.strip()
+        if URL_LINE.fullmatch(url):
+            fields["link"] = url
+        yield fields
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     """A sitemap or an index of sitemaps of sitemaps.org in XML, or URLs in text; gzip or not.
 
-    In text each line that is an absolute URL is an entry, and other lines are passed over.
-    Nothing that it names is followed. One that breaks off, or passes a bound, gives the entries
-    before, and `.warning` says where. ValueError, with the position, where it is no sitemap.
-    Linear time, and memory of the body and the entries only.
-
+    In text each line that is an absolute URL is an entry, and other lines are passed over. One
+    that breaks off, or passes a bound, gives the entries before, and `.warning` says where.
+    ValueError, with the position, where it is no sitemap.
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod=None)]
     """
@@ -8690,9 +8661,20 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     texts = text_pieces(itertools.chain((first,), pieces), codec)
     start = next(texts, "")
     whole = itertools.chain((start,), texts)
+    head = {"kind": "text"}
+    fields = line_fields(whole, base_url)
     if start.startswith("<"):
-        return xml_sitemap(whole, base_url)
-    return text_sitemap(whole, base_url)
+        found = XmlEntries(SITEMAP_ROOTS, base_url)
+        head = found.head
+        fields = found.read(xml_pieces(whole))
+    entries, warning = listed(map(sitemap_entry, fields))
+    kind: Any = head["kind"]
+    if kind == "text" and not entries:
+        trouble = warning or "found neither XML nor a line that is an absolute URL"
+        raise ValueError(f"no sitemap: line 1: {trouble}")
+    if not kind:
+        raise ValueError(f"no sitemap: {warning}")
+    return Sitemap(kind, entries, warning)
 
 
 # === 17. ROBOTS2   robots2 v0.2.1 (opt-in) ===================================
