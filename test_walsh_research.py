@@ -7573,7 +7573,7 @@ def test_R1_headers_leave_exactly_as_handed_in_and_in_order():
         response = door_send(server.url + "a//b?", headers={"Accept": "text/html", "X-Empty": "", "User-Agent": wr.USER_AGENT})
     assert server.requests == [
         (
-            f"GET /a//b? HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: close\r\nAccept: text/html\r\n"
+            f"GET /a//b? HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: keep-alive\r\nAccept: text/html\r\n"
             f"X-Empty: \r\nUser-Agent: {wr.USER_AGENT}\r\n\r\n"
         ).encode()
     ]
@@ -7596,7 +7596,7 @@ def test_R1_headers_leave_exactly_as_handed_in_and_in_order():
 def test_ours_door_host_and_target_of_a_url(url, host, target, loop):
     loop.feed = fed(HELLO)
     assert door_send(url, method="HEAD", headers={}).status == 200
-    head = f"HEAD {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    head = f"HEAD {target} HTTP/1.1\r\nHost: {host}\r\nConnection: keep-alive\r\n\r\n"
     assert loop.sent == [head.encode()]
 
 
@@ -7861,7 +7861,7 @@ BAD_ANSWERS = {  # id: (script, what the reason says)
     "bare LF in chunking": (door_chunked(b"3\nabc\r\n0\r\n\r\n"), "no chunk size"),
     "bare CR in chunking": (door_chunked(b"3;\rabc\r\nabc\r\n0\r\n\r\n"), "no chunk size"),
     "chunk longer than said": (door_chunked(b"3\r\nabcd\r\n0\r\n\r\n"), "no CRLF after a chunk"),
-    "closed within a chunk": (door_chunked(b"30\r\nabc"), "body: connection closed before its end"),
+    "closed within a chunk": (door_chunked(b"30\r\nabc"), "body: connection closed after 3 of 48 bytes"),
     "closed after a chunk": (door_chunked(b"3\r\nabc\r\n"), "body: connection closed before its end"),
     "closed within the trailers": (door_chunked(b"3\r\nabc\r\n0\r\nA: b\r\n"), "body: connection closed before its end"),
     "endless extension": (door_endless(door_chunked(b"3;"), b"x" * 65536), "body: header or chunking of more than 262144 bytes"),
@@ -8210,14 +8210,15 @@ def interrupted_at(wanted, names=None):
         sys.settrace(before)
 
 
-SOCKET_HOLDERS = ("send", "exchange", "connect", "secure", "close")
+SOCKET_HOLDERS = ("send", "open", "exchange", "connect", "secure", "close", "take", "settle")
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors by /proc")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("url", ["http://x.test/", "https://x.test/"])
-def test_ours_door_an_interrupt_at_any_bytecode_leaves_no_descriptor_open(url, loop):
+def test_ours_door_an_interrupt_at_any_bytecode_leaves_no_descriptor_open(url, loop, monkeypatch):
     """Not even while the KeyboardInterrupt is held with its frames, as a prompt does."""
+    monkeypatch.setattr(wr, "CONNECTION", wr.ProcessConnection())       # whose lock may stay taken
     loop.feed, loop.dead = fed(HELLO), ("192.0.2.1",)       # the second address answers
     door = wr.HttpTransport(allow_private=True, proxies={})
     door_send(url, door)
@@ -8427,7 +8428,7 @@ def test_ours_door_a_late_answer_of_the_resolver_is_an_answer(stuck_dns):
         thread.join(10)
     with pytest.raises(wr.TransportError, match="^connect: "):
         door_send("http://slow.test:1/", door)
-    assert stuck_dns.asked == ["slow.test"] * 2     # for another port, by itself
+    assert stuck_dns.asked == ["slow.test"]         # for whatever port
 
 
 def test_ours_door_no_name_is_looked_up_twice_at_a_time(stuck_dns, monkeypatch):
@@ -8452,13 +8453,13 @@ def test_ours_door_no_name_is_looked_up_twice_at_a_time(stuck_dns, monkeypatch):
     assert outcomes == ["answered"] * 3
 
 
-def test_ours_door_a_look_up_for_another_port_is_waited_for_and_not_taken(monkeypatch):
+def test_ours_door_a_look_up_for_one_port_answers_for_another(monkeypatch):
     release, asked, answers = threading.Event(), [], []
 
-    def resolver(name, port, *more, **named):
-        asked.append(port)
+    def resolver(name, *more, **named):
+        asked.append(name)
         release.wait(20)
-        return fake_answer("127.0.0.1", port=port)
+        return fake_answer("127.0.0.1", port=0)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
     door = wr.HttpTransport(allow_private=True, proxies={})
@@ -8471,14 +8472,10 @@ def test_ours_door_a_look_up_for_another_port_is_waited_for_and_not_taken(monkey
                    threading.Thread(target=send)]
         for thread in threads:
             thread.start()
-            while not asked:
-                time.sleep(0.001)
-        time.sleep(0.05)
-        assert asked == [1]
         release.set()
         for thread in threads:
             thread.join(10)
-        assert asked == [1, server.port] and answers == [b"hello"]
+        assert asked == [b"two.test"] and answers == [b"hello"]
 
 
 def test_ours_door_one_fetch_with_a_resolver_that_never_answers(stuck_dns):
@@ -8493,14 +8490,9 @@ def test_ours_door_one_fetch_with_a_resolver_that_never_answers(stuck_dns):
 
 
 def test_ours_door_a_dead_address_does_not_eat_the_time_of_the_next(monkeypatch):
-    with ScriptServer(HELLO) as server, socket.create_server(("127.0.0.1", 0)) as taken:
-        closed_port = taken.getsockname()[1]
-        taken.close()
-        addresses = [("127.0.0.1", closed_port), ("127.0.0.1", server.port)]
-        monkeypatch.setattr(
-            socket, "getaddrinfo", lambda *a, **k: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
-        )
-        assert door_send("http://two.test/").body == b"hello"
+    with ScriptServer(HELLO) as server, monkeypatch.context() as patch:
+        FakeDns(patch, {"two.test": [["127.0.0.2", "127.0.0.1"]]})
+        assert door_send(f"http://two.test:{server.port}/").body == b"hello"
     waits = []
 
     class Dead(socket.socket):
@@ -8522,14 +8514,18 @@ def test_ours_door_a_dead_address_does_not_eat_the_time_of_the_next(monkeypatch)
 # --- TLS --------------------------------------------------------------------
 
 
-def door_tls_server(tmp_path, certificate, script=HELLO):
+def door_tls_context(tmp_path, certificate):
     file = tmp_path / f"{certificate}.pem"
     file.write_text(DOOR_TEST_CERTIFICATES[certificate] + DOOR_TEST_KEY)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(str(file))
     context.names = []
     context.sni_callback = lambda connection, name, context: context.names.append(name)
-    return ScriptServer(script, tls=context)
+    return context
+
+
+def door_tls_server(tmp_path, certificate, script=HELLO):
+    return ScriptServer(script, tls=door_tls_context(tmp_path, certificate))
 
 
 @pytest.fixture
@@ -8874,20 +8870,436 @@ def test_ours_door_without_a_proxy_variable_urllib_is_not_loaded():
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
+# --- the kept connection ----------------------------------------------------
+
+
+class Keeper:
+    """A loopback publisher that keeps connections, and sees how many are open.
+
+    `answers[path]` is what it sends, or a function (connection) that sends it; every other path gets
+    a short page, robots.txt and blocklist a 404. `asked` has a list of paths for each connection.
+    """
+
+    def __init__(self, tls=None, open_now=None):
+        self.tls, self.answers, self.asked, self.most_open = tls, {}, [], 0
+        self.is_over, self.threads = False, []
+        self.open_now = [] if open_now is None else open_now    # shared by servers that are counted together
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.origin = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *trouble):
+        self.is_over = True
+        socket.create_connection(("127.0.0.1", self.port), 10).close()
+        self.thread.join(10)
+        self.listener.close()
+        for connection in self.open_now:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        for thread in self.threads:
+            thread.join(10)
+
+    def serve(self):
+        while True:
+            connection, _ = self.listener.accept()
+            if self.is_over:
+                connection.close()
+                return
+            self.most_open = max(self.most_open, self.count_open() + 1)
+            self.open_now.append(socket.socket(fileno=os.dup(connection.fileno())))     # to look at
+            self.asked.append([])
+            self.threads.append(threading.Thread(target=self.talk, args=(connection, self.asked[-1]), daemon=True))
+            self.threads[-1].start()
+
+    def count_open(self):
+        """Connections whose client has not closed them."""
+        for seen in self.open_now[:]:
+            if self.is_closed(seen):
+                self.open_now.remove(seen)
+                seen.close()
+        return len(self.open_now)
+
+    @staticmethod
+    def is_closed(seen):
+        while True:
+            try:
+                if not seen.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                    return True
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                return True
+            time.sleep(0.001)       # a request that is not yet read stands before the end
+
+    def talk(self, connection, asked):
+        connection.settimeout(10)
+        with connection, contextlib.suppress(OSError):
+            if not self.tls:
+                return self.listen(connection, asked)
+            with self.tls.wrap_socket(connection, server_side=True) as secured:
+                self.listen(secured, asked)
+
+    def listen(self, connection, asked):
+        while True:
+            request = door_read_head(connection)
+            if b"\r\n\r\n" not in request:
+                return
+            path = request.split()[1].decode()
+            asked.append(path)
+            missing = path.endswith(("robots.txt", ".json"))
+            answer = self.answers.get(path, keeper_answer(b"none", "404 Not Found") if missing else HELLO)
+            if callable(answer):
+                answer(connection)
+            else:
+                connection.sendall(answer)
+
+
+def keeper_answer(body, status="200 OK", *fields):
+    lines = "".join(f"{field}\r\n" for field in fields)
+    return f"HTTP/1.1 {status}\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def keeper_bot(server, clock=None, **options):
+    options.setdefault("transport", wr.HttpTransport(allow_private=True, proxies={}))
+    return wr.Bot(None, origin=server.origin, allow_private=True, clock=clock or Clock(), rand=lambda: 1.0,
+                  warn=lambda line: None, **options)
+
+
+def keeper_send(door, *urls, **more):
+    """Exchanges within one call of a bot."""
+    with wr.CONNECTION.call():
+        return [door_send(url, door, **more) for url in urls]
+
+
+@pytest.fixture
+def door():
+    return wr.HttpTransport(allow_private=True, proxies={})
+
+
+def test_ours_connection_is_kept_from_robots_txt_to_the_page_and_closed_when_fetch_returns():
+    with Keeper() as server:
+        result = keeper_bot(server).fetch(f"{server.origin}/page")
+        assert result.ok and result.body == b"hello"
+        assert server.asked == [[wr.BLOCKLIST_PATH, "/robots.txt", "/page"]]
+        assert server.count_open() == 0 and wr.CONNECTION.wire is None
+
+
+@pytest.mark.parametrize("call", [
+    lambda bot, url: [result.outcome for result in bot.run([url + "a", url + "b"])],
+    lambda bot, url: bot.may_fetch(url), lambda bot, url: list(bot.discover(url)),
+    lambda bot, url: next(bot.run([url + "a", url + "b"])),         # nobody wants the rest of it
+], ids=["run", "may_fetch", "discover", "run, given up"])
+def test_ours_connection_is_closed_when_the_call_returns(call):
+    with Keeper() as server, keeper_bot(server) as bot:
+        call(bot, f"{server.origin}/")
+        assert server.count_open() == 0 and len(server.asked) == 1
+
+
+def test_ours_connection_is_closed_with_the_outermost_call_alone():
+    with Keeper() as server:
+        bot, other = keeper_bot(server), keeper_bot(server)
+        for number, result in enumerate(bot.run([f"{server.origin}/{n}" for n in range(3)])):
+            assert result.ok and other.fetch(f"{server.origin}/inner{number}").ok
+            assert server.count_open() == 1
+        assert server.count_open() == 0 and len(server.asked) == 1
+
+
+def test_ours_connection_is_closed_by_close_and_by_an_error_of_the_caller(door):
+    with Keeper() as server:
+        bot = keeper_bot(server)
+        results = bot.run([f"{server.origin}/{n}" for n in range(2)])
+        next(results)
+        assert server.count_open() == 1
+        bot.close()
+        assert server.count_open() == 0
+        results.close()
+        with pytest.raises(ZeroDivisionError), wr.CONNECTION.call():
+            door_send(server.origin, door, departed=lambda: 1 / 0)
+        assert server.count_open() == 0
+        door_send(server.origin, door)                  # outside of any call
+        assert server.count_open() == 0
+
+
+def test_R4_connection_two_are_never_open_seen_from_the_servers():
+    with Keeper() as one, Keeper(open_now=one.open_now) as other:
+        bots = [keeper_bot(one), keeper_bot(other)]
+        urls = [f"{server.origin}/{n}" for n in range(3) for server in (one, other)]
+        runs = [bot.run(urls) for bot in bots]
+        for results in itertools.zip_longest(*runs):
+            assert all(result.ok for result in results)
+        assert max(one.most_open, other.most_open) == 1
+        assert one.count_open() == 0 and sum(map(len, one.asked + other.asked)) == 18
+
+
+def test_R4_connection_threads_never_have_two_open():
+    """Each has a bot and a clock of its own: some put off what another refreshes at that time."""
+    with Keeper() as one, Keeper(open_now=one.open_now) as other:
+        oks = []
+
+        def work(server):
+            oks.extend(result.ok for result in keeper_bot(server).run([f"{server.origin}/{n}" for n in range(5)]))
+        threads = [threading.Thread(target=work, args=(server,)) for server in (one, other) * 3]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(oks) == 30 and sum(oks) >= 10 and max(one.most_open, other.most_open) == 1 and one.count_open() == 0
+
+
+# id: (the answer, whether the connection is kept after it)
+KEPT_AFTER = {
+    "a length": (HELLO, True),
+    "nothing": (keeper_answer(b""), True),
+    "chunks and trailers": (door_chunked(b"5;x\r\nhello\r\n0\r\nT: 1\r\n\r\n"), True),
+    "gzip": (door_encoded(b"gzip", door_gzip(b"hello")), True),
+    "204": (b"HTTP/1.1 204 No Content\r\n\r\n", True),
+    "304": (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n", True),
+    "503": (keeper_answer(b"", "503 Odd"), True),
+    "1xx first": (b"HTTP/1.1 103 Early Hints\r\n\r\n" + HELLO, True),
+    "HTTP/1.0 and keep-alive": (HELLO.replace(b"1.1", b"1.0").replace(b"OK", b"OK\r\nConnection: Keep-Alive"), True),
+    "a long keep-alive": (keeper_answer(b"hello", "200 OK", "Keep-Alive: timeout=75, max=99"), True),
+    "HTTP/1.0": (HELLO.replace(b"1.1", b"1.0"), False),
+    "close": (keeper_answer(b"hello", "200 OK", "Connection: x, Close"), False),
+    "the shortest keep-alive": (keeper_answer(b"hello", "200 OK", "Keep-Alive: timeout=1"), False),
+    "more than max_bytes": (keeper_answer(b"x" * 200), False),
+    "padding behind gzip": (door_encoded(b"gzip", door_gzip(b"hello") + bytes(40000)), False),
+    "204 and a body": (b"HTTP/1.1 204 No Content\r\n\r\nhello", False),
+    "chunks and more": (door_chunked(b"0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), False),
+}
+
+
+@pytest.mark.parametrize("name", KEPT_AFTER)
+def test_ours_connection_is_kept_where_the_server_allows_it_and_the_body_was_read_to_its_end(name, door):
+    answer, is_kept = KEPT_AFTER[name]
+    with Keeper() as server:
+        server.answers["/first"] = answer
+        first, second = keeper_send(door, f"{server.origin}/first", f"{server.origin}/second", max_bytes=100)
+        assert second.body == b"hello" and server.most_open == 1
+        assert server.asked == ([["/first", "/second"]] if is_kept else [["/first"], ["/second"]])
+
+
+def test_ours_connection_is_kept_after_head(door):
+    with Keeper() as server:
+        server.answers["/"] = OK_HEAD + b"Content-Length: 99\r\n\r\n"
+        keeper_send(door, server.origin, server.origin, method="HEAD")
+        assert server.asked == [["/", "/"]]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_R6_connection_is_kept_after_a_body_that_nobody_wants_where_it_came_along(is_whole, door):
+    with Keeper() as server:
+        server.answers["/"] = HELLO if is_whole else HELLO[:-1]
+        responses = keeper_send(door, server.origin, server.origin, wants=lambda status, headers: False)
+        assert [response.body for response in responses] == [b"", b""]
+        assert len(server.asked) == (1 if is_whole else 2) and server.most_open == 1
+
+
+@pytest.mark.parametrize("change", ["host", "port", "scheme", "rights"])
+def test_ours_connection_leads_to_one_place_alone(change, tmp_path, door_ca, door, monkeypatch):
+    FakeDns(monkeypatch, {"a.test": [["127.0.0.1"]], "b.test": [["127.0.0.1"]]})
+    with Keeper() as server, Keeper(open_now=server.open_now) as other:
+        first, second, asker = f"http://a.test:{server.port}/", f"http://a.test:{server.port}/", door
+        if change == "host":
+            second = f"http://b.test:{server.port}/"
+        if change == "port":
+            second = f"http://a.test:{other.port}/"
+        with wr.CONNECTION.call():
+            door_send(first, door)
+            if change == "rights":
+                with pytest.raises(wr.TransportError) as caught:
+                    door_send(second, wr.HttpTransport(proxies={}))
+                assert caught.value.refused
+            elif change == "scheme":
+                with pytest.raises(wr.TransportError, match="TLS"):
+                    door_send(second.replace("http:", "https:"), door, timeout=0.3)
+            else:
+                assert door_send(second, asker).body == b"hello"
+        assert max(server.most_open, other.most_open) == 1
+        assert sum(map(len, server.asked)) == (2 if change == "host" else 1)
+
+
+@pytest.mark.parametrize("later", ["closed", "reset", "unasked bytes"])
+def test_ours_connection_that_says_something_unasked_is_replaced_before_anything_is_sent(later, door):
+    answered, said = threading.Event(), threading.Event()
+
+    def script(connection):
+        connection.sendall(HELLO)
+        answered.wait(10)
+        server.open_now.pop().close()
+        if later == "unasked bytes":
+            connection.sendall(HELLO)
+        elif later == "reset":
+            door_reset(connection)
+        else:
+            connection.shutdown(socket.SHUT_RDWR)
+        said.set()
+
+    with Keeper() as server:
+        server.answers["/first"] = script
+        with wr.CONNECTION.call():
+            door_send(f"{server.origin}/first", door)
+            answered.set()
+            assert said.wait(10)
+            assert door_send(f"{server.origin}/second", door).body == b"hello"
+        assert server.asked == [["/first"], ["/second"]] and server.most_open == 1
+
+
+def test_R5_connection_that_fails_after_the_request_left_is_an_answer_that_did_not_come():
+    """It is no silent second request: the retry waits, and is seen."""
+    clock = Clock()
+    with Keeper() as server:
+        server.answers["/page"] = lambda connection: (server.answers.pop("/page"), connection.shutdown(socket.SHUT_RDWR))
+        result = keeper_bot(server, clock).fetch(f"{server.origin}/page")
+        assert result.ok and result.attempts == 2 and max(clock.slept) >= 0.9
+        assert [record.status for record in result.requests if record.url.endswith("/page")] == [None, 200]
+        assert server.asked == [[wr.BLOCKLIST_PATH, "/robots.txt", "/page"], ["/page"]] and server.most_open == 1
+
+
+@pytest.mark.parametrize("crawl_delay, is_kept", [(14, True), (16, False)])
+def test_ours_connection_is_closed_before_a_pause_that_would_carry_it_past_15_seconds(crawl_delay, is_kept):
+    class Watching(Clock):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            if seconds > 10:
+                seen.append(server.count_open())
+
+    seen, clock = [], Watching()
+    with Keeper() as server:
+        server.answers["/robots.txt"] = keeper_answer(b"User-agent: *\nCrawl-delay: %d\n" % crawl_delay)
+        results = list(keeper_bot(server, clock).run([f"{server.origin}/{n}" for n in range(3)]))
+        assert [result.ok for result in results] == [True] * 3
+        assert seen == [1 if is_kept else 0] * len(seen) and len(seen) >= 2
+        assert len(server.asked) == (1 if is_kept else 4)
+
+
+def test_ours_connection_is_not_used_after_its_time(door, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(wr, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    with Keeper() as server, wr.CONNECTION.call():
+        for pause_seconds in (14.9, 14.9, 15.1):        # since the last answer
+            door_send(server.origin, door)
+            now[0] += pause_seconds
+        door_send(server.origin, door)
+        assert server.asked == [["/"] * 3, ["/"]] and server.most_open == 1
+
+
+def test_R1_connection_keeps_its_address_and_its_certificate(tmp_path, door_ca, monkeypatch):
+    dns = FakeDns(monkeypatch, {"door.test": [["127.0.0.1"], ["10.0.0.1"]]})
+    monkeypatch.setattr(wr, "address_refusal", lambda ip: "private" if ip == "10.0.0.1" else "")
+    monkeypatch.setattr(wr, "PIN_SECONDS", 0.0)
+    door = wr.HttpTransport(proxies={})
+    with Keeper(tls=door_tls_context(tmp_path, "good")) as server:
+        url = f"https://door.test:{server.port}/"
+        with wr.CONNECTION.call():
+            for _ in range(3):
+                assert door_send(url, door).body == b"hello"
+                door.resolve(url, 10.0)
+            assert dns.asked == ["door.test"] and server.tls.names == ["door.test"]
+        with pytest.raises(wr.TransportError, match="private"):
+            door.resolve(url, 10.0)
+        assert server.asked == [["/"] * 3]
+
+
+def test_ours_connection_each_exchange_has_its_own_deadline_and_budget(door):
+    """A header of 200 KiB is allowed to each; what the first took is not the second's."""
+    fields = [f"X-{n}: {'x' * 2000}" for n in range(100)]
+    with Keeper() as server:
+        server.answers["/"] = keeper_answer(b"hello", "200 OK", *fields)
+        server.answers["/slow"] = lambda connection: time.sleep(0.3) or connection.sendall(HELLO)
+        keeper_send(door, server.origin, server.origin, server.origin)
+        keeper_send(door, f"{server.origin}/slow", f"{server.origin}/slow", timeout=0.5)
+        assert server.asked == [["/"] * 3, ["/slow"] * 2]
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_ours_connection_through_a_proxy_is_kept_for_one_target(is_tls, tmp_path, door_ca):
+    tls = door_tls_context(tmp_path, "good") if is_tls else None
+    with Keeper(tls=tls) as server, Keeper() as proxy:
+        def tunnel(connection):
+            connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+            with socket.create_connection(("127.0.0.1", server.port), 10) as onward:
+                def pump(source, drain):
+                    with contextlib.suppress(OSError):
+                        for piece in iter(lambda: source.recv(65536), b""):
+                            drain.sendall(piece)
+                        drain.shutdown(socket.SHUT_WR)
+                back = threading.Thread(target=pump, args=(onward, connection), daemon=True)
+                back.start()
+                pump(connection, onward)
+                back.join(10)
+        proxy.answers[f"door.test:{server.port}"] = tunnel
+        door = wr.HttpTransport(proxies={"all": f"127.0.0.1:{proxy.port}"})
+        url = f"http{'s' if is_tls else ''}://door.test:{server.port}/"
+        assert [response.body for response in keeper_send(door, url, url + "b")] == [b"hello"] * 2
+        if is_tls:
+            assert proxy.asked == [[f"door.test:{server.port}"]] and server.asked == [["/", "/b"]]
+        else:
+            assert proxy.asked == [[url, url + "b"]]
+            keeper_send(door, url, "http://other.test/")
+            assert [len(asked) for asked in proxy.asked] == [2, 1, 1]
+        assert proxy.most_open == 1
+
+
+FORK_OF_A_CONNECTION = """if True:
+    import os, sys, walsh_research as wr
+    wr.verifying_tls_context = lambda: __import__("ssl")._create_unverified_context()
+    door = wr.HttpTransport(allow_private=True, proxies={})
+    request = wr.Request("GET", sys.argv[1], {}, 10.0, 1000)
+    with wr.CONNECTION.call():
+        door.send(request)
+        fd = wr.CONNECTION.wire.connection.fileno()
+        pid = os.fork()
+        if not pid:
+            try:
+                os.fstat(fd)
+            except OSError:
+                os._exit(0 if door.send(request).body == b"hello" else 2)
+            os._exit(1)
+        print(os.waitpid(pid, 0)[1], door.send(request).body)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_ours_connection_of_a_parent_is_closed_in_a_forked_child_without_a_word(is_tls, tmp_path, door_ca):
+    tls = door_tls_context(tmp_path, "good") if is_tls else None
+    with Keeper(tls=tls) as server:
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_OF_A_CONNECTION, server.origin + "/"],
+                              capture_output=True, text=True, timeout=60, env=dict(os.environ, PYTHONPATH=MODULE_FOLDER))
+        assert (done.stdout, done.stderr) == ("0 b'hello'\n", "")
+        assert server.asked == [["/", "/"], ["/"]]      # the parent's goes on
+
+
+def test_ours_connection_is_kept_by_the_sandbox_too():
+    with wr.Sandbox() as publisher:
+        accepted = []
+        real = publisher._server.get_request
+        publisher._server.get_request = lambda: accepted.append(1) or real()
+        with publisher.bot(cache_dir=None, clock=Clock()) as bot:
+            assert bot.fetch(f"{publisher.origin}/research/bots/dogfood-allow").status == 200
+        assert len(accepted) == 1 and len(publisher.hits) >= 3
+
+
 # === 7. FAULTS ===========================================================
 # imports: contextlib, errno, gzip, itertools, os, random, re, signal, socket, struct, subprocess, sys, threading, time, zlib, pytest
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="fork and signals are POSIX")
-WEATHER_OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+WEATHER_OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\n"
 
 
 def weather_fair(body, media_type="text/plain"):
-    return b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (media_type.encode(), len(body)) + body
+    return b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (media_type.encode(), len(body)) + body
 
 
 def weather_status(status, **headers):
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {status} Odd\r\n{lines}Content-Length: 0\r\n\r\n".encode()
+    return f"HTTP/1.1 {status} Odd\r\nConnection: close\r\n{lines}Content-Length: 0\r\n\r\n".encode()
 
 
 def weather_reset(first):

@@ -197,7 +197,7 @@ WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
 # take beyond what the data pays for.
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADER_LINES = 500          # ours: 87,000 of "a:" fit the bytes above, and a Result keeps them
-DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 128 bytes pays for its own line
+DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 192 bytes pays for its own lines
 MAX_LENGTH_DIGITS = 18          # ours: of a Content-Length; an exabyte, and `int` is quadratic
 MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate can flush for ever
 MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
@@ -205,6 +205,8 @@ MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scan
 PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
 PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
 MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
+MAX_KEPT_SECONDS = 15.0         # ours: an open connection, between two requests to the same place
+UNSAID_CLOSE_SECONDS = 0.005    # ours: after an answer, until a connection counts as kept
 LONGEST_WAIT_SECONDS = 86400.0  # ours: of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
 MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
@@ -3971,7 +3973,7 @@ def lock_file(fd: int) -> bool:
 
 
 class PrivateFile:
-    """At most one open file, which no Ctrl-C loses: it is closed with the last reference."""
+    """At most one open file, which no Ctrl-C loses: it is closed with the last reference to this."""
 
     fds: list[int] = []             # for `__del__`, where an interrupt comes before `__init__`
 
@@ -4436,7 +4438,7 @@ def open_pace_cache(
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
-# One HTTP/1.1 exchange: a name, an address that was checked, one connection, one answer.
+# One HTTP/1.1 exchange at a time, over the one connection that the process has open.
 # Nothing here follows a redirect, retries or sleeps.
 #
 # The wire format is read here and not by http.client, which takes "X: a\rContent-Length: 0" for two
@@ -4445,7 +4447,7 @@ def open_pace_cache(
 # Inside, trouble that no retry mends is a ValueError, and trouble that a retry may mend an OSError.
 # `Deadline.during` makes a TransportError of both.
 
-STATUS_LINE = lazy_re(r"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
+STATUS_LINE = lazy_re(r"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
 # RFC 9110 5.5: a value holds no control characters.
 # RFC 9112 5.2: a line without a name goes on with the value before it.
 HEADER_LINE = lazy_re(
@@ -4501,25 +4503,69 @@ class Deadline:
             raise TransportError(reason, final) from None
 
 
+class Route(NamedTuple):
+    """Where a request goes, and by which proxy, if by one."""
+
+    target: UrlParts
+    proxy: UrlParts | None
+    allow_private: bool
+
+    @property
+    def ends(self) -> tuple[object, ...]:
+        """What two routes share that may share a connection."""
+        target = self.target
+        return target.scheme, target.host, port_of(target), self.proxy, self.allow_private
+
+    @property
+    def next_stop(self) -> UrlParts:
+        return self.proxy or self.target
+
+    @property
+    def is_forwarded(self) -> bool:
+        """By http through a proxy, which reads the request and may answer it."""
+        return self.proxy is not None and self.target.scheme == "http"
+
+
 class Wire:
     """A connection, and what has come through it; no call waits beyond the deadline."""
 
-    def __init__(self, deadline: Deadline) -> None:
-        self.deadline = deadline
+    def __init__(self, route: Route) -> None:
+        self.ends = route.ends
         self.connection: Any = None
+        self.silences: tuple[type[OSError], ...] = ()       # how it says that nothing has come
         self.unread = bytearray()           # what has come, and nobody has asked for yet
+        self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
+
+    def begin(self, deadline: Deadline) -> None:
+        """An exchange."""
+        self.deadline = deadline
+        self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
+        self.is_at_end = False              # whether the answer was read to its exact end
+
+    def is_silent(self) -> bool:
+        """Whether nothing has come since the last answer, not even the end of the connection."""
+        # Some servers close without a word right behind their answer.
+        wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
+        try:
+            self.connection.settimeout(max(0.0, wait_seconds))
+            self.connection.recv(1)
+        except self.silences:
+            return True
+        except TROUBLE:
+            pass
+        return False
 
     def connect(self, addresses: Addresses) -> None:
         """To the first address that answers. OSError: none does."""
         import socket  # a decision from the cache needs none
 
+        self.silences = (BlockingIOError, socket.timeout)
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
             # Each address gets its share of the time, so that a dead one does not use it all.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
-            family, address = untried[0]
-            untried = untried[1:]
+            family, address = untried.pop(0)
             try:
                 self.connection = socket.socket(family, socket.SOCK_STREAM)
                 self.connection.settimeout(share_seconds)
@@ -4532,12 +4578,15 @@ class Wire:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on, with certificate and host name verified."""
+        import ssl
+
         # A body that ends with the connection is whole only where close_notify came: a bare FIN
         # must be an error, and no end. The handshake is a step of its own, so that an interrupt
         # inside it finds a socket to close.
         self.connection = context.wrap_socket(
             self.connection, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
+        self.silences += (ssl.SSLWantReadError,)
         self.timed().do_handshake()
 
     def close(self) -> None:
@@ -4546,8 +4595,7 @@ class Wire:
 
     def timed(self) -> Any:
         """The connection, with the time that is left as its timeout."""
-        seconds = self.deadline.remaining_seconds()
-        self.connection.settimeout(seconds)
+        self.connection.settimeout(self.deadline.remaining_seconds())
         return self.connection
 
     def write(self, data: bytes) -> None:
@@ -4569,23 +4617,15 @@ class Wire:
         del self.unread[:size]
         return piece
 
-    def read_exactly(self, size: int) -> bytes:
-        while len(self.unread) < size:
-            if not self.receive():
-                raise ConnectionError("connection closed before its end")
-        return self.read(size)
-
     def read_line(self) -> str:
         """Through the next LF, at the expense of the budget."""
-        searched = 0
-        while (found := self.unread.find(b"\n", searched)) < 0:
-            searched = len(self.unread)
-            if searched > self.line_budget_bytes:
-                break
-            if not self.receive():
+        searched = length = 0
+        while length == 0 and searched <= self.line_budget_bytes:
+            if searched == len(self.unread) and not self.receive():
                 raise ConnectionError("connection closed before its end")
-        length = found + 1
-        if found < 0 or length > self.line_budget_bytes:
+            length = self.unread.find(b"\n", searched) + 1
+            searched = len(self.unread)
+        if length == 0 or length > self.line_budget_bytes:
             raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
         self.line_budget_bytes -= length
         return self.read(length).decode("latin-1")
@@ -4596,10 +4636,92 @@ class Wire:
         self.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
 
 
+class ProcessConnection:
+    """The one connection that this process has open, whatever the number of bots. R4.
+
+    It is kept from one exchange to the next while a call of a bot is under way.
+    """
+
+    def __init__(self) -> None:
+        self.lock = _thread.RLock()         # held for an exchange
+        self.wire: Wire | None = None
+        self.callers: list[int] = []        # the threads of the calls that are under way
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Around each call of a bot: with the outermost one of its thread the connection ends."""
+        caller = _thread.get_ident()
+        self.callers.append(caller)
+        try:
+            yield
+        finally:
+            self.callers.remove(caller)
+            if caller not in self.callers:
+                self.rest(math.inf)
+
+    def rest(self, seconds: float) -> None:
+        """Before a pause: what it would carry past its time is closed, unless it is in use."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if self.wire and time.monotonic() + seconds > self.wire.kept_until:
+                    self.close()
+            finally:
+                self.lock.release()
+
+    def is_kept_for(self, route: Route) -> bool:
+        """Whether the next request on this route may go over the connection."""
+        wire = self.wire
+        if wire is None or wire.ends != route.ends:
+            return False
+        return time.monotonic() < wire.kept_until
+
+    def take(self, route: Route) -> Wire | None:
+        """The kept connection, if it leads there and is as it was left; else it is closed."""
+        if self.is_kept_for(route) and self.wire and self.wire.is_silent():
+            return self.wire
+        self.close()
+        return None
+
+    def settle(self) -> None:
+        """After an exchange: keeps the connection where it may be, and a call goes on."""
+        if self.wire and (self.wire.kept_until == -math.inf or not self.callers):
+            self.close()
+
+    def close(self) -> None:
+        if self.wire is not None:
+            self.wire.close()
+            self.wire = None
+
+
+CONNECTION = ProcessConnection()
+
+
+def abandon_connection() -> None:
+    """In a forked child: its copy of the descriptor goes, without a word of TLS to the server."""
+    global CONNECTION
+    inherited, CONNECTION = CONNECTION.wire, ProcessConnection()
+    if inherited is not None:
+        with suppress(OSError):
+            inherited.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=abandon_connection)
+
+
 # 12b. An answer: its header, where its body ends, what the body holds.
 
-def read_head(wire: Wire) -> tuple[int, HeaderList]:
-    """Status and headers of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
+class Head(NamedTuple):
+    """What comes before the body of an answer."""
+
+    version: str                # "0" or "1": of HTTP/1
+    status: int
+    headers: HeaderList
+    length: int | None          # what Content-Length says
+
+
+def read_head(wire: Wire) -> Head:
+    """The head of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
     lines = head_lines(wire)
     while True:
         line = next(lines)
@@ -4607,9 +4729,9 @@ def read_head(wire: Wire) -> tuple[int, HeaderList]:
         if match is None:
             raise ConnectionError(f"no HTTP/1 status line: {printable(line, 60)}")
         headers = read_headers(lines)
-        status = int(match[1])
+        status = int(match[2])
         if status >= 200:
-            return status, headers
+            return Head(match[1], status, headers, content_length(headers))
 
 
 def head_lines(wire: Wire) -> Iterator[str]:
@@ -4621,10 +4743,9 @@ def head_lines(wire: Wire) -> Iterator[str]:
 def read_headers(lines: Iterator[str]) -> HeaderList:
     """The headers up to the empty line."""
     headers: HeaderList = []
-    while True:
-        line = next(lines)
+    for line in lines:
         if line in ("\r\n", "\n"):
-            return headers
+            break
         match = HEADER_LINE.fullmatch(line)
         is_fold = match is not None and match[1] is None
         if match is None or (is_fold and not headers):
@@ -4635,6 +4756,7 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
             name, begun = headers.pop()
             value = f"{begun} {value}"
         headers.append((name.lower(), value))
+    return headers
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
@@ -4651,35 +4773,52 @@ def content_length(headers: Headers) -> int | None:
     items = header_items(headers, "content-length")
     if not items:
         return None
-    first = items[0].lstrip("0")
-    is_repeated = all(item.lstrip("0") == first for item in items)
-    is_number = all(re.fullmatch("[0-9]+", item) for item in items)
-    if not is_repeated or not is_number or len(first) > MAX_LENGTH_DIGITS:
+    values = {item.lstrip("0") or item[:1] for item in items}
+    value = values.pop()
+    if values or not re.fullmatch("[0-9]+", value) or len(value) > MAX_LENGTH_DIGITS:
         said = printable(", ".join(items), 60)
         raise ConnectionError(f"Content-Length {said!r}, want one number")
-    return int(first or "0")
+    return int(value)
 
 
-def framed_pieces(wire: Wire, headers: Headers) -> Iterator[bytes]:
+def kept_seconds(head: Head) -> float:
+    """How long the server lets the connection be kept (RFC 9112 9.3), as far as we keep it."""
+    options = header_items(head.headers, "connection")
+    if "close" in options or (head.version == "0" and "keep-alive" not in options):
+        return -math.inf
+    seconds = MAX_KEPT_SECONDS
+    for item in header_items(head.headers, "keep-alive"):
+        match = re.fullmatch("timeout=([0-9]{1,4})", item)
+        if match:                   # the next request must be there a second before it ends
+            seconds = min(seconds, int(match[1]) - 1.0)
+    return seconds
+
+
+def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3).
 
-    Who takes all pieces has read the body to its exact end. Framing that contradicts itself is
-    an OSError at once, not only at the first piece.
+    Framing that contradicts itself is an OSError at once, not only at the first piece.
     """
-    length = content_length(headers)
-    codings = header_items(headers, "transfer-encoding")
+    codings = header_items(head.headers, "transfer-encoding")
     if codings:
-        if length is not None or codings != ["chunked"]:    # RFC 9112 6.1: both may be smuggling
+        if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
             said = printable(", ".join(codings), 60)
             raise ConnectionError(
                 f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
         return chunked_pieces(wire)
-    if length is None:
+    if head.length is None:
         return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
-    return counted_pieces(wire, length)
+    return counted_pieces(wire, head.length)
 
 
 def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
+    yield from exactly(wire, length)
+    if wire.unread:
+        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
+    wire.is_at_end = True
+
+
+def exactly(wire: Wire, length: int) -> Iterator[bytes]:
     left = length
     while left:
         piece = wire.read(min(left, PIECE_BYTES))
@@ -4687,29 +4826,22 @@ def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
             raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
         left -= len(piece)
         yield piece
-    if wire.unread:
-        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
 
 
 def chunked_pieces(wire: Wire) -> Iterator[bytes]:
-    while True:
+    size = -1
+    while size != 0:
         match = CHUNK_LINE.fullmatch(wire.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
-        left = int(match[1], 16)
-        if left == 0:
-            break
-        while left > PIECE_BYTES:
-            yield wire.read_exactly(PIECE_BYTES)
-            wire.earn_lines(PIECE_BYTES)
-            left -= PIECE_BYTES
-        piece = wire.read_exactly(left + 2)
-        if not piece.endswith(b"\r\n"):
+        size = int(match[1], 16)
+        yield from exactly(wire, size)
+        wire.earn_lines(size)
+        if size != 0 and wire.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
-        wire.earn_lines(left)
-        yield piece[:-2]
     while wire.read_line() != "\r\n":
         pass        # nothing in the trailers is for us
+    wire.is_at_end = True
 
 
 def content_codings(headers: Headers) -> list[str]:
@@ -4740,8 +4872,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
     decoder = None
     taken_bytes = given_bytes = 0
     for piece in pieces:
-        if decoder is None:
-            decoder = new_decoder(coding, piece)
+        decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
         is_full = False
         while piece or is_full:
@@ -4765,12 +4896,11 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         raise ConnectionError(f"{coding} data ends early")
 
 
-def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[bytes, bool]:
+def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
     """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
-    codings = content_codings(headers)
-    length = content_length(headers) or 0
+    codings = content_codings(head.headers)
     is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
-    if length > limit and not codings and not is_useful_in_part:
+    if (head.length or 0) > limit and not codings and not is_useful_in_part:
         return b"", True        # it is not even read
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
@@ -4788,46 +4918,53 @@ def read_body(pieces: Iterator[bytes], headers: Headers, limit: int) -> tuple[by
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left."""
 
-    def __init__(self, host: str, port: int, is_done: threading.Event) -> None:
-        self.host, self.port, self.is_done = host, port, is_done
+    def __init__(self, host: str) -> None:
+        import threading  # a decision from the cache needs none
+
+        self.host = host
         self.addresses: Addresses = []      # none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.answered_at = -math.inf        # on the monotonic clock, as is the next
         self.given_up_at = -math.inf
         self.given_up_after_seconds = 0.0
+        self.is_done = threading.Event()
+        name = "walsh-research resolver"
+        self.thread = threading.Thread(target=self.ask, name=name, daemon=True)
 
     def ask(self) -> None:
+        """In a thread of its own. An answer that comes late is an answer."""
         import socket
 
-        kind = socket.SOCK_STREAM
-        no_such_name = [socket.EAI_NONAME]
-        if hasattr(socket, "EAI_NODATA"):
-            no_such_name.append(socket.EAI_NODATA)
-        name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
+        no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
         try:
-            for answer in socket.getaddrinfo(name, self.port, type=kind):
+            name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
+            for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
                 family, _, _, _, address = answer
                 self.addresses.append((family, address))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
             if getattr(error, "errno", None) not in no_such_name:
                 self.trouble = cause_of(error)
-        self.answered_at = time.monotonic()
+        finally:
+            self.answered_at = time.monotonic()
+            self.is_done.set()
 
-    def is_fresh(self) -> bool:
-        return time.monotonic() < self.answered_at + PIN_SECONDS
+    def is_over(self) -> bool:
+        """Whether it must be asked again: trouble is not kept."""
+        is_held = not self.trouble and time.monotonic() < self.answered_at + PIN_SECONDS
+        return self.is_done.is_set() and not is_held
 
-    def wait(self, deadline: Deadline) -> None:
-        """OSError: there is no answer, or none in time."""
-        if time.monotonic() < self.given_up_at + PIN_SECONDS:
+    def wait(self, deadline: Deadline) -> Addresses:
+        """[] where there is no such name. OSError: there is no answer, or none in time."""
+        if not self.is_done.is_set() and time.monotonic() < self.given_up_at + PIN_SECONDS:
             waited = f"{self.given_up_after_seconds:g} s"
             raise TimeoutError(f"no complete answer within {waited}, and none since")
-        seconds = deadline.remaining_seconds()
-        if not self.is_done.wait(seconds):
+        if not self.is_done.wait(deadline.remaining_seconds()):
             self.given_up_at = time.monotonic()
             self.given_up_after_seconds = deadline.seconds
             raise TimeoutError("timed out")
         if self.trouble:
             raise OSError(self.trouble)
+        return self.addresses
 
 
 class Resolver:
@@ -4837,55 +4974,29 @@ class Resolver:
     """
 
     def __init__(self) -> None:
-        # By host and port. It is replaced and never changed, since threads read it.
-        self.pins: dict[tuple[str, int], LookUp] = {}
-        self.under_way: dict[str, LookUp] = {}      # by host
+        self.look_ups: dict[str, LookUp] = {}       # by host
 
-    def addresses(self, host: str, port: int, deadline: Deadline) -> Addresses:
-        """All addresses of the name; [] where there is no such name. OSError as `LookUp.wait`."""
-        pin = self.pins.get((host, port))
-        if pin is not None and pin.is_fresh():
-            return pin.addresses
-        while True:
-            look_up = self.begin(host, port)
-            look_up.wait(deadline)
-            if look_up.port == port:
-                return look_up.addresses
+    def addresses(self, host: str, deadline: Deadline) -> Addresses:
+        """All addresses of the name, without a port; else as `LookUp.wait`."""
+        held = self.look_ups.get(host)
+        if held is None or held.is_over():
+            self.look_ups.pop(host, None)
+            held = self.begin(host)
+        return held.wait(deadline)
 
-    def begin(self, host: str, port: int) -> LookUp:
+    def begin(self, host: str) -> LookUp:
         """The look-up of the host that is under way, or a new one."""
-        import threading  # a decision from the cache needs none
-
-        new = LookUp(host, port, threading.Event())
-        thread = threading.Thread(target=self.look_up, args=(new,), daemon=True)
-        thread.name = "walsh-research resolver"
+        while len(self.look_ups) >= MAX_PINS:
+            self.look_ups.pop(next(iter(self.look_ups)), None)
+        new = LookUp(host)
         try:
-            current = self.under_way.setdefault(host, new)
-            if current is new:
-                thread.start()
-            return current
+            look_up = self.look_ups.setdefault(host, new)
+            if look_up is new:
+                new.thread.start()
+            return look_up
         except BaseException:       # an interrupt, or no thread: nobody may wait for this one
-            self.end(new)
+            self.look_ups.pop(host, None)
             raise
-
-    def look_up(self, look_up: LookUp) -> None:
-        """In a thread of its own. An answer that comes late is an answer; trouble is not kept."""
-        try:
-            look_up.ask()
-            if not look_up.trouble:
-                self.pin(look_up)
-        finally:
-            self.end(look_up)
-            look_up.is_done.set()
-
-    def pin(self, look_up: LookUp) -> None:
-        pins = {**self.pins, (look_up.host, look_up.port): look_up}
-        newest = list(pins.items())[-MAX_PINS:]
-        self.pins = dict(newest)
-
-    def end(self, look_up: LookUp) -> None:
-        if self.under_way.get(look_up.host) is look_up:
-            self.under_way.pop(look_up.host, None)
 
 
 def port_of(parts: UrlParts) -> int:
@@ -4905,9 +5016,7 @@ def environment_proxies() -> dict[str, str]:
 
 def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
     """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting."""
-    name = parts.scheme
-    if not proxies.get(name):
-        name = "all"
+    name = parts.scheme if proxies.get(parts.scheme) else "all"
     setting = proxies.get(name)
     if not setting:
         return None
@@ -4930,11 +5039,9 @@ def parse_proxy(name: str, setting: str) -> UrlParts:
         kind = other_kind[1].lower()
         raise ValueError(f"{name} is a proxy of the kind {kind}, not spoken here, {wanted}")
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
-    try:
+    with suppress(ValueError):
         if match:
             return split_url(f"http://{match[1]}")
-    except ValueError:
-        pass
     raise ValueError(f"{name} is no proxy that can be used, {wanted}")
 
 
@@ -4952,24 +5059,8 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 
 # 12d. The exchange.
 
-class Route(NamedTuple):
-    """Where a request goes, and by which proxy, if by one."""
-
-    target: UrlParts
-    proxy: UrlParts | None
-
-    @property
-    def next_stop(self) -> UrlParts:
-        return self.proxy or self.target
-
-    @property
-    def is_forwarded(self) -> bool:
-        """By http through a proxy, which reads the request and may answer it."""
-        return self.proxy is not None and self.target.scheme == "http"
-
-
 class HttpTransport:
-    """The default transport: one connection an exchange, to the address that was checked.
+    """The default transport: its one connection goes to the address that was checked.
 
     `send(request)` gives a Response or raises TransportError; `resolve(url, timeout)` asks where
     a request would go, and pins it. `proxies` is a dict as `{"http": "http://proxy:3128",
@@ -4988,7 +5079,9 @@ class HttpTransport:
         """
         deadline = Deadline(timeout)
         with deadline.during("name"):
-            self.checked_addresses(self.route(url), deadline)
+            route = self.route(url)
+            if not CONNECTION.is_kept_for(route):       # else it goes to the pinned address
+                self.checked_addresses(route, deadline)
 
     def send(self, request: Request) -> Response:
         """One exchange within `request.timeout` seconds: an answer of any status.
@@ -4999,27 +5092,21 @@ class HttpTransport:
         with deadline.during("request"):
             route = self.route(request.url)
             head = request_head(request, route)
-        # That our own proxy is out of reach is final: it is no fault of the target's host, and
-        # holds nobody back.
-        is_final = False
-        place = ""
-        if route.proxy is not None:
-            is_final = True
-            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
-        with deadline.during(f"{place}name", is_final):
-            addresses = self.checked_addresses(route, deadline)
-        wire = Wire(deadline)
-        try:
+        connection = CONNECTION
+        with connection.lock:
             try:
-                with deadline.during(f"{place}connect", is_final):
-                    wire.connect(addresses)
-                if route.target.scheme == "https":
-                    self.secure(wire, route)
-                return exchange(wire, request, head, route)
+                try:
+                    wire = connection.take(route)
+                    if wire is None:
+                        wire = connection.wire = Wire(route)
+                        wire.begin(deadline)
+                        self.open(wire, route)
+                    wire.begin(deadline)
+                    return exchange(wire, request, head, route)
+                finally:
+                    connection.settle()
             finally:
-                wire.close()
-        finally:
-            wire.close()        # again: an interrupt may have ended the first one early
+                connection.settle()     # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         """ValueError as `split_url` and `proxy_for`.
@@ -5033,8 +5120,7 @@ class HttpTransport:
         proxies = self.proxies
         if proxies is None:
             proxies = environment_proxies()
-        proxy = proxy_for(target, proxies)
-        return Route(target, proxy)
+        return Route(target, proxy_for(target, proxies), self.allow_private)
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
         """Where to connect to: all addresses of the name, refused if any is not public.
@@ -5042,30 +5128,38 @@ class HttpTransport:
         Behind a proxy they are those of the proxy, which may well be private: the names of
         targets are its business.
         """
-        host = route.next_stop.host
-        port = port_of(route.next_stop)
-        addresses = self.resolver.addresses(host, port, deadline)
+        host, port = route.next_stop.host, port_of(route.next_stop)
+        addresses: Addresses = []
+        for family, (ip, _, *more) in self.resolver.addresses(host, deadline):
+            refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
+            if refusal:
+                raise TransportError(f"{host}: {refusal}", final=True, refused=True)
+            addresses.append((family, (ip, port, *more)))
         if not addresses:
             raise ValueError(f"{host} does not exist")
-        if self.allow_private or route.proxy is not None:
-            return addresses
-        for _, address in addresses:
-            refusal = address_refusal(address[0])
-            if refusal:
-                reason = f"{host}: {refusal}"
-                raise TransportError(reason, final=True, refused=True)
         return addresses
 
-    def secure(self, wire: Wire, route: Route) -> None:
-        """TLS to the target, through a tunnel where there is a proxy."""
+    def open(self, wire: Wire, route: Route) -> None:
+        """To the next stop, and on through TLS and tunnel, where there are such."""
+        # That our own proxy is out of reach is final: it is no fault of the target's host, and
+        # holds nobody back.
+        is_final = route.proxy is not None
+        place = ""
+        if route.proxy is not None:
+            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
+        with wire.deadline.during(f"{place}name", is_final):
+            addresses = self.checked_addresses(route, wire.deadline)
+        with wire.deadline.during(f"{place}connect", is_final):
+            wire.connect(addresses)
+        if route.target.scheme != "https":
+            return
         if route.proxy is not None:
             with wire.deadline.during("proxy"):
                 open_tunnel(wire, route.target, route.proxy)
         with wire.deadline.during("TLS"):
             if self.tls_context is None:
                 self.tls_context = verifying_tls_context()
-            host = route.target.host.strip("[]")
-            wire.secure(self.tls_context, host)
+            wire.secure(self.tls_context, route.target.host.strip("[]"))
 
 
 def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
@@ -5075,17 +5169,24 @@ def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Respons
     if request.departed is not None:
         request.departed()
     with wire.deadline.during("answer"):
-        status, headers = read_head(wire)
-        pieces = framed_pieces(wire, headers)
+        answer = read_head(wire)
+        pieces = framed_pieces(wire, answer)
+    status, headers = answer.status, answer.headers
     if status == 407 and route.is_forwarded:
         raise TransportError("proxy: wants other credentials (407)", final=True)
+    body, is_cut = b"", False
     if request.method == "HEAD" or status in (204, 304):
-        return Response(status, headers, b"")
+        wire.is_at_end = True
     # R6: what nobody reads is not asked for.
-    if request.wants is not None and not request.wants(status, headers):
-        return Response(status, headers, b"")
-    with wire.deadline.during("body"):
-        body, is_cut = read_body(pieces, headers, request.max_bytes)
+    elif request.wants is None or request.wants(status, headers):
+        with wire.deadline.during("body"):
+            body, is_cut = read_body(pieces, answer, request.max_bytes)
+    elif answer.length == len(wire.unread):         # all of it came along with the header
+        wire.unread.clear()
+        wire.is_at_end = True
+    if wire.is_at_end and not wire.unread:
+        wire.answered_at = time.monotonic()
+        wire.kept_until = wire.answered_at + kept_seconds(answer)
     return Response(status, headers, body, is_cut)
 
 
@@ -5094,9 +5195,8 @@ def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
     authority = f"{target.host}:{port_of(target)}"
     headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
     headers.update(proxy_headers(proxy))
-    head = head_bytes(f"CONNECT {authority} HTTP/1.1", headers)
-    wire.write(head)
-    status, _ = read_head(wire)
+    wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
+    status = read_head(wire).status
     if status >= 500:
         raise ConnectionError(f"answers {status} to CONNECT, want 200")
     if status != 200:
@@ -5109,7 +5209,7 @@ def request_head(request: Request, route: Route) -> bytes:
     """The request line and headers as they leave. User-Agent (R1) is the one that was handed in."""
     authority = host_key(request.url)
     path = f"{route.target.path or '/'}{route.target.query}"
-    headers = {"Host": authority, "Connection": "close"}
+    headers = {"Host": authority, "Connection": "keep-alive"}
     if route.proxy is not None and route.is_forwarded:
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
         headers.update(proxy_headers(route.proxy))
@@ -5214,6 +5314,7 @@ class ProcessPace:
 def sleep_until(at: float, clock: Clock) -> None:
     """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
     seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
+    CONNECTION.rest(seconds)
     clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
 
 
@@ -6464,7 +6565,8 @@ class Fetcher:
         self.close()
 
     def close(self) -> None:
-        """Nothing is left open between two requests; what is old goes from the cache."""
+        """No connection is left open, and what is old goes from the cache."""
+        CONNECTION.rest(math.inf)
         self._refreshes.clear()
         if self._cache.folder is not None:
             self._cache.sweep(self.time())          # and the pace in it
@@ -6502,10 +6604,11 @@ class Fetcher:
             visit = Visit(self, "target", url, wire_url(url))
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
-        try:
-            refusal = self._process.finish(visit.pass_gates(gates), self.clock)
-        finally:
-            visit.slot.release()
+        with CONNECTION.call():
+            try:
+                refusal = self._process.finish(visit.pass_gates(gates), self.clock)
+            finally:
+                visit.slot.release()
         decision = visit.decision if refusal is None else refusal
         return decision._replace(waited=visit.waited)
 
@@ -6535,10 +6638,11 @@ class Fetcher:
                 yield item
             else:
                 scheduler.add(item._replace(key=purpose + item.key, **wanted))
-        try:
-            yield from scheduler.results()
-        finally:
-            scheduler.close()
+        with CONNECTION.call():
+            try:
+                yield from scheduler.results()
+            finally:
+                scheduler.close()
 
     def declared(self, urls: Iterable[str]) -> Iterator[Target | Result]:
         """Each target once; a Result for what is none, and for another spelling of one."""
@@ -9651,13 +9755,14 @@ class Bot(Fetcher):
         """
         # It is read afresh: a 304 would have no items.
         wanted = {"min_age": min_age, "wants": wants_structured}
-        result = next(self._results([url], "discover ", **wanted))
-        named = set()
-        for source in self._sources(result):        # R9
-            name = source.kind, source.url
-            if name not in named:
-                named.add(name)
-                yield with_ai_input_warning(source._replace(target=result.url), result)
+        with CONNECTION.call():
+            result = next(self._results([url], "discover ", **wanted))
+            named = set()
+            for source in self._sources(result):        # R9
+                name = source.kind, source.url
+                if name not in named:
+                    named.add(name)
+                    yield with_ai_input_warning(source._replace(target=result.url), result)
         if not named:
             bare = result._replace(body=b"")        # R6: nothing is kept that nobody needs
             yield Source("none", result.final_url or result.url, target=result.url, result=bare)
@@ -10352,6 +10457,8 @@ class Sandbox(Publisher):
         sandbox = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"       # it keeps connections
+            disable_nagle_algorithm = True      # header and body are two writes
             timeout = 10
 
             def do_GET(self) -> None:
@@ -10397,6 +10504,7 @@ class Sandbox(Publisher):
         fields = {"Content-Length": str(len(body)), **fields}
         time.sleep(self.latency)
         if status == 0:
+            handler.close_connection = True
             return
         with suppress(OSError):         # the bot has hung up, as it may
             handler.send_response(status)
