@@ -12,8 +12,8 @@ What to call:
     may_fetch(url)  whether a target may be requested now; a Decision, true where it may
     discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
     Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
-    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
+    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
 
     import walsh_research
     for result in walsh_research.run(["https://example.org/", "https://example.com/feed"]):
@@ -3973,7 +3973,7 @@ def lock_file(fd: int) -> bool:
 
 
 class PrivateFile:
-    """At most one open file, which no Ctrl-C loses: it is closed with the last reference to this."""
+    """At most one open file, which no Ctrl-C loses: the last reference to this closes it."""
 
     fds: list[int] = []             # for `__del__`, where an interrupt comes before `__init__`
 
