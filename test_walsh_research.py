@@ -8227,7 +8227,7 @@ SOCKET_HOLDERS = ("send", "open", "exchange", "connect", "secure", "close", "tak
 @pytest.mark.parametrize("url", ["http://x.test/", "https://x.test/"])
 def test_ours_door_an_interrupt_at_any_bytecode_leaves_no_descriptor_open(url, loop, monkeypatch):
     """Not even while the KeyboardInterrupt is held with its frames, as a prompt does."""
-    monkeypatch.setattr(wr, "CONNECTION", wr.ProcessConnection())       # whose lock may stay taken
+    monkeypatch.setattr(wr, "CONNECTION", type(wr.CONNECTION)())       # whose lock may stay taken
     loop.feed, loop.dead = fed(HELLO), ("192.0.2.1",)       # the second address answers
     door = wr.HttpTransport(allow_private=True, proxies={})
     door_send(url, door)
@@ -8995,7 +8995,7 @@ def test_ours_connection_is_kept_from_robots_txt_to_the_page_and_closed_when_fet
     with Keeper() as server:
         result = keeper_bot(server).fetch(f"{server.origin}/page")
         assert result.ok and result.body == b"hello"
-        assert server.asked == [[wr.BLOCKLIST_PATH, "/robots.txt", "/page"]]
+        assert server.asked == [[DOCUMENTS["blocklist"], "/robots.txt", "/page"]]
         assert server.count_open() == 0 and wr.CONNECTION.wire is None
 
 
@@ -9167,7 +9167,7 @@ def test_R5_connection_that_fails_after_the_request_left_is_an_answer_that_did_n
         result = keeper_bot(server, clock).fetch(f"{server.origin}/page")
         assert result.ok and result.attempts == 2 and max(clock.slept) >= 0.9
         assert [record.status for record in result.requests if record.url.endswith("/page")] == [None, 200]
-        assert server.asked == [[wr.BLOCKLIST_PATH, "/robots.txt", "/page"], ["/page"]] and server.most_open == 1
+        assert server.asked == [[DOCUMENTS["blocklist"], "/robots.txt", "/page"], ["/page"]] and server.most_open == 1
 
 
 @pytest.mark.parametrize("crawl_delay, is_kept", [(14, True), (16, False)])
@@ -10846,6 +10846,56 @@ def test_R4a_jobs_that_cannot_be_are_a_ValueError_at_once(jobs, options, found):
         bot.run(["https://example.org/"], jobs=jobs)
 
 
+def jobs_command(hosts, tmp_path, *words):
+    for host in hosts:
+        host.reset_answers()
+        host.hits.clear()
+        host.answers.update({f"/t{n}": (200, {"Content-Type": "text/markdown"}, b"# Page") for n in range(4)})
+    origin = hosts[0].origin.replace("127.0.0.1", "localhost")
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "walsh_research", "--allow-private", "--origin", origin, *words], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path,
+        env=beside_environment(TMPDIR=str(tmp_path), WALSH_RESEARCH_CACHE=str(tmp_path / "cache")))
+
+
+@pytest.mark.parametrize("mode, code", [(["--json"], 0), (["--no-cache"], 0), (["--check"], 0), (["--discover", "--json"], 0), (["-v"], 0)])
+def test_R4a_the_command_shares_hosts_among_processes(mode, code, hosts, tmp_path):
+    urls = [f"{host.origin}/t{n}" for n in range(2) for host in hosts]
+    child = jobs_command(hosts, tmp_path, "--jobs", "3", *mode, *urls)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == code, err
+    if "--json" in mode:
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert {row.get("target") or row["url"] for row in rows} == set(urls) and "body" not in rows[0]
+    if mode == ["--check"]:
+        assert out.count("OK ") == 8 and out.count("blocklist  not listed") == 8 and out.count("robots.txt allowed") == 8
+        assert not any(hit.path.startswith("/t") for host in hosts for hit in host.hits)
+    if mode == ["-v"]:
+        assert err.count("GET ") == 8 + 4 + 1 and err.count("robots.txt allowed") == 8
+    if mode in (["--json"], ["--no-cache"], ["-v"]):
+        assert "8 targets: 8 fetched; 13 requests in " in err
+        assert [hit.path for hit in hosts[0].hits].count("/robots.txt") == 1
+    left = set(os.listdir(tmp_path)) - {"cache"}
+    assert not left, "a temporary folder goes with the command"
+
+
+@posix_only
+def test_R4a_ctrl_c_keeps_what_many_processes_did(hosts, tmp_path):
+    urls = [f"{host.origin}/t{n}" for n in range(3) for host in hosts]
+    child = jobs_command(hosts, tmp_path, "--jobs", "4", *urls)
+    first = child.stdout.readline()
+    for host in hosts:
+        host.answers["/t1"] = host.answers["/t2"] = 200, {}, b"late"
+    os.killpg(child.pid, signal.SIGINT)         # as a terminal does
+    out, err = child.communicate(timeout=10)
+    lines = [first, *out.splitlines()]
+    assert child.returncode == 130 and "Traceback" not in err
+    fetched = sum(line.startswith("OK") for line in lines)
+    assert fetched == len(lines) and f"12 targets: {fetched} fetched, {12 - fetched} not reached" in err
+    asked = sum(hit.path.startswith("/t") for host in hosts for hit in host.hits)
+    assert asked - fetched <= 4, "what was done is printed, but for what was on its way"
+
+
 def test_R4a_split_by_host_keeps_each_host_together_and_the_parts_even():
     urls = [f"https://h{host}.test/{n}" for host in range(7) for n in range(host + 1)] + ["no url"]
     parts = wr.split_by_host(urls, 3)
@@ -12330,7 +12380,7 @@ def without_times(err):
     lines = []
     for line in err.splitlines(keepends=True):
         time_of, text = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ )?(.*\n)", line).groups()
-        assert time_of or text.startswith("{"), line
+        assert time_of or text.startswith("{") or text == "a print\n", line
         lines.append(text)
     return "".join(lines)
 
@@ -12365,12 +12415,97 @@ def test_ours_help_fits_one_screen(desk):
     done = desk("--help")
     lines = done.out.split("\n")
     assert done.code == 0 and not done.err and desk("-h").out == done.out
-    assert len(lines) <= 41 and max(map(len, lines)) <= 80
+    assert len(lines) <= 45 and max(map(len, lines)) <= 80
     assert sum(line.startswith("  walsh_research.py ") for line in lines) == 3
     for group in ("targets", "what to do", "pace and limits", "cache and output", "proof", "examples", "exit codes"):
         assert any(line.startswith(group) for line in lines), group
     for code in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 ", "143 "):
         assert code in done.out[done.out.index("exit codes"):], code
+
+
+# --- The report -------------------------------------------------------------------
+
+def test_ours_a_report_shows_when_each_host_was_asked(desk, web, tmp_path):
+    page = tmp_path / "report.html"
+    web.pages.update({f"https://slow.test/{n}": b"x" for n in range(3)})
+    web.pages["https://slow.test/robots.txt"] = b"User-agent: *\nCrawl-delay: 4\nDisallow: /no\n"
+    urls = [f"https://slow.test/{n}" for n in range(3)] + ["https://slow.test/no", "https://example.com/"]
+    done = desk("--report", str(page), *urls)
+    assert done.code == 3
+    html = page.read_text()
+    assert html.startswith("<!doctype html>") and "5 targets: 3 fetched, 2 denied." in html
+    row = html[html.index('<td class="host">slow.test'):].split("</tr>")[0]
+    assert row.count("<circle") == 4 and row.count('class="target"') == 3 and row.count('class="policy"') == 1
+    gap = float(re.search(r'class="good">([0-9.]+) s</span> of 4 s', row)[1])
+    assert 4.0 <= gap < 4.2, "on the clock of the requests, not guessed"
+    assert "<td>R2<td>robots.txt line 3: Disallow: /no<td>" in html and "<td>R3<td>example.com: operator blocklist" in html
+    assert "<td>R2<td>denied<td>1</tr>" in html
+
+
+def test_ours_a_report_of_results_that_were_kept_is_the_same(desk, web, tmp_path):
+    results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+    web.pages.update({"https://slow.test/0": b"x", "https://slow.test/1": b"x"})
+    live = tmp_path / "live.html"
+    results.write_text(desk("--json", "--report", str(live), "https://slow.test/0", "https://slow.test/1").out)
+    asked = len(web.log)
+    done = desk("--report", str(page), "--results", str(results))
+    assert (done.code, done.out, done.err, len(web.log)) == (0, "", "", asked)
+    assert page.read_text() == live.read_text()
+
+
+def test_ours_what_a_report_cannot_know_it_says(desk, tmp_path):
+    results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+    old = {"outcome": "fetched", "url": "https://old.test/", "status": 200}
+    odd = {"outcome": "failed", "url": "https://odd.test/", "requests": [{"at": "yesterday", "url": "https://odd.test/"}, {"at": 5}, "GET", None], "crawl_delay": "slow"}
+    lines = [json.dumps(old).encode(), b"[" * 5000, b"\xff\xfe", b"", b'{"outcome": ["fetched"]}', json.dumps(odd).encode(), b"null", b'{"outcome": NaN}']
+    results.write_bytes(b"\n".join(lines))
+    assert desk("--report", str(page), "--results", str(results)).code == 0
+    html = page.read_text()
+    assert "Request times unknown: 1 result of an earlier version" in html and "2 targets: 1 fetched, 1 failed." in html
+    assert "0 requests to 0 hosts." in html and "<circle" not in html and "5 lines of the file: no results." in html
+
+
+HOSTILE_TEXT = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[2J\u202e"
+
+
+def test_ours_nothing_foreign_is_markup_in_a_report(desk, tmp_path):
+    results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+    hostile = {name: HOSTILE_TEXT for name in ("outcome", "url", "final_url", "gate", "reason", "title", "robots_source")}
+    request = {"at": "2026-05-23T00:00:00.250Z", "kind": HOSTILE_TEXT, "method": HOSTILE_TEXT, "url": "https://x.test/" + HOSTILE_TEXT, "status": 200}
+    results.write_text(json.dumps({**hostile, "requests": [request]}))
+    assert desk("--report", str(page), "--results", str(results)).code == 0
+    html = page.read_text()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    tags = set(re.findall(r"<([a-z0-9]+)", html))
+    assert tags <= {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "br", "div", "table", "tr", "th", "td", "span", "svg", "line", "circle"}, tags
+    assert not re.search(r"<[^>]*\son[a-z]+=|javascript:|https?://(?!x\.test)|[\x1b\u202e]", html.replace("https://wal.sh/", ""))
+    assert """content="default-src 'none'; style-src 'unsafe-inline'\"""" in html
+
+
+def test_ours_a_report_is_bounded(desk, tmp_path):
+    results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+    with results.open("w") as file:
+        for n in range(600):
+            request = {"at": f"2026-05-23T00:{n % 60:02}:00Z", "kind": "target", "url": f"https://h{n}.test/", "status": 200}
+            file.write(json.dumps({"outcome": "denied", "gate": "R2", "reason": f"{n} " + "x" * 5000, "url": "u" * 5000, "requests": [request] * 10}) + "\n")
+    assert desk("--report", str(page), "--results", str(results)).code == 0
+    html = page.read_text()
+    assert html.count('<td class="host">') == 500 and "and 100 more hosts" in html and "and 400 more reasons" in html
+    assert len(html) < 2_000_000
+
+
+@pytest.mark.parametrize("words, found", [
+    (["--report", "{folder}/none/r.html", "https://example.org/"], "--report is unusable (No such file or directory)"),
+    (["--report", "{folder}/r.html", "--results", "{folder}/none"], "--results {folder}/none is unusable"),
+    (["--results", "{folder}/none"], "--results is without --report"),
+    (["--report", "{folder}/r.html", "--check", "https://example.org/"], "--check is beside --report"),
+    (["--report", "{folder}/r.html", "--results", "x", "https://example.org/"], "a target is beside --results"),
+    (["--jobs", "65", "https://example.org/"], "--jobs is '65', want a number of processes, 1 to 64"),
+    (["--jobs", "two", "https://example.org/"], "--jobs is 'two'"),
+    (["--jobs", "2", "--selftest"], "beside"), (["--mcp", "--min-age", "5m"], "beside"), (["--mcp", "--force"], "beside")])
+def test_ours_a_report_or_a_number_of_jobs_that_cannot_be_is_told_first(words, found, desk, web, tmp_path):
+    done = desk(*[word.format(folder=tmp_path) for word in words])
+    assert done.code == 2 and found.format(folder=tmp_path) in done.err and not web.log
 
 
 def test_ours_help_names_every_option_and_its_default(desk):
@@ -12560,8 +12695,8 @@ def terminal(desk, clock, monkeypatch):
         def sleep(seconds, plain=type(clock).sleep):
             while seconds > 0.0:
                 tick(seconds)
-                plain(clock, min(seconds, wr.STATUS_TICK_SECONDS))
-                seconds = round(seconds - wr.STATUS_TICK_SECONDS, 6)
+                plain(clock, min(seconds, 0.5))
+                seconds = round(seconds - 0.5, 6)
         clock.sleep = sleep
         return clock
 
@@ -12569,7 +12704,7 @@ def terminal(desk, clock, monkeypatch):
         shown = Terminal(clock)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setattr(wr, "TickingClock", ticking)
-        monkeypatch.setattr(wr.os, "get_terminal_size", lambda descriptor: os.terminal_size((columns, 24)))
+        monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((columns, 24)))
         monkeypatch.setattr(sys, "stderr", shown)
         code = wr.main(list(argv))
         return code, shown
@@ -13278,7 +13413,7 @@ def test_ours_a_lone_copy_proves_the_vectors_too(tmp_path):
 
 def test_ours_a_vector_that_goes_otherwise_is_named(monkeypatch):
     monkeypatch.setattr(wr, "parse_duration", lambda text: 1.0)
-    [check] = [check for check in wr.pure_checks() if check.check.startswith("vectors 12.6")]
+    [check] = [check for check in wr.offline_checks(real_pace=False) if check.check.startswith("vectors 12.6")]
     assert check.outcome == "fail" and check.observed == "['PT6H'] gives 1000.0, want 21600000"
 
 
@@ -15086,15 +15221,15 @@ def test_ours_the_constants_of_spec_6(name, value):
 CLAUSES = ("R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R4a R5 R6 R7 R8 R9 R9.1 R9.2 R9.3 R10 R11 R12 "
            "R13").split()
 # The rows of the index on the title page: clause, section and its name, function, test prefix.
-INDEX = re.findall(r"(?m)^ {4}(R[0-9.]+[a-d]?) .* (\d+) ([A-Z][A-Z0-9 ]*?) {2,}([\w.]+) +(test_\w+_)$",
+TITLE_PAGE = re.findall(r"(?m)^ {4}(R[0-9.]+[a-d]?) .* (\d+) ([A-Z][A-Z0-9 ]*?) {2,}([\w.]+) +(test_\w+_)$",
                    wr.__doc__)
 
 
 def test_ours_the_index_has_each_clause():
-    assert list(dict.fromkeys(clause for clause, *_ in INDEX)) == CLAUSES
+    assert list(dict.fromkeys(clause for clause, *_ in TITLE_PAGE)) == CLAUSES
 
 
-@pytest.mark.parametrize("clause, number, section, function, prefix", INDEX)
+@pytest.mark.parametrize("clause, number, section, function, prefix", TITLE_PAGE)
 def test_ours_the_index_tells_where_a_clause_is_decided(clause, number, section, function, prefix):
     """The function stands in that section and has the clause in a comment behind its code."""
     node = TREE

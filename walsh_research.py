@@ -12,8 +12,8 @@ What to call:
     may_fetch(url)  whether a target may be requested now; a Decision, true where it may
     discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
     Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
-    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
+    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
 
     import walsh_research
     for result in walsh_research.run(["https://example.org/", "https://example.com/feed"]):
@@ -3973,7 +3973,7 @@ def lock_file(fd: int) -> bool:
 
 
 class PrivateFile:
-    """At most one open file, which no Ctrl-C loses: it is closed with the last reference to this."""
+    """At most one open file, which no Ctrl-C loses: the last reference to this closes it."""
 
     fds: list[int] = []             # for `__del__`, where an interrupt comes before `__init__`
 
@@ -11559,6 +11559,9 @@ class Finding(NamedTuple):
     is_last: bool = True                # nothing more comes of this target
 
 
+Findings = Generator[Finding, None, None]
+
+
 class Assignment(NamedTuple):
     """What is wanted of many targets; it crosses to a worker process."""
 
@@ -11583,7 +11586,7 @@ def standing_of(bot: Bot) -> Standing:
 
 # --- What a bot answers, in whatever process ----------------------------------
 
-def findings_of(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+def findings_of(bot: Bot, assignment: Assignment) -> Findings:
     """A Finding each as it is done."""
     if assignment.mode == "check":
         return check_findings(bot, assignment)
@@ -11592,7 +11595,7 @@ def findings_of(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
     return run_findings(bot, assignment)
 
 
-def run_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+def run_findings(bot: Bot, assignment: Assignment) -> Findings:
     for result in bot.run(assignment.urls, assignment.min_age):
         explained: list[tuple[str, str]] = []
         if assignment.explains and result.final_url:        # a gate was asked
@@ -11600,16 +11603,16 @@ def run_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
         yield Finding(result.url, result, explained)
 
 
-def check_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+def check_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
         decision = bot.may_fetch(url, wait=False)
         explained: list[tuple[str, str]] = []
-        if assignment.explains and (decision or decision.gate):
+        if assignment.explains and (decision or decision.gate):     # else it is no URL
             explained = list(bot.explain(decision))
         yield Finding(url, decision, explained)
 
 
-def discover_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
         for source in bot.discover(url, assignment.min_age):
             yield Finding(url, source, is_last=False)
@@ -11751,6 +11754,7 @@ class WorkerPool:
     ) -> None:
         check_jobs(jobs, bot.options)
         self._bot, self._assignment, self._jobs, self._tick = bot, assignment, jobs, tick
+        self._trace = bot.options.trace or bot.warn         # none is sent where none is wanted
         self._workers: dict[Connection, Worker] = {}
         self._lifeline: Connection | None = None
         self._targets_left: collections.Counter[str] = collections.Counter()    # by host
@@ -11768,10 +11772,10 @@ class WorkerPool:
     def hosts_left(self) -> int:
         return sum(1 for count in self._targets_left.values() if count)
 
-    @property
-    def seconds_left(self) -> float:
-        """About how long the slowest worker takes."""
-        return max((worker.seconds_left for worker in self._workers.values()), default=0.0)
+    def outlook(self) -> tuple[str, str, float]:
+        """As `Bot.outlook`: the seconds are those that the slowest worker takes, about."""
+        left = [worker.seconds_left for worker in self._workers.values()]
+        return "", "", max(left, default=0.0)
 
     @property
     def blocklist_was_missed(self) -> bool:
@@ -11782,7 +11786,7 @@ class WorkerPool:
 
     # --- The work ---------------------------------------------------------------
 
-    def findings(self) -> Generator[Finding, None, None]:
+    def findings(self) -> Findings:
         """A Finding each as it is done, whichever process made it."""
         urls: list[str] = []
         for item in self._declared():
@@ -11867,7 +11871,7 @@ class WorkerPool:
         if kind == "warning":
             self._bot.warn(value)
         elif kind == "trace":
-            (self._bot.options.trace or print)(value)
+            self._trace(value)
         else:
             finding, standing = value
             worker.note(standing)
@@ -13008,7 +13012,8 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 600; overflow-wrap: normal; } td.number { white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; overflow-wrap: normal; }
+td.number { white-space: nowrap; }
 td.time { width: 45%; min-width: 7rem; }
 td.host { min-width: 8rem; }
 svg { display: block; width: 100%; height: 18px; }
@@ -13270,6 +13275,7 @@ what to do (without one of these: fetch each target):
   --check               decide and explain gate by gate; fetch no target
   --discover            list a target's feeds, markdown, llms.txt and sitemaps
   --mcp                 serve a harness over stdio (MCP); --max-wait is 20s
+  --results FILE        draw --report from the --json lines in FILE; ask nothing
   --selftest            prove conformance: vectors, sandbox, live fixtures
   --attest              print the attestation; --selftest adds live fixtures
   --version             print the version
@@ -13280,6 +13286,7 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
   --max-wait TIME       defer what may only be asked later (default 5m)
   --timeout SECONDS     for one whole request (default 30)
   --max-bytes N         of one body, decoded; k, M, G work (default 10M)
+  --jobs N              processes that share the hosts, 1 to 64 (default 1)
   --unreachable WHAT    while robots.txt is: allow or defer (default allow)
   --robots2             obey robots2.txt as well
   --allow-private       permit addresses that are not public
@@ -13287,6 +13294,7 @@ cache and output:
   --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
   --no-cache            keep no document and no validator; share the pace alone
   --json                JSON Lines on stdout
+  --report FILE         draw which host was asked when, as a page in FILE
   -q, --quiet           only what was not OK, SAME or SKIP; no summary
   -v, --verbose         also each request, wait and gate, on stderr
 proof:
@@ -13309,20 +13317,26 @@ MODES = (       # the first wins
     "--help",
     "--version",
     "--mcp",
+    "--results",
     "--check",
     "--discover",
     "--attest",
     "--selftest",
 )
 RIVALS = (      # at most one of each
-    ("--check", "--discover", "--selftest", "--mcp"),
-    ("--check", "--discover", "--attest", "--mcp"),
+    ("--check", "--discover", "--selftest", "--mcp", "--report"),
+    ("--check", "--discover", "--attest", "--mcp", "--report"),
+    ("--selftest", "--mcp", "--results", "--jobs"),
+    ("--attest", "--mcp", "--results", "--jobs"),
+    ("--mcp", "--min-age"),
+    ("--mcp", "--force"),
     ("--check", "--force"),
     ("--selftest", "--force"),
     ("--attest", "--force"),
     ("--selftest", "a target"),
     ("--attest", "a target"),
     ("--mcp", "a target"),
+    ("--results", "a target"),
     ("--cache-dir", "--no-cache"),
 )
 BOT_OPTIONS = (
@@ -13408,8 +13422,16 @@ def read_bytes(text: str) -> int:
     return int(match[1]) * factors[match[2]]
 
 
-# Of a value, as the help screen names it: what reads it, and what that wants.
+def read_jobs(text: str) -> int:
+    """A number of processes; ValueError otherwise."""
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_JOBS:
+        raise ValueError
+    return int(text)
+
+
+# Of an option, or of a value as the help screen names it: what reads it, and what that wants.
 READERS: dict[str, Any] = {
+    "--jobs": (read_jobs, f"a number of processes, 1 to {MAX_JOBS}"),
     "TIME": (
         parse_wait,
         "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)",
@@ -13445,14 +13467,11 @@ def split_words(
     end = len(words)
     if "--" in words:
         end = list(words).index("--")
-    defaults = []
     long_names = []
     for item in known.values():
         ending = "=" if item.value else ""
         long_names.append(item.name[2:] + ending)
-        if item.default:
-            defaults.append(f"{item.name}={item.default}")
-    rest = [*defaults, *words[:end]]
+    rest = list(words[:end])
     pairs: list[tuple[str, str]] = []
     urls: list[str] = []
     try:
@@ -13471,7 +13490,7 @@ def read_value(option: HelpOption, text: str) -> Any:
     """An option's value; True for one that has none. Misuse: it cannot be read."""
     if not option.value:
         return True
-    read, wanted = READERS.get(option.value, (str, ""))
+    read, wanted = READERS.get(option.name) or READERS.get(option.value, (str, ""))
     try:
         return read(text)
     except ValueError:
@@ -13512,17 +13531,22 @@ def read_arguments(argv: Sequence[str]) -> Any:
         mode = chosen[0][2:]
     if "--offline" in given and "--selftest" not in given:
         raise Misuse("--offline is without --selftest, want both")
+    if "--results" in given and "--report" not in given:
+        raise Misuse("--results is without --report, want both")
     if mode in ("fetch", "check", "discover") and "a target" not in given:
         wanted = "a URL, - for stdin, or --input FILE; --help shows all"
         raise Misuse(f"no target is named, want {wanted}")
+    with_defaults = [item for item in known.values() if item.default]
     options: dict[str, Any] = {
         **dict.fromkeys(known, False),
+        **{item.name: read_value(item, item.default) for item in with_defaults},
         "--tag": None,
         "--cache-dir": PLATFORM_CACHE,
         **given,
         "--input": inputs,
         "--urls": urls,
         "--mode": mode,
+        "--given": set(given),
     }
     arguments = types.SimpleNamespace()
     for name, value in options.items():
@@ -13778,6 +13802,8 @@ class Command:
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
         self.bot: Any = None
+        self.workers: Any = None        # the bot, or the processes that work for it
+        self.report: Report | None = None
 
     def run(self) -> int:
         """The exit code."""
@@ -13790,6 +13816,7 @@ class Command:
             "check": lambda: self.with_bot(self.check),
             "discover": lambda: self.with_bot(self.discover),
             "mcp": self.serve,
+            "results": self.draw_results,
         }
         self.read_targets()
         try:
@@ -13833,13 +13860,13 @@ class Command:
                 )
         elif options.selftest and not options.offline:      # R13, where it is known who asks
             wanted["tag"] = options.tag or detect_identity(os.environ)
+        wanted.update(warn=self.warn, trace=self.trace)
+        if options.jobs == 1:
+            wanted["clock"] = self.clock
+        elif not options.verbose:       # the processes need not tell what nobody sees
+            wanted["trace"] = None
         try:
-            return Bot(
-                clock=self.clock,
-                warn=self.warn,
-                trace=self.trace,
-                **wanted,
-            )
+            return Bot(**wanted)
         except ValueError as error:
             reason = str(error)
             reason = reason.replace("allow_private=True", "--allow-private")
@@ -13848,10 +13875,22 @@ class Command:
     def with_bot(self, mode: Callable[[], None]) -> None:
         if not self.targets and self.codes != {0}:      # each file was wrong
             return
-        with self.make_bot() as self.bot:
+        if self.options.report:
+            self.begin_report()
+        with self.make_bot() as self.workers:
+            self.bot = self.workers
             mode()
-            if self.bot.blocklist_was_missed:           # R3b opened the gate
+            if self.workers.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
+
+    def findings(self, mode: str) -> Findings:
+        """What a bot finds of each target, or many processes."""
+        explains = self.options.verbose or mode == "check"
+        assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
+        if self.options.jobs == 1:
+            return findings_of(self.bot, assignment)
+        self.workers = WorkerPool(self.bot, assignment, self.options.jobs, self.tick_of_many)
+        return self.workers.findings()      # type: ignore[no-any-return]
 
     # --- Progress ---------------------------------------------------------
 
@@ -13877,6 +13916,10 @@ class Command:
             why=f" ({why})" if why else "",
         )
 
+    def tick_of_many(self) -> None:
+        """Now and then, while processes work."""
+        self.console.status(self.progress(), doing=f"{self.options.jobs} jobs")
+
     def progress(self) -> list[str]:
         """How far it is, and about how long it still takes."""
         count = len(self.targets)
@@ -13884,16 +13927,16 @@ class Command:
             return []
         done = sum(self.counts.values())
         facts = [f"{done}/{count}"]
-        paced_seconds = self.bot.outlook()[2]
+        paced_seconds = self.workers.outlook()[2]
         spent_seconds = self.clock.monotonic() - self.started_at
         busy_seconds = spent_seconds - self.clock.slept_seconds
-        request_seconds = busy_seconds / max(1, self.bot.requests)
+        request_seconds = busy_seconds / max(1, self.workers.requests)
         work_seconds = request_seconds * (count - done)
         left_seconds = max(paced_seconds, work_seconds)
         if left_seconds >= 1.0:
             facts.append(f"{spell_seconds(left_seconds)} left")
-        if self.bot.hosts_left:
-            facts.append(counted(self.bot.hosts_left, "host"))
+        if self.workers.hosts_left:
+            facts.append(counted(self.workers.hosts_left, "host"))
         return facts
 
     def show_outcome(
@@ -13924,36 +13967,22 @@ class Command:
 
     def fetch(self) -> None:
         try:
-            results = self.bot.run(self.targets, self.min_age())
-            for result in results:
-                if self.options.verbose and result.final_url:       # a gate was asked
-                    self.explain_result(result)
-                self.show_result(result)
+            self.show_findings()
         except KeyboardInterrupt:
             self.summarize()
             raise
+        finally:
+            self.end_report()
         self.summarize()
 
-    def explain_result(self, result: Result) -> None:
-        """As --check explains them, but for the pace and the next step, which are over."""
-        reason = "no rule forbids it"
-        if result.gate:
-            reason = result.reason
-        elif result.rule:
-            reason = spell_rule(result.rule)
-        decision = Decision(
-            False,
-            result.final_url or result.url,
-            result.gate,
-            reason,
-            result.verdict,
-            result.rule,
-            group=result.group,
-            robots_source=result.robots_source,
-            content_signals=result.content_signals,
-        )
-        for name, said in self.bot.explain(decision):
-            self.console.note(f"      {name:<10} {said}")
+    def show_findings(self) -> None:
+        with closing(self.findings("run")) as findings:
+            for finding in findings:
+                for name, said in finding.explained:
+                    self.console.note(f"      {name:<10} {said}")
+                if self.report is not None:
+                    self.report.add(finding.value.to_dict())
+                self.show_result(finding.value)
 
     def show_result(self, result: Result) -> None:
         """What came, or why not; the summary says how long it waited, and when to try again."""
@@ -14007,14 +14036,14 @@ class Command:
                 outcomes.append(f"{self.counts[outcome]} {outcome}")
         spent = spell_seconds(self.clock.monotonic() - self.started_at)
         targets = counted(len(self.targets), "target")
-        requests = counted(self.bot.requests, "request")
-        line = f"{targets}: {in_one_line(outcomes)}; {requests} in {spent}"
+        requests = counted(self.workers.requests, "request")
+        waits = ""
         if self.clock.slept_seconds >= 0.05:
-            line += f"; waited {spell_seconds(self.clock.slept_seconds)}"
-        if self.waited:
-            longest = self.waited.most_common(1)[0]
-            line += f", most for {longest[0]}"
-        self.console.note(line)
+            waits = f"waited {spell_seconds(self.clock.slept_seconds)}"
+        if waits and self.waited:
+            waits += f", most for {self.waited.most_common(1)[0][0]}"
+        parts = [f"{targets}: {in_one_line(outcomes)}", f"{requests} in {spent}", waits]
+        self.console.note("; ".join(filter(None, parts)))
         hosts = sorted(self.again, key=lambda host: min(self.again[host]))
         for host in hosts[:MAX_SHOWN_HOSTS]:
             at, what = min(self.again[host])
@@ -14026,40 +14055,41 @@ class Command:
             self.console.note(f"and later those of {more}")
 
     def check(self) -> None:
-        for url in self.targets:
-            decision = self.bot.may_fetch(url, wait=False)
-            outcome = "denied"
-            reason = decision.reason
-            if decision:
-                outcome = "fetched"
-            elif decision.gate is None:
-                outcome = "failed"
-            elif decision.retry_at:
-                outcome = "deferred"
-                reason += f", again at {iso_utc(decision.retry_at)}"
-            is_shown = self.show_outcome(
-                decision,
-                outcome,
-                code=decision.gate or "-",
-                name=decision.url,
-                detail=reason,
-            )
-            if is_shown and outcome != "failed":
-                for name, said in self.bot.explain(decision):
-                    self.console.detail(f"      {name:<10} ", said)
+        with closing(self.findings("check")) as findings:
+            for finding in findings:
+                self.show_decision(finding.value, finding.explained)
+
+    def show_decision(self, decision: Decision, explained: Sequence[tuple[str, str]]) -> None:
+        outcome = "denied"
+        reason = decision.reason
+        if decision:
+            outcome = "fetched"
+        elif decision.gate is None:
+            outcome = "failed"
+        elif decision.retry_at:
+            outcome = "deferred"
+            reason += f", again at {iso_utc(decision.retry_at)}"
+        is_shown = self.show_outcome(
+            decision,
+            outcome,
+            code=decision.gate or "-",
+            name=decision.url,
+            detail=reason,
+        )
+        if is_shown:
+            for name, said in explained:
+                self.console.detail(f"      {name:<10} ", said)
 
     def discover(self) -> None:
-        for url in self.targets:
-            shown = 0
-            sources = self.bot.discover(url, self.min_age())
-            for source in sources:
+        target = None
+        with closing(self.findings("discover")) as findings:
+            for source in filter(None, (finding.value for finding in findings)):
                 if source.kind == "none":
                     self.show_nothing(source)
                     continue
-                if not shown and not self.options.json:
-                    target = printable(source.target, MAX_URL_LENGTH)
-                    self.console.line(f"target    {target}")
-                shown += 1
+                if source.target != target and not self.options.json:
+                    target = source.target
+                    self.console.line(f"target    {printable(target, MAX_URL_LENGTH)}")
                 self.show_source(source)
 
     def show_source(self, source: Source) -> None:
@@ -14100,14 +14130,48 @@ class Command:
             found = f"{printable(result.content_type)}, which names {found}"
         self.console.row(source, f"{source.kind:<8}  ", source.url, found)
 
+    # --- The report ---------------------------------------------------------
+
+    def begin_report(self) -> None:
+        """Misuse: nothing can be written there, which is told before anything is asked."""
+        try:
+            with open(self.options.report, "ab"):
+                self.report = Report()
+        except (OSError, ValueError) as error:
+            found = getattr(error, "strerror", None) or error
+            raise Misuse(f"--report is unusable ({found}), want a file to write") from None
+
+    def end_report(self) -> None:
+        if self.report is None:
+            return
+        try:
+            with open(self.options.report, "w", encoding="utf-8") as file:
+                file.write(self.report.html())
+        except OSError as error:
+            self.codes.add(1)
+            complain(f"--report is lost ({error.strerror}), want room for it", self.words)
+
+    def draw_results(self) -> None:
+        """--results: of a run that is over."""
+        self.begin_report()
+        report = self.report or Report()
+        name = self.options.results
+        try:
+            with open(name, "rb") as file:
+                for line in iter(partial(file.readline, MAX_RESULT_LINE_BYTES), b""):
+                    report.add_line(line)
+        except (OSError, ValueError) as error:
+            found = getattr(error, "strerror", None) or error
+            raise Misuse(f"--results {name} is unusable ({found}), want a file of --json") from None
+        self.end_report()
+
     def serve(self) -> None:
         """--mcp: stdout carries messages alone, so what else would be printed goes to stderr."""
         if sys.stdin is None or sys.stdout is None:
             return
         server = McpServer(sys.stdin.buffer, sys.stdout.buffer)
         self.clock = TickingClock(server.tick)
-        names = [word.partition("=")[0] for word in self.words]
-        if "--max-wait" not in names:
+        if "--max-wait" not in self.options.given:
             self.options.max_wait = MCP_MAX_WAIT_SECONDS
         with redirect_stdout(sys.stderr), self.make_bot() as self.bot:
             server.serve(self.bot)
