@@ -18,6 +18,7 @@ import faulthandler
 import functools
 import gc
 import gzip
+import hashlib
 import importlib.util
 import inspect
 import io
@@ -424,7 +425,10 @@ def test_R7_wire_url_vectors(case):
 
 @pytest.mark.parametrize("case", vectors("host_normalization"))
 def test_R3_host_normalization_vectors(case):
-    assert value_or_none(wr.normalize_host, case["host"]) == case["expected"]
+    if "@" in case["host"]:         # in a URL that would be a userinfo
+        assert case["expected"] is None and wr.host_key(f"http://{case['host']}/") == "b.test"
+    else:
+        assert value_or_none(wr.host_key, f"http://{case['host']}/") == case["expected"]
 
 
 @pytest.mark.parametrize("case", vectors("public_address"))
@@ -5561,7 +5565,7 @@ def test_R6_metadata_of_what_came(bot, web):
     web.pages[X] = 200, {**HTML, "Last-Modified": "then", "X-Robots-Tag": "noindex"}, b"<html lang=en><title>T</title><meta name=description content=D>"
     result = bot.fetch(X)
     assert (result.title, result.bytes, result.metadata["language"], result.metadata["description"]) == ("T", len(web.pages[X][2]), "en", "D")
-    assert result.sha256 == __import__("hashlib").sha256(web.pages[X][2]).hexdigest() and result.content_type == "text/html"
+    assert result.sha256 == hashlib.sha256(web.pages[X][2]).hexdigest() and result.content_type == "text/html"
     assert result.robots_directives == ["noindex"] and any("noindex" in warning for warning in result.warnings)
 
 
@@ -7358,49 +7362,68 @@ OK_HEAD = b"HTTP/1.1 200 OK\r\n"
 HELLO = OK_HEAD + b"Content-Length: 5\r\n\r\nhello"
 
 
-class DoorServer:
-    """A scripted server on loopback: `script` is the bytes of every answer, or a function (connection, request, stop)."""
+class ScriptServer:
+    """A server on loopback that says what it is told, byte by byte.
 
-    def __init__(self, script, tls=None):
-        self.script, self.tls, self.requests, self.stop = script, tls, [], threading.Event()
-        self.listener = socket.create_server(("127.0.0.1", 0))
+    `script`, or what `answers` has for the path, is the bytes of an answer or a function
+    (connection, request, stop). `requests` has the head of each request, `hits` the time at which
+    its connection was accepted, and its path.
+    """
+
+    def __init__(self, script=None, tls=None):
+        self.script, self.tls, self.answers = script, tls, {}
+        self.requests, self.hits = [], []
+        self.stop, self.guard, self.threads = threading.Event(), threading.Lock(), []
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self.listener.getsockname()[1]
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}/"
-        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.origin = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+        self.url = self.origin + "/"
+        self.accepting = threading.Thread(target=self.accept, daemon=True)
 
     def __enter__(self):
-        self.thread.start()
+        self.accepting.start()
         return self
 
     def __exit__(self, *trouble):
         self.stop.set()
-        with contextlib.suppress(OSError):  # wakes accept(), wherever closing the listener does not
+        with contextlib.suppress(OSError):      # wakes accept(), wherever closing the listener does not
             socket.create_connection(("127.0.0.1", self.port), 1).close()
-        self.thread.join(10)
+        for thread in [self.accepting, *self.threads]:
+            thread.join(10)
         self.listener.close()
 
-    def serve(self):
+    def accept(self):
         while not self.stop.is_set():
             connection, _ = self.listener.accept()
-            with connection, contextlib.suppress(OSError):
-                if not self.stop.is_set():
-                    self.answer(connection)
+            thread = threading.Thread(target=self.serve, args=(connection, time.monotonic()), daemon=True)
+            self.threads = [one for one in self.threads if one.is_alive()] + [thread]
+            thread.start()
 
-    def answer(self, connection):
-        connection.settimeout(10)
-        if self.tls:
-            with self.tls.wrap_socket(connection, server_side=True) as secured:
-                self.talk(secured)
-        else:
-            self.talk(connection)
+    def serve(self, connection, accepted_at):
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(10)
+            if self.stop.is_set():
+                return
+            if self.tls:
+                with self.tls.wrap_socket(connection, server_side=True) as secured:
+                    self.answer(secured, accepted_at)
+            else:
+                self.answer(connection, accepted_at)
 
-    def talk(self, connection):
+    def answer(self, connection, accepted_at):
         request = door_read_head(connection)
-        self.requests.append(request)
-        if callable(self.script):
-            self.script(connection, request, self.stop)
+        path = (request.split(b" ", 2) + [b""])[1].decode("latin-1").partition("?")[0]
+        with self.guard:
+            self.requests.append(request)
+            self.hits.append((accepted_at, path))
+        answer = self.answers.get(path, self.script)
+        if callable(answer):
+            answer(connection, request, self.stop)
         else:
-            connection.sendall(self.script)
+            connection.sendall(answer if answer is not None else weather_status(404))
+
+    def asked(self, path):
+        return sum(hit == path for _, hit in self.hits)
 
 
 def door_read_head(connection):
@@ -7428,7 +7451,7 @@ def door_send(url, door=None, **more):
 
 def door_answer(script, **more):
     """What the door makes of one answer."""
-    with DoorServer(script) as server:
+    with ScriptServer(script) as server:
         return door_send(server.url, **more)
 
 
@@ -7510,7 +7533,7 @@ def fed(answer, size=2**16):
 
 
 def test_R1_headers_leave_exactly_as_handed_in_and_in_order():
-    with DoorServer(HELLO) as server:
+    with ScriptServer(HELLO) as server:
         response = door_send(server.url + "a//b?", headers={"Accept": "text/html", "X-Empty": "", "User-Agent": wr.USER_AGENT})
     assert server.requests == [
         (
@@ -7565,7 +7588,7 @@ def test_ours_door_host_and_target_of_a_url(url, host, target, loop):
 def test_R1_nothing_can_be_injected_into_a_request(change):
     change = dict(change)
     path = change.pop("url", "")
-    with DoorServer(HELLO) as server, pytest.raises(wr.TransportError) as caught:
+    with ScriptServer(HELLO) as server, pytest.raises(wr.TransportError) as caught:
         door_send(server.url + path, **change)
     assert caught.value.final and caught.value.reason.isprintable() and server.requests == []
 
@@ -7600,7 +7623,7 @@ def test_ours_door_departed_is_not_called_where_nothing_left():
 
 
 def test_ours_door_one_connection_an_exchange_and_no_redirect_followed():
-    with DoorServer(b"HTTP/1.1 302 Found\r\nLocation: /next\r\nContent-Length: 0\r\n\r\n") as server:
+    with ScriptServer(b"HTTP/1.1 302 Found\r\nLocation: /next\r\nContent-Length: 0\r\n\r\n") as server:
         door = wr.HttpTransport(allow_private=True, proxies={})
         for _ in range(3):
             assert door_send(server.url, door).status == 302
@@ -7873,7 +7896,7 @@ def test_ours_door_reset_silence_and_drip_at_every_stage(stage, ending):
             self.got += len(piece)
             return piece
 
-    with DoorServer(script) as server, pytest.MonkeyPatch.context() as patch:
+    with ScriptServer(script) as server, pytest.MonkeyPatch.context() as patch:
         if ending == "reset":
             patch.setattr(socket, "socket", Reading)
         with pytest.raises(wr.TransportError) as caught:
@@ -7993,7 +8016,7 @@ def test_ours_door_random_bytes_give_an_answer_or_one_line():
     answers = [b"".join(rng.choices(pieces, k=rng.randrange(12))) for _ in range(200)]
     answers += [OK_HEAD + answer for answer in answers] + [rng.getrandbits(800).to_bytes(100, "big") for _ in range(50)]
     given = iter(answers)
-    with DoorServer(lambda connection, request, stop: connection.sendall(next(given))) as server:
+    with ScriptServer(lambda connection, request, stop: connection.sendall(next(given))) as server:
         door = wr.HttpTransport(allow_private=True, proxies={})
         for answer in answers:
             try:
@@ -8021,7 +8044,7 @@ def test_ours_door_an_interrupt_passes_through_and_closes_the_connection(place, 
     more = {place: interrupt} if place != "body" else {}
     if place == "body":
         monkeypatch.setattr(wr, "read_body", interrupt)
-    with DoorServer(script) as server:
+    with ScriptServer(script) as server:
         with pytest.raises(KeyboardInterrupt):
             door_send(server.url, **more)
         assert closed.wait(10)
@@ -8048,7 +8071,7 @@ def test_ours_door_a_failing_system_call_is_one_line_and_leaves_nothing_open(cal
         raise OSError(12, "Cannot allocate memory")
 
     setattr(Faulty, call, fail)
-    with DoorServer(HELLO) as server:
+    with ScriptServer(HELLO) as server:
         with monkeypatch.context() as patch:
             patch.setattr(socket, "socket", Faulty)
             with pytest.raises(wr.TransportError, match="Cannot allocate memory") as caught:
@@ -8264,7 +8287,7 @@ def test_ours_door_connects_to_the_address_that_was_checked(monkeypatch):
     dns = FakeDns(monkeypatch, {"rebinds.test": [["127.0.0.1"], ["10.0.0.1"]]})
     monkeypatch.setattr(wr, "address_refusal", lambda ip: "private" if ip == "10.0.0.1" else "")  # here loopback plays a public address
     door = wr.HttpTransport(proxies={})
-    with DoorServer(HELLO) as server:
+    with ScriptServer(HELLO) as server:
         url = f"http://rebinds.test:{server.port}/"
         door.resolve(url, 10.0)
         assert door_send(url, door).body == b"hello" and door_send(url, door).body == b"hello"
@@ -8311,7 +8334,7 @@ def test_ours_door_a_missing_name_is_final_and_trouble_with_dns_is_not(answer, f
 def test_ours_door_a_missing_name_is_remembered_as_long_as_a_pin_and_trouble_is_not(lasting, answer, monkeypatch):
     dns = FakeDns(monkeypatch, {"gone.test": [answer, answer, ["127.0.0.1"]]})
     door = wr.HttpTransport(allow_private=True, proxies={})
-    with DoorServer(HELLO) as server:
+    with ScriptServer(HELLO) as server:
         url = f"http://gone.test:{server.port}/"
         with pytest.raises(wr.TransportError):
             door.resolve(url, 10.0)
@@ -8407,7 +8430,7 @@ def test_ours_door_a_look_up_for_another_port_is_waited_for_and_not_taken(monkey
     def send():
         answers.append(door_send(f"http://two.test:{server.port}/", door).body)
 
-    with DoorServer(HELLO) as server:
+    with ScriptServer(HELLO) as server:
         threads = [threading.Thread(target=door.resolve, args=("http://two.test:1/", 20.0)),
                    threading.Thread(target=send)]
         for thread in threads:
@@ -8434,7 +8457,7 @@ def test_ours_door_one_fetch_with_a_resolver_that_never_answers(stuck_dns):
 
 
 def test_ours_door_a_dead_address_does_not_eat_the_time_of_the_next(monkeypatch):
-    with DoorServer(HELLO) as server, socket.create_server(("127.0.0.1", 0)) as taken:
+    with ScriptServer(HELLO) as server, socket.create_server(("127.0.0.1", 0)) as taken:
         closed_port = taken.getsockname()[1]
         taken.close()
         addresses = [("127.0.0.1", closed_port), ("127.0.0.1", server.port)]
@@ -8470,7 +8493,7 @@ def door_tls_server(tmp_path, certificate, script=HELLO):
     context.load_cert_chain(str(file))
     context.names = []
     context.sni_callback = lambda connection, name, context: context.names.append(name)
-    return DoorServer(script, tls=context)
+    return ScriptServer(script, tls=context)
 
 
 @pytest.fixture
@@ -8528,7 +8551,7 @@ def test_ours_door_an_unusable_SSL_CERT_FILE_is_said(content, tmp_path, monkeypa
     if content is not None:
         bundle.write_text(content)
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    with DoorServer(HELLO) as server, pytest.raises(wr.TransportError, match="^TLS: SSL_CERT_FILE ") as caught:
+    with ScriptServer(HELLO) as server, pytest.raises(wr.TransportError, match="^TLS: SSL_CERT_FILE ") as caught:
         door_send(server.url.replace("http:", "https:"))
     assert caught.value.final and "_ssl.c" not in caught.value.reason and not any(server.requests)
 
@@ -8540,7 +8563,7 @@ def test_ours_door_tls_cannot_be_weakened(monkeypatch):
         used.append(context)
         raise OSError("seen")
     monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_socket)
-    with DoorServer(HELLO) as server, pytest.raises(wr.TransportError):
+    with ScriptServer(HELLO) as server, pytest.raises(wr.TransportError):
         door_send(server.url.replace("http:", "https:"))
     (context,) = used
     assert context.check_hostname and context.verify_mode == ssl.CERT_REQUIRED and context.minimum_version >= ssl.TLSVersion.TLSv1_2
@@ -8628,7 +8651,7 @@ def no_proxy_environment(monkeypatch):
 
 def test_ours_door_http_goes_through_the_proxy_in_absolute_form(monkeypatch):
     dns = FakeDns(monkeypatch, {"target.test": [["10.0.0.1"]]})
-    with DoorServer(HELLO) as proxy:
+    with ScriptServer(HELLO) as proxy:
         door = wr.HttpTransport(proxies={"http": f"http://{PROXY_CREDENTIALS}@127.0.0.1:{proxy.port}/"})
         door.resolve("http://target.test:8080/a?b", 10.0)
         assert door_send("http://target.test:8080/a?b", door).body == b"hello"
@@ -8659,7 +8682,7 @@ def test_ours_door_https_goes_through_the_proxy_by_connect(tmp_path, door_ca):
                 pump(connection, onward)
                 back.join(10)
 
-        with DoorServer(script) as proxy:
+        with ScriptServer(script) as proxy:
             door = wr.HttpTransport(proxies={"https": f"http://{PROXY_CREDENTIALS}@127.0.0.1:{proxy.port}"})
             assert door_send(f"https://door.test:{server.port}/s", door, departed=lambda: left.append(1)).body == b"hello"
     assert proxy.requests[0].startswith(
@@ -8684,7 +8707,7 @@ def test_ours_door_https_goes_through_the_proxy_by_connect(tmp_path, door_ca):
     ids=["407", "403", "502", "204", "early bytes", "no HTTP", "nothing", "flood"],
 )
 def test_ours_door_a_proxy_that_does_not_connect_is_one_line_without_credentials(answer, wanted, final):
-    with DoorServer(answer) as proxy, pytest.raises(wr.TransportError) as caught:
+    with ScriptServer(answer) as proxy, pytest.raises(wr.TransportError) as caught:
         door_send("https://door.test/", wr.HttpTransport(proxies={"https": f"http://{PROXY_CREDENTIALS}@127.0.0.1:{proxy.port}"}))
     assert wanted in caught.value.reason and caught.value.final is final
     assert not any(secret in caught.value.reason for secret in ("us%20er", "us er", "p%40ss", "p@ss", "word", "dXMg"))
@@ -8699,7 +8722,7 @@ def test_ours_door_a_407_through_a_tunnel_is_the_targets(loop):
 
 
 def test_ours_door_a_407_to_a_plain_request_is_the_proxys():
-    with DoorServer(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n") as proxy:
+    with ScriptServer(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n") as proxy:
         with pytest.raises(wr.TransportError, match="^proxy: .*407") as caught:
             door_send("http://door.test/", wr.HttpTransport(proxies={"http": f"http://127.0.0.1:{proxy.port}"}))
         assert caught.value.final
@@ -8730,7 +8753,7 @@ MALFORMED_PROXIES = [
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_ours_door_a_malformed_proxy_is_an_error_and_never_a_direct_connection(value, scheme, monkeypatch, no_proxy_environment):
     monkeypatch.setenv(f"{scheme}_proxy".upper() if len(value) % 2 else f"{scheme}_proxy", value)
-    with DoorServer(HELLO) as server:
+    with ScriptServer(HELLO) as server:
         door = wr.HttpTransport(allow_private=True)
         url = server.url.replace("http", scheme)
         for ask in (lambda: door.resolve(url, 10.0), lambda: door_send(url, door)):
@@ -8746,7 +8769,7 @@ def test_ours_door_a_malformed_proxy_is_an_error_and_never_a_direct_connection(v
 def test_ours_door_a_proxy_of_another_kind_is_named_and_never_a_direct_connection(
         name, kind, monkeypatch, no_proxy_environment):
     monkeypatch.setenv(name, f"{kind}://user:secret@127.0.0.1:1080")
-    with DoorServer(HELLO) as server:
+    with ScriptServer(HELLO) as server:
         door = wr.HttpTransport(allow_private=True)
         for ask in (lambda: door.resolve(server.url, 10.0), lambda: door_send(server.url, door)):
             with pytest.raises(wr.TransportError) as caught:
@@ -8787,7 +8810,7 @@ def test_ours_door_a_proxy_of_another_kind_is_named_and_never_a_direct_connectio
 )
 def test_ours_door_proxies_come_from_the_environment(environment, proxied, monkeypatch, no_proxy_environment):
     FakeDns(monkeypatch, {"www.door.test": [["127.0.0.1"]]})
-    with DoorServer(HELLO) as server, DoorServer(HELLO) as proxy:
+    with ScriptServer(HELLO) as server, ScriptServer(HELLO) as proxy:
         for name, value in environment.items():
             value = value.replace("PORT", str(server.port))
             monkeypatch.setenv(name, {"P": f"http://127.0.0.1:{proxy.port}", "bare": f"127.0.0.1:{proxy.port}"}.get(value, value))
@@ -8803,7 +8826,7 @@ def test_ours_door_without_a_proxy_variable_urllib_is_not_loaded():
         wr.HttpTransport(allow_private=True).send(wr.Request("GET", sys.argv[1], {}, 10.0, 99))
         print(*sorted({"ssl", "urllib.request", "http.client", "email"} & set(sys.modules)))
     """
-    with DoorServer(HELLO) as server:
+    with ScriptServer(HELLO) as server:
         done = subprocess.run(
             [sys.executable, "-c", code, server.url],
             env=environment,
@@ -8832,7 +8855,7 @@ def weather_status(status, **headers):
 
 
 def weather_reset(first):
-    def script(connection, stop):
+    def script(connection, request, stop):
         connection.sendall(first)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     return script
@@ -8840,7 +8863,7 @@ def weather_reset(first):
 
 def weather_drip(first, drop=b"x"):
     """One drop a little faster than any timeout for each read would notice; none at all where `drop` is empty."""
-    def script(connection, stop):
+    def script(connection, request, stop):
         connection.sendall(first)
         while not stop.wait(0.01):
             if drop:
@@ -8852,7 +8875,7 @@ def weather_drip(first, drop=b"x"):
 
 
 def weather_flood(first, again):
-    def script(connection, stop):
+    def script(connection, request, stop):
         connection.sendall(first)
         while not stop.is_set():
             connection.sendall(again)
@@ -8864,58 +8887,6 @@ def weather_bomb():
     coder = zlib.compressobj(9, zlib.DEFLATED, -15)
     mebibyte = coder.compress(bytes(2**20)) + coder.flush(zlib.Z_FULL_FLUSH)
     return gzip.compress(b"")[:10] + mebibyte * 300
-
-
-class WeatherServer:
-    """A loopback publisher: `answers[path]` is bytes or script(connection, stop). Counts requests by path, and connections that are open at once."""
-
-    def __init__(self):
-        self.answers, self.hits = {}, []
-        self.stop, self.guard = threading.Event(), threading.Lock()
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.origin = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.accepting = threading.Thread(target=self.accept, daemon=True)
-        self.threads = []
-
-    def __enter__(self):
-        self.accepting.start()
-        return self
-
-    def __exit__(self, *trouble):
-        self.stop.set()
-        with contextlib.suppress(OSError):
-            socket.create_connection(self.listener.getsockname(), 1).close()
-        for thread in [self.accepting, *self.threads]:
-            thread.join(10)
-        self.listener.close()
-
-    def accept(self):
-        while not self.stop.is_set():
-            connection, _ = self.listener.accept()
-            thread = threading.Thread(target=self.talk, args=(connection, time.monotonic()), daemon=True)
-            self.threads = [one for one in self.threads if one.is_alive()] + [thread]
-            thread.start()
-
-    def talk(self, connection, accepted_at):
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(10)
-            request = b""
-            while b"\r\n\r\n" not in request:
-                piece = connection.recv(65536)
-                if not piece:
-                    return
-                request += piece
-            path = request.split(b" ", 2)[1].decode().partition("?")[0]
-            with self.guard:
-                self.hits.append((accepted_at, path))
-            answer = self.answers.get(path, weather_status(404))
-            if callable(answer):
-                answer(connection, self.stop)
-            else:
-                connection.sendall(answer)
-
-    def asked(self, path):
-        return sum(hit == path for _, hit in self.hits)
 
 
 class WeatherDoor:
@@ -9002,7 +8973,7 @@ POLICY = {"robots.txt", "blocklist", "schema"} | ROBOTS2_DOCUMENTS
 
 @pytest.fixture(scope="module")
 def weather_server():
-    with WeatherServer() as server:
+    with ScriptServer() as server:
         yield server
 
 
@@ -9488,15 +9459,17 @@ def test_ours_every_fallible_system_call_fails_in_turn_once_and_for_good(call, w
             after = []
             clock = Clock()
             clock.now += 9 * 86400
-            with wr.Bot(folder, transport=WeatherDown(), clock=clock, rand=lambda: 1.0, warn=after.append, origin=server.origin, allow_private=True) as bot:
+            with wr.Bot(folder, transport=nothing_answers(), clock=clock, rand=lambda: 1.0, warn=after.append, origin=server.origin, allow_private=True) as bot:
                 assert bot.fetch("http://a.blocked.test/").gate == "R3", (fault_at, for_good, after)
             assert not [line for line in after if line.startswith("cache: ")], after
             shutil.rmtree(folder)
 
 
-class WeatherDown:
-    def send(self, request):
-        raise wr.TransportError("down")
+def nothing_answers():
+    """A web that refuses every connection."""
+    web = Web(Clock())
+    web.pages.clear()
+    return web
 
 
 # --- kill -9 ---------------------------------------------------------------------
@@ -9564,7 +9537,7 @@ def forked_life(*arguments):
 def generation_held(folder, now, generations):
     """Which generation of the list a fresh bot has while nothing answers."""
     said = []
-    bot = wr.Bot(folder, transport=WeatherDown(), clock=Clock(now), rand=lambda: 1.0, warn=said.append)
+    bot = wr.Bot(folder, transport=nothing_answers(), clock=Clock(now), rand=lambda: 1.0, warn=said.append)
     assert bot.fetch("https://www.listed.test/").gate == "R3", said
     held = [number for number in generations if bot.fetch(f"https://g{number}.test/").gate == "R3"]
     assert len(held) == 1, (held, said)
@@ -9596,7 +9569,7 @@ def test_R3b_no_death_by_kill_9_costs_the_list_or_leaves_a_torn_entry(tmp_path, 
             kept = number + 1000
             assert forked_life(folder, kept, now, "line", 0)[0] is False
             now += 26 * hours
-    wr.Bot(folder, transport=WeatherDown(), clock=Clock(now)).close()
+    wr.Bot(folder, transport=nothing_answers(), clock=Clock(now)).close()
     assert deaths >= 40 and 5 < adopted < deaths, (deaths, adopted)        # before the rename, and after it
     assert not list(folder.glob("*.tmp")) and len(list(folder.iterdir())) < 400
 
@@ -9975,7 +9948,7 @@ with wr.Bot(folder, origin=origin.replace("127.0.0.1", "localhost"), allow_priva
 def test_R4a_processes_that_share_a_cache_and_a_host_keep_its_pace(gone, tmp_path):
     """On the server's own timestamps. With `gone`, another process takes a slot and is killed before it uses it: nobody waits for the dead."""
     alive, each = (3, 1) if not gone else (2, 1)
-    with WeatherServer() as server:
+    with ScriptServer() as server:
         server.answers.update(weather_fair_answers("target"))
         for n in range(alive + gone):
             for m in range(each):
@@ -10055,7 +10028,7 @@ def test_R4_threads_never_have_two_connections_open(weather_server):
 
     under_way, most, guard = [], [], threading.Lock()
 
-    def slowly(connection, stop):
+    def slowly(connection, request, stop):
         with guard:
             under_way.append(connection)
             most.append(len(under_way))
@@ -10238,7 +10211,8 @@ import multiprocessing, os, sys, walsh_research as wr
 if __name__ == "__main__":
     start, origin, folder, jobs, *urls = sys.argv[1:]
     if start == "spawn":
-        wr.worker_context = lambda: multiprocessing.get_context("spawn")
+        real = multiprocessing.get_context
+        multiprocessing.get_context = lambda method=None: real("spawn")
     with wr.Bot(folder or None, origin=origin, allow_private=True, max_wait=20.0, timeout=20.0) as bot:
         for result in bot.run(urls, jobs=int(jobs)):
             workers = ",".join(str(child.pid) for child in multiprocessing.active_children())
@@ -10316,7 +10290,7 @@ def test_R4a_many_processes_ask_each_target_once_and_each_host_at_its_pace(start
         assert paths.count("/robots.txt") == 1 and all(paths.count(f"/t{n}") == 1 for n in range(3))
         times = [hit.monotonic for hit in host.hits if hit.path.startswith("/t")]
         assert all(later - before >= 1.0 for before, later in zip(times, times[1:]))
-    assert [hit.path for host in hosts for hit in host.hits].count(wr.BLOCKLIST_PATH) == 1
+    assert [hit.path for host in hosts for hit in host.hits].count(BLOCKLIST_URL[len(wr.ORIGIN):]) == 1
 
 
 def test_R4a_what_is_no_target_or_one_already_is_told_once(hosts, jobs_run):
@@ -10333,21 +10307,21 @@ def test_R8_a_bot_in_memory_knows_what_its_processes_did(hosts, jobs_run):
 
 def test_R3_an_opt_out_holds_in_every_process(hosts, jobs_run):
     origin = hosts[0].origin
-    listed = json.loads(hosts[0].answers[wr.BLOCKLIST_PATH][2])
+    listed = json.loads(hosts[0].answers[BLOCKLIST_URL[len(wr.ORIGIN):]][2])
     listed["blocked"] = [{"domain": "127.0.0.1", "added": "2026-05-23", "reason": "test"}]
-    hosts[0].answers[wr.BLOCKLIST_PATH] = 200, {"Content-Type": "application/json"}, json.dumps(listed).encode()
+    hosts[0].answers[BLOCKLIST_URL[len(wr.ORIGIN):]] = 200, {"Content-Type": "application/json"}, json.dumps(listed).encode()
     rows = rows_of(jobs_run("as here", 4, *[f"{host.origin}/t{n}" for host in hosts for n in range(2)]))
     assert {row[0] for row in rows[:-1]} == {"denied"}, rows
     assert {hit.path for host in hosts for hit in host.hits if hit.headers["host"] in origin} == set()
 
 
 def test_R3b_a_list_that_cannot_be_had_is_asked_for_once_by_all_processes(hosts, jobs_run):
-    hosts[0].answers[wr.BLOCKLIST_PATH] = 404, {}, b""
+    hosts[0].answers[BLOCKLIST_URL[len(wr.ORIGIN):]] = 404, {}, b""
     child = jobs_run("as here", 4, *[f"{host.origin}/t{n}" for host in hosts for n in range(2)])
     out, err = child.communicate(timeout=60)
     assert out.count("fetched") == 8
     assert err.count("blocklist") == 1 and "R3b" in err
-    assert [hit.path for hit in hosts[0].hits].count(wr.BLOCKLIST_PATH) == 1
+    assert [hit.path for hit in hosts[0].hits].count(BLOCKLIST_URL[len(wr.ORIGIN):]) == 1
 
 
 @posix_only
@@ -10438,10 +10412,10 @@ def desk_command(origin, *arguments, **more):
 def test_ours_an_interrupted_run_keeps_what_was_done(number, code, moment, is_json, tmp_path):
     asked, folder = threading.Event(), tmp_path / "cache"
 
-    def hang(connection, stop):
+    def hang(connection, request, stop):
         asked.set()
-        weather_drip(WEATHER_OK + b"\r\n", b"#")(connection, stop)
-    with WeatherServer() as server:
+        weather_drip(WEATHER_OK + b"\r\n", b"#")(connection, request, stop)
+    with ScriptServer() as server:
         server.answers.update(weather_fair_answers("target"))
         if moment == "sleep":
             server.answers["/robots.txt"] = weather_fair(b"User-agent: *\nCrawl-delay: 60\n")
@@ -10474,14 +10448,14 @@ def test_ours_an_interrupted_run_keeps_what_was_done(number, code, moment, is_js
         assert again.returncode in (0, 1) and "cache: " not in err
         said = []
         with wr.Bot(folder, origin=beside(server.origin), allow_private=True,
-                    transport=WeatherDown(), warn=said.append) as bot:
+                    transport=nothing_answers(), warn=said.append) as bot:
             [result] = bot.run([server.origin + "/x"])
             assert result.outcome == "skipped" and bot.fetch("http://blocked.test/").gate == "R3" and not said
 
 
 @posix_only
 def test_ours_an_interrupt_within_seconds_of_the_start_leaves_no_traceback(tmp_path):
-    with WeatherServer() as server:
+    with ScriptServer() as server:
         server.answers.update(weather_fair_answers("target"))
         server.answers["/robots.txt"] = weather_drip(b"", b"")
         child = desk_command(server.origin, "--no-cache", server.origin + "/x")
@@ -10496,7 +10470,7 @@ def test_ours_an_interrupt_within_seconds_of_the_start_leaves_no_traceback(tmp_p
 @posix_only
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--check"], ["--discover"]], ids=lambda arguments: "".join(arguments) or "fetch")
 def test_ours_a_closed_pipe_ends_the_run_quietly_and_a_full_disk_in_one_line(arguments, tmp_path):
-    with WeatherServer() as server:
+    with ScriptServer() as server:
         server.answers.update(weather_fair_answers("target"))
         server.answers["/page.md"] = weather_fair(b"[a](/b)\n", "text/markdown")
         target = server.origin + "/page.md"
@@ -10539,8 +10513,8 @@ print(peak)
 """
 XML_HEAD = b"<?xml version='1.0'?><rss version='2.0'><channel>"
 # By -m, with four mebibytes of slack in each row of bad weather; a plain page takes less. As a
-# script 24 more: Python compiles the file, and keeps its syntax tree to the end.
-WEATHER_MEBIBYTES, PLAIN_MEBIBYTES, SCRIPT_MEBIBYTES, SLACK_MEBIBYTES = 64, 24, 24, 4
+# script 28 more: Python compiles the file, and keeps its syntax tree to the end.
+WEATHER_MEBIBYTES, PLAIN_MEBIBYTES, SCRIPT_MEBIBYTES, SLACK_MEBIBYTES = 64, 24, 28, 4
 DISTINCT_RULES = b"\r\nUser-agent: *\n" + b"".join(b"Disallow: /%d\n" % number for number in range(32_000))
 MEMORY_ROWS = {  # id: (path, media type, body or script, outcome, limit in MiB)
     "plain page": ("/x", b"Content-Type: text/html\r\n\r\n<title>x</title>", "fetched", PLAIN_MEBIBYTES),
@@ -10593,7 +10567,7 @@ print(usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1))
 def test_R6_the_command_that_compiles_itself_stays_small(name, tmp_path):
     path, answer, wanted, limit_mebibytes = MEMORY_ROWS[name]
     limit_mebibytes += SCRIPT_MEBIBYTES
-    with WeatherServer() as server:
+    with ScriptServer() as server:
         server.answers.update(weather_fair_answers("target"))
         server.answers[path] = answer if callable(answer) else b"HTTP/1.1 200 OK\r\n" + answer
         done = subprocess.run([sys.executable, "-I", "-S", "-c", MEMORY_COMMAND, COMMAND, "--json", "--allow-private", "--origin", beside(server.origin),
@@ -10610,7 +10584,7 @@ def test_R6_the_command_that_compiles_itself_stays_small(name, tmp_path):
 @pytest.mark.parametrize("name", MEMORY_ROWS)
 def test_R6_the_whole_process_stays_small(name, tmp_path):
     path, answer, wanted, limit_mebibytes = MEMORY_ROWS[name]
-    with WeatherServer() as server:
+    with ScriptServer() as server:
         server.answers.update(weather_fair_answers("target"))
         server.answers[path] = answer if callable(answer) else b"HTTP/1.1 200 OK\r\n" + answer
         started = time.monotonic()
@@ -10690,7 +10664,7 @@ def child_python(code, *arguments):
     ({}, "linux", None), ({"HOME": ""}, "linux", None), ({"HOME": "here"}, "darwin", None), ({"HOME": "/h"}, "win32", None),
 ])
 def test_R11_cache_folder_is_the_platforms(environ, platform, expected):
-    assert wr.default_cache_dir(environ, platform) == expected
+    assert [base for _, base in wr.pace_places(environ, platform, 7) if base] == ([expected] if expected else [])
 
 
 def test_R11_entries_survive_a_restart(shelf_folder, shelf_lines):
@@ -11667,7 +11641,7 @@ def test_R4_without_a_cache_the_pace_is_shared_with_a_cached_run(
         pace_environ, shelf_lines, tmp_path):
     alone = open_pace(pace_environ, shelf_lines)
     assert not os.path.exists(pace_environ["HOME"])             # untouched before first use
-    cached = wr.Cache(wr.default_cache_dir(pace_environ, "linux"), shelf_lines.append).pace()
+    cached = wr.Cache(str(tmp_path / "home/.cache/walsh-research"), shelf_lines.append).pace()
     for one, other in ((alone, cached), (cached, alone)):
         assert one.store("host", "a.test", {"n": 1}) and one.store("hold", "a.test", {"n": 2})
         assert other.load("host", "a.test") == {"n": 1} and other.load("hold", "a.test") == {"n": 2}
@@ -12436,21 +12410,21 @@ def blocks_by(rule):
     return blocks
 
 
-class FrozenClock:
+class FrozenClock(Restarted):
     """A clock on which nothing that is kept ever grows old."""
 
     def __init__(self, clock):
-        self.monotonic, self.sleep, self.at = clock.monotonic, clock.sleep, clock.time()
+        super().__init__(clock)
+        self.at = clock.time()
 
     def time(self):
         return self.at
 
 
-class HurriedClock:
+class HurriedClock(Restarted):
     """A clock whose sleep only pretends: nobody else's time goes on meanwhile."""
 
-    def __init__(self, clock):
-        self.clock, self.slept = clock, 0.0
+    slept = 0.0
 
     def time(self):
         return self.clock.time() + self.slept
@@ -13248,11 +13222,12 @@ def test_ours_help_of_the_module_reads_like_a_manual():
 
 # === MCP, tools, call_tool ===============================================
 
-STATELESS, HANDSHAKES = wr.OUR_VERSIONS[0], wr.OUR_VERSIONS[1:]
+STATELESS = "2026-07-28"
+HANDSHAKES = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 META_KEYS = "io.modelcontextprotocol/"
 ENVELOPE = {META_KEYS + "protocolVersion": STATELESS, META_KEYS + "clientCapabilities": {}}
 MARKDOWN_HEADERS = {"Content-Type": "text/markdown; charset=utf-8"}
-FEED = (b"<rss version='2.0'><channel><title>News</title><item><title>One</title>"
+NEWS_FEED = (b"<rss version='2.0'><channel><title>News</title><item><title>One</title>"
         b"<link>https://b.test/1</link></item></channel></rss>")
 OUTPUTS = {tool["name"]: tool["outputSchema"] for tool in wr.tools()}
 
@@ -13344,7 +13319,7 @@ def said(answer):
 def pages(web):
     web.pages["https://a.test/long.md"] = 200, MARKDOWN_HEADERS, "# Long\n\n".encode() + "wörd ".encode() * 9000
     web.pages["https://a.test/n.md"] = 200, MARKDOWN_HEADERS, b"# Note\n\n[l](/x)\n"
-    web.pages["https://a.test/feed"] = 200, {"Content-Type": "application/rss+xml"}, FEED
+    web.pages["https://a.test/feed"] = 200, {"Content-Type": "application/rss+xml"}, NEWS_FEED
     return web.pages
 
 
@@ -13363,7 +13338,7 @@ def test_MCP_tools_are_plain_dicts_of_the_callers_own():
     arguments = first[0]["inputSchema"]["properties"]
     assert sorted(arguments) == ["max_length", "raw", "start_index", "url"]
     defaults = [arguments[name]["default"] for name in ("start_index", "max_length", "raw")]
-    assert defaults == [0, 20000, False] and wr.SLICE_CHARACTERS == 20000
+    assert defaults == [0, 20000, False]
     first[0].clear()
     assert wr.tools()[0]["name"] == "fetch"
 
@@ -13379,7 +13354,7 @@ def test_MCP_a_long_page_is_read_in_slices_with_one_request(ask, pages, web):
         index = fields["next_index"]
     text = pages["https://a.test/long.md"][2].decode()
     assert "".join(slices) == text and [len(part) for part in slices] == [20000, 20000, 5008]
-    assert fields["sha256"] == wr.sha256_hex(text.encode()) and fields["length"] == len(text)
+    assert fields["sha256"] == hashlib.sha256(text.encode()).hexdigest() and fields["length"] == len(text)
     assert web.asked("long.md") == 1
     beyond = ask("fetch", "https://a.test/long.md", start_index=10**30)
     fields = beyond["structuredContent"]
@@ -13433,6 +13408,7 @@ def test_R3_is_asked_again_for_a_page_in_memory(ask, pages, web, clock):
     fields = answer["structuredContent"]
     assert (fields["outcome"], fields["gate"], fields["text"]) == ("denied", "R3", "")
     assert web.asked("long.md") == 1 and not answer["isError"]
+    assert wr.PAGE_MEMORY.seconds_left() is None
 
 
 def test_MCP_ai_input_is_asked_again_for_a_page_in_memory(ask, pages, web, clock):
@@ -13488,6 +13464,17 @@ def test_MCP_of_html_a_model_gets_the_metadata_and_what_is_offered_instead(ask, 
     ("application/xhtml+xml; charset=utf-8", b"<a/>", "<a/>")])
 def test_ours_text_is_decided_by_type_and_never_a_binary(content_type, body, text):
     assert wr.Result("fetched", "", content_type=content_type, body=body).text == text
+    assert wr.Result("fetched", "", content_type=content_type, body=b"").text == ""
+
+
+@pytest.mark.parametrize("content_type, body, warned", [
+    ("application/pdf", b"%PDF-1.7", ["application/pdf is no text"]), ("", b"a\0b\0\0c\0", []),
+    ("text/plain", b"abc\0d", ["text/plain is no text"]), ("text/plain", b"", []),
+    ("text/plain", b"a", []), ("", b"abc\0", ["the body is no text"])])
+def test_ours_what_is_no_text_is_a_warning(bot, web, content_type, body, warned):
+    web.pages["https://a.test/it"] = 200, {"Content-Type": content_type}, body
+    result = bot.fetch("https://a.test/it")
+    assert (result.body, result.warnings) == (body, warned)
 
 
 def test_MCP_a_denial_says_what_happened_and_what_may_be_done(ask):
@@ -13534,6 +13521,12 @@ def test_MCP_may_fetch_gives_the_fields_of_decision_and_takes_no_slot(ask, web):
     assert not web.asked("a.test/x") and not web.asked("private") and web.clock.slept == []
     assert ask("may_fetch", "nonsense")["isError"]
     assert said(ask("may_fetch", "https://a.test/private/x")).startswith("Denied by robots.txt")
+
+
+def test_MCP_the_tools_reach_only_public_names_of_the_bot():
+    section = re.search(r"^# === 21\. .*?(?=^# === )", SOURCE, re.MULTILINE | re.DOTALL)[0]
+    used = set(re.findall(r"\bbot\.(\w+)", section))
+    assert {"fetch", "may_fetch", "discover"} < used and not any(name[0] == "_" for name in used)
 
 
 def test_MCP_discover_lists_sources_with_their_target(ask, pages):
@@ -13587,6 +13580,10 @@ def test_MCP_where_any_hop_says_ai_input_no_a_model_gets_nothing_of_it(ask, page
     assert filled == {"outcome", "url", "status", "reason"}
     later = ask("fetch", "https://a.test/go", start_index=3)
     assert "secret" not in json.dumps(later).lower()
+    pages[f"https://{refusing}/gone"] = 404, {"X-Robots-Tag": "secret", "Content-Type": "text/secret"}
+    gone = ask("fetch", f"https://{refusing}/gone")
+    assert gone["isError"] and "answered 404" in said(gone)
+    assert set(gone["structuredContent"]) == set(fields)
     found = ask("discover", "https://a.test/go")
     assert "secret" not in json.dumps(found).lower() and "ai-input=no" in said(found)
     result = ask.bot.fetch("https://a.test/go", fresh=True)
@@ -13670,8 +13667,12 @@ def test_MCP_a_scripted_model_reads_is_denied_and_stops(readme_world, pages):
         heard.append(said(wr.call_tool(name, arguments)))
     starts = ["Allowed", "Fetched (200)", "Denied by robots.txt line 2", "Found 1 feed", "Failed"]
     assert [words.startswith(start) for words, start in zip(heard, starts)] == [True] * 5
-    assert wr.harness_bot().options.max_wait == 20.0
-    wr.harness_bot.cache_clear()
+    for delay, outcome in ((15, "Fetched"), (25, "Deferred")):       # it waits 20 seconds at most
+        pages[f"https://slow{delay}.test/robots.txt"] = robots(f"User-agent: *\nCrawl-delay: {delay}\n")
+        pages[f"https://slow{delay}.test/n.md"] = pages["https://a.test/n.md"]
+        for expected in ("Fetched", outcome):
+            assert said(wr.call_tool("fetch", {"url": f"https://slow{delay}.test/n.md"})).startswith(expected)
+    forget_caches()
 
 
 # --- The protocol without a handshake ---------------------------------------------------
@@ -14032,6 +14033,20 @@ def test_R4_a_cancelled_wait_gives_its_slot_back(peer, web, clock, seen_before):
     assert 1.0 <= times[1] - times[0] < 1.5
 
 
+def test_R12_a_refresh_that_a_cancelled_call_had_begun_troubles_nobody(peer, pages, clock, web):
+    pages["https://c.test/robots.txt"] = [(503, {"Retry-After": "15"}), robots("User-agent: *\n")]
+    pages["https://c.test/n.md"] = 200, MARKDOWN_HEADERS, b"# Note"
+    peer.while_waiting = lambda: (peer.send(cancelled(1)), peer.settle())
+    peer.send(tool_call(1, "fetch", "https://c.test/n.md"))
+    peer.send(tool_call(2, "may_fetch", "nonsense"))
+    assert peer.hear()["id"] == 2 and web.asked("c.test") == 1
+    clock.now += 1000
+    peer.while_waiting = lambda: None
+    peer.send(tool_call(3, "fetch", "https://c.test/n.md"))
+    answer = peer.hear()
+    assert answer["result"]["structuredContent"]["text"] == "# Note"
+
+
 def test_MCP_a_call_that_was_cancelled_before_its_turn_is_not_made(peer, web):
     url = "https://a.test/n.md"
     peer.while_waiting = lambda: (peer.send(cancelled(3)), peer.settle())
@@ -14129,38 +14144,38 @@ def test_MCP_an_exchange_does_not_outlive_stdin_for_long(publisher):
     publisher.answers["/hang"] = lambda *_: time.sleep(20)
     code = ("import sys, walsh_research as wr\nwr.GRACE_SECONDS = 0.1\n"
             f"sys.exit(wr.main(['--mcp', '--allow-private', '--no-cache', '--origin', {beside(publisher.origin)!r}]))")
-    with HangingTarget() as target:
+    accepted = threading.Event()
+
+    def hang(connection, request, stop):
+        accepted.set()
+        stop.wait(30)
+    with ScriptServer(hang) as target:
         process = subprocess.Popen(
             [sys.executable, "-c", code], cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env={**os.environ, "WALSH_RESEARCH_CACHE": ""})
         process.stdin.write(lines_of([tool_call(1, "fetch", target.url)]))
         process.stdin.flush()
-        target.accepted.wait(timeout=30)
+        accepted.wait(timeout=30)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
-class HangingTarget:
-    """A listener that accepts and says nothing."""
-
-    def __enter__(self):
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/"
-        self.accepted = threading.Event()
-        self.connections = []
-        threading.Thread(target=self.accept, daemon=True).start()
-        return self
-
-    def accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                self.connections.append(self.socket.accept())
-                self.accepted.set()
-
-    def __exit__(self, *exc_info):
-        self.socket.close()
-        for connection, _ in self.connections:
-            connection.close()
+@pytest.mark.parametrize("version", (STATELESS, *HANDSHAKES))
+def test_MCP_every_result_holds_by_the_official_schemas(talk, pages, version):
+    methods = pytest.importorskip("mcp_types.methods")
+    make, meta, messages = legacy_call, {}, [handshake(version)]
+    if version == STATELESS:
+        make, meta, messages = tool_call, {"_meta": ENVELOPE}, [stateless(0, "server/discover")]
+    urls = ("https://a.test/n.md", "https://a.test/private/x", "https://a.test/feed", "nonsense",
+            "https://a.test/")
+    messages += [make(number, name, url)
+                 for number, (name, url) in enumerate(itertools.product(OUTPUTS, urls), 1)]
+    messages.append(request(99, "tools/list", meta))
+    asked = {message["id"]: message["method"] for message in messages}
+    replies = by_id(talk(*messages))
+    assert set(replies) == set(asked)
+    for number, reply in replies.items():
+        methods.parse_server_result(asked[number], version, reply["result"])
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", STATELESS])
@@ -14224,7 +14239,7 @@ SECTIONS = {
     1: "CONSTANTS", 2: "TYPES", 3: "TIME", 4: "URLS", 5: "ROBOTS", 6: "SCHEMA", 7: "BLOCKLIST",
     8: "PACING", 9: "FRESHNESS", 10: "REQUESTS", 11: "CACHE", 12: "TRANSPORT", 13: "RATE LIMITER",
     14: "POLICY STORES", 15: "FETCHER", 16: "FORMATS", 17: "ROBOTS2", 18: "BOT", 19: "SELF-TEST",
-    20: "MANY PROCESSES", 21: "MCP", 23: "COMMAND LINE"}
+    20: "MANY PROCESSES", 21: "MCP", 22: "REPORT", 23: "COMMAND LINE"}
 PURE_SECTIONS = (*range(1, 11), 16, 17)
 FIRST_OF_PART_II = 16
 PURE_MODULES = set("""encodings.aliases gzip io binascii bisect calendar codecs collections datetime email.utils fractions functools graphlib hashlib html html.entities ipaddress itertools json math stringprep
@@ -14741,8 +14756,9 @@ def test_README_for_agents(readme_world):
 def test_README_configuration_of_an_mcp_client_starts_the_server(desk):
     (block,) = [json.loads(block) for block in readme_blocks("json", "mcpServers")]
     (server,) = block["mcpServers"].values()
-    assert server["command"] == "python3" and server["args"][0].endswith("/walsh_research.py")
-    done = desk(*server["args"][1:], stdin=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert server["command"] == "python3" and server["args"][:2] == ["-m", "walsh_research"]
+    assert list(server["env"]) == ["PYTHONPATH"]
+    done = desk(*server["args"][2:], stdin=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
     assert json.loads(done.out) == {"jsonrpc": "2.0", "id": 1, "result": {}} and done.code == 0
 
 
