@@ -14934,6 +14934,8 @@ def bench_peer(path):
 BENCH_ROBOTS = "User-agent: *\n" + "".join(f"Disallow: /denied/{n}/\n" for n in range(9))
 BENCH_PAGE = "<!doctype html><title>A page</title>" + "<p>Some words in a paragraph.</p>\n" * 300
 
+BENCH_HANGING_UP = (asyncio.IncompleteReadError, OSError, asyncio.CancelledError)
+
 
 class BenchSite:
     """A publisher at every loopback address, in a thread: HTTP/1.1 with kept connections.
@@ -14981,7 +14983,7 @@ class BenchSite:
     async def talk(self, reader, writer):
         """The server's side of a connection."""
         is_kept = True
-        with contextlib.suppress(asyncio.IncompleteReadError, OSError):     # the client hung up
+        with contextlib.suppress(*BENCH_HANGING_UP):
             while is_kept:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
                 is_kept = "\r\nconnection: close\r\n" not in head
@@ -15004,16 +15006,18 @@ class BenchSite:
 
     async def relay(self, reader, writer):
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.server_port)
-        await asyncio.gather(
-            self.carry(reader, far_writer, self.round_trip_seconds),
-            self.carry(far_reader, writer, 0.0),
-        )
+        there = self.carry(reader, far_writer, opening_seconds=self.round_trip_seconds)
+        back = self.carry(far_reader, writer, opening_seconds=0.0)
+        with contextlib.suppress(*BENCH_HANGING_UP):
+            await asyncio.gather(there, back)
+        writer.close()
+        far_writer.close()
 
     async def carry(self, reader, writer, opening_seconds):
         """One direction of a connection."""
         due_at = self.loop.time()
         data = b"to begin with"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*BENCH_HANGING_UP):
             while data:
                 data = await reader.read(65536)
                 arrives_at = self.loop.time() + opening_seconds + self.round_trip_seconds / 2
@@ -15079,6 +15083,15 @@ for url in sys.argv[1:]:
         answer = session.get(url, timeout=30)
         title = re.search("<title>(.*?)</title>", answer.text, re.S)
         print(url, answer.status_code, len(answer.text), title and title[1])
+"""
+BENCH_JOBS = """
+import sys, walsh_research
+
+if __name__ == "__main__":
+    origin, cache, jobs, file = sys.argv[1:]
+    with walsh_research.Bot(cache, origin=origin, allow_private=True) as bot:
+        results = bot.run(open(file).read().split(), jobs=int(jobs))
+        sys.exit({result.outcome for result in results} != {"fetched"})
 """
 BENCH_SCRAPY = """
 import scrapy, sys
@@ -15187,15 +15200,15 @@ def bench_starts(quick):
     """One page and its robots.txt, nothing cached but bytecode; and what is refused at home."""
     if not hasattr(os, "posix_spawn"):
         return
-    rounds = 7 if quick else 41
-    with tempfile.TemporaryDirectory() as folder, BenchSite() as site:
+    rounds = 5 if quick else 41
+    with tempfile.TemporaryDirectory() as folder, BenchSite() as site, BenchSite() as publisher:
         processes = BenchProcesses(folder)
-        yield from bench_cold_starts(processes, site.origin, rounds)
-        yield from bench_own_starts(processes, site.origin, rounds)
+        origin = publisher.origin       # of the blocklist: its requests are paced as any host's
+        yield from bench_cold_starts(processes, origin, site.origin + "/page", rounds)
+        yield from bench_own_starts(processes, origin, site.origin + "/denied/1/", rounds)
 
 
-def bench_cold_starts(processes, origin, rounds):
-    page = origin + "/page"
+def bench_cold_starts(processes, origin, page, rounds):
     module, script, urllib, requests = processes.measured([
         processes.ours(origin, "module-{n}", page),
         processes.ours(origin, "script-{n}", page, is_script=True),
@@ -15214,9 +15227,8 @@ def bench_cold_starts(processes, origin, rounds):
         yield row._replace(goal="<= 20 MiB", is_met=is_met)
 
 
-def bench_own_starts(processes, origin, rounds):
+def bench_own_starts(processes, origin, denied, rounds):
     """What a start costs that asks nobody, beyond what Python itself takes: seconds of CPU."""
-    denied = origin + "/denied/1/"
     compiling = f"compile(open({processes.script!r}, encoding='utf-8').read(), 'it', 'exec')"
     commands = [
         processes.ours(origin, "denials", denied),
@@ -15240,7 +15252,7 @@ def bench_far_page(quick):
     """One page with its robots.txt over https, as whole processes, at 50 ms a round trip."""
     if not hasattr(os, "posix_spawn"):
         return
-    rounds = 5 if quick else 21
+    rounds = 3 if quick else 21
     with contextlib.ExitStack() as stack:
         processes = BenchProcesses(stack.enter_context(tempfile.TemporaryDirectory()))
         tls = processes.tls()
@@ -15291,13 +15303,13 @@ def bench_jobs(quick):
 
 
 def bench_jobs_against_scrapy(processes, site, quick):
-    hosts, targets, jobs, rounds = (50, 5, 8, 1) if quick else (200, 10, 32, 3)
+    hosts, targets, jobs, rounds = (30, 4, 8, 1) if quick else (200, 10, 32, 3)
     file = bench_target_file(processes, site, hosts, targets)
     limit_seconds = targets - 1 + site.latency_seconds      # at one request a second and host
     theirs = processes.theirs("pages.py", BENCH_SCRAPY, ("scrapy",), file)
     our_seconds, their_seconds, private_mib = [], [], []
     for number in range(rounds):
-        ours = bench_jobs_command(processes, site, f"cache-{number}", jobs, file)
+        ours = bench_jobs_command(processes, site, f"{jobs}-{number}", jobs, file)
         site.requests.clear()
         seconds, sizes = bench_run(processes, ours, looks_after_seconds=limit_seconds * 0.8)
         our_seconds.append(seconds)
@@ -15306,24 +15318,25 @@ def bench_jobs_against_scrapy(processes, site, quick):
         assert set(site.requests.values()) == {1}, "something was asked twice"
         if theirs:
             their_seconds.append(bench_run(processes, theirs)[0])
-    what = f"{hosts} hosts x {targets} targets at 100 ms, --jobs {jobs}"
+    what = f"{hosts} hosts x {targets} targets at 100 ms, jobs={jobs}"
     limits = [limit_seconds] * rounds
     yield bench_compared(what, our_seconds, limits, "the pace's limit", "<= 1.5")
     yield bench_compared(what, our_seconds, their_seconds or None, "Scrapy, 64 at a time", "<= 1")
     if private_mib:
-        what = f"--jobs {jobs}: private memory of the largest worker"
+        what = f"jobs={jobs}: private memory of the largest worker"
         yield bench_value(what, max(private_mib), "MiB", "<= 12 MiB")
 
 
 def bench_jobs_against_one(processes, site, quick):
-    hosts, targets, jobs, rounds = (24, 3, 8, 1) if quick else (60, 3, 16, 3)
+    hosts, targets, jobs, rounds = (24, 2, 8, 1) if quick else (60, 3, 16, 3)
     file = bench_target_file(processes, site, hosts, targets)
     many, one = [], []
     for number in range(rounds):
         for column, count in ((many, jobs), (one, 1)):
-            command = bench_jobs_command(processes, site, f"{count}-{number}", count, file)
+            cache = f"small-{count}-{number}"
+            command = bench_jobs_command(processes, site, cache, count, file)
             column.append(bench_run(processes, command)[0])
-    what = f"{hosts} hosts x {targets} targets at 100 ms, --jobs {jobs}"
+    what = f"{hosts} hosts x {targets} targets at 100 ms, jobs={jobs}"
     yield bench_compared(what, many, one, "in one process", ">= 3")
 
 
@@ -15337,8 +15350,9 @@ def bench_target_file(processes, site, hosts, targets):
 
 
 def bench_jobs_command(processes, site, cache, jobs, file):
-    words = ["--jobs", str(jobs), "--input", file]
-    return processes.ours(f"http://localhost:{site.port}", cache, *words)
+    script = processes.written("jobs.py", BENCH_JOBS)
+    origin = f"http://localhost:{site.port}"
+    return [script, origin, processes.path(cache), str(jobs), file]
 
 
 def bench_run(processes, command, looks_after_seconds=None):
@@ -15417,7 +15431,7 @@ def bench_simulated(targets, hosts):
 
 
 def bench_simulated_run(quick):
-    small, large = (5_000, 50_000) if quick else (20_000, 200_000)
+    small, large = (2_000, 20_000) if quick else (20_000, 200_000)
     of_small, _, _ = bench_simulated(small, small // 100)
     of_large, end, limit = bench_simulated(large, large // 100)
     what = f"simulated: the end of {large:,} targets on {large // 100:,} hosts"
@@ -15426,8 +15440,8 @@ def bench_simulated_run(quick):
     what = "simulated: ten times the targets"
     yield bench_compared(what, [of_large], [of_small], f"{small:,}", "<= 12")
     tracemalloc.start()
-    bench_simulated(20_000, 200)
-    bytes_a_target = tracemalloc.get_traced_memory()[1] / 20_000
+    bench_simulated(small, small // 100)
+    bytes_a_target = tracemalloc.get_traced_memory()[1] / small
     tracemalloc.stop()
     what = "simulated: peak memory a target, its URL included"
     yield bench_value(what, bytes_a_target, "bytes", "<= 600 bytes")
@@ -15459,9 +15473,10 @@ def bench_second_run(cache, urls):
 def bench_schedule(quick):
     """Five hosts of six targets at a second each, in real time."""
     with contextlib.ExitStack() as stack:
-        sandboxes = [stack.enter_context(wr.Sandbox(crawl_delay=0.0)) for _ in range(5)]
+        publisher, *sandboxes = (
+            stack.enter_context(wr.Sandbox(crawl_delay=0.0)) for _ in range(1 + 5))
         urls = [f"{sandbox.origin}/allowed?n={n}" for sandbox in sandboxes for n in range(6)]
-        bot, began = sandboxes[0].bot(), time.monotonic()
+        bot, began = publisher.bot(), time.monotonic()
         outcomes = Counter(result.outcome for result in bot.run(urls))
         taken = time.monotonic() - began
         gaps = [gap for sandbox in sandboxes for gap in bench_gaps(sandbox)]
@@ -15508,17 +15523,14 @@ def bench_rule(dice):
     return dice.choices(("Disallow: ", "Allow: "), (6, 1))[0] + value
 
 
-def bench_robots_txt(dice):
-    """A file as published ones are: 9 rules of ours in the median, 35 in the mean, 1 to 10 KiB.
-
-    Both have a long tail.
-    """
-    rules = min(5000, round(dice.lognormvariate(math.log(9), 1.65)))
+def bench_robots_txt(dice, rules):
+    """A file as published ones are, with that many rules in our group."""
     agent = dice.choices(("*", "Walsh-Research"), (9, 1))[0]
     ours = [f"User-agent: {agent}"] + [bench_rule(dice) for _ in range(rules)]
     if dice.random() < 0.15:
         ours.append(f"Crawl-delay: {dice.choice((1, 2, 5, 10))}")
-    groups = [ours, *bench_other_groups(dice, dice.lognormvariate(math.log(2500), 0.9) - len(ours))]
+    others = bench_other_groups(dice, dice.lognormvariate(math.log(2800), 1.0))
+    groups = [ours, *others]
     dice.shuffle(groups)
     lines = ["# robots.txt for https://www.example.com/", ""]
     for group in groups:
@@ -15551,12 +15563,32 @@ def bench_url(dice):
     return url + dice.choice(("", "/", ".html", ".pdf")) + query
 
 
-def bench_robots(quick):
+def bench_robots_files(count=300):
+    """As published: 9 rules of ours in the median, 35 in the mean, 1 to 10 KiB, a long tail."""
     dice = random.Random(9309)
-    files = [bench_robots_txt(dice) for _ in range(50 if quick else 300)]
+    files = []
+    for number in range(count):
+        share = statistics.NormalDist().inv_cdf((number + 0.5) / count)
+        files.append(bench_robots_txt(dice, rules=round(9 * math.exp(1.69 * share))))
+    return files
+
+
+def bench_about_files(files):
+    """What they are like, for whoever reads the table."""
+    counts = [len(wr.RobotsTxt.parse(text).rules) for text in files]
+    sizes = sorted(len(text) / 1024 for text in files)
+    cut = len(sizes) // 20
+    return (
+        f"{len(files)} generated robots.txt files, {statistics.median(counts):.0f} rules of ours "
+        f"in the median, {statistics.mean(counts):.0f} in the mean, {max(counts):,} at most; "
+        f"nine in ten have {sizes[cut]:.1f} to {sizes[-cut]:.1f} KiB, the longest {sizes[-1]:.0f}"
+    )
+
+
+def bench_robots(quick):
+    files, dice = bench_robots_files(), random.Random(60)
     urls = [bench_url(dice) for _ in range(60)]
-    rounds = 5 if quick else 9
-    yield bench_robots_files(files)
+    rounds = 3 if quick else 9
     yield from bench_robots_against_protego(files, urls, rounds)
     yield from bench_robots_against_google(files, urls, rounds)
     huge = "User-agent: *\n" + "".join(f"Disallow: /p{n}\n" for n in range(25_000))
@@ -15565,18 +15597,6 @@ def bench_robots(quick):
     taken, = bench_samples([lambda: [robots.allows(url) for url in urls]], rounds)
     seconds = statistics.median(taken) / len(urls)
     yield bench_value("robots.txt: one decision of 25,000 rules", seconds, "s", "<= 20 ms")
-
-
-def bench_robots_files(files):
-    """What the files are like, as a line of the table."""
-    counts = [len(wr.RobotsTxt.parse(text).rules) for text in files]
-    sizes = sorted(len(text) / 1024 for text in files)
-    shown = (f"{bench_number(statistics.median(counts))} in the median, "
-             f"{bench_number(statistics.mean(counts))} in the mean")
-    middle = sizes[len(sizes) // 20:-(len(sizes) // 20)]
-    what = (f"robots.txt: {len(files)} files, nine in ten of {middle[0]:.1f} to {middle[-1]:.1f} "
-            f"KiB, the largest {sizes[-1]:.0f}: rules of ours")
-    return BenchRow(what, shown)
 
 
 def bench_robots_against_protego(files, urls, rounds):
@@ -15797,7 +15817,7 @@ BENCH_PARTS = (
     bench_far_page, bench_starts, bench_jobs, bench_warm, bench_schedule, bench_simulated_run,
     bench_robots, bench_blocklist, bench_formats,
 )
-BENCH_LINE = "| {:<64} | {:>9} | {:<28} | {:>5} | {:<14} | {:<3} |"
+BENCH_LINE = "| {:<60} | {:>9} | {:<28} | {:>5} | {:<14} | {:<3} |"
 
 
 def bench_print(rows):
@@ -15817,7 +15837,8 @@ def bench_main(argv):
         print("usage: python test_walsh_research.py bench [--quick]", file=sys.stderr)
         return 2
     day = time.strftime("%d %B %Y")
-    print(f"CPython {sys.version.split()[0]} on {sys.platform}, {os.cpu_count()} cores, {day}\n")
+    print(f"CPython {sys.version.split()[0]} on {sys.platform}, {os.cpu_count()} cores, {day}; "
+          f"{bench_about_files(bench_robots_files())}.\n")
     bench_print(row for part in BENCH_PARTS for row in part(len(argv) > 1))
     return 0
 
