@@ -10893,7 +10893,8 @@ def test_R4a_ctrl_c_keeps_what_many_processes_did(hosts, tmp_path):
     lines = [first, *out.splitlines()]
     assert child.returncode == 130 and "Traceback" not in err
     fetched = sum(line.startswith("OK") for line in lines)
-    assert fetched == len(lines) and f"12 targets: {fetched} fetched, {12 - fetched} not reached" in err
+    counted = int(re.search("12 targets: ([0-9]+) fetched", err)[1])
+    assert fetched == len(lines) and counted in (fetched, fetched - 1), "Ctrl-C may come between the two"
     asked = sum(hit.path.startswith("/t") for host in hosts for hit in host.hits)
     assert asked - fetched <= 4, "what was done is printed, but for what was on its way"
 

@@ -795,7 +795,7 @@ def split_url(url: str) -> UrlParts:
         wanted = "http(s)://host or http(s)://host:port"
         if is_http and re.fullmatch("//[^:@]+:[^:@]+", authority) and "@" not in url:
             wanted += ", the port from 1 to 65535"
-        elif BARE_NAME.fullmatch(url):
+        elif BARE_NAME.fullmatch(url) and mask_credentials(url) == url:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
@@ -13857,13 +13857,13 @@ class Command:
     ) -> bool:
         """What became of it: counted, and shown unless --quiet. Whether more may be said of it."""
         shown = OUTCOMES[outcome]
-        self.counts[outcome] += 1
         self.codes.add(shown.exit_code)
-        if self.options.quiet and not shown.exit_code and outcome != "skip":
-            return False
-        head = f"{shown.word:<4}  {code:<7}  "
-        self.console.row(value, head, name, detail, shown.colour)
-        return not self.options.json
+        is_shown = not self.options.quiet or shown.exit_code or outcome == "skip"
+        if is_shown:
+            head = f"{shown.word:<4}  {code:<7}  "
+            self.console.row(value, head, name, detail, shown.colour)
+        self.counts[outcome] += 1               # what Ctrl-C kept from being shown is not counted
+        return bool(is_shown and not self.options.json)
 
     # --- What can be asked for --------------------------------------------
 
