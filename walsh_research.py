@@ -4468,8 +4468,6 @@ if TYPE_CHECKING:
 def cause_of(error: BaseException) -> str:
     """One line of what went wrong, without error numbers and lines of C."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
-    if re.search("self.signed|local issuer", text):
-        text += "; SSL_CERT_FILE may name a file of authorities to trust"
     return printable(text or type(error).__name__, 200)
 
 
@@ -5037,7 +5035,7 @@ def parse_proxy(name: str, setting: str) -> UrlParts:
     other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
     if other_kind:
         kind = other_kind[1].lower()
-        raise ValueError(f"{name} is a proxy of the kind {kind}, not spoken here, {wanted}")
+        raise ValueError(f"{name} is a proxy of the kind {kind}, {wanted}")
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
@@ -5241,7 +5239,8 @@ def verifying_tls_context() -> ssl.SSLContext:
     # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
-    if bundle:          # OpenSSL passes over an unreadable one: every site would look self-signed
+    # OpenSSL passes over an unreadable one: every site would look self-signed.
+    if bundle and (sys.platform == "win32" or not context.cert_store_stats()["x509"]):
         try:
             context.load_verify_locations(cafile=bundle)
         except OSError as error:
