@@ -12,8 +12,8 @@ What to call:
     may_fetch(url)  whether a target may be requested now; a Decision, true where it may
     discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
     Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
-    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
+    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
 
     import walsh_research
     for result in walsh_research.run(["https://example.org/", "https://example.com/feed"]):
@@ -33,7 +33,7 @@ Where each clause of the checklist is decided: section, function, beginning of i
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               test_R2_
     R2a   longest group              5 ROBOTS          robots_group                       test_R2a_
     R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          test_R2b_
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._likely_rules            test_R2c_
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 test_R2c_
     R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                test_R2d_
     R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   test_R3_
     R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   test_R3a_
@@ -845,6 +845,8 @@ def resolve_dot_segments(path: str) -> str:
     >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
     '/'
     """
+    if "." not in path and "%2" not in path:    # as most are
+        return path
     kept: list[str] = []
     dots = ""
     for segment in path.split("/"):
@@ -1067,7 +1069,8 @@ ROBOTS_RULE_LINE = robots_line_regex(       # the field unless it is a Disallow,
     r"(?:(allow|crawl-delay)[{blank}]*:|" + ROBOTS_DISALLOW_FIELD + ROBOTS_FIELD_END + r")"
     r"([^\n#]*)"
 )
-ROBOTS_ALLOW_LINE = robots_line_regex(r"allow[^\n#]*")
+# R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
+ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff)[{ROBOTS_BLANKS}]*allow[^\n#]*")
 ROBOTS_DELAY_LINE = robots_line_regex(
     r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)"
 )
@@ -1085,15 +1088,14 @@ ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-ROBOTS_STANDING = r"A-Za-z0-9\-._~:/?\[\]@!&'()+,;="
-ROBOTS_ESCAPED = r"(?:(?<=%)([0-9A-Fa-f]{2}))?"
 # An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
-# In a rule `*`, `$` and a line feed are marks, which stand. In a URL they are octets like others.
-ROBOTS_RULE_OCTET = lazy_re(rf"[^{ROBOTS_STANDING}*$\n]{ROBOTS_ESCAPED}")
-ROBOTS_TARGET_OCTET = lazy_re(rf"[^{ROBOTS_STANDING}]{ROBOTS_ESCAPED}")
+# `*`, `$` and the line feed between two values stand.
+ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)([0-9A-Fa-f]{2}))?")
 ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
+ROBOTS_OCTET_FORMS = [
+    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}" for octet in range(256)]
 ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
+MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
@@ -1114,13 +1116,6 @@ def robots_meaning(status: int) -> str:
     return "unreachable"
 
 
-class RobotsPart(NamedTuple):
-    """What follows a User-agent line, up to the next one."""
-
-    agent_line: int             # the number of that line, 1-based
-    lines: str
-
-
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """The lines that count, a line feed before each, and whether they are text. Never raises.
 
@@ -1129,16 +1124,14 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """
     if isinstance(body, str):
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
-    kept = body[:MAX_ROBOTS_BYTES]
     next_octet = body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1]
-    text = "\n" + kept.decode("utf-8", "surrogateescape")
+    text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
     if "\r" in text:
-        text = text.replace("\r\n", "\n")
-        text = text.replace("\r", "\n")
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     if next_octet not in b"\r\n":
         text = robots_without_cut(text)
     if "\ufeff" in text:
-        text = ROBOTS_ALLOW_LINE.sub(robots_certain_allow, text)
+        text = ROBOTS_MARKED_ALLOW.sub("\n", text)
     undecoded = 0
     if not text.isascii():
         text, undecoded = ROBOTS_UNDECODED.subn(
@@ -1156,13 +1149,6 @@ def robots_without_cut(text: str) -> str:
     return f"{above}\n{line[:-2]}{ending}"
 
 
-def robots_certain_allow(line: re.Match[str]) -> str:
-    """R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count."""
-    if "\ufeff" in line[0]:
-        return "\n"
-    return line[0]
-
-
 def robots_agent_name(value: str) -> str:
     """The product token of a User-agent value, lower-case; "" where it names nobody. Spec 9.1.3.
 
@@ -1170,115 +1156,67 @@ def robots_agent_name(value: str) -> str:
     ['walsh-research', 'walsh', '*', '']
     """
     words = value.partition("/")[0].split(None, 1)
-    if not words:
+    if not words or not words[0].isascii():
         return ""
-    name = words[0]
-    if not name.isascii():
-        return ""
-    return name.rstrip("*").lower() or "*"
+    return words[0].rstrip("*").lower() or "*"
 
 
-def robots_group(text: str, token: str) -> tuple[str | None, list[RobotsPart]]:
-    """The selected User-agent value as written, or None, and the parts of its groups.
+def robots_group(text: str, token: str) -> tuple[str | None, str]:
+    """The selected User-agent value as written, or None, and the lines of its groups.
 
-    Spec 9.1.2 and 9.1.3.
+    The lines of others are empty, so that each has its number. Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
-    below_values = rest[1::2]
+    parts = rest[1::2]          # what follows each User-agent line, up to the next one
     names = [robots_agent_name(value) for value in values]
     fitting = [name for name in names if name and token.startswith(name)]
     wanted = max(fitting, key=len, default="*")         # R2a
     if wanted not in names:
-        return None, []
-    selected: list[RobotsPart] = []
-    group: list[RobotsPart] = []
-    is_ours = False
-    line_number = before.count("\n")
-    for name, below in zip(names, below_values):
-        line_number += 1
-        group.append(RobotsPart(line_number, below))
-        line_number += below.count("\n")
-        is_ours = is_ours or name == wanted
-        if ROBOTS_RULE_LINE.search(below):      # a rule closes the list of agents
-            if is_ours:
-                selected += group
-            group = []
-            is_ours = False
-    if is_ours:
-        selected += group
-    return values[names.index(wanted)], selected
+        return None, ""
+    has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
+    groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
+    ours = {group for group, name in zip(groups, names) if name == wanted}
+    kept = ["\n" * before.count("\n")]
+    for group, part in zip(groups, parts):
+        lines = part if group in ours else "\n" * part.count("\n")
+        kept.append("\n" + lines)
+    return values[names.index(wanted)], "".join(kept)
 
 
-def robots_rules(parts: Iterable[RobotsPart]) -> Iterator[Rule]:
+def robots_rules(lines: str) -> Iterator[Rule]:
     """The Allow and Disallow lines of a group, in file order."""
-    for line_number, lines in parts:
-        counted = 0
-        for found in ROBOTS_RULE_LINE.finditer(lines):
-            start = found.start() + 1
-            line_number += lines.count("\n", counted, start)
-            counted = start
-            field = found[1] or "disallow"
-            field = field.lower()
-            if field != "crawl-delay":
-                value = found[2].strip(ROBOTS_BLANKS)
-                yield Rule(field == "allow", value, line_number)
-
-
-def robots_columns(parts: Iterable[RobotsPart]) -> tuple[str, str]:
-    """A letter for each rule, "A" for Allow and "D" for Disallow, and its value, one a line."""
-    kinds: list[str] = []       # on return these lists go, before as much memory is needed again
-    values: list[str] = []
-    for rule in robots_rules(parts):
-        kinds.append("A" if rule.allow else "D")
-        values.append(rule.value)
-    return "".join(kinds), "\n".join(values)
-
-
-def robots_crawl_delay(lines: str) -> float | None:
-    """The largest Crawl-delay of a group in seconds, None where it names none. R2d."""
-    seconds = map(float, ROBOTS_DELAY_LINE.findall(lines))
-    finite = filter(math.isfinite, seconds)
-    return max(finite, default=None)
+    line_number = 0
+    counted = 0
+    for found in ROBOTS_RULE_LINE.finditer(lines):
+        start = found.start() + 1
+        line_number += lines.count("\n", counted, start)
+        counted = start
+        field = found[1] or "disallow"
+        field = field.lower()
+        if field != "crawl-delay":
+            yield Rule(field == "allow", found[2].strip(ROBOTS_BLANKS), line_number)
 
 
 def robots_signals(lines: str) -> dict[str, str]:
     """The Content-Signals of a group; where its lines contradict each other, "no" stands."""
     signals: dict[str, str] = {}
     listed = ",".join(ROBOTS_SIGNAL_LINE.findall(lines))
-    for found in ROBOTS_SIGNAL.finditer(listed):
+    for found in islice(ROBOTS_SIGNAL.finditer(listed), MAX_CONTENT_SIGNALS):
         name = found[1].lower()
-        if name not in signals:
-            if len(signals) < MAX_CONTENT_SIGNALS:
-                signals[name] = found[2]
-        elif signals[name].lower() != "no":
+        if signals.get(name, "").lower() != "no":
             signals[name] = found[2]
     return signals
 
 
-def robots_sitemaps(text: str) -> list[str]:
-    """The absolute http(s) URLs of the Sitemap lines, at most MAX_SITEMAPS, in file order."""
-    lines = ROBOTS_SITEMAP_LINE.finditer(text)
-    return [line[1] for line in islice(lines, MAX_SITEMAPS)]
-
-
-@cache
-def robots_octet_spelling(octet: int) -> str:
-    """One object for each octet, since a text may be put together from 500 KiB of them."""
-    if chr(octet) in ROBOTS_UNRESERVED:
-        return chr(octet)
-    return f"%{octet:02X}"
-
-
 def robots_octet_form(found: re.Match[str]) -> str:
-    if found[1]:
-        return robots_octet_spelling(int(found[1], 16))
     if found[0] == "%":         # one that escapes nothing
         return "%"
-    return robots_octet_spelling(ord(found[0]))
+    octet = int(found[1], 16) if found[1] else ord(found[0])
+    return ROBOTS_OCTET_FORMS[octet]
 
 
-def robots_octets(text: str, octet: re.Pattern[str] = ROBOTS_RULE_OCTET) -> str:
+def robots_octets(text: str) -> str:
     """One spelling for both sides, in which octets are compared. Spec 9.1.4, RFC 9309 2.2.2.
 
     Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
@@ -1289,19 +1227,7 @@ def robots_octets(text: str, octet: re.Pattern[str] = ROBOTS_RULE_OCTET) -> str:
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
         text = encoded.decode("latin-1")
-    return octet.sub(robots_octet_form, text)
-
-
-def robots_forms(values: str) -> list[str]:
-    """Values of rules, one a line, in the one spelling: `*` and a last `$` alone are marks.
-
-    >>> robots_forms("/%7Eann$\\n/a**$b\\n")
-    ['/~ann$', '/a*%24b', '']
-    """
-    octets = robots_octets(values)
-    octets = re.sub(ROBOTS_INNER_DOLLAR, "%24", octets)
-    octets = re.sub(r"\*\*+", "*", octets)
-    return octets.split("\n")
+    return ROBOTS_OCTET.sub(robots_octet_form, text)
 
 
 def robots_target(target: str) -> str:
@@ -1315,8 +1241,8 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    octets = robots_octets(target, ROBOTS_TARGET_OCTET)
-    path, mark, query = octets.partition("?")
+    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
+    path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
 
@@ -1331,24 +1257,17 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
-    star = form.find("*")
-    if star < 0:
-        if not path.startswith(form):
-            return -1
-        return min(len(form), len(path) - 1)
-    if not path.startswith(form[:star]):
+    first, *inner, last = form.split("*")
+    if not path.startswith(first):
         return -1
     # Pieces never overlap. The leftmost place of each inner one leaves the most room to the last
     # one, which alone decides the length.
-    end = star
-    while (next_star := form.find("*", star + 1)) >= 0:
-        piece = form[star + 1:next_star]
+    end = len(first)
+    for piece in inner:
         start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-        star = next_star
-    last = form[star + 1:]
     start = path.rfind(last, end) if is_longest else path.find(last, end)
     if start < 0:
         return -1
@@ -1371,11 +1290,11 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
-    parts: list[RobotsPart]             # the lines of the group
+    lines: str                          # of the group; those of others are empty
     # Its rules, as columns in file order.
-    kinds: str                          # a letter for each: "A" is Allow, "D" Disallow
-    literals: tuple[str, ...]           # the value in the one spelling, if it has no `*`
-    wildcards: tuple[str, ...]          # the same if it has one, else ""
+    is_allow: bytes
+    is_wildcard: bytes
+    forms: tuple[str, ...]              # the values in the one spelling
     affordable_octets: int              # of a path on which all wildcards are tried
 
     @classmethod
@@ -1385,50 +1304,40 @@ class RobotsTxt(NamedTuple):
         Spec 9.1.1 to 9.1.3.
         """
         text, is_text = robots_text(body)
-        group, parts = robots_group(text, robots_agent_name(token))
-        lines = "".join(part.lines for part in parts)
-        kinds, values = robots_columns(parts)
-        literals = []
-        wildcards = []
-        work = 1
-        for form in robots_forms(values):
-            if "*" in form:
-                literals.append(MATCHES_NOTHING)
-                wildcards.append(form)
-                work += 1 + len(form) // 64
-            else:
-                literals.append(form or MATCHES_NOTHING)        # spec 9.1.4: so does an empty value
-                wildcards.append("")
+        group, lines = robots_group(text, robots_agent_name(token))
+        delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
+        sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
+        rules = list(robots_rules(lines))
+        is_allow = bytes([rule.allow for rule in rules])
+        values = "\n".join([rule.value for rule in rules])
+        del rules       # before as much memory is needed again
+        values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
+        forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
+        is_wildcard = bytes(["*" in form for form in forms])
+        work = 1 + sum(1 + len(form) // 64 for form in compress(forms, is_wildcard))
         return cls(
             group=group,
-            crawl_delay=robots_crawl_delay(lines),
+            crawl_delay=max(filter(math.isfinite, delays), default=None),       # R2d
             content_signals=robots_signals(lines),
-            sitemaps=robots_sitemaps(text),
+            sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
-            parts=parts,
-            kinds=kinds,
-            literals=tuple(literals),
-            wildcards=tuple(wildcards),
+            lines=lines,
+            is_allow=is_allow,
+            is_wildcard=is_wildcard,
+            forms=tuple(forms),
             affordable_octets=MAX_WILDCARD_OCTETS // work,
         )
 
     @property
     def rules(self) -> list[Rule]:
         """The Allow and Disallow lines of the selected group, in file order."""
-        return list(robots_rules(self.parts))
+        return list(robots_rules(self.lines))
 
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [self, self.parts, self.sitemaps, self.content_signals]
-        held += [self.kinds, self.literals, self.wildcards]
-        held += self.sitemaps
-        held += self.content_signals.keys()
-        held += self.content_signals.values()
-        held += [literal for literal in self.literals if literal != MATCHES_NOTHING]
-        held += filter(None, self.wildcards)
-        for part in self.parts:
-            held += [part, *part]
+        held: list[Any] = [*self, *self.forms, *self.sitemaps]
+        held += [*self.content_signals.keys(), *self.content_signals.values()]
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -1436,7 +1345,7 @@ class RobotsTxt(NamedTuple):
         index = self._deciding_index(target)
         if index is None:
             return None
-        return next(islice(robots_rules(self.parts), index, None))
+        return next(islice(robots_rules(self.lines), index, None))
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1454,34 +1363,33 @@ class RobotsTxt(NamedTuple):
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
         index = self._deciding_index(target)
-        return index is None or self.kinds[index] == "A"
+        return index is None or bool(self.is_allow[index])
 
     def _deciding_index(self, target: str) -> int | None:
         path = robots_target(target)
         if path == "/robots.txt" or path.startswith("/robots.txt?"):
             return None         # it is always allowed (RFC 9309 2.2.2)
-        path += "$"
-        deciding = None
-        best = (-1, True)
-        for index, form in self._likely_rules(path):
-            is_allow = self.kinds[index] == "A"
-            length = robots_match_length(form, path, is_longest=not is_allow)
-            if (length, is_allow) > best:       # R2b: the longest match; of equals, Allow wins
-                best = (length, is_allow)
-                deciding = index
-        return deciding
+        matches = list(self._matches(path + "$"))
+        if not matches:
+            return None
+        return -max(matches)[2]         # R2b: the longest; of equals an Allow, then the first
 
-    def _likely_rules(self, path: str) -> Iterator[tuple[int, str]]:
-        """The index and the value of each rule that may match, which is quick to tell."""
-        if path.startswith(self.literals):      # most paths begin with none of them
-            begins = map(path.startswith, self.literals)
-            yield from compress(enumerate(self.literals), begins)
-        for index, form in compress(enumerate(self.wildcards), self.wildcards):
-            if len(path) <= self.affordable_octets:
-                if form.rpartition("*")[2] in path:
-                    yield index, form
-            elif self.kinds[index] == "D":      # R2c: what takes too long to know is denied
-                yield index, form.partition("*")[0] + "*"
+    def _matches(self, path: str) -> Iterator[tuple[int, int, int]]:
+        """Of each rule that matches: its length, whether it allows, and minus its index."""
+        if path.startswith(self.forms):         # most paths begin with none of them
+            begins = map(path.startswith, self.forms)
+            for index, form in compress(enumerate(self.forms), begins):
+                yield min(len(form), len(path) - 1), self.is_allow[index], -index
+        for index, form in compress(enumerate(self.forms), self.is_wildcard):
+            is_allow = self.is_allow[index]
+            if len(path) > self.affordable_octets:
+                if is_allow:                    # R2c: what takes too long to know is denied
+                    continue
+                form = form.partition("*")[0] + "*"
+            if form.rpartition("*")[2] in path:         # which is quick to tell
+                length = robots_match_length(form, path, is_longest=not is_allow)
+                if length >= 0:
+                    yield length, is_allow, -index
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
@@ -6831,7 +6739,7 @@ class Fetcher:
 
 # === 16. FORMATS   R9 R6   spec 10.4 =========================================
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives,
-# charsets. Feeds and sitemaps follow.
+# feeds and sitemaps.
 
 # ours: of a body that is read for its meaning; the one bound on work
 MAX_READ_BYTES = 2 * 2**20
@@ -7093,11 +7001,11 @@ class BlockContainer(NamedTuple):
 def markdown_leaves(text: str) -> Iterator[MarkdownLeaf]:
     """The headings and paragraphs, without the reference definitions that a paragraph begins with.
 
-    Lines are cut out one at a time: a list of short ones would take fifty bytes for each. The last
-    is always empty, which ends the last paragraph.
+    The last line is always empty, which ends the last paragraph.
     """
     blocks = MarkdownBlocks()
     was_blank = False
+    # One line at a time: a list of short ones would take fifty bytes for each.
     for match in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
         line = match[1].rstrip(" \t")
         if line or not was_blank:       # a second empty line changes nothing
@@ -7108,8 +7016,7 @@ def markdown_leaves(text: str) -> Iterator[MarkdownLeaf]:
 class MarkdownBlocks:
     """The block structure of a document, a line at a time.
 
-    Keep the containers that the line continues, open those that it starts, then continue the
-    paragraph or end it. A line comes without its end and without the blanks before that.
+    A line comes without its end and without the blanks before that.
     """
 
     def __init__(self) -> None:
@@ -7154,7 +7061,7 @@ class MarkdownBlocks:
             self._begin_block(kind, line, at, end)
 
     def _kept_containers(self, line: str) -> tuple[int, int]:
-        """How many of the open containers the line continues, and where their marks end."""
+        """How many of the containers the line goes on with, and where their marks end."""
         at = 0
         for number, container in enumerate(self.containers):
             end = end_of(container.mark, line, at)
@@ -7238,9 +7145,8 @@ def heading_text(text: str) -> str:
 def end_of_tag(text: str, at: int) -> int:
     """Where the HTML tag ends that begins there (CommonMark 6.6); -1 where none does.
 
-    A text of many `<a b="` takes linear time: a tag holds `<` only in quotes, a quote mark moves
-    all unfinished readings between three states: no quotes, single ones, double ones. Two never
-    meet in one state, and the next `<` ends the reading that is in no quotes: so three go on.
+    A text of many `<a b="` takes linear time: a tag holds `<` only in quotes, so at any character
+    at most three readings go on, one outside of quotes and one in each kind of them.
     """
     end = end_of(CLOSING_TAG, text, at)
     if end >= 0:
@@ -7253,8 +7159,8 @@ def end_of_tag(text: str, at: int) -> int:
 
 
 # 16b. Markdown, its links: CommonMark's inline structure decides which brackets are links.
-# Scans that fail may read the same characters again, but only a few times: each scan ends at a
-# character that every scan of its kind begins with, such as the quote that opens a title.
+# Scans that fail read the same characters only a few times: each ends at a character that every
+# scan of its kind begins with, such as the quote that opens a title.
 ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
 # Each alternative begins with a letter of its own: `re` skips to the next of them.
@@ -7332,7 +7238,7 @@ def plain_line(text: str) -> str:
 
 
 def inline_links(text: str, labels: set[str]) -> Iterator[InlineLink]:
-    """The inline links of a leaf, in the order in which they end; `labels` are those defined."""
+    """The inline links of a leaf, in the order in which they end."""
     if "](" not in text:
         return iter(())
     return InlineScan(text, labels).links()
@@ -7455,7 +7361,7 @@ def unescaped_mark(mark: Mark) -> str:
 
 
 def unescaped(text: str) -> str:
-    """Character references resolved: of an entity, or of at most `MAX_FEED_TEXT` characters.
+    """Character references resolved, in at most `MAX_FEED_TEXT` characters.
 
     More may hold a number that is too long for Python to read.
     """
@@ -7648,10 +7554,10 @@ CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
-    The section is "" before the first H2. Relative URLs are resolved against `base_url`; what is no
-    http(s) URL even then is left out. A list item gives its first link, and each URL is given once.
-    A note is the text behind a link that begins its item. The first `MAX_LISTED_ENTRIES` links are
-    looked at. Never raises.
+    The section is "" before the first H2. Relative URLs are resolved; what is no http(s) URL even
+    then is left out. A list item gives its first link, and each URL is given once. A note is the
+    text behind a link that begins its item. The first `MAX_LISTED_ENTRIES` links are looked at.
+    Never raises.
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
@@ -7681,7 +7587,7 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
 
 
 def llms_note(text: str, link: InlineLink) -> str:
-    """What a list item says behind the link that it begins with."""
+    """What a text says behind the link that it begins with."""
     if link.start:
         return ""
     note = text[link.end:link.end + MAX_FEED_TEXT]
@@ -7786,7 +7692,7 @@ def head_fields(name: str, attributes: Fields) -> Iterator[str]:
 
 
 def head_elements(text: str) -> Iterator[tuple[str, Fields]]:
-    """(name, attributes) of each tag until the head is over: its end, or what cannot stand in it.
+    """(name, attributes) of each tag, until something cannot stand in the head.
 
     The text of a raw text element such as <title> is its attribute "<text>".
     """
@@ -7888,7 +7794,7 @@ def robots_directives(
     """(the directives that bind us, each once in order; a warning for each that forbids something).
 
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
-    `now` in Unix seconds; None where it is not known whether an `unavailable_after` has passed.
+    Without `now` (Unix seconds) it is not known whether an `unavailable_after` has passed.
     """
     by_agent: dict[str, list[str]] = {}
     for header, value in headers:
@@ -7917,8 +7823,7 @@ def directive_warning(directive: str, now: float | None) -> str:
 
 
 # 16f. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
-# Both are XML that lists entries, so one reader serves both: a table says which roots, entries and
-# fields there are.
+# Both are XML that lists entries, so one reader serves both.
 
 class XmlRoot(NamedTuple):
     """What a document is whose root has this name."""
@@ -7928,7 +7833,7 @@ class XmlRoot(NamedTuple):
     namespaces: frozenset[str] = frozenset()    # its own, besides the root's and none
 
 
-# A namespace is written without its scheme and its last mark, as `plain_namespace` gives it.
+# A namespace is written without its scheme and its last mark, as `declared_namespaces` gives it.
 # A prefix that nobody declared counts as a namespace: it stands for the one that it is usual for.
 ATOM_NAMESPACES = frozenset(("www.w3.org/2005/atom", "purl.org/atom/ns", "atom", "atom10", "a10"))
 RSS_NAMESPACES = frozenset((
@@ -7985,8 +7890,7 @@ FEED_DATES = ("published", "dc:date", "created", "updated")
 
 
 # Dates.
-ZONE_HOURS = keys_by_name({     # RFC 822 5.1, and names that publishers use
-    "-12": "m",
+ZONE_HOURS = keys_by_name({     # RFC 5322 4.3, which reads military zones as UTC; publishers' own
     "-10": "hst",
     "-9": "akst",
     "-8": "pst pt akdt",
@@ -7995,14 +7899,13 @@ ZONE_HOURS = keys_by_name({     # RFC 822 5.1, and names that publishers use
     "-5": "est cdt et",
     "-4": "ast edt",
     "-3": "adt",
-    "-1": "a",
-    "1": "n bst cet met west",
+    "1": "bst cet met west",
     "2": "cest mest eet",
     "3": "eest msk",
     "9": "jst kst",
     "10": "aest",
     "11": "aedt",
-    "12": "y nzst",
+    "12": "nzst",
     "13": "nzdt",
 })
 DAY = r"(?P<day>\d\d?)(?:st|nd|rd|th)?"
@@ -8026,8 +7929,7 @@ DATES = tuple(                  # a name of the weekday, the day, a time, a zone
     for day in DAYS)
 USUAL_DAY = "0[1-9]|1[0-9]|2[0-8]"      # of every month
 USUAL_TIME = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-# Nine dates in ten are of RFC 822 in UTC, or are as they are wanted. Without a way of their own a
-# feed would take a third longer.
+# Nine dates in ten. Without a way of their own a feed would take a third longer.
 USUAL_DATE = lazy_re(
     rf"(?:\S{{3}}, )?({USUAL_DAY}) "
     rf"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([12][0-9]{{3}}) ({USUAL_TIME}) "
@@ -8045,10 +7947,9 @@ def date_parts(text: str) -> Fields | None:
 
 
 def date_moment(text: str) -> datetime | None:
-    """A date of RFC 822, W3C-DTF or a common misspelling, without a zone, in UTC.
+    """A date of RFC 822, W3C-DTF or a common misspelling, in UTC; None where it is none.
 
-    It counts as UTC where it names no zone, or an unknown one (RFC 5322 4.3). None where it is no
-    date.
+    It counts as UTC where it names no zone, or an unknown one (RFC 5322 4.3).
     """
     from datetime import datetime, timedelta  # only where a feed, or a robots directive, has one
 
@@ -8116,8 +8017,9 @@ TITLE_TAGS = {                  # by the type of a title; any other type is text
 
 def first_field(fields: Fields, names: Iterable[str]) -> str:
     for name in names:
-        if fields.get(name):
-            return fields[name]
+        value = fields.get(name)
+        if value:
+            return value
     return ""
 
 
@@ -8139,12 +8041,15 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
     if ABSOLUTE_HTTP.match(fields.get("id", "").lstrip()):
         fields["permalink"] = fields["id"]
     identifier = first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]
-    dates = (feed_date(fields[name]) for name in FEED_DATES if name in fields)
+    published = None            # the first date that can be read
+    for name in FEED_DATES:
+        if published is None and name in fields:
+            published = feed_date(fields[name])
     return FeedItem(
         title=feed_title(fields, kind),
         url=absolute_url(fields["base"], first_field(fields, FEED_LINKS)),
         id=one_line(identifier),
-        published=next(filter(None, dates), None))      # the first that can be read
+        published=published)
 
 
 def sitemap_entry(fields: Fields) -> SitemapEntry:
@@ -8156,10 +8061,7 @@ def sitemap_entry(fields: Fields) -> SitemapEntry:
 
 
 def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
-    """The entries that name anything, and what broke them off or "".
-
-    Every entry counts towards the limit, also one that names nothing: it costs the same time.
-    """
+    """The entries that name anything, and what broke them off or "". Each counts in the limit."""
     kept: list[Any] = []
     kept_bytes = seen = 0
     try:
@@ -8169,13 +8071,13 @@ def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
             seen += 1
             if any(entry):
                 kept.append(entry)
-                kept_bytes += held_bytes(tuple(entry))
+                kept_bytes += held_bytes(entry)
     except ValueError as error:
         return kept, str(error)
     return kept, ""
 
 
-# The text of a document, a piece at a time: a whole copy with one emoji takes four times its bytes.
+# The text of a document, a piece at a time: a whole copy with one emoji takes four bytes a letter.
 UTF_8_SEQUENCE = lazy_re(rb"[\xc2-\xf4][\x80-\xbf]")
 PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
     r"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
@@ -8183,7 +8085,7 @@ PROLOG_TOKEN = lazy_re(         # the group is the beginning of the root
 
 
 def marked_utf8(body: bytes | str) -> bytes:
-    """Text as UTF-8 with a byte order mark, which overrules the encoding that it declares."""
+    """Text as UTF-8 with a byte order mark, which overrules what the document declares."""
     if isinstance(body, bytes):
         return body
     return body.encode("utf-8-sig", "replace")
@@ -8198,13 +8100,10 @@ def text_pieces(pieces: Iterable[bytes], codec: str) -> Iterator[str]:
     """The text of a document without what may stand before its first character."""
     from codecs import iterdecode
 
-    has_begun = False
-    for text in iterdecode(pieces, codec, "replace"):
-        if not has_begun:
-            text = text.lstrip("\ufeff \t\r\n\0")
-            has_begun = bool(text)
-        if text:
-            yield text
+    texts = iterdecode(pieces, codec, "replace")
+    stripped = (text.lstrip("\ufeff \t\r\n\0") for text in texts)
+    yield next(filter(None, stripped), "")
+    yield from texts
 
 
 def is_written_in(body: bytes, codec: str) -> bool:
@@ -8265,10 +8164,9 @@ XML_NONCHARACTERS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")          # U+FFFE and U+F
 
 
 def mended_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The document with its first MAX_READ_BYTES mended: what is mended is held whole.
+    """The document, its first MAX_READ_BYTES without the slips that need not lose the rest.
 
-    Bare & and <, impossible references and control characters are the slips that need not lose
-    the rest of a document; up to a number.
+    They are bare & and <, impossible references and control characters, up to a number.
     """
     from html import escape
 
@@ -8297,20 +8195,16 @@ class XmlScope(NamedTuple):
     names: Fields       # element -> the field it fills, as far as known
 
 
-def plain_namespace(name: str) -> str:
-    """A namespace as it is compared: publishers write another scheme or last mark, or capitals."""
-    name = name.strip().lower()
-    for scheme in ("http://", "https://"):
-        name = name.removeprefix(scheme)
-    return name.rstrip("/#")
-
-
 def declared_namespaces(attributes: Fields) -> Fields:
+    """By prefix, as they are compared: publishers write another scheme, last mark, or capitals."""
     declared = {}
     for attribute, value in attributes.items():
-        name, _, prefix = attribute.partition(":")
-        if name == "xmlns":
-            declared[prefix.lower()] = plain_namespace(value)
+        if attribute == "xmlns" or attribute.startswith("xmlns:"):
+            prefix = attribute[6:].lower()
+            namespace = value.strip().lower()
+            for scheme in ("http://", "https://"):
+                namespace = namespace.removeprefix(scheme)
+            declared[prefix] = namespace.rstrip("/#")
     return declared
 
 
@@ -8318,7 +8212,7 @@ class XmlEntries:
     """The fields of each entry of an XML document in UTF-8, which comes in pieces.
 
     `head` has the fields of the whole, and its "kind"; "base" is among the fields of each.
-    Namespaces are resolved here: expat would refuse a document with a prefix that nobody declared.
+    Namespaces are resolved here: expat would refuse a prefix that nobody declared.
     """
 
     def __init__(self, roots: dict[str, XmlRoot], base: str) -> None:
@@ -8329,7 +8223,9 @@ class XmlEntries:
         self.has_slip = False           # whether mending may help against what broke it
         self.fields = self.head         # or those of the entry that is open
         self.complete: list[Fields] = []
-        self.scopes = [XmlScope(base, collections.ChainMap(), {})]      # first that of the outside
+        self.scope = XmlScope(base, collections.ChainMap(), {})         # the innermost
+        self.outer_scopes: list[XmlScope] = []
+        self.level = 1                  # how deep the elements are that the innermost scope holds
         self.depth = 0                  # of the open element
         self.field = ""                 # the one that is open
         self.text: list[str] = []       # of the open field
@@ -8373,32 +8269,35 @@ class XmlEntries:
     # What expat calls.
 
     def _start(self, element: str, attributes: Fields) -> None:
-        self.depth += 1
-        if self.depth > MAX_XML_DEPTH:
+        depth = self.depth = self.depth + 1
+        if depth > MAX_XML_DEPTH:
             self._stop(f"elements nested deeper than {MAX_XML_DEPTH}")
-        if self.depth > len(self.scopes):       # inside a field, an image, somebody's extension
+        if depth > self.level:          # inside a field, an image, somebody's extension
             return
-        scope = self.scopes[-1]
+        scope = self.scope
         field = scope.names.get(element)
         if field is None or attributes:
             scope = self._scope_of(attributes)
             field = self._field_of(element, scope)
+        if not field:
+            return
         if field in ("entry", "channel"):
             self._open_scope(field, scope, attributes)
         elif field == "link" and "href" in attributes:
             self._add_link(scope.base, attributes)
-        elif field:
+        else:
             self._open_field(field, attributes)
 
     def _end(self, element: str) -> None:
         depth = self.depth
-        self.depth -= 1
-        if depth < len(self.scopes):
-            self.scopes.pop()
+        self.depth = depth - 1
+        if depth < self.level:
+            self.level -= 1
+            self.scope = self.outer_scopes.pop()
             if self.fields is not self.head:
                 self.complete.append(self.fields)
                 self.fields = self.head
-        elif self.field and depth == len(self.scopes):
+        elif self.field and depth == self.level:
             self._close_field()
 
     def _skip_entity(self, entity: str, is_parameter: bool) -> None:
@@ -8407,7 +8306,7 @@ class XmlEntries:
 
     def _scope_of(self, attributes: Fields) -> XmlScope:
         """What holds inside of an element with these attributes."""
-        scope = self.scopes[-1]
+        scope = self.scope
         if "xml:base" in attributes:
             base = absolute_url(scope.base, attributes["xml:base"])
             scope = scope._replace(base=base or scope.base)
@@ -8449,7 +8348,9 @@ class XmlEntries:
         if field == "entry":
             self.fields = {"rdf:about": attributes.get("rdf:about", "")}
         self.fields["base"] = scope.base
-        self.scopes.append(scope)
+        self.outer_scopes.append(self.scope)
+        self.scope = scope
+        self.level += 1
 
     def _add_link(self, base: str, attributes: Fields) -> None:
         """An Atom link, by its rel; without one it is "alternate" (RFC 4287 4.2.7.2)."""
@@ -8527,9 +8428,7 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
 
     Titles are text, links absolute where `base_url` or the feed gives a base, dates ISO 8601 in
     UTC or None. A feed that breaks off, or passes a bound, gives the items before, and `.warning`
-    says where. ValueError, with the position, where no feed began. Linear time, and memory of the
-    body and the items only; no entity of a DTD is expanded.
-
+    says where. ValueError, with the position, where no feed began. No entity of a DTD is expanded.
     >>> feed = parse_feed("<rss><channel><item><title>AT&amp;T</title><link>a</link></item>"
     ...                   "</channel></rss>", base_url="https://wal.sh/")
     >>> feed.items[0]
@@ -8593,42 +8492,22 @@ def text_lines(texts: Iterable[str]) -> Iterator[str]:
         yield torn
 
 
-def line_fields(line: str, base: str) -> Fields:
-    """The fields of a line; one that is no URL names nothing."""
-    fields = {"base": base}
-    url = line.strip()
-    if URL_LINE.fullmatch(url):
-        fields["link"] = url
-    return fields
-
-
-def text_sitemap(texts: Iterable[str], base_url: str) -> Sitemap:
-    lines = text_lines(texts)
-    entries, warning = listed(sitemap_entry(line_fields(line, base_url)) for line in lines)
-    if not entries:
-        trouble = warning or "found neither XML nor a line that is an absolute URL"
-        raise ValueError(f"no sitemap: line 1: {trouble}")
-    return Sitemap("text", entries, warning)
-
-
-def xml_sitemap(texts: Iterator[str], base_url: str) -> Sitemap:
-    found = XmlEntries(SITEMAP_ROOTS, base_url)
-    fields = found.read(xml_pieces(texts))
-    entries, warning = listed(map(sitemap_entry, fields))
-    kind: Any = found.head["kind"]
-    if not kind:
-        raise ValueError(f"no sitemap: {warning}")
-    return Sitemap(kind, entries, warning)
+def line_fields(texts: Iterable[str], base: str) -> Iterator[Fields]:
+    """The fields of each line; one that is no URL names nothing."""
+    for line in text_lines(texts):
+        fields = {"base": base}
+        url = line.strip()
+        if URL_LINE.fullmatch(url):
+            fields["link"] = url
+        yield fields
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     """A sitemap or an index of sitemaps of sitemaps.org in XML, or URLs in text; gzip or not.
 
-    In text each line that is an absolute URL is an entry, and other lines are passed over.
-    Nothing that it names is followed. One that breaks off, or passes a bound, gives the entries
-    before, and `.warning` says where. ValueError, with the position, where it is no sitemap.
-    Linear time, and memory of the body and the entries only.
-
+    In text each line that is an absolute URL is an entry, and other lines are passed over. One
+    that breaks off, or passes a bound, gives the entries before, and `.warning` says where.
+    ValueError, with the position, where it is no sitemap.
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod=None)]
     """
@@ -8641,9 +8520,20 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     texts = text_pieces(itertools.chain((first,), pieces), codec)
     start = next(texts, "")
     whole = itertools.chain((start,), texts)
+    head = {"kind": "text"}
+    fields = line_fields(whole, base_url)
     if start.startswith("<"):
-        return xml_sitemap(whole, base_url)
-    return text_sitemap(whole, base_url)
+        found = XmlEntries(SITEMAP_ROOTS, base_url)
+        head = found.head
+        fields = found.read(xml_pieces(whole))
+    entries, warning = listed(map(sitemap_entry, fields))
+    kind: Any = head["kind"]
+    if kind == "text" and not entries:
+        trouble = warning or "found neither XML nor a line that is an absolute URL"
+        raise ValueError(f"no sitemap: line 1: {trouble}")
+    if not kind:
+        raise ValueError(f"no sitemap: {warning}")
+    return Sitemap(kind, entries, warning)
 
 
 # === 17. ROBOTS2   robots2 v0.2.1 (opt-in) ===================================
@@ -11528,6 +11418,9 @@ class Finding(NamedTuple):
     is_last: bool = True                # nothing more comes of this target
 
 
+Findings = Generator[Finding, None, None]
+
+
 class Assignment(NamedTuple):
     """What is wanted of many targets; it crosses to a worker process."""
 
@@ -11552,7 +11445,7 @@ def standing_of(bot: Bot) -> Standing:
 
 # --- What a bot answers, in whatever process ----------------------------------
 
-def findings_of(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+def findings_of(bot: Bot, assignment: Assignment) -> Findings:
     """A Finding each as it is done."""
     if assignment.mode == "check":
         return check_findings(bot, assignment)
@@ -11561,7 +11454,7 @@ def findings_of(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
     return run_findings(bot, assignment)
 
 
-def run_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+def run_findings(bot: Bot, assignment: Assignment) -> Findings:
     for result in bot.run(assignment.urls, assignment.min_age):
         explained: list[tuple[str, str]] = []
         if assignment.explains and result.final_url:        # a gate was asked
@@ -11569,16 +11462,16 @@ def run_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
         yield Finding(result.url, result, explained)
 
 
-def check_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+def check_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
         decision = bot.may_fetch(url, wait=False)
         explained: list[tuple[str, str]] = []
-        if assignment.explains and (decision or decision.gate):
+        if assignment.explains and (decision or decision.gate):     # else it is no URL
             explained = list(bot.explain(decision))
         yield Finding(url, decision, explained)
 
 
-def discover_findings(bot: Bot, assignment: Assignment) -> Iterator[Finding]:
+def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
         for source in bot.discover(url, assignment.min_age):
             yield Finding(url, source, is_last=False)
@@ -11720,6 +11613,7 @@ class WorkerPool:
     ) -> None:
         check_jobs(jobs, bot.options)
         self._bot, self._assignment, self._jobs, self._tick = bot, assignment, jobs, tick
+        self._trace = bot.options.trace or bot.warn         # none is sent where none is wanted
         self._workers: dict[Connection, Worker] = {}
         self._lifeline: Connection | None = None
         self._targets_left: collections.Counter[str] = collections.Counter()    # by host
@@ -11737,10 +11631,10 @@ class WorkerPool:
     def hosts_left(self) -> int:
         return sum(1 for count in self._targets_left.values() if count)
 
-    @property
-    def seconds_left(self) -> float:
-        """About how long the slowest worker takes."""
-        return max((worker.seconds_left for worker in self._workers.values()), default=0.0)
+    def outlook(self) -> tuple[str, str, float]:
+        """As `Bot.outlook`: the seconds are those that the slowest worker takes, about."""
+        left = [worker.seconds_left for worker in self._workers.values()]
+        return "", "", max(left, default=0.0)
 
     @property
     def blocklist_was_missed(self) -> bool:
@@ -11751,7 +11645,7 @@ class WorkerPool:
 
     # --- The work ---------------------------------------------------------------
 
-    def findings(self) -> Generator[Finding, None, None]:
+    def findings(self) -> Findings:
         """A Finding each as it is done, whichever process made it."""
         urls: list[str] = []
         for item in self._declared():
@@ -11836,7 +11730,7 @@ class WorkerPool:
         if kind == "warning":
             self._bot.warn(value)
         elif kind == "trace":
-            (self._bot.options.trace or print)(value)
+            self._trace(value)
         else:
             finding, standing = value
             worker.note(standing)
@@ -12977,7 +12871,8 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 600; overflow-wrap: normal; } td.number { white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; overflow-wrap: normal; }
+td.number { white-space: nowrap; }
 td.time { width: 45%; min-width: 7rem; }
 td.host { min-width: 8rem; }
 svg { display: block; width: 100%; height: 18px; }
@@ -13239,6 +13134,7 @@ what to do (without one of these: fetch each target):
   --check               decide and explain gate by gate; fetch no target
   --discover            list a target's feeds, markdown, llms.txt and sitemaps
   --mcp                 serve a harness over stdio (MCP); --max-wait is 20s
+  --results FILE        draw --report from the --json lines in FILE; ask nothing
   --selftest            prove conformance: vectors, sandbox, live fixtures
   --attest              print the attestation; --selftest adds live fixtures
   --version             print the version
@@ -13249,6 +13145,7 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
   --max-wait TIME       defer what may only be asked later (default 5m)
   --timeout SECONDS     for one whole request (default 30)
   --max-bytes N         of one body, decoded; k, M, G work (default 10M)
+  --jobs N              processes that share the hosts, 1 to 64 (default 1)
   --unreachable WHAT    while robots.txt is: allow or defer (default allow)
   --robots2             obey robots2.txt as well
   --allow-private       permit addresses that are not public
@@ -13256,6 +13153,7 @@ cache and output:
   --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
   --no-cache            keep no document and no validator; share the pace alone
   --json                JSON Lines on stdout
+  --report FILE         draw which host was asked when, as a page in FILE
   -q, --quiet           only what was not OK, SAME or SKIP; no summary
   -v, --verbose         also each request, wait and gate, on stderr
 proof:
@@ -13278,20 +13176,26 @@ MODES = (       # the first wins
     "--help",
     "--version",
     "--mcp",
+    "--results",
     "--check",
     "--discover",
     "--attest",
     "--selftest",
 )
 RIVALS = (      # at most one of each
-    ("--check", "--discover", "--selftest", "--mcp"),
-    ("--check", "--discover", "--attest", "--mcp"),
+    ("--check", "--discover", "--selftest", "--mcp", "--report"),
+    ("--check", "--discover", "--attest", "--mcp", "--report"),
+    ("--selftest", "--mcp", "--results", "--jobs"),
+    ("--attest", "--mcp", "--results", "--jobs"),
+    ("--mcp", "--min-age"),
+    ("--mcp", "--force"),
     ("--check", "--force"),
     ("--selftest", "--force"),
     ("--attest", "--force"),
     ("--selftest", "a target"),
     ("--attest", "a target"),
     ("--mcp", "a target"),
+    ("--results", "a target"),
     ("--cache-dir", "--no-cache"),
 )
 BOT_OPTIONS = (
@@ -13377,8 +13281,16 @@ def read_bytes(text: str) -> int:
     return int(match[1]) * factors[match[2]]
 
 
-# Of a value, as the help screen names it: what reads it, and what that wants.
+def read_jobs(text: str) -> int:
+    """A number of processes; ValueError otherwise."""
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_JOBS:
+        raise ValueError
+    return int(text)
+
+
+# Of an option, or of a value as the help screen names it: what reads it, and what that wants.
 READERS: dict[str, Any] = {
+    "--jobs": (read_jobs, f"a number of processes, 1 to {MAX_JOBS}"),
     "TIME": (
         parse_wait,
         "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)",
@@ -13414,14 +13326,11 @@ def split_words(
     end = len(words)
     if "--" in words:
         end = list(words).index("--")
-    defaults = []
     long_names = []
     for item in known.values():
         ending = "=" if item.value else ""
         long_names.append(item.name[2:] + ending)
-        if item.default:
-            defaults.append(f"{item.name}={item.default}")
-    rest = [*defaults, *words[:end]]
+    rest = list(words[:end])
     pairs: list[tuple[str, str]] = []
     urls: list[str] = []
     try:
@@ -13440,7 +13349,7 @@ def read_value(option: HelpOption, text: str) -> Any:
     """An option's value; True for one that has none. Misuse: it cannot be read."""
     if not option.value:
         return True
-    read, wanted = READERS.get(option.value, (str, ""))
+    read, wanted = READERS.get(option.name) or READERS.get(option.value, (str, ""))
     try:
         return read(text)
     except ValueError:
@@ -13481,17 +13390,22 @@ def read_arguments(argv: Sequence[str]) -> Any:
         mode = chosen[0][2:]
     if "--offline" in given and "--selftest" not in given:
         raise Misuse("--offline is without --selftest, want both")
+    if "--results" in given and "--report" not in given:
+        raise Misuse("--results is without --report, want both")
     if mode in ("fetch", "check", "discover") and "a target" not in given:
         wanted = "a URL, - for stdin, or --input FILE; --help shows all"
         raise Misuse(f"no target is named, want {wanted}")
+    with_defaults = [item for item in known.values() if item.default]
     options: dict[str, Any] = {
         **dict.fromkeys(known, False),
+        **{item.name: read_value(item, item.default) for item in with_defaults},
         "--tag": None,
         "--cache-dir": PLATFORM_CACHE,
         **given,
         "--input": inputs,
         "--urls": urls,
         "--mode": mode,
+        "--given": set(given),
     }
     arguments = types.SimpleNamespace()
     for name, value in options.items():
@@ -13747,6 +13661,8 @@ class Command:
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
         self.bot: Any = None
+        self.workers: Any = None        # the bot, or the processes that work for it
+        self.report: Report | None = None
 
     def run(self) -> int:
         """The exit code."""
@@ -13759,6 +13675,7 @@ class Command:
             "check": lambda: self.with_bot(self.check),
             "discover": lambda: self.with_bot(self.discover),
             "mcp": self.serve,
+            "results": self.draw_results,
         }
         self.read_targets()
         try:
@@ -13802,13 +13719,13 @@ class Command:
                 )
         elif options.selftest and not options.offline:      # R13, where it is known who asks
             wanted["tag"] = options.tag or detect_identity(os.environ)
+        wanted.update(warn=self.warn, trace=self.trace)
+        if options.jobs == 1:
+            wanted["clock"] = self.clock
+        elif not options.verbose:       # the processes need not tell what nobody sees
+            wanted["trace"] = None
         try:
-            return Bot(
-                clock=self.clock,
-                warn=self.warn,
-                trace=self.trace,
-                **wanted,
-            )
+            return Bot(**wanted)
         except ValueError as error:
             reason = str(error)
             reason = reason.replace("allow_private=True", "--allow-private")
@@ -13817,10 +13734,22 @@ class Command:
     def with_bot(self, mode: Callable[[], None]) -> None:
         if not self.targets and self.codes != {0}:      # each file was wrong
             return
-        with self.make_bot() as self.bot:
+        if self.options.report:
+            self.begin_report()
+        with self.make_bot() as self.workers:
+            self.bot = self.workers
             mode()
-            if self.bot.blocklist_was_missed:           # R3b opened the gate
+            if self.workers.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
+
+    def findings(self, mode: str) -> Findings:
+        """What a bot finds of each target, or many processes."""
+        explains = self.options.verbose or mode == "check"
+        assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
+        if self.options.jobs == 1:
+            return findings_of(self.bot, assignment)
+        self.workers = WorkerPool(self.bot, assignment, self.options.jobs, self.tick_of_many)
+        return self.workers.findings()      # type: ignore[no-any-return]
 
     # --- Progress ---------------------------------------------------------
 
@@ -13846,6 +13775,10 @@ class Command:
             why=f" ({why})" if why else "",
         )
 
+    def tick_of_many(self) -> None:
+        """Now and then, while processes work."""
+        self.console.status(self.progress(), doing=f"{self.options.jobs} jobs")
+
     def progress(self) -> list[str]:
         """How far it is, and about how long it still takes."""
         count = len(self.targets)
@@ -13853,16 +13786,16 @@ class Command:
             return []
         done = sum(self.counts.values())
         facts = [f"{done}/{count}"]
-        paced_seconds = self.bot.outlook()[2]
+        paced_seconds = self.workers.outlook()[2]
         spent_seconds = self.clock.monotonic() - self.started_at
         busy_seconds = spent_seconds - self.clock.slept_seconds
-        request_seconds = busy_seconds / max(1, self.bot.requests)
+        request_seconds = busy_seconds / max(1, self.workers.requests)
         work_seconds = request_seconds * (count - done)
         left_seconds = max(paced_seconds, work_seconds)
         if left_seconds >= 1.0:
             facts.append(f"{spell_seconds(left_seconds)} left")
-        if self.bot.hosts_left:
-            facts.append(counted(self.bot.hosts_left, "host"))
+        if self.workers.hosts_left:
+            facts.append(counted(self.workers.hosts_left, "host"))
         return facts
 
     def show_outcome(
@@ -13893,36 +13826,22 @@ class Command:
 
     def fetch(self) -> None:
         try:
-            results = self.bot.run(self.targets, self.min_age())
-            for result in results:
-                if self.options.verbose and result.final_url:       # a gate was asked
-                    self.explain_result(result)
-                self.show_result(result)
+            self.show_findings()
         except KeyboardInterrupt:
             self.summarize()
             raise
+        finally:
+            self.end_report()
         self.summarize()
 
-    def explain_result(self, result: Result) -> None:
-        """As --check explains them, but for the pace and the next step, which are over."""
-        reason = "no rule forbids it"
-        if result.gate:
-            reason = result.reason
-        elif result.rule:
-            reason = spell_rule(result.rule)
-        decision = Decision(
-            False,
-            result.final_url or result.url,
-            result.gate,
-            reason,
-            result.verdict,
-            result.rule,
-            group=result.group,
-            robots_source=result.robots_source,
-            content_signals=result.content_signals,
-        )
-        for name, said in self.bot.explain(decision):
-            self.console.note(f"      {name:<10} {said}")
+    def show_findings(self) -> None:
+        with closing(self.findings("run")) as findings:
+            for finding in findings:
+                for name, said in finding.explained:
+                    self.console.note(f"      {name:<10} {said}")
+                if self.report is not None:
+                    self.report.add(finding.value.to_dict())
+                self.show_result(finding.value)
 
     def show_result(self, result: Result) -> None:
         """What came, or why not; the summary says how long it waited, and when to try again."""
@@ -13976,14 +13895,14 @@ class Command:
                 outcomes.append(f"{self.counts[outcome]} {outcome}")
         spent = spell_seconds(self.clock.monotonic() - self.started_at)
         targets = counted(len(self.targets), "target")
-        requests = counted(self.bot.requests, "request")
-        line = f"{targets}: {in_one_line(outcomes)}; {requests} in {spent}"
+        requests = counted(self.workers.requests, "request")
+        waits = ""
         if self.clock.slept_seconds >= 0.05:
-            line += f"; waited {spell_seconds(self.clock.slept_seconds)}"
-        if self.waited:
-            longest = self.waited.most_common(1)[0]
-            line += f", most for {longest[0]}"
-        self.console.note(line)
+            waits = f"waited {spell_seconds(self.clock.slept_seconds)}"
+        if waits and self.waited:
+            waits += f", most for {self.waited.most_common(1)[0][0]}"
+        parts = [f"{targets}: {in_one_line(outcomes)}", f"{requests} in {spent}", waits]
+        self.console.note("; ".join(filter(None, parts)))
         hosts = sorted(self.again, key=lambda host: min(self.again[host]))
         for host in hosts[:MAX_SHOWN_HOSTS]:
             at, what = min(self.again[host])
@@ -13995,40 +13914,41 @@ class Command:
             self.console.note(f"and later those of {more}")
 
     def check(self) -> None:
-        for url in self.targets:
-            decision = self.bot.may_fetch(url, wait=False)
-            outcome = "denied"
-            reason = decision.reason
-            if decision:
-                outcome = "fetched"
-            elif decision.gate is None:
-                outcome = "failed"
-            elif decision.retry_at:
-                outcome = "deferred"
-                reason += f", again at {iso_utc(decision.retry_at)}"
-            is_shown = self.show_outcome(
-                decision,
-                outcome,
-                code=decision.gate or "-",
-                name=decision.url,
-                detail=reason,
-            )
-            if is_shown and outcome != "failed":
-                for name, said in self.bot.explain(decision):
-                    self.console.detail(f"      {name:<10} ", said)
+        with closing(self.findings("check")) as findings:
+            for finding in findings:
+                self.show_decision(finding.value, finding.explained)
+
+    def show_decision(self, decision: Decision, explained: Sequence[tuple[str, str]]) -> None:
+        outcome = "denied"
+        reason = decision.reason
+        if decision:
+            outcome = "fetched"
+        elif decision.gate is None:
+            outcome = "failed"
+        elif decision.retry_at:
+            outcome = "deferred"
+            reason += f", again at {iso_utc(decision.retry_at)}"
+        is_shown = self.show_outcome(
+            decision,
+            outcome,
+            code=decision.gate or "-",
+            name=decision.url,
+            detail=reason,
+        )
+        if is_shown:
+            for name, said in explained:
+                self.console.detail(f"      {name:<10} ", said)
 
     def discover(self) -> None:
-        for url in self.targets:
-            shown = 0
-            sources = self.bot.discover(url, self.min_age())
-            for source in sources:
+        target = None
+        with closing(self.findings("discover")) as findings:
+            for source in filter(None, (finding.value for finding in findings)):
                 if source.kind == "none":
                     self.show_nothing(source)
                     continue
-                if not shown and not self.options.json:
-                    target = printable(source.target, MAX_URL_LENGTH)
-                    self.console.line(f"target    {target}")
-                shown += 1
+                if source.target != target and not self.options.json:
+                    target = source.target
+                    self.console.line(f"target    {printable(target, MAX_URL_LENGTH)}")
                 self.show_source(source)
 
     def show_source(self, source: Source) -> None:
@@ -14069,14 +13989,48 @@ class Command:
             found = f"{printable(result.content_type)}, which names {found}"
         self.console.row(source, f"{source.kind:<8}  ", source.url, found)
 
+    # --- The report ---------------------------------------------------------
+
+    def begin_report(self) -> None:
+        """Misuse: nothing can be written there, which is told before anything is asked."""
+        try:
+            with open(self.options.report, "ab"):
+                self.report = Report()
+        except (OSError, ValueError) as error:
+            found = getattr(error, "strerror", None) or error
+            raise Misuse(f"--report is unusable ({found}), want a file to write") from None
+
+    def end_report(self) -> None:
+        if self.report is None:
+            return
+        try:
+            with open(self.options.report, "w", encoding="utf-8") as file:
+                file.write(self.report.html())
+        except OSError as error:
+            self.codes.add(1)
+            complain(f"--report is lost ({error.strerror}), want room for it", self.words)
+
+    def draw_results(self) -> None:
+        """--results: of a run that is over."""
+        self.begin_report()
+        report = self.report or Report()
+        name = self.options.results
+        try:
+            with open(name, "rb") as file:
+                for line in iter(partial(file.readline, MAX_RESULT_LINE_BYTES), b""):
+                    report.add_line(line)
+        except (OSError, ValueError) as error:
+            found = getattr(error, "strerror", None) or error
+            raise Misuse(f"--results {name} is unusable ({found}), want a file of --json") from None
+        self.end_report()
+
     def serve(self) -> None:
         """--mcp: stdout carries messages alone, so what else would be printed goes to stderr."""
         if sys.stdin is None or sys.stdout is None:
             return
         server = McpServer(sys.stdin.buffer, sys.stdout.buffer)
         self.clock = TickingClock(server.tick)
-        names = [word.partition("=")[0] for word in self.words]
-        if "--max-wait" not in names:
+        if "--max-wait" not in self.options.given:
             self.options.max_wait = MCP_MAX_WAIT_SECONDS
         with redirect_stdout(sys.stderr), self.make_bot() as self.bot:
             server.serve(self.bot)
