@@ -4366,7 +4366,7 @@ SENT_LINE = lazy_re(
     r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
 CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
 # What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an OverflowError where a number is too large, a RuntimeError where there is no thread.
+# not hold; an ArithmeticError for too large a number, a RuntimeError where there is no thread.
 TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
@@ -4391,7 +4391,6 @@ class Deadline:
         self.ends_at = time.monotonic() + self.seconds
 
     def remaining_seconds(self) -> float:
-        """What is left, above 0. TimeoutError: nothing is."""
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
             raise TimeoutError("timed out")
@@ -4420,7 +4419,7 @@ class Route(NamedTuple):
 
     @property
     def ends(self) -> tuple[object, ...]:
-        """What two routes share that may share a connection."""
+        """Equal for two routes that may share a connection."""
         target = self.target
         return target.scheme, target.host, port_of(target), self.proxy, self.allow_private
 
@@ -4445,7 +4444,6 @@ class Wire:
         self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
 
     def begin(self, deadline: Deadline) -> None:
-        """An exchange."""
         self.deadline = deadline
         self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
@@ -4465,7 +4463,7 @@ class Wire:
         return False
 
     def connect(self, addresses: Addresses) -> None:
-        """To the first address that answers. OSError: none does."""
+        """To the first address that answers."""
         import socket  # a decision from the cache needs none
 
         self.silences = (BlockingIOError, socket.timeout)
@@ -4485,12 +4483,11 @@ class Wire:
                     raise
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """TLS from here on, with certificate and host name verified."""
+        """TLS from here on."""
         import ssl
 
-        # A body that ends with the connection is whole only where close_notify came: a bare FIN
-        # must be an error, and no end. The handshake is a step of its own, so that an interrupt
-        # inside it finds a socket to close.
+        # A body that ends with the connection is whole only where close_notify came, not at a bare
+        # FIN. The handshake is a step of its own: an interrupt inside finds a socket to close.
         self.connection = context.wrap_socket(
             self.connection, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
@@ -4502,7 +4499,6 @@ class Wire:
             self.connection.close()
 
     def timed(self) -> Any:
-        """The connection, with the time that is left as its timeout."""
         self.connection.settimeout(self.deadline.remaining_seconds())
         return self.connection
 
@@ -4512,7 +4508,7 @@ class Wire:
             data = data[sent_bytes:]
 
     def receive(self) -> bool:
-        """Add to `unread`; False where the peer has closed. OSError: the connection was cut."""
+        """False where the peer has closed."""
         piece = self.timed().recv(PIECE_BYTES)
         self.unread += piece
         return len(piece) > 0
@@ -4538,17 +4534,9 @@ class Wire:
         self.line_budget_bytes -= length
         return self.read(length).decode("latin-1")
 
-    def earn_lines(self, data_bytes: int) -> None:
-        """Chunk framing costs a server nothing, so that the data must pay for it."""
-        budget = self.line_budget_bytes + data_bytes // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        self.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-
 
 class ProcessConnection:
-    """The one connection that this process has open, whatever the number of bots. R4.
-
-    It is kept from one exchange to the next while a call of a bot is under way.
-    """
+    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
     def __init__(self) -> None:
         self.lock = _thread.RLock()         # held for an exchange
@@ -4557,7 +4545,7 @@ class ProcessConnection:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Around each call of a bot: with the outermost one of its thread the connection ends."""
+        """Around each call of a bot: the connection ends with the outermost of its thread."""
         caller = _thread.get_ident()
         self.callers.append(caller)
         try:
@@ -4577,7 +4565,6 @@ class ProcessConnection:
                 self.lock.release()
 
     def is_kept_for(self, route: Route) -> bool:
-        """Whether the next request on this route may go over the connection."""
         wire = self.wire
         if wire is None or wire.ends != route.ends:
             return False
@@ -4591,7 +4578,7 @@ class ProcessConnection:
         return None
 
     def settle(self) -> None:
-        """After an exchange: keeps the connection where it may be, and a call goes on."""
+        """After an exchange: closed, unless it may be kept, and a call goes on."""
         if self.wire and (self.wire.kept_until == -math.inf or not self.callers):
             self.close()
 
@@ -4620,8 +4607,6 @@ if hasattr(os, "register_at_fork"):
 # 12b. An answer: its header, where its body ends, what the body holds.
 
 class Head(NamedTuple):
-    """What comes before the body of an answer."""
-
     version: str                # "0" or "1": of HTTP/1
     status: int
     headers: HeaderList
@@ -4649,7 +4634,6 @@ def head_lines(wire: Wire) -> Iterator[str]:
 
 
 def read_headers(lines: Iterator[str]) -> HeaderList:
-    """The headers up to the empty line."""
     headers: HeaderList = []
     for line in lines:
         if line in ("\r\n", "\n"):
@@ -4677,7 +4661,6 @@ def header_items(headers: Headers, wanted: str) -> list[str]:
 
 
 def content_length(headers: Headers) -> int | None:
-    """What Content-Length says, or None. OSError: it is no number, or says two of them."""
     items = header_items(headers, "content-length")
     if not items:
         return None
@@ -4690,7 +4673,7 @@ def content_length(headers: Headers) -> int | None:
 
 
 def kept_seconds(head: Head) -> float:
-    """How long the server lets the connection be kept (RFC 9112 9.3), as far as we keep it."""
+    """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
         return -math.inf
@@ -4703,10 +4686,7 @@ def kept_seconds(head: Head) -> float:
 
 
 def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
-    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3).
-
-    Framing that contradicts itself is an OSError at once, not only at the first piece.
-    """
+    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
         if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
@@ -4744,7 +4724,9 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
         yield from exactly(wire, size)
-        wire.earn_lines(size)
+        # Chunk framing costs a server nothing, so that the data must pay for it.
+        budget = wire.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
+        wire.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
         if size != 0 and wire.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
     while wire.read_line() != "\r\n":
@@ -4753,7 +4735,6 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
 
 
 def content_codings(headers: Headers) -> list[str]:
-    """The Content-Encodings to take off. ValueError: one that we did not ask for, or too many."""
     items = header_items(headers, "content-encoding")
     codings = [item for item in items if item not in ("", "identity")]
     is_known = set(codings).issubset(CONTENT_CODINGS)
@@ -4774,7 +4755,7 @@ def new_decoder(coding: str, beginning: bytes) -> Any:
 
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off, in pieces. gzip may have several members (RFC 1952 2.2)."""
+    """One Content-Encoding taken off. gzip may have several members (RFC 1952 2.2)."""
     from zlib import error as zlib_error
 
     decoder = None
@@ -4782,21 +4763,20 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
     for piece in pieces:
         decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
-        is_full = False
-        while piece or is_full:
-            if decoder.eof:
-                if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # what follows the last member is padding, which gzip ignores too
-                decoder = new_decoder(coding, piece)
+        data = b""
+        while piece or len(data) == PIECE_BYTES:        # which may not be all
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
             except zlib_error:
                 raise ConnectionError(f"broken {coding} data") from None
+            given_bytes += len(data)
             if data:
-                given_bytes += len(data)
                 yield data
-            is_full = len(data) == PIECE_BYTES and not decoder.eof      # there may be more inside
             piece = decoder.unconsumed_tail or decoder.unused_data
+            if decoder.eof and piece:
+                if coding == "deflate" or not piece.startswith(b"\x1f"):
+                    return      # what follows the last member is padding, which gzip ignores too
+                decoder = new_decoder(coding, piece)
         # So much for so little is stuffing, such as empty members without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
@@ -4824,7 +4804,10 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 # 12c. Names and proxies.
 
 class LookUp:
-    """One question to the system's resolver, which knows no deadline: its thread may be left."""
+    """One question to the system's resolver, which knows no deadline: its thread may be left.
+
+    What was answered is held, and so is that it was given up. Trouble is not.
+    """
 
     def __init__(self, host: str) -> None:
         import threading  # a decision from the cache needs none
@@ -4832,9 +4815,7 @@ class LookUp:
         self.host = host
         self.addresses: Addresses = []      # none: there is no such name
         self.trouble = ""                   # why there is no answer
-        self.answered_at = -math.inf        # on the monotonic clock, as is the next
-        self.given_up_at = -math.inf
-        self.given_up_after_seconds = 0.0
+        self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
         name = "walsh-research resolver"
         self.thread = threading.Thread(target=self.ask, name=name, daemon=True)
@@ -4844,31 +4825,26 @@ class LookUp:
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+        trouble = ""
         try:
             name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
             for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
-                family, _, _, _, address = answer
-                self.addresses.append((family, address))
+                self.addresses.append((answer[0], answer[4]))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
             if getattr(error, "errno", None) not in no_such_name:
-                self.trouble = cause_of(error)
-        finally:
-            self.answered_at = time.monotonic()
-            self.is_done.set()
+                trouble = cause_of(error)
+        self.held_since = -math.inf if trouble else time.monotonic()
+        self.trouble = trouble
+        self.is_done.set()
 
-    def is_over(self) -> bool:
-        """Whether it must be asked again: trouble is not kept."""
-        is_held = not self.trouble and time.monotonic() < self.answered_at + PIN_SECONDS
-        return self.is_done.is_set() and not is_held
+    def is_held(self) -> bool:
+        return time.monotonic() < self.held_since + PIN_SECONDS
 
     def wait(self, deadline: Deadline) -> Addresses:
         """[] where there is no such name. OSError: there is no answer, or none in time."""
-        if not self.is_done.is_set() and time.monotonic() < self.given_up_at + PIN_SECONDS:
-            waited = f"{self.given_up_after_seconds:g} s"
-            raise TimeoutError(f"no complete answer within {waited}, and none since")
-        if not self.is_done.wait(deadline.remaining_seconds()):
-            self.given_up_at = time.monotonic()
-            self.given_up_after_seconds = deadline.seconds
+        if not self.is_held() and not self.is_done.wait(deadline.remaining_seconds()):
+            self.trouble = f"no complete answer within {deadline.seconds:g} s, and none since"
+            self.held_since = time.monotonic()
             raise TimeoutError("timed out")
         if self.trouble:
             raise OSError(self.trouble)
@@ -4876,10 +4852,7 @@ class LookUp:
 
 
 class Resolver:
-    """Holds what names resolved to, so that the address which was checked is the one asked.
-
-    A look-up that was given up holds that long as well. No name has two look-ups under way.
-    """
+    """Holds what names resolved to, so that the address which was checked is the one asked."""
 
     def __init__(self) -> None:
         self.look_ups: dict[str, LookUp] = {}       # by host
@@ -4887,24 +4860,22 @@ class Resolver:
     def addresses(self, host: str, deadline: Deadline) -> Addresses:
         """All addresses of the name, without a port; else as `LookUp.wait`."""
         held = self.look_ups.get(host)
-        if held is None or held.is_over():
-            self.look_ups.pop(host, None)
+        if held is None or (held.is_done.is_set() and not held.is_held()):
             held = self.begin(host)
         return held.wait(deadline)
 
     def begin(self, host: str) -> LookUp:
-        """The look-up of the host that is under way, or a new one."""
+        self.look_ups.pop(host, None)
         while len(self.look_ups) >= MAX_PINS:
             self.look_ups.pop(next(iter(self.look_ups)), None)
-        new = LookUp(host)
+        look_up = LookUp(host)
         try:
-            look_up = self.look_ups.setdefault(host, new)
-            if look_up is new:
-                new.thread.start()
-            return look_up
+            self.look_ups[host] = look_up
+            look_up.thread.start()
         except BaseException:       # an interrupt, or no thread: nobody may wait for this one
             self.look_ups.pop(host, None)
             raise
+        return look_up
 
 
 def port_of(parts: UrlParts) -> int:
@@ -4913,8 +4884,7 @@ def port_of(parts: UrlParts) -> int:
 
 def environment_proxies() -> dict[str, str]:
     """By scheme, "all" and "no" besides."""
-    pattern = re.compile("(?i)(?:https?|all)_proxy")
-    if not any(pattern.fullmatch(name) for name in os.environ):
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
     # It brings http.client and email along, which are slow to load.
     from urllib.request import getproxies_environment
@@ -4937,10 +4907,7 @@ def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
 
 
 def parse_proxy(name: str, setting: str) -> UrlParts:
-    """`http://[user:password@]host[:port]`, or without its scheme. ValueError: it is none.
-
-    No reason shows the setting: with a stray sign, any part of it may be a password.
-    """
+    # No reason shows the setting: with a stray sign, any part of it may be a password.
     wanted = "want http://[user:password@]host[:port]"
     other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
     if other_kind:
@@ -4968,11 +4935,10 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 # 12d. The exchange.
 
 class HttpTransport:
-    """The default transport: its one connection goes to the address that was checked.
+    """The default transport.
 
-    `send(request)` gives a Response or raises TransportError; `resolve(url, timeout)` asks where
-    a request would go, and pins it. `proxies` is a dict as `{"http": "http://proxy:3128",
-    "https": ..., "all": ..., "no": "internal.test"}`; {} is none, None reads the environment.
+    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "all": ..., "no":
+    "internal.test"}`; {} is none, None reads the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
@@ -4981,7 +4947,7 @@ class HttpTransport:
         self.tls_context: ssl.SSLContext | None = None      # made for the first https target
 
     def resolve(self, url: str, timeout: float) -> None:
-        """None where a request for `url` may go.
+        """Whether a request for `url` may go where its name leads, which is pinned.
 
         TransportError: `refused` where an address is not public, `final` where there is none.
         """
@@ -4992,10 +4958,7 @@ class HttpTransport:
                 self.checked_addresses(route, deadline)
 
     def send(self, request: Request) -> Response:
-        """One exchange within `request.timeout` seconds: an answer of any status.
-
-        TransportError: there is none.
-        """
+        """One exchange: an answer of any status, or a TransportError."""
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
@@ -5017,24 +4980,17 @@ class HttpTransport:
                 connection.settle()     # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
-        """ValueError as `split_url` and `proxy_for`.
-
-        Proxy or not, a host whose spelling already tells that it is private is refused here.
-        """
         target = split_url(url)
-        refusal = host_refusal(target.host)
+        refusal = host_refusal(target.host)         # also behind a proxy
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
-        proxies = self.proxies
-        if proxies is None:
-            proxies = environment_proxies()
+        proxies = environment_proxies() if self.proxies is None else self.proxies
         return Route(target, proxy_for(target, proxies), self.allow_private)
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """Where to connect to: all addresses of the name, refused if any is not public.
+        """All addresses of the name, refused if any is not public.
 
-        Behind a proxy they are those of the proxy, which may well be private: the names of
-        targets are its business.
+        Behind a proxy they are the proxy's, which may be private; targets' names are its business.
         """
         host, port = route.next_stop.host, port_of(route.next_stop)
         addresses: Addresses = []
@@ -5048,9 +5004,8 @@ class HttpTransport:
         return addresses
 
     def open(self, wire: Wire, route: Route) -> None:
-        """To the next stop, and on through TLS and tunnel, where there are such."""
-        # That our own proxy is out of reach is final: it is no fault of the target's host, and
-        # holds nobody back.
+        """To the next stop, and on through tunnel and TLS."""
+        # That our own proxy is out of reach is no fault of the target's host, and final.
         is_final = route.proxy is not None
         place = ""
         if route.proxy is not None:
@@ -5071,7 +5026,6 @@ class HttpTransport:
 
 
 def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
-    """The request and its answer, over a connection that is open."""
     with wire.deadline.during("request"):
         wire.write(head)
     if request.departed is not None:
@@ -5099,7 +5053,6 @@ def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Respons
 
 
 def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
-    """OSError where a proxy does not connect now, ValueError where it will not."""
     authority = f"{target.host}:{port_of(target)}"
     headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
     headers.update(proxy_headers(proxy))
@@ -5114,7 +5067,7 @@ def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
 
 
 def request_head(request: Request, route: Route) -> bytes:
-    """The request line and headers as they leave. User-Agent (R1) is the one that was handed in."""
+    """User-Agent (R1) is the one that was handed in."""
     authority = host_key(request.url)
     path = f"{route.target.path or '/'}{route.target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
@@ -5126,7 +5079,7 @@ def request_head(request: Request, route: Route) -> bytes:
 
 
 def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
-    """The bytes of a request's head. ValueError: a line could begin another line, or a request."""
+    """ValueError: a line could begin another line, or a request."""
     lines = [request_line]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     for line in lines:
@@ -5138,10 +5091,7 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified: there is no switch.
-
-    OpenSSL itself honours SSL_CERT_FILE and SSL_CERT_DIR. ValueError: SSL_CERT_FILE is unusable.
-    """
+    """Certificates and host names are always verified. OpenSSL itself honours SSL_CERT_DIR."""
     import ssl  # slow to load, and http needs none
 
     context = ssl.create_default_context()
@@ -5149,7 +5099,8 @@ def verifying_tls_context() -> ssl.SSLContext:
     # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
-    if bundle:          # OpenSSL passes over an unreadable one: every site would look self-signed
+    # OpenSSL passes over an unreadable one: every site would look self-signed.
+    if bundle and (sys.platform == "win32" or not context.cert_store_stats()["x509"]):
         try:
             context.load_verify_locations(cafile=bundle)
         except OSError as error:
