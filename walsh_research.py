@@ -33,7 +33,7 @@ Where each clause of the checklist is decided: section, function, beginning of i
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               test_R2_
     R2a   longest group              5 ROBOTS          robots_group                       test_R2a_
     R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          test_R2b_
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._likely_rules            test_R2c_
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 test_R2c_
     R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                test_R2d_
     R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   test_R3_
     R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   test_R3a_
@@ -795,7 +795,7 @@ def split_url(url: str) -> UrlParts:
         wanted = "http(s)://host or http(s)://host:port"
         if is_http and re.fullmatch("//[^:@]+:[^:@]+", authority) and "@" not in url:
             wanted += ", the port from 1 to 65535"
-        elif BARE_NAME.fullmatch(url):
+        elif BARE_NAME.fullmatch(url) and mask_credentials(url) == url:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
@@ -845,6 +845,8 @@ def resolve_dot_segments(path: str) -> str:
     >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
     '/'
     """
+    if "." not in path and "%2" not in path:    # as most are
+        return path
     kept: list[str] = []
     dots = ""
     for segment in path.split("/"):
@@ -1067,7 +1069,8 @@ ROBOTS_RULE_LINE = robots_line_regex(       # the field unless it is a Disallow,
     r"(?:(allow|crawl-delay)[{blank}]*:|" + ROBOTS_DISALLOW_FIELD + ROBOTS_FIELD_END + r")"
     r"([^\n#]*)"
 )
-ROBOTS_ALLOW_LINE = robots_line_regex(r"allow[^\n#]*")
+# R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
+ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff)[{ROBOTS_BLANKS}]*allow[^\n#]*")
 ROBOTS_DELAY_LINE = robots_line_regex(
     r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)"
 )
@@ -1085,15 +1088,14 @@ ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-ROBOTS_STANDING = r"A-Za-z0-9\-._~:/?\[\]@!&'()+,;="
-ROBOTS_ESCAPED = r"(?:(?<=%)([0-9A-Fa-f]{2}))?"
 # An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
-# In a rule `*`, `$` and a line feed are marks, which stand. In a URL they are octets like others.
-ROBOTS_RULE_OCTET = lazy_re(rf"[^{ROBOTS_STANDING}*$\n]{ROBOTS_ESCAPED}")
-ROBOTS_TARGET_OCTET = lazy_re(rf"[^{ROBOTS_STANDING}]{ROBOTS_ESCAPED}")
+# `*`, `$` and the line feed between two values stand.
+ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)([0-9A-Fa-f]{2}))?")
 ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
+ROBOTS_OCTET_FORMS = [
+    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}" for octet in range(256)]
 ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
+MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
@@ -1114,13 +1116,6 @@ def robots_meaning(status: int) -> str:
     return "unreachable"
 
 
-class RobotsPart(NamedTuple):
-    """What follows a User-agent line, up to the next one."""
-
-    agent_line: int             # the number of that line, 1-based
-    lines: str
-
-
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """The lines that count, a line feed before each, and whether they are text. Never raises.
 
@@ -1129,16 +1124,14 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """
     if isinstance(body, str):
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
-    kept = body[:MAX_ROBOTS_BYTES]
     next_octet = body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1]
-    text = "\n" + kept.decode("utf-8", "surrogateescape")
+    text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
     if "\r" in text:
-        text = text.replace("\r\n", "\n")
-        text = text.replace("\r", "\n")
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     if next_octet not in b"\r\n":
         text = robots_without_cut(text)
     if "\ufeff" in text:
-        text = ROBOTS_ALLOW_LINE.sub(robots_certain_allow, text)
+        text = ROBOTS_MARKED_ALLOW.sub("\n", text)
     undecoded = 0
     if not text.isascii():
         text, undecoded = ROBOTS_UNDECODED.subn(
@@ -1156,13 +1149,6 @@ def robots_without_cut(text: str) -> str:
     return f"{above}\n{line[:-2]}{ending}"
 
 
-def robots_certain_allow(line: re.Match[str]) -> str:
-    """R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count."""
-    if "\ufeff" in line[0]:
-        return "\n"
-    return line[0]
-
-
 def robots_agent_name(value: str) -> str:
     """The product token of a User-agent value, lower-case; "" where it names nobody. Spec 9.1.3.
 
@@ -1170,115 +1156,67 @@ def robots_agent_name(value: str) -> str:
     ['walsh-research', 'walsh', '*', '']
     """
     words = value.partition("/")[0].split(None, 1)
-    if not words:
+    if not words or not words[0].isascii():
         return ""
-    name = words[0]
-    if not name.isascii():
-        return ""
-    return name.rstrip("*").lower() or "*"
+    return words[0].rstrip("*").lower() or "*"
 
 
-def robots_group(text: str, token: str) -> tuple[str | None, list[RobotsPart]]:
-    """The selected User-agent value as written, or None, and the parts of its groups.
+def robots_group(text: str, token: str) -> tuple[str | None, str]:
+    """The selected User-agent value as written, or None, and the lines of its groups.
 
-    Spec 9.1.2 and 9.1.3.
+    The lines of others are empty, so that each has its number. Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
-    below_values = rest[1::2]
+    parts = rest[1::2]          # what follows each User-agent line, up to the next one
     names = [robots_agent_name(value) for value in values]
     fitting = [name for name in names if name and token.startswith(name)]
     wanted = max(fitting, key=len, default="*")         # R2a
     if wanted not in names:
-        return None, []
-    selected: list[RobotsPart] = []
-    group: list[RobotsPart] = []
-    is_ours = False
-    line_number = before.count("\n")
-    for name, below in zip(names, below_values):
-        line_number += 1
-        group.append(RobotsPart(line_number, below))
-        line_number += below.count("\n")
-        is_ours = is_ours or name == wanted
-        if ROBOTS_RULE_LINE.search(below):      # a rule closes the list of agents
-            if is_ours:
-                selected += group
-            group = []
-            is_ours = False
-    if is_ours:
-        selected += group
-    return values[names.index(wanted)], selected
+        return None, ""
+    has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
+    groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
+    ours = {group for group, name in zip(groups, names) if name == wanted}
+    kept = ["\n" * before.count("\n")]
+    for group, part in zip(groups, parts):
+        lines = part if group in ours else "\n" * part.count("\n")
+        kept.append("\n" + lines)
+    return values[names.index(wanted)], "".join(kept)
 
 
-def robots_rules(parts: Iterable[RobotsPart]) -> Iterator[Rule]:
+def robots_rules(lines: str) -> Iterator[Rule]:
     """The Allow and Disallow lines of a group, in file order."""
-    for line_number, lines in parts:
-        counted = 0
-        for found in ROBOTS_RULE_LINE.finditer(lines):
-            start = found.start() + 1
-            line_number += lines.count("\n", counted, start)
-            counted = start
-            field = found[1] or "disallow"
-            field = field.lower()
-            if field != "crawl-delay":
-                value = found[2].strip(ROBOTS_BLANKS)
-                yield Rule(field == "allow", value, line_number)
-
-
-def robots_columns(parts: Iterable[RobotsPart]) -> tuple[str, str]:
-    """A letter for each rule, "A" for Allow and "D" for Disallow, and its value, one a line."""
-    kinds: list[str] = []       # on return these lists go, before as much memory is needed again
-    values: list[str] = []
-    for rule in robots_rules(parts):
-        kinds.append("A" if rule.allow else "D")
-        values.append(rule.value)
-    return "".join(kinds), "\n".join(values)
-
-
-def robots_crawl_delay(lines: str) -> float | None:
-    """The largest Crawl-delay of a group in seconds, None where it names none. R2d."""
-    seconds = map(float, ROBOTS_DELAY_LINE.findall(lines))
-    finite = filter(math.isfinite, seconds)
-    return max(finite, default=None)
+    line_number = 0
+    counted = 0
+    for found in ROBOTS_RULE_LINE.finditer(lines):
+        start = found.start() + 1
+        line_number += lines.count("\n", counted, start)
+        counted = start
+        field = found[1] or "disallow"
+        field = field.lower()
+        if field != "crawl-delay":
+            yield Rule(field == "allow", found[2].strip(ROBOTS_BLANKS), line_number)
 
 
 def robots_signals(lines: str) -> dict[str, str]:
     """The Content-Signals of a group; where its lines contradict each other, "no" stands."""
     signals: dict[str, str] = {}
     listed = ",".join(ROBOTS_SIGNAL_LINE.findall(lines))
-    for found in ROBOTS_SIGNAL.finditer(listed):
+    for found in islice(ROBOTS_SIGNAL.finditer(listed), MAX_CONTENT_SIGNALS):
         name = found[1].lower()
-        if name not in signals:
-            if len(signals) < MAX_CONTENT_SIGNALS:
-                signals[name] = found[2]
-        elif signals[name].lower() != "no":
+        if signals.get(name, "").lower() != "no":
             signals[name] = found[2]
     return signals
 
 
-def robots_sitemaps(text: str) -> list[str]:
-    """The absolute http(s) URLs of the Sitemap lines, at most MAX_SITEMAPS, in file order."""
-    lines = ROBOTS_SITEMAP_LINE.finditer(text)
-    return [line[1] for line in islice(lines, MAX_SITEMAPS)]
-
-
-@cache
-def robots_octet_spelling(octet: int) -> str:
-    """One object for each octet, since a text may be put together from 500 KiB of them."""
-    if chr(octet) in ROBOTS_UNRESERVED:
-        return chr(octet)
-    return f"%{octet:02X}"
-
-
 def robots_octet_form(found: re.Match[str]) -> str:
-    if found[1]:
-        return robots_octet_spelling(int(found[1], 16))
     if found[0] == "%":         # one that escapes nothing
         return "%"
-    return robots_octet_spelling(ord(found[0]))
+    octet = int(found[1], 16) if found[1] else ord(found[0])
+    return ROBOTS_OCTET_FORMS[octet]
 
 
-def robots_octets(text: str, octet: re.Pattern[str] = ROBOTS_RULE_OCTET) -> str:
+def robots_octets(text: str) -> str:
     """One spelling for both sides, in which octets are compared. Spec 9.1.4, RFC 9309 2.2.2.
 
     Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
@@ -1289,19 +1227,7 @@ def robots_octets(text: str, octet: re.Pattern[str] = ROBOTS_RULE_OCTET) -> str:
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
         text = encoded.decode("latin-1")
-    return octet.sub(robots_octet_form, text)
-
-
-def robots_forms(values: str) -> list[str]:
-    """Values of rules, one a line, in the one spelling: `*` and a last `$` alone are marks.
-
-    >>> robots_forms("/%7Eann$\\n/a**$b\\n")
-    ['/~ann$', '/a*%24b', '']
-    """
-    octets = robots_octets(values)
-    octets = re.sub(ROBOTS_INNER_DOLLAR, "%24", octets)
-    octets = re.sub(r"\*\*+", "*", octets)
-    return octets.split("\n")
+    return ROBOTS_OCTET.sub(robots_octet_form, text)
 
 
 def robots_target(target: str) -> str:
@@ -1315,8 +1241,8 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    octets = robots_octets(target, ROBOTS_TARGET_OCTET)
-    path, mark, query = octets.partition("?")
+    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
+    path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
 
@@ -1331,24 +1257,17 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
-    star = form.find("*")
-    if star < 0:
-        if not path.startswith(form):
-            return -1
-        return min(len(form), len(path) - 1)
-    if not path.startswith(form[:star]):
+    first, *inner, last = form.split("*")
+    if not path.startswith(first):
         return -1
     # Pieces never overlap. The leftmost place of each inner one leaves the most room to the last
     # one, which alone decides the length.
-    end = star
-    while (next_star := form.find("*", star + 1)) >= 0:
-        piece = form[star + 1:next_star]
+    end = len(first)
+    for piece in inner:
         start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-        star = next_star
-    last = form[star + 1:]
     start = path.rfind(last, end) if is_longest else path.find(last, end)
     if start < 0:
         return -1
@@ -1371,11 +1290,11 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
-    parts: list[RobotsPart]             # the lines of the group
+    lines: str                          # of the group; those of others are empty
     # Its rules, as columns in file order.
-    kinds: str                          # a letter for each: "A" is Allow, "D" Disallow
-    literals: tuple[str, ...]           # the value in the one spelling, if it has no `*`
-    wildcards: tuple[str, ...]          # the same if it has one, else ""
+    is_allow: bytes
+    is_wildcard: bytes
+    forms: tuple[str, ...]              # the values in the one spelling
     affordable_octets: int              # of a path on which all wildcards are tried
 
     @classmethod
@@ -1385,50 +1304,40 @@ class RobotsTxt(NamedTuple):
         Spec 9.1.1 to 9.1.3.
         """
         text, is_text = robots_text(body)
-        group, parts = robots_group(text, robots_agent_name(token))
-        lines = "".join(part.lines for part in parts)
-        kinds, values = robots_columns(parts)
-        literals = []
-        wildcards = []
-        work = 1
-        for form in robots_forms(values):
-            if "*" in form:
-                literals.append(MATCHES_NOTHING)
-                wildcards.append(form)
-                work += 1 + len(form) // 64
-            else:
-                literals.append(form or MATCHES_NOTHING)        # spec 9.1.4: so does an empty value
-                wildcards.append("")
+        group, lines = robots_group(text, robots_agent_name(token))
+        delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
+        sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
+        rules = list(robots_rules(lines))
+        is_allow = bytes([rule.allow for rule in rules])
+        values = "\n".join([rule.value for rule in rules])
+        del rules       # before as much memory is needed again
+        values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
+        forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
+        is_wildcard = bytes(["*" in form for form in forms])
+        work = 1 + sum(1 + len(form) // 64 for form in compress(forms, is_wildcard))
         return cls(
             group=group,
-            crawl_delay=robots_crawl_delay(lines),
+            crawl_delay=max(filter(math.isfinite, delays), default=None),       # R2d
             content_signals=robots_signals(lines),
-            sitemaps=robots_sitemaps(text),
+            sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
-            parts=parts,
-            kinds=kinds,
-            literals=tuple(literals),
-            wildcards=tuple(wildcards),
+            lines=lines,
+            is_allow=is_allow,
+            is_wildcard=is_wildcard,
+            forms=tuple(forms),
             affordable_octets=MAX_WILDCARD_OCTETS // work,
         )
 
     @property
     def rules(self) -> list[Rule]:
         """The Allow and Disallow lines of the selected group, in file order."""
-        return list(robots_rules(self.parts))
+        return list(robots_rules(self.lines))
 
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [self, self.parts, self.sitemaps, self.content_signals]
-        held += [self.kinds, self.literals, self.wildcards]
-        held += self.sitemaps
-        held += self.content_signals.keys()
-        held += self.content_signals.values()
-        held += [literal for literal in self.literals if literal != MATCHES_NOTHING]
-        held += filter(None, self.wildcards)
-        for part in self.parts:
-            held += [part, *part]
+        held: list[Any] = [*self, *self.forms, *self.sitemaps]
+        held += [*self.content_signals.keys(), *self.content_signals.values()]
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -1436,7 +1345,7 @@ class RobotsTxt(NamedTuple):
         index = self._deciding_index(target)
         if index is None:
             return None
-        return next(islice(robots_rules(self.parts), index, None))
+        return next(islice(robots_rules(self.lines), index, None))
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1454,34 +1363,33 @@ class RobotsTxt(NamedTuple):
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
         index = self._deciding_index(target)
-        return index is None or self.kinds[index] == "A"
+        return index is None or bool(self.is_allow[index])
 
     def _deciding_index(self, target: str) -> int | None:
         path = robots_target(target)
         if path == "/robots.txt" or path.startswith("/robots.txt?"):
             return None         # it is always allowed (RFC 9309 2.2.2)
-        path += "$"
-        deciding = None
-        best = (-1, True)
-        for index, form in self._likely_rules(path):
-            is_allow = self.kinds[index] == "A"
-            length = robots_match_length(form, path, is_longest=not is_allow)
-            if (length, is_allow) > best:       # R2b: the longest match; of equals, Allow wins
-                best = (length, is_allow)
-                deciding = index
-        return deciding
+        matches = list(self._matches(path + "$"))
+        if not matches:
+            return None
+        return -max(matches)[2]         # R2b: the longest; of equals an Allow, then the first
 
-    def _likely_rules(self, path: str) -> Iterator[tuple[int, str]]:
-        """The index and the value of each rule that may match, which is quick to tell."""
-        if path.startswith(self.literals):      # most paths begin with none of them
-            begins = map(path.startswith, self.literals)
-            yield from compress(enumerate(self.literals), begins)
-        for index, form in compress(enumerate(self.wildcards), self.wildcards):
-            if len(path) <= self.affordable_octets:
-                if form.rpartition("*")[2] in path:
-                    yield index, form
-            elif self.kinds[index] == "D":      # R2c: what takes too long to know is denied
-                yield index, form.partition("*")[0] + "*"
+    def _matches(self, path: str) -> Iterator[tuple[int, int, int]]:
+        """Of each rule that matches: its length, whether it allows, and minus its index."""
+        if path.startswith(self.forms):         # most paths begin with none of them
+            begins = map(path.startswith, self.forms)
+            for index, form in compress(enumerate(self.forms), begins):
+                yield min(len(form), len(path) - 1), self.is_allow[index], -index
+        for index, form in compress(enumerate(self.forms), self.is_wildcard):
+            is_allow = self.is_allow[index]
+            if len(path) > self.affordable_octets:
+                if is_allow:                    # R2c: what takes too long to know is denied
+                    continue
+                form = form.partition("*")[0] + "*"
+            if form.rpartition("*")[2] in path:         # which is quick to tell
+                length = robots_match_length(form, path, is_longest=not is_allow)
+                if length >= 0:
+                    yield length, is_allow, -index
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
@@ -4458,7 +4366,7 @@ SENT_LINE = lazy_re(
     r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
 CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
 # What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an OverflowError where a number is too large, a RuntimeError where there is no thread.
+# not hold; an ArithmeticError for too large a number, a RuntimeError where there is no thread.
 TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
@@ -4483,7 +4391,6 @@ class Deadline:
         self.ends_at = time.monotonic() + self.seconds
 
     def remaining_seconds(self) -> float:
-        """What is left, above 0. TimeoutError: nothing is."""
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
             raise TimeoutError("timed out")
@@ -4512,7 +4419,7 @@ class Route(NamedTuple):
 
     @property
     def ends(self) -> tuple[object, ...]:
-        """What two routes share that may share a connection."""
+        """Equal for two routes that may share a connection."""
         target = self.target
         return target.scheme, target.host, port_of(target), self.proxy, self.allow_private
 
@@ -4537,7 +4444,6 @@ class Wire:
         self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
 
     def begin(self, deadline: Deadline) -> None:
-        """An exchange."""
         self.deadline = deadline
         self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
@@ -4557,7 +4463,7 @@ class Wire:
         return False
 
     def connect(self, addresses: Addresses) -> None:
-        """To the first address that answers. OSError: none does."""
+        """To the first address that answers."""
         import socket  # a decision from the cache needs none
 
         self.silences = (BlockingIOError, socket.timeout)
@@ -4577,12 +4483,11 @@ class Wire:
                     raise
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """TLS from here on, with certificate and host name verified."""
+        """TLS from here on."""
         import ssl
 
-        # A body that ends with the connection is whole only where close_notify came: a bare FIN
-        # must be an error, and no end. The handshake is a step of its own, so that an interrupt
-        # inside it finds a socket to close.
+        # A body that ends with the connection is whole only where close_notify came, not at a bare
+        # FIN. The handshake is a step of its own: an interrupt inside finds a socket to close.
         self.connection = context.wrap_socket(
             self.connection, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
@@ -4594,7 +4499,6 @@ class Wire:
             self.connection.close()
 
     def timed(self) -> Any:
-        """The connection, with the time that is left as its timeout."""
         self.connection.settimeout(self.deadline.remaining_seconds())
         return self.connection
 
@@ -4604,7 +4508,7 @@ class Wire:
             data = data[sent_bytes:]
 
     def receive(self) -> bool:
-        """Add to `unread`; False where the peer has closed. OSError: the connection was cut."""
+        """False where the peer has closed."""
         piece = self.timed().recv(PIECE_BYTES)
         self.unread += piece
         return len(piece) > 0
@@ -4630,17 +4534,9 @@ class Wire:
         self.line_budget_bytes -= length
         return self.read(length).decode("latin-1")
 
-    def earn_lines(self, data_bytes: int) -> None:
-        """Chunk framing costs a server nothing, so that the data must pay for it."""
-        budget = self.line_budget_bytes + data_bytes // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        self.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-
 
 class ProcessConnection:
-    """The one connection that this process has open, whatever the number of bots. R4.
-
-    It is kept from one exchange to the next while a call of a bot is under way.
-    """
+    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
     def __init__(self) -> None:
         self.lock = _thread.RLock()         # held for an exchange
@@ -4649,7 +4545,7 @@ class ProcessConnection:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Around each call of a bot: with the outermost one of its thread the connection ends."""
+        """Around each call of a bot: the connection ends with the outermost of its thread."""
         caller = _thread.get_ident()
         self.callers.append(caller)
         try:
@@ -4669,7 +4565,6 @@ class ProcessConnection:
                 self.lock.release()
 
     def is_kept_for(self, route: Route) -> bool:
-        """Whether the next request on this route may go over the connection."""
         wire = self.wire
         if wire is None or wire.ends != route.ends:
             return False
@@ -4683,7 +4578,7 @@ class ProcessConnection:
         return None
 
     def settle(self) -> None:
-        """After an exchange: keeps the connection where it may be, and a call goes on."""
+        """After an exchange: closed, unless it may be kept, and a call goes on."""
         if self.wire and (self.wire.kept_until == -math.inf or not self.callers):
             self.close()
 
@@ -4712,8 +4607,6 @@ if hasattr(os, "register_at_fork"):
 # 12b. An answer: its header, where its body ends, what the body holds.
 
 class Head(NamedTuple):
-    """What comes before the body of an answer."""
-
     version: str                # "0" or "1": of HTTP/1
     status: int
     headers: HeaderList
@@ -4741,7 +4634,6 @@ def head_lines(wire: Wire) -> Iterator[str]:
 
 
 def read_headers(lines: Iterator[str]) -> HeaderList:
-    """The headers up to the empty line."""
     headers: HeaderList = []
     for line in lines:
         if line in ("\r\n", "\n"):
@@ -4769,7 +4661,6 @@ def header_items(headers: Headers, wanted: str) -> list[str]:
 
 
 def content_length(headers: Headers) -> int | None:
-    """What Content-Length says, or None. OSError: it is no number, or says two of them."""
     items = header_items(headers, "content-length")
     if not items:
         return None
@@ -4782,7 +4673,7 @@ def content_length(headers: Headers) -> int | None:
 
 
 def kept_seconds(head: Head) -> float:
-    """How long the server lets the connection be kept (RFC 9112 9.3), as far as we keep it."""
+    """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
         return -math.inf
@@ -4795,10 +4686,7 @@ def kept_seconds(head: Head) -> float:
 
 
 def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
-    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3).
-
-    Framing that contradicts itself is an OSError at once, not only at the first piece.
-    """
+    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
         if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
@@ -4836,7 +4724,9 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
         yield from exactly(wire, size)
-        wire.earn_lines(size)
+        # Chunk framing costs a server nothing, so that the data must pay for it.
+        budget = wire.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
+        wire.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
         if size != 0 and wire.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
     while wire.read_line() != "\r\n":
@@ -4845,7 +4735,6 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
 
 
 def content_codings(headers: Headers) -> list[str]:
-    """The Content-Encodings to take off. ValueError: one that we did not ask for, or too many."""
     items = header_items(headers, "content-encoding")
     codings = [item for item in items if item not in ("", "identity")]
     is_known = set(codings).issubset(CONTENT_CODINGS)
@@ -4866,7 +4755,7 @@ def new_decoder(coding: str, beginning: bytes) -> Any:
 
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off, in pieces. gzip may have several members (RFC 1952 2.2)."""
+    """One Content-Encoding taken off. gzip may have several members (RFC 1952 2.2)."""
     from zlib import error as zlib_error
 
     decoder = None
@@ -4874,21 +4763,20 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
     for piece in pieces:
         decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
-        is_full = False
-        while piece or is_full:
-            if decoder.eof:
-                if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # what follows the last member is padding, which gzip ignores too
-                decoder = new_decoder(coding, piece)
+        data = b""
+        while piece or len(data) == PIECE_BYTES:        # which may not be all
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
             except zlib_error:
                 raise ConnectionError(f"broken {coding} data") from None
+            given_bytes += len(data)
             if data:
-                given_bytes += len(data)
                 yield data
-            is_full = len(data) == PIECE_BYTES and not decoder.eof      # there may be more inside
             piece = decoder.unconsumed_tail or decoder.unused_data
+            if decoder.eof and piece:
+                if coding == "deflate" or not piece.startswith(b"\x1f"):
+                    return      # what follows the last member is padding, which gzip ignores too
+                decoder = new_decoder(coding, piece)
         # So much for so little is stuffing, such as empty members without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
@@ -4916,7 +4804,10 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 # 12c. Names and proxies.
 
 class LookUp:
-    """One question to the system's resolver, which knows no deadline: its thread may be left."""
+    """One question to the system's resolver, which knows no deadline: its thread may be left.
+
+    What was answered is held, and so is that it was given up. Trouble is not.
+    """
 
     def __init__(self, host: str) -> None:
         import threading  # a decision from the cache needs none
@@ -4924,9 +4815,7 @@ class LookUp:
         self.host = host
         self.addresses: Addresses = []      # none: there is no such name
         self.trouble = ""                   # why there is no answer
-        self.answered_at = -math.inf        # on the monotonic clock, as is the next
-        self.given_up_at = -math.inf
-        self.given_up_after_seconds = 0.0
+        self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
         name = "walsh-research resolver"
         self.thread = threading.Thread(target=self.ask, name=name, daemon=True)
@@ -4936,31 +4825,26 @@ class LookUp:
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+        trouble = ""
         try:
             name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
             for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
-                family, _, _, _, address = answer
-                self.addresses.append((family, address))
+                self.addresses.append((answer[0], answer[4]))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
             if getattr(error, "errno", None) not in no_such_name:
-                self.trouble = cause_of(error)
-        finally:
-            self.answered_at = time.monotonic()
-            self.is_done.set()
+                trouble = cause_of(error)
+        self.held_since = -math.inf if trouble else time.monotonic()
+        self.trouble = trouble
+        self.is_done.set()
 
-    def is_over(self) -> bool:
-        """Whether it must be asked again: trouble is not kept."""
-        is_held = not self.trouble and time.monotonic() < self.answered_at + PIN_SECONDS
-        return self.is_done.is_set() and not is_held
+    def is_held(self) -> bool:
+        return time.monotonic() < self.held_since + PIN_SECONDS
 
     def wait(self, deadline: Deadline) -> Addresses:
         """[] where there is no such name. OSError: there is no answer, or none in time."""
-        if not self.is_done.is_set() and time.monotonic() < self.given_up_at + PIN_SECONDS:
-            waited = f"{self.given_up_after_seconds:g} s"
-            raise TimeoutError(f"no complete answer within {waited}, and none since")
-        if not self.is_done.wait(deadline.remaining_seconds()):
-            self.given_up_at = time.monotonic()
-            self.given_up_after_seconds = deadline.seconds
+        if not self.is_held() and not self.is_done.wait(deadline.remaining_seconds()):
+            self.trouble = f"no complete answer within {deadline.seconds:g} s, and none since"
+            self.held_since = time.monotonic()
             raise TimeoutError("timed out")
         if self.trouble:
             raise OSError(self.trouble)
@@ -4968,10 +4852,7 @@ class LookUp:
 
 
 class Resolver:
-    """Holds what names resolved to, so that the address which was checked is the one asked.
-
-    A look-up that was given up holds that long as well. No name has two look-ups under way.
-    """
+    """Holds what names resolved to, so that the address which was checked is the one asked."""
 
     def __init__(self) -> None:
         self.look_ups: dict[str, LookUp] = {}       # by host
@@ -4979,24 +4860,22 @@ class Resolver:
     def addresses(self, host: str, deadline: Deadline) -> Addresses:
         """All addresses of the name, without a port; else as `LookUp.wait`."""
         held = self.look_ups.get(host)
-        if held is None or held.is_over():
-            self.look_ups.pop(host, None)
+        if held is None or (held.is_done.is_set() and not held.is_held()):
             held = self.begin(host)
         return held.wait(deadline)
 
     def begin(self, host: str) -> LookUp:
-        """The look-up of the host that is under way, or a new one."""
+        self.look_ups.pop(host, None)
         while len(self.look_ups) >= MAX_PINS:
             self.look_ups.pop(next(iter(self.look_ups)), None)
-        new = LookUp(host)
+        look_up = LookUp(host)
         try:
-            look_up = self.look_ups.setdefault(host, new)
-            if look_up is new:
-                new.thread.start()
-            return look_up
+            self.look_ups[host] = look_up
+            look_up.thread.start()
         except BaseException:       # an interrupt, or no thread: nobody may wait for this one
             self.look_ups.pop(host, None)
             raise
+        return look_up
 
 
 def port_of(parts: UrlParts) -> int:
@@ -5005,8 +4884,7 @@ def port_of(parts: UrlParts) -> int:
 
 def environment_proxies() -> dict[str, str]:
     """By scheme, "all" and "no" besides."""
-    pattern = re.compile("(?i)(?:https?|all)_proxy")
-    if not any(pattern.fullmatch(name) for name in os.environ):
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
     # It brings http.client and email along, which are slow to load.
     from urllib.request import getproxies_environment
@@ -5029,10 +4907,7 @@ def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
 
 
 def parse_proxy(name: str, setting: str) -> UrlParts:
-    """`http://[user:password@]host[:port]`, or without its scheme. ValueError: it is none.
-
-    No reason shows the setting: with a stray sign, any part of it may be a password.
-    """
+    # No reason shows the setting: with a stray sign, any part of it may be a password.
     wanted = "want http://[user:password@]host[:port]"
     other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
     if other_kind:
@@ -5060,11 +4935,10 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 # 12d. The exchange.
 
 class HttpTransport:
-    """The default transport: its one connection goes to the address that was checked.
+    """The default transport.
 
-    `send(request)` gives a Response or raises TransportError; `resolve(url, timeout)` asks where
-    a request would go, and pins it. `proxies` is a dict as `{"http": "http://proxy:3128",
-    "https": ..., "all": ..., "no": "internal.test"}`; {} is none, None reads the environment.
+    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "all": ..., "no":
+    "internal.test"}`; {} is none, None reads the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
@@ -5073,7 +4947,7 @@ class HttpTransport:
         self.tls_context: ssl.SSLContext | None = None      # made for the first https target
 
     def resolve(self, url: str, timeout: float) -> None:
-        """None where a request for `url` may go.
+        """Whether a request for `url` may go where its name leads, which is pinned.
 
         TransportError: `refused` where an address is not public, `final` where there is none.
         """
@@ -5084,10 +4958,7 @@ class HttpTransport:
                 self.checked_addresses(route, deadline)
 
     def send(self, request: Request) -> Response:
-        """One exchange within `request.timeout` seconds: an answer of any status.
-
-        TransportError: there is none.
-        """
+        """One exchange: an answer of any status, or a TransportError."""
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
@@ -5109,24 +4980,17 @@ class HttpTransport:
                 connection.settle()     # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
-        """ValueError as `split_url` and `proxy_for`.
-
-        Proxy or not, a host whose spelling already tells that it is private is refused here.
-        """
         target = split_url(url)
-        refusal = host_refusal(target.host)
+        refusal = host_refusal(target.host)         # also behind a proxy
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
-        proxies = self.proxies
-        if proxies is None:
-            proxies = environment_proxies()
+        proxies = environment_proxies() if self.proxies is None else self.proxies
         return Route(target, proxy_for(target, proxies), self.allow_private)
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """Where to connect to: all addresses of the name, refused if any is not public.
+        """All addresses of the name, refused if any is not public.
 
-        Behind a proxy they are those of the proxy, which may well be private: the names of
-        targets are its business.
+        Behind a proxy they are the proxy's, which may be private; targets' names are its business.
         """
         host, port = route.next_stop.host, port_of(route.next_stop)
         addresses: Addresses = []
@@ -5140,9 +5004,8 @@ class HttpTransport:
         return addresses
 
     def open(self, wire: Wire, route: Route) -> None:
-        """To the next stop, and on through TLS and tunnel, where there are such."""
-        # That our own proxy is out of reach is final: it is no fault of the target's host, and
-        # holds nobody back.
+        """To the next stop, and on through tunnel and TLS."""
+        # That our own proxy is out of reach is no fault of the target's host, and final.
         is_final = route.proxy is not None
         place = ""
         if route.proxy is not None:
@@ -5163,7 +5026,6 @@ class HttpTransport:
 
 
 def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
-    """The request and its answer, over a connection that is open."""
     with wire.deadline.during("request"):
         wire.write(head)
     if request.departed is not None:
@@ -5191,7 +5053,6 @@ def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Respons
 
 
 def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
-    """OSError where a proxy does not connect now, ValueError where it will not."""
     authority = f"{target.host}:{port_of(target)}"
     headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
     headers.update(proxy_headers(proxy))
@@ -5206,7 +5067,7 @@ def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
 
 
 def request_head(request: Request, route: Route) -> bytes:
-    """The request line and headers as they leave. User-Agent (R1) is the one that was handed in."""
+    """User-Agent (R1) is the one that was handed in."""
     authority = host_key(request.url)
     path = f"{route.target.path or '/'}{route.target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
@@ -5218,7 +5079,7 @@ def request_head(request: Request, route: Route) -> bytes:
 
 
 def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
-    """The bytes of a request's head. ValueError: a line could begin another line, or a request."""
+    """ValueError: a line could begin another line, or a request."""
     lines = [request_line]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     for line in lines:
@@ -5230,10 +5091,7 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified: there is no switch.
-
-    OpenSSL itself honours SSL_CERT_FILE and SSL_CERT_DIR. ValueError: SSL_CERT_FILE is unusable.
-    """
+    """Certificates and host names are always verified. OpenSSL itself honours SSL_CERT_DIR."""
     import ssl  # slow to load, and http needs none
 
     context = ssl.create_default_context()
@@ -5241,7 +5099,8 @@ def verifying_tls_context() -> ssl.SSLContext:
     # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
-    if bundle:          # OpenSSL passes over an unreadable one: every site would look self-signed
+    # OpenSSL passes over an unreadable one: every site would look self-signed.
+    if bundle and (sys.platform == "win32" or not context.cert_store_stats()["x509"]):
         try:
             context.load_verify_locations(cafile=bundle)
         except OSError as error:
@@ -13951,13 +13810,13 @@ class Command:
     ) -> bool:
         """What became of it: counted, and shown unless --quiet. Whether more may be said of it."""
         shown = OUTCOMES[outcome]
-        self.counts[outcome] += 1
         self.codes.add(shown.exit_code)
-        if self.options.quiet and not shown.exit_code and outcome != "skip":
-            return False
-        head = f"{shown.word:<4}  {code:<7}  "
-        self.console.row(value, head, name, detail, shown.colour)
-        return not self.options.json
+        is_shown = not self.options.quiet or shown.exit_code or outcome == "skip"
+        if is_shown:
+            head = f"{shown.word:<4}  {code:<7}  "
+            self.console.row(value, head, name, detail, shown.colour)
+        self.counts[outcome] += 1               # what Ctrl-C kept from being shown is not counted
+        return bool(is_shown and not self.options.json)
 
     # --- What can be asked for --------------------------------------------
 
