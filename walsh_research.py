@@ -140,7 +140,7 @@ __all__ = [
     "Source", "Sandbox", "tools", "call_tool",
     "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
     "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
-    "tag_url", "validate",
+    "read_targets", "split_by_host", "tag_url", "validate",
     "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
     "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
     "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
@@ -13322,15 +13322,17 @@ def read_arguments(argv: Sequence[str]) -> Any:
     return arguments
 
 
-def read_target_file(name: str) -> list[str]:
-    """The targets in a file, or in stdin ("-"), which is None where it was closed.
+def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
+    """The targets in a text file, or in stdin ("-"), as `--input` reads them.
 
-    OSError, ValueError: there are none.
+    One a line, in the order of the file; empty lines are left out, and so is what follows a `#` at
+    the beginning of a line or after white space. UTF-8, or UTF-16 with its mark.
+    OSError: it cannot be read. ValueError: it has no target, or is no text.
     """
     if name != "-":
         with open(name, "rb") as file:
             data = file.read()
-    elif sys.stdin is None:
+    elif sys.stdin is None:             # it was closed
         data = b""
     else:
         data = sys.stdin.buffer.read()
@@ -13585,14 +13587,14 @@ class Command:
             "mcp": self.serve,
             "results": self.draw_results,
         }
-        self.read_targets()
+        self.collect_targets()
         try:
             modes[self.options.mode]()
         finally:
             self.console.status()
         return max(self.codes, key=EXIT_CODES.index)
 
-    def read_targets(self) -> None:
+    def collect_targets(self) -> None:
         """A file that is wrong is told, and costs the others nothing."""
         self.targets = [url for url in self.options.urls if url != "-"]
         names = list(self.options.input)
@@ -13600,7 +13602,7 @@ class Command:
             names.insert(0, "-")
         for name in names:
             try:
-                self.targets += read_target_file(name)
+                self.targets += read_targets(name)
             except (OSError, ValueError) as error:
                 self.codes.add(2)
                 found = getattr(error, "strerror", None) or error
