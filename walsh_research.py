@@ -4128,10 +4128,7 @@ class Cache:
             self._pace._warned = self._warned       # the same trouble twice is one line
 
     def pace(self) -> Cache:
-        """What holds the hosts' pace: last starts, holds (R5) and their locks.
-
-        It lies in the sub-folder `pace`, which commands without a cache share.
-        """
+        """Last starts, holds (R5) and the hosts' locks, which commands without a cache share."""
         return self._pace
 
     def move_to(self, folder: str) -> None:
@@ -4142,10 +4139,7 @@ class Cache:
             self.store(kind, key, entry_data(blob, kind, key))
 
     def load(self, kind: str, key: str) -> Data | None:
-        """The data last stored under `kind` and `key`, or None.
-
-        Whatever is wrong with the file is a warning and None.
-        """
+        """The data last stored under `kind` and `key`. None, with a warning, if the file is bad."""
         try:
             blob = self._memory.get((kind, key))        # which beats what the disk says
             if blob is None and self._is_folder_usable():
@@ -4212,8 +4206,7 @@ class Cache:
     def try_lock(self, name: str) -> CacheLock | None:
         """The lock of that name; None where another process or a thread of this one holds it.
 
-        Processes that share the folder are excluded. Never blocks. The kernel releases it on
-        death. Where there is no such thing as a lock, this process alone is in order.
+        Never blocks. Where there is no such thing as a lock, this process alone is in order.
         """
         lock, is_held = CacheLock(name), False
         try:
@@ -4236,16 +4229,15 @@ class Cache:
     def sweep(self, now: float) -> None:
         """Entries long unused and scratch files of dead processes go away. `now`: Unix seconds.
 
-        That is once a day for all processes; in between only scratch files go, among the first.
+        All files are looked at once a day for all processes, in between the first of them.
         """
         if not self._is_folder_usable():
             return
         marker = self.load("sweep", "marker") or {}
         is_due = not is_fresh(as_number(marker.get("at")), SWEEP_INTERVAL_SECONDS, now)
-        limits = (now, None) if is_due else (-math.inf, MAX_SWEEP_FILES)
         for cache in (self, self._pace):
             if cache._is_folder_usable():
-                sweep_folder(str(cache.folder), *limits)
+                sweep_folder(str(cache.folder), now, None if is_due else MAX_SWEEP_FILES)
         if is_due:
             self.store("sweep", "marker", {"at": now})
 
@@ -4278,9 +4270,9 @@ class Cache:
 
 
 class PaceCache(Cache):
-    """The pace of hosts, which all processes of a user share. R4a, R5.
+    """The pace of hosts, in the first of `places` that takes a file and its lock. R4a, R5.
 
-    It lies in the first of `places` that takes a file and its lock; the last is not tried.
+    It is chosen at the first use. Where none will do the pace is in memory, with one warning.
     """
 
     def __init__(
@@ -4294,7 +4286,6 @@ class PaceCache(Cache):
         self._place = PacePlace("")         # until the first use
 
     def sweep(self, now: float) -> None:
-        """Here lies no marker of the last pass, so that each pass is over the first files alone."""
         if self.folder is not None and self._is_folder_usable():
             sweep_folder(self.folder, now, MAX_SWEEP_FILES)
 
@@ -4336,11 +4327,7 @@ def open_pace_cache(
     environ: Environ = os.environ,
     platform: str = sys.platform,
 ) -> PaceCache:
-    """The pace that a command without a cache shares with this user's other processes.
-
-    The folder is chosen at the first use. Where none will do, the pace is in memory, with one
-    warning. R4a.
-    """
+    """R4a: the pace that a command without a cache shares with this user's other processes."""
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
 
@@ -4570,12 +4557,12 @@ class ProcessConnection:
             return False
         return time.monotonic() < wire.kept_until
 
-    def take(self, route: Route) -> Wire | None:
-        """The kept connection, if it leads there and is as it was left; else it is closed."""
-        if self.is_kept_for(route) and self.wire and self.wire.is_silent():
-            return self.wire
-        self.close()
-        return None
+    def take(self, route: Route) -> Wire:
+        """The kept connection, if it leads there and is as it was left; else it is closed first."""
+        if self.wire and not (self.is_kept_for(route) and self.wire.is_silent()):
+            self.close()
+        self.wire = self.wire or Wire(route)
+        return self.wire
 
     def settle(self) -> None:
         """After an exchange: closed, unless it may be kept, and a call goes on."""
@@ -4968,11 +4955,9 @@ class HttpTransport:
             try:
                 try:
                     wire = connection.take(route)
-                    if wire is None:
-                        wire = connection.wire = Wire(route)
-                        wire.begin(deadline)
-                        self.open(wire, route)
                     wire.begin(deadline)
+                    if wire.connection is None:
+                        self.open(wire, route)
                     return exchange(wire, request, head, route)
                 finally:
                     connection.settle()
