@@ -191,7 +191,7 @@ ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, ""
 SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
 MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two; some milliseconds
 # ours: after each try to write an entry, by `os.name`; Windows renames onto no file that is open.
-WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
+WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
 # ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
 # take beyond what the data pays for.
@@ -3634,81 +3634,59 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Data = dict[str, Any]
+    Warn = Callable[[str], None]
+    WallTime = Callable[[], float]          # Unix seconds
+    PacePlace = tuple[str, str]     # a folder; the cache folder around it, "" for a temporary one
 
 # 11a. Where the folders are.
 
 # By platform: the variables that may name a root, and the cache folder below it.
 CACHE_FOLDERS = {
-    "win32": [("LOCALAPPDATA", "walsh-research")],
-    "darwin": [("HOME", "Library/Caches/walsh-research")],
-    "": [("XDG_CACHE_HOME", "walsh-research"), ("HOME", ".cache/walsh-research")],
+    "win32": {"LOCALAPPDATA": "walsh-research"},
+    "darwin": {"HOME": "Library/Caches/walsh-research"},
+    "": {"XDG_CACHE_HOME": "walsh-research", "HOME": ".cache/walsh-research"},
 }
+SEPARATORS = {"win32": "\\"}
 
 
-class PacePlace(NamedTuple):
-    """A folder that may hold the pace."""
-
-    folder: str
-    cache_folder: str = ""      # around it, which must be ours too; none around a temporary one
-
-
-def joined(root: str, name: str, platform: str) -> str:
-    separator = "\\" if platform == "win32" else "/"
-    return root.rstrip("/" + separator) + separator + name
-
-
-def chosen_folder(
-    environ: Environ, platform: str, choices: Sequence[tuple[str, str]]
-) -> str | None:
-    """Below the first variable of `choices` that names a root."""
-    for variable, below in choices:
+def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
+    """Below the first variable of `roots` that names a root."""
+    for variable, below in roots.items():
         root = environ.get(variable, "")
         if root.startswith("/") or (root and platform == "win32"):      # XDG: never a relative one
-            return joined(root, below, platform)
+            return root.rstrip("/\\") + SEPARATORS.get(platform, "/") + below
     return None
 
 
 def default_cache_dir(environ: Environ, platform: str) -> str | None:
     """The cache folder; None where the environment names no place."""
-    choices = CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""])
-    return environ.get("WALSH_RESEARCH_CACHE") or chosen_folder(environ, platform, choices)
+    roots = CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""])
+    return environ.get("WALSH_RESEARCH_CACHE") or folder_below(environ, platform, roots)
 
 
 def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
-    """The folders that may hold the pace of a command without a cache, the best first."""
-    places = []
-    cache_folder = default_cache_dir(environ, platform)
-    if cache_folder is not None:
-        places.append(PacePlace(joined(cache_folder, "pace", platform), cache_folder))
-    name = f"walsh-research-{user_id}"
-    variables = [("TMPDIR", name), ("TEMP", name), ("TMP", name)]       # as Python's tempfile asks
-    temporary_folder = chosen_folder(environ, platform, variables)
-    if temporary_folder is None and platform != "win32":
-        temporary_folder = f"/tmp/{name}"
-    if temporary_folder is not None:
-        places.append(PacePlace(temporary_folder))
-    return places
+    """Where the pace of a command without a cache may lie, the best first."""
+    around = default_cache_dir(environ, platform) or ""
+    below = SEPARATORS.get(platform, "/") + "pace"
+    if platform != "win32":
+        environ = {**environ, "": "/tmp"}
+    variables = ["TMPDIR", "TEMP", "TMP", ""]           # as Python's tempfile asks
+    roots = dict.fromkeys(variables, f"walsh-research-{user_id}")
+    temporary_folder = folder_below(environ, platform, roots) or ""
+    places = [(around and around + below, around), (temporary_folder, "")]
+    return [place for place in places if place[0]]
 
 
 # 11b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
 
-PICKLE_HEADER = b"\x80\x04"         # protocol 4
-PICKLE_STOP, PICKLE_FRAME, PICKLE_MEMOIZE = 0x2E, 0x95, 0x94
-PICKLE_GETS = (0x68, 0x6A)          # BINGET LONG_BINGET
 # All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: as
 # a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5), and takes twice as long
 # with each level that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
-PICKLE_FIXED = {        # opcode -> bytes of its argument
-    # NONE NEWTRUE NEWFALSE MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE STOP
-    **dict.fromkeys(b"N\x88\x89(]ae}su\x94.", 0),
-    0x80: 1, 0x4B: 1, 0x4D: 2, 0x4A: 4, 0x47: 8,    # PROTO BININT1 BININT2 BININT BINFLOAT
-    0x68: 1, 0x6A: 4,                               # BINGET LONG_BINGET
-}
-PICKLE_COUNTED = {      # opcode -> bytes of the count of the bytes that follow
-    0x8C: 1, 0x58: 4, 0x8D: 8,                      # SHORT_BINUNICODE BINUNICODE BINUNICODE8
-    0x43: 1, 0x42: 4, 0x8E: 8, 0x8A: 1,             # SHORT_BINBYTES BINBYTES BINBYTES8 LONG1
-    PICKLE_FRAME: 8,                                # which holds opcodes again
-}
+PLAIN_OPCODES = frozenset("""
+    PROTO FRAME NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
+    SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8
+    EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MARK MEMOIZE BINGET LONG_BINGET STOP
+""".split())
 
 
 def sha256_hex(data: bytes) -> str:
@@ -3716,116 +3694,73 @@ def sha256_hex(data: bytes) -> str:
 
 
 @cache
-def sha256_function() -> Callable[[bytes], Any]:
+def sha256_function() -> Any:
     """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
     from importlib import import_module
 
-    for name in ("_sha2", "_sha256", "hashlib"):        # by version; the last is always there
+    for name in ("_sha2", "_sha256"):           # by version
         with suppress(ImportError, AttributeError):
-            function: Callable[[bytes], Any] = import_module(name).sha256
-            return function
-    raise ImportError("no SHA-256")
+            return import_module(name).sha256
+    return import_module("hashlib").sha256
 
 
 def pickle_plain(value: Any) -> bytes:
-    """`value` as a pickle that refers to nothing twice, with lists for tuples.
+    """`value` as a pickle that refers to nothing twice; `ValueError` where it is not plain."""
+    import pickle  # takes a millisecond
 
-    `TypeError` where it is not None, bool, int, float, str, bytes, list, tuple or dict;
-    `ValueError` for an integer of more than 255 bytes.
-    """
     out = io.BytesIO()
-    out.write(PICKLE_HEADER)
-    write_pickled(out, value)
-    out.write(bytes([PICKLE_STOP]))
-    return out.getvalue()
+    pickler = pickle.Pickler(out, protocol=4)
+    pickler.fast = True         # without a memo
+    pickler.dump(value)
+    blob = out.getvalue()
+    check_pickle(blob)
+    return blob
 
 
-def write_pickled(out: io.BytesIO, value: Any) -> None:
-    if value is None:
-        out.write(b"N")
-    elif isinstance(value, bool):
-        out.write(b"\x88" if value else b"\x89")
-    elif isinstance(value, int):
-        width = value.bit_length() // 8 + 1             # with a bit for the sign
-        out.write(b"\x8a" + bytes([width]) + value.to_bytes(width, "little", signed=True))
-    elif isinstance(value, float):
-        import struct  # a command that stores nothing need not load it
+@cache
+def plain_opcodes() -> dict[bytes, Any]:
+    import pickletools  # takes a millisecond
 
-        out.write(b"G" + struct.pack(">d", value))
-    elif isinstance(value, str):
-        write_octets(out, b"\x8d", value.encode("utf-8", "surrogatepass"))
-    elif isinstance(value, bytes):
-        write_octets(out, b"\x8e", value)
-    elif isinstance(value, dict):
-        write_items(out, b"}(", itertools.chain.from_iterable(value.items()), b"u")
-    elif isinstance(value, (list, tuple)):
-        write_items(out, b"](", value, b"e")
-    else:
-        raise TypeError(f"a {type(value).__name__}, want plain data")
+    plain = [opcode for opcode in pickletools.opcodes if opcode.name in PLAIN_OPCODES]
+    return {opcode.code.encode("latin-1"): opcode for opcode in plain}
 
 
-def write_octets(out: io.BytesIO, opcode: bytes, octets: bytes) -> None:
-    out.write(opcode + len(octets).to_bytes(8, "little"))
-    out.write(octets)
-
-
-def write_items(out: io.BytesIO, begin: bytes, items: Iterable[Any], end: bytes) -> None:
-    out.write(begin)
-    for item in items:
-        write_pickled(out, item)
-    out.write(end)
-
-
-def pickle_opcodes(blob: bytes) -> Iterator[tuple[int, int]]:
-    """Each opcode of `blob` with its argument, of a string its length in bytes."""
-    at, code = 0, -1
-    while code != PICKLE_STOP:
-        if at >= len(blob):
+def pickle_opcodes(blob: bytes) -> Iterator[tuple[str, Any]]:
+    """The name and the argument of each opcode; `ValueError` at the first that is not plain."""
+    stream = io.BytesIO(blob)
+    for _ in range(MAX_PICKLE_OPCODES):
+        code = stream.read(1)
+        opcode = plain_opcodes().get(code)
+        if opcode is None:
+            raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
+        argument = opcode.arg and opcode.arg.reader(stream)
+        if opcode.name == "FRAME" and argument > len(blob):
             raise ValueError("is torn")
-        code = blob[at]
-        width = PICKLE_FIXED.get(code, PICKLE_COUNTED.get(code))
-        if width is None:
-            raise ValueError(f"opcode 0x{code:02x} is not plain data")
-        at += 1 + width
-        argument = int.from_bytes(blob[at - width:at], "little")
-        if code in PICKLE_COUNTED and argument > len(blob) - at:
-            raise ValueError("is torn")
-        if code in PICKLE_COUNTED and code != PICKLE_FRAME:
-            at += argument
-        yield code, argument
-    if at < len(blob):
-        raise ValueError(f"has {len(blob) - at} bytes after its end")
+        yield opcode.name, argument
+        if opcode.name == "STOP":
+            if stream.read(1):
+                raise ValueError("goes on after its end")
+            return
+    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
 
 
 def check_pickle(blob: bytes) -> None:
     """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
-    memo: list[float] = []          # the bytes of each thing that MEMOIZE numbered
-    pushed_bytes = math.inf         # by the opcode before; a list is endless
-    repeated_bytes = 0.0
-    if not blob.startswith(PICKLE_HEADER):
+    memo: list[float] = []          # the length of each thing that MEMOIZE numbered
+    pushed_length = math.inf        # by the opcode before; a list is endless
+    repeated_length = 0.0
+    if not blob.startswith(b"\x80\x04"):
         raise ValueError("is no pickle of protocol 4")
-    for number, (code, argument) in enumerate(pickle_opcodes(blob), 1):
-        if number > MAX_PICKLE_OPCODES:
-            raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
-        if code == PICKLE_MEMOIZE:
-            memo.append(pushed_bytes)
-        if code in PICKLE_GETS:
-            repeated_bytes += memo[argument] if argument < len(memo) else math.inf
-        if repeated_bytes > len(blob):          # earlier versions repeated short strings
+    for name, argument in pickle_opcodes(blob):
+        if name == "MEMOIZE":
+            memo.append(pushed_length)
+        if name in ("BINGET", "LONG_BINGET"):
+            repeated_length += memo[argument] if argument < len(memo) else math.inf
+        if repeated_length > len(blob):         # earlier versions repeated short strings
             raise ValueError("repeats by reference more than it holds")
-        if code != PICKLE_FRAME:
-            pushed_bytes = argument if code in PICKLE_COUNTED else math.inf
-
-
-def unpickle_plain(blob: bytes) -> Any:
-    """What `blob` builds, every global refused: the second wall behind `check_pickle`."""
-    import pickle  # takes a millisecond
-
-    class PlainUnpickler(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            raise pickle.UnpicklingError("globals are refused")
-
-    return PlainUnpickler(io.BytesIO(blob)).load()
+        if name != "FRAME":
+            is_string = isinstance(argument, (str, bytes))
+            pushed_length = len(argument) if is_string else math.inf
 
 
 def cache_entry(kind: str, key: str, data: Data) -> Data:
@@ -3834,8 +3769,14 @@ def cache_entry(kind: str, key: str, data: Data) -> Data:
 
 def entry_data(blob: bytes, kind: str, key: str) -> Data:
     """`ValueError` where `blob` is no entry of that kind and key."""
+    import pickle
+
+    class PlainUnpickler(pickle.Unpickler):     # the second wall, behind `check_pickle`
+        def find_class(self, module: str, name: str) -> Any:
+            raise pickle.UnpicklingError("globals are refused")
+
     try:
-        entry = unpickle_plain(blob)
+        entry = PlainUnpickler(io.BytesIO(blob)).load()
         data: Data = entry["data"]
         is_ours = isinstance(data, dict) and entry == cache_entry(kind, key, data)
     except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
@@ -3887,16 +3828,46 @@ class PrivateFile:
 
     def __init__(self) -> None:
         self.fds: list[int] = []
-        self._paths: list[str] = []         # of a file that is locked, until it is removed
 
     def open(self, path: str, flags: int) -> int:
-        """The number of the descriptor; a new file is 0600."""
-        opened = map(os.open, (path,), (flags,), (0o600,))
-        self.fds.extend(opened)         # opens, and notes the number, within one bytecode
+        """The number of the descriptor, noted within one bytecode; a new file is 0600."""
+        self.fds.extend(map(os.open, (path,), (flags,), (0o600,)))
         return self.fds[0]
 
+    def close(self) -> None:
+        with suppress(OSError):
+            do_once(os.close, self.fds)
+
+    __del__ = close
+
+
+# By name, what the locks of this process hold open. All bots exclude each other here; those without
+# a cache, and those on a disk without locks, do so here alone.
+HELD_NAMES: dict[str, list[int]] = {}
+
+
+class CacheLock(PrivateFile):
+    """A name that this process, and no forked child, holds until `release` or its own end.
+
+    A file may hold it against other processes.
+    """
+
+    name = ""                       # for `__del__`, as above
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self._paths: list[str] = []         # of the file, until it is removed
+
+    def claim(self) -> bool:
+        """False where the name is held in this process."""
+        return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
+
     def lock(self, path: str) -> bool:
-        """Opens and locks the file at `path`; False where another has it. `OSError`: no locks."""
+        """Opens and locks the file at `path`, which goes with the lock; False where another has it.
+
+        `OSError`: there are no locks; if the file is open, it goes with the lock all the same.
+        """
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
             # The file that was opened may be gone from its path before it is locked.
@@ -3906,66 +3877,22 @@ class PrivateFile:
         except OSError as error:
             if error.errno not in FILE_IS_GONE:
                 self._paths.append(path)
-                self.remove()
                 raise
-        with suppress(OSError):
-            self.close()
+        self.close()
         return False
-
-    def remove(self) -> None:
-        """Ends a lock. The file goes first: its descriptor may live on in some child."""
-        try:
-            with suppress(OSError):
-                if os.name == "nt":         # which removes no open file
-                    self.close()
-            with suppress(OSError):
-                do_once(os.unlink, self._paths)
-        finally:
-            with suppress(OSError):
-                self.close()
-
-    def close(self) -> None:
-        do_once(os.close, self.fds)
-
-    def __del__(self) -> None:
-        with suppress(OSError):
-            self.close()
-
-
-def open_locked(path: str) -> PrivateFile | None:
-    """What holds the lock of the file at `path`; None where another does."""
-    file = PrivateFile()
-    return file if file.lock(path) else None
-
-
-# By name, what the locks of this process hold open. All bots exclude each other here; those without
-# a cache, and those on a disk without locks, do so here alone.
-HELD_NAMES: dict[str, list[int]] = {}
-
-
-class CacheLock(PrivateFile):
-    """A name that this process holds until `release`, the end of a `with`, or its own end.
-
-    A forked child does not hold it. `CacheLock(name)` alone holds nothing.
-    """
-
-    name = ""                       # for `__del__`, as above
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-
-    def claim(self) -> bool:
-        """False where the name is held in this process."""
-        return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def release(self, *_: object) -> None:
         """Once is enough; in a forked child it ends nothing of the parent's."""
-        if HELD_NAMES.get(self.name) is self.fds:
-            try:
-                self.remove()
-            finally:
-                HELD_NAMES.pop(self.name, None)
+        if HELD_NAMES.get(self.name) is not self.fds:
+            return
+        try:
+            if os.name == "nt":         # which removes no open file
+                self.close()
+            with suppress(OSError):     # first: the descriptor may live on in some child
+                do_once(os.unlink, self._paths)
+        finally:
+            self.close()
+            HELD_NAMES.pop(self.name, None)
 
     def __enter__(self) -> CacheLock:
         return self
@@ -3977,7 +3904,7 @@ class CacheLock(PrivateFile):
         try:
             self.release()
         finally:
-            super().__del__()
+            self.close()
 
 
 def abandon_locks() -> None:
@@ -4010,11 +3937,30 @@ def private_doubt(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
 
 
 def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
-    """Why nothing in `folder` must be believed, or ""; `OSError` where it is not there."""
-    if create:
-        make_private_folders(folder)
-    status = os.stat(folder, follow_symlinks=follow_links)
+    """Why nothing in `folder` must be believed, or ""."""
+    try:
+        if create:
+            make_private_folders(folder)
+        status = os.stat(folder, follow_symlinks=follow_links)
+    except (OSError, ValueError, RecursionError) as error:      # a NUL; a thousand parents
+        return disk_trouble(error)
     return private_doubt(status, stat.S_ISDIR, "folder")
+
+
+def pace_doubt(place: PacePlace, create: bool) -> str:
+    """`folder_doubt` of a folder for the pace, and of the cache folder around it."""
+    folder, around = place
+    doubt = folder_doubt(around, create) if around else ""
+    # Others may plant a symbolic link in the system's temporary folder.
+    return doubt or folder_doubt(folder, create, follow_links=False)
+
+
+def takes_locked_files(place: PacePlace) -> bool:
+    path = os.path.join(place[0], f"lock-{os.urandom(16).hex()}.pickle.tmp")
+    with suppress(OSError), CacheLock(path) as lock:
+        if not pace_doubt(place, create=True) and lock.claim() and lock.lock(path):
+            return os.write(lock.fds[0], b"\0") > 0
+    return False
 
 
 def make_private_folders(folder: str) -> None:
@@ -4040,33 +3986,35 @@ def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
 
 
 def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
-    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds."""
+    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds.
+
+    What is written is locked until it lies at `path`, or a sweep takes it for a dead writer's.
+    """
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    try:
-        with closing(PrivateFile()) as file:        # NFS and quotas speak up only when it is closed
-            fd = file.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY)
-            with suppress(OSError):
-                lock_file(fd)           # else a sweep takes it for a dead writer's
-            rest = memoryview(blob)
-            while rest:
-                rest = rest[os.write(fd, rest):]
-            if durable:
-                os.fsync(fd)
+    with CacheLock(scratch) as file:
+        try:
+            is_ours = file.claim() and file.lock(scratch)
+        except OSError:
+            if not file.fds:
+                raise
+            is_ours = True          # on a disk without locks
+        if not is_ours:
+            raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
+        rest = memoryview(blob)
+        while rest:
+            rest = rest[os.write(file.fds[0], rest):]
+        if durable:
+            os.fsync(file.fds[0])
+        # NFS and quotas speak up at a close; Windows renames no file that is open.
+        if os.name == "nt":
+            do_once(os.close, file.fds)
+        else:
+            list(map(os.close, map(os.dup, file.fds)))
         os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
         os.replace(scratch, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(scratch)
-        raise
     if durable and os.name != "nt":         # which syncs no folder
-        sync_folder(os.path.dirname(path))
-
-
-def sync_folder(folder: str) -> None:
-    with closing(PrivateFile()) as file:
-        fd = file.open(folder, os.O_RDONLY)         # the operator may have named a symbolic link
-        with suppress(OSError):                     # some network file systems sync none
-            os.fsync(fd)
+        with suppress(OSError), closing(PrivateFile()) as folder:   # some file systems sync none
+            os.fsync(folder.open(os.path.dirname(path), os.O_RDONLY))
 
 
 # 11d. Sweeping.
@@ -4091,9 +4039,9 @@ def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
 
 def remove_outlived(file: os.DirEntry[str], kind: str, is_scratch: bool, now: float) -> None:
     if is_scratch:          # its lock alone says whether its holder lives: clocks jump
-        abandoned = open_locked(file.path)
-        if abandoned is not None:
-            abandoned.remove()
+        with CacheLock(file.path) as lock:
+            if lock.claim():
+                lock.lock(file.path)        # what is locked goes with the lock
         return
     age_seconds = now - file.stat(follow_symlinks=False).st_mtime
     if age_seconds > ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""]):
@@ -4106,15 +4054,10 @@ class Cache:
     """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
 
     They lie in `folder`; None keeps them in memory. `warn` gets one line per cause. `wall_time`
-    gives Unix seconds and dates the entries. Thread-safe; touches no disk before its first use.
+    dates the entries. Thread-safe; touches no disk before its first use.
     """
 
-    def __init__(
-        self,
-        folder: str | None,
-        warn: Callable[[str], None],
-        wall_time: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
         self.folder = folder
         self.warn = warn
         self.wall_time = wall_time
@@ -4123,15 +4066,12 @@ class Cache:
         self._warned: set[str] = set()
         self._pace: Cache = self
         if folder is not None:
-            places = [PacePlace(os.path.join(folder, "pace"), folder)]
+            places = [(os.path.join(folder, "pace"), folder)]
             self._pace = PaceCache(places, warn, wall_time)
             self._pace._warned = self._warned       # the same trouble twice is one line
 
     def pace(self) -> Cache:
-        """What holds the hosts' pace: last starts, holds (R5) and their locks.
-
-        It lies in the sub-folder `pace`, which commands without a cache share.
-        """
+        """The sub-folder with the hosts' pace, which commands without a cache share."""
         return self._pace
 
     def move_to(self, folder: str) -> None:
@@ -4142,10 +4082,7 @@ class Cache:
             self.store(kind, key, entry_data(blob, kind, key))
 
     def load(self, kind: str, key: str) -> Data | None:
-        """The data last stored under `kind` and `key`, or None.
-
-        Whatever is wrong with the file is a warning and None.
-        """
+        """The data last stored under `kind` and `key`; None, with a warning, where it is spoilt."""
         try:
             blob = self._memory.get((kind, key))        # which beats what the disk says
             if blob is None and self._is_folder_usable():
@@ -4173,7 +4110,7 @@ class Cache:
     def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
         """True where `data` now lies whole on the disk; else this process remembers it.
 
-        `durable` data is there also after a power cut. `TypeError` where it is not plain.
+        `durable` data is there also after a power cut. `ValueError` where it is not plain.
         """
         blob = pickle_plain(cache_entry(kind, key, data))
         is_written = False
@@ -4183,7 +4120,7 @@ class Cache:
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
-        # A sweep may take what is being written; Windows renames onto no file that is open.
+        # A sweep may take what is not locked yet; Windows renames onto no file that is open.
         for pause_seconds in WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""]):
             try:
                 write_private_file(path, blob, self.wall_time(), durable)       # R11
@@ -4212,8 +4149,7 @@ class Cache:
     def try_lock(self, name: str) -> CacheLock | None:
         """The lock of that name; None where another process or a thread of this one holds it.
 
-        Processes that share the folder are excluded. Never blocks. The kernel releases it on
-        death. Where there is no such thing as a lock, this process alone is in order.
+        Never blocks. Where the folder takes no lock, this process alone is in order.
         """
         lock, is_held = CacheLock(name), False
         try:
@@ -4261,13 +4197,8 @@ class Cache:
         """Whether the folder is there and ours alone. It is asked anew: folders change."""
         if self.folder is None:
             return False
-        try:
-            doubt = self._folder_doubt(create)
-        except (OSError, ValueError, RecursionError) as error:      # a NUL; a thousand parents
-            if isinstance(error, FileNotFoundError) and not create:
-                return False            # nothing was ever stored
-            doubt = disk_trouble(error)
-        if doubt:
+        doubt = self._folder_doubt(create)
+        if doubt and (create or doubt != os.strerror(errno.ENOENT)):    # nothing was ever stored
             self._say("folder", f"cache: {self.folder}: {doubt}; not used")
         return not doubt
 
@@ -4278,20 +4209,14 @@ class Cache:
 
 
 class PaceCache(Cache):
-    """The pace of hosts, which all processes of a user share. R4a, R5.
+    """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
 
     It lies in the first of `places` that takes a file and its lock; the last is not tried.
     """
 
-    def __init__(
-        self,
-        places: Sequence[PacePlace],
-        warn: Callable[[str], None],
-        wall_time: Callable[[], float],
-    ) -> None:
+    def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
         super().__init__(None, warn, wall_time)
         self._places = places
-        self._place = PacePlace("")         # until the first use
 
     def sweep(self, now: float) -> None:
         """Here lies no marker of the last pass, so that each pass is over the first files alone."""
@@ -4301,45 +4226,27 @@ class PaceCache(Cache):
     def _is_folder_usable(self, create: bool = False) -> bool:
         if self.folder is None and self._places:
             usable = filter(takes_locked_files, self._places[:-1])
-            self._place = next(usable, self._places[-1])
-            self.folder = self._place.folder
+            self._places = [next(usable, self._places[-1])]
+            self.folder, _ = self._places[0]
         elif self.folder is None:
             self._say("folder", "cache: no folder for the pace is known, so it is kept in memory;"
                                 " other processes are not waited for")
         return super()._is_folder_usable(create)
 
     def _folder_doubt(self, create: bool) -> str:
-        folder, around = self._place
-        doubt = folder_doubt(around, create) if around else ""
-        # Others may plant a symbolic link in the system's temporary folder.
-        return doubt or folder_doubt(folder, create, follow_links=False)
-
-    def _say(self, cause: str, line: str) -> None:
-        """Whatever keeps the pace from the disk is one cause."""
-        super()._say("folder" if cause == "folder" else "write", line)
-
-
-def takes_locked_files(place: PacePlace) -> bool:
-    troubles: list[str] = []
-    lock = PaceCache([place], troubles.append, time.time).try_lock(os.urandom(16).hex())
-    if lock is None or troubles:
-        return False
-    with suppress(OSError), lock:
-        os.write(lock.fds[0], b"\0")
-        return True
-    return False
+        return pace_doubt(self._places[0], create)
 
 
 def open_pace_cache(
-    warn: Callable[[str], None],
-    wall_time: Callable[[], float] = time.time,
+    warn: Warn,
+    wall_time: WallTime = time.time,
     environ: Environ = os.environ,
     platform: str = sys.platform,
 ) -> PaceCache:
-    """The pace that a command without a cache shares with this user's other processes.
+    """The pace that a command without a cache shares with this user's other processes. R4a.
 
-    The folder is chosen at the first use. Where none will do, the pace is in memory, with one
-    warning. R4a.
+    The folder is chosen at the first use; where none will do, the pace is in memory, with one
+    warning.
     """
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
@@ -6511,7 +6418,7 @@ class Fetcher:
                 wire = wire_url(url)
                 key = canonical_url(wire)
             except ValueError as error:
-                yield self.unasked("failed", url, str(error))
+                yield self.unasked("failed", mask_credentials(url), str(error))
                 continue
             if key in first_spelling:                               # R7
                 reason = f"the same source as {first_spelling[key]} (R7)"
@@ -6574,8 +6481,7 @@ class Fetcher:
 
     def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
         """A Result that no gate was asked for."""
-        shown = mask_credentials(url)
-        return result_of(outcome, shown, reason=reason, at=self.time(), **fields)
+        return result_of(outcome, url, reason=reason, at=self.time(), **fields)
 
     def exchange(self, visit: Visit) -> Answer:
         """The only caller of the transport. The gates have just passed; the host's slot is ours."""
@@ -9544,8 +9450,9 @@ class Bot(Fetcher):
 
         False where no folder can be written.
         """
-        if self._cache.folder is not None:
-            return takes_locked_files(PacePlace(self._cache.folder))
+        folder = self._cache.folder
+        if folder is not None:
+            return takes_locked_files((os.path.join(folder, "pace"), folder))
         import tempfile  # only for a bot in memory
         import weakref
 
@@ -11525,7 +11432,7 @@ def work(
         bot = Bot(**settings, warn=partial(report, "warning"), trace=trace)
         bot.take_blocklist_failure(failed_at)
         send_findings(bot, assignment, results)          # its parent sweeps the cache
-    except OSError:                     # nobody reads them any more
+    except (EOFError, OSError):         # nobody reads them any more
         os._exit(1)
     except Exception as error:  # noqa: BLE001 - its targets are told as failed, in one line
         report("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
@@ -11533,15 +11440,12 @@ def work(
 
 
 def send_findings(bot: Bot, assignment: Assignment, results: Connection) -> None:
-    """Each finding, the next only when the last was taken: a slow reader slows the bot."""
-    is_untaken = False
+    """Each finding; the next is begun when this one was taken: a slow reader slows the bot."""
     for finding in findings_of(bot, assignment):
-        if is_untaken:
-            results.recv_bytes()
         if isinstance(finding.value, Result) and not assignment.keeps_bodies:
             finding = finding._replace(value=finding.value._replace(body=b""))
         results.send(("finding", (finding, standing_of(bot))))
-        is_untaken = True
+        results.recv_bytes()
 
 
 def leave_signals_to_parent() -> None:
@@ -11737,10 +11641,10 @@ class WorkerPool:
             if finding.is_last:
                 worker.unfinished[finding.target] -= 1
                 self._targets_left[host_of(finding.target)] -= 1
-            if finding.value is not None:
-                yield finding
             with suppress(OSError):     # it ended meanwhile
                 connection.send_bytes(b"")
+            if finding.value is not None:
+                yield finding
 
     def _bury(self, connection: Connection) -> Iterator[Finding]:
         """A worker has ended. What it left undone has failed, and says so."""
@@ -11855,12 +11759,11 @@ def importable_main() -> Iterator[None]:
         yield
         return
     name = os.path.splitext(os.path.basename(__file__))[0]
-    spec = None
-    with suppress(ImportError, ValueError):
+    with suppress(ImportError, OSError, ValueError):    # OSError: another one, in no file
         spec = importlib.util.find_spec(name)
-    if spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
-        spec.loader.get_code(name)      # type: ignore[union-attr]      # compiled once, for all
-        main.__spec__ = spec
+        if spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
+            spec.loader.get_code(name)      # type: ignore[union-attr]  # compiled once, for all
+            main.__spec__ = spec
     try:
         yield
     finally:
@@ -12935,10 +12838,9 @@ class Report:
         for request in requests:
             self._add_request(request)
         host = host_of(str(result.get("final_url") or ""))
-        delay = result.get("crawl_delay")
-        if host in self._hosts and isinstance(delay, (int, float)):
+        if host in self._hosts:
             record = self._hosts[host]
-            record.interval = max(record.interval, delay)
+            record.interval = max(record.interval, as_number(result.get("crawl_delay")))
 
     def _add_refusal(self, gate: str, result: Mapping[str, Any]) -> None:
         url = str(result.get("url") or "")
@@ -13995,6 +13897,9 @@ class Command:
 
     def begin_report(self) -> None:
         """Misuse: nothing can be written there, which is told before anything is asked."""
+        for name in filter(None, [self.options.results, *self.options.input]):
+            if is_same_file(name, self.options.report):
+                raise Misuse(f"--report is {name}, which is read, want another file")
         try:
             with open(self.options.report, "ab"):
                 self.report = Report()
@@ -14109,6 +14014,11 @@ def wait_label(result: Result) -> str:
     if result.crawl_delay:
         return f"{host} (Crawl-delay {result.crawl_delay:g})"
     return host
+
+
+def is_same_file(name: str, other: str) -> bool:
+    """Whether to write the one is to lose the other."""
+    return os.path.isfile(name) and os.path.isfile(other) and os.path.samefile(name, other)
 
 
 class Signals:
