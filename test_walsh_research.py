@@ -15618,6 +15618,36 @@ def test_README_options_are_the_help_screen(desk):
     assert readme_blocks("text")[0] == desk("--help").out
 
 
+def test_README_options_that_it_speaks_of_exist():
+    others = {"--user", "--now", "--nthreads", "--follow-untyped-imports", "--quick"}      # of systemctl, dask, mypy and the benchmark
+    spoken_of, known = [set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)) for text in (README, readme_blocks("text")[0])]
+    assert spoken_of - others == known
+
+
+def test_README_results_as_a_table(tmp_path):
+    results = [wr.Result("fetched", "https://a.test/", status=200), wr.Result("denied", "https://b.test/", gate="R2", reason='line "2"')]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(result.to_dict()) + "\n" for result in results))
+    commands = readme_blocks("sh", "jq ")[0].splitlines()
+    fields = results[0].to_dict()
+    (pandas,), (duckdb,) = readme_blocks("python", "pandas"), readme_blocks("sql")
+    named = re.findall(r"[ (\[]\.(\w+)", " ".join(commands)) + re.findall(r'[\[{ ]"(\w+)"', pandas)
+    named += re.search(r"select (\w+), (\w+), count", duckdb).groups() + re.search(r"unnest\((\w+)\)", duckdb).groups()
+    assert len(named) > 10 and set(named) - {"Int64"} <= set(fields)
+    assert {"at", "url", "status"} == set(re.findall(r"\br\.(\w+)", duckdb)) <= set(wr.RequestRecord._fields)
+    if shutil.which("jq"):
+        said = [subprocess.run(shlex.split(command), cwd=tmp_path, stdout=subprocess.PIPE, check=True).stdout.decode() for command in commands]
+        assert said == ['fetched\t200\thttps://a.test/\t\ndenied\t\thttps://b.test/\tline "2"\n', '"denied","R2","https://b.test/","line ""2"""\n']
+
+
+def test_README_report(desk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results.jsonl").write_text(desk("--json", "https://a.test/").out)
+    while_it_runs, afterwards = re.findall(r"`(--report [^`]*)`", README)
+    assert desk(*shlex.split(while_it_runs), "https://a.test/").code == 0
+    assert desk(*shlex.split(afterwards)).code == 0
+    assert "a.test" in (tmp_path / "run.html").read_text(encoding="utf-8")
+
+
 def test_README_names_every_field_in_the_order_of_json():
     assert [row[0].strip("`") for row in readme_table("| field |")] == list(wr.Result("fetched", "").to_dict())
     said = README[README.index("With `--check`, an object"):README.index("### Files")]
