@@ -7432,8 +7432,8 @@ class ScriptServer:
 
     def __exit__(self, *trouble):
         self.stop.set()
-        with contextlib.suppress(OSError):      # wakes accept(), wherever closing the listener does not
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        with contextlib.suppress(OSError), socket.socket() as waker:        # wakes accept(), and looks up no name
+            waker.connect(("127.0.0.1", self.port))
         self.accepting.join(10)
         for thread in self.threads:
             thread.join(0.05)
@@ -8731,6 +8731,8 @@ def test_ours_door_https_goes_through_the_proxy_by_connect(tmp_path, door_ca):
                 back = threading.Thread(target=pump, args=(onward, connection), daemon=True)
                 back.start()
                 pump(connection, onward)
+                with contextlib.suppress(OSError):
+                    onward.shutdown(socket.SHUT_RDWR)
                 back.join(10)
 
         with ScriptServer(script) as proxy:
@@ -9251,6 +9253,8 @@ def test_ours_connection_through_a_proxy_is_kept_for_one_target(is_tls, tmp_path
                 back = threading.Thread(target=pump, args=(onward, connection), daemon=True)
                 back.start()
                 pump(connection, onward)
+                with contextlib.suppress(OSError):
+                    onward.shutdown(socket.SHUT_RDWR)
                 back.join(10)
         proxy.answers[f"door.test:{server.port}"] = tunnel
         door = wr.HttpTransport(proxies={"all": f"127.0.0.1:{proxy.port}"})
