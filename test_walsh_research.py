@@ -2343,6 +2343,37 @@ class TestR2:
             and web.asked("busy.test/robots.txt") == asked + 2
         )
 
+    def test_a_robots_txt_on_a_host_that_is_held_back_starves_no_target(
+        self, make_bot, web, clock, tmp_path
+    ):
+        """spec 9.1.1: the other host answers 503 day after day, and is asked first each time."""
+        busy = ["https://busy.test/1", "https://busy.test/2", "https://busy.test/3"]
+        web.pages.update(dict.fromkeys(busy, (503, {"Retry-After": "86400"})))
+        web.pages["https://busy.test/robots.txt"] = 404
+        web.pages[A_ROBOTS] = 301, {"Location": "https://busy.test/robots.txt"}
+        for _ in range(3):
+            bot = make_bot(cache_dir=tmp_path, clock=Restarted(clock))
+            results = run_of(bot, A, *busy)
+            assert results[A].ok
+            assert {results[url].outcome for url in busy} == {"deferred"}
+            clock.sleep(DAY + 60)
+
+    def test_a_copy_stays_in_force_while_its_file_lies_on_a_host_that_is_held_back(
+        self, bot, web, clock
+    ):
+        rules = "User-agent: *\nDisallow: /private\n"
+        site(web, "busy.test", rules, _=(503, {"Retry-After": "259200"}))
+        web.pages[A_ROBOTS] = 301, {"Location": "https://busy.test/robots.txt"}
+        assert bot.fetch(A).ok and bot.fetch("https://busy.test/").outcome == "deferred"
+        clock.sleep(DAY)
+        assert bot.fetch(A).ok and bot.fetch(SECRET).gate == "R2"
+
+    def test_a_robots_txt_with_a_refused_hop_leaves_its_target_every_retry(self, bot, web):
+        listed(web, "bad.test")
+        web.pages[A_ROBOTS] = 301, {"Location": "https://bad.test/robots.txt"}
+        web.pages[A] = [wr.TransportError("reset"), wr.TransportError("reset"), b"page"]
+        assert bot.fetch(A).ok
+
     def test_defer_lasts_at_most_thirty_days(self, make_bot, web, clock, tmp_path):
         web.pages[A_ROBOTS] = 503
         outcomes = []
@@ -2411,6 +2442,15 @@ class TestR2:
         web.pages[A_ROBOTS] = 404
         clock.sleep(1800)
         assert bot.fetch(X).ok
+
+    def test_robots_txt_is_asked_again_when_its_retry_after_ends(self, make_bot, web, clock):
+        """Be it sooner than any other unreachable robots.txt is."""
+        rules = robots("User-agent: *\nDisallow: /private\n")
+        web.pages[A_ROBOTS] = [(429, {"Retry-After": "60"}), rules]
+        bot = make_bot(max_wait=20)
+        assert bot.fetch(SECRET).retry_at == pytest.approx(clock.time() + 60)
+        clock.sleep(60)
+        assert bot.fetch(SECRET).gate == "R2" and SECRET not in web.urls()
 
     def test_exhausted_retries_of_robots_txt_bind_the_host(self, bot, web, clock):
         web.pages[A_ROBOTS] = 503
@@ -3775,6 +3815,19 @@ class TestR3b:
     def test_no_answer_is_tried_twice(self, bot, web):
         del web.pages[BLOCKLIST_URL]
         assert bot.fetch(A).ok and web.asked(BLOCKLIST_URL) == 2
+
+    def test_a_list_that_max_wait_leaves_unasked_opens_no_gate(
+        self, make_bot, web, clock, tmp_path
+    ):
+        """R3b opens for a fetch that failed; here the origin must not be asked again yet."""
+        web.pages[BLOCKLIST_URL] = [500, blocklist("a.test")]
+        web.pages["https://wal.sh/robots.txt"] = 404
+        make_bot(cache_dir=tmp_path).fetch("https://wal.sh/page")
+        bot = make_bot(cache_dir=tmp_path, clock=Restarted(clock), max_wait=0)
+        result = bot.fetch(A)
+        assert (result.outcome, result.gate) == ("deferred", "R4") and not web.asked("a.test")
+        clock.sleep(result.retry_at - clock.time())
+        assert bot.fetch(A).gate == "R3" and not web.asked("a.test")
 
     def test_a_newer_generation_that_loads_but_does_not_hold_falls_back_to_the_older(
         self, make_bot, web, clock, tmp_path
@@ -5974,13 +6027,14 @@ class TestR5:
 
     def test_a_reason_names_who_asks(self, make_bot, web):
         web.pages[X] = 429
-        deferred = make_bot(max_wait=0.0).fetch(X)
+        bot = make_bot(max_wait=0.0)
+        deferred = bot.fetch(X)
         assert (deferred.outcome, deferred.gate) == (
             "deferred",
             "R5",
         ) and "asks for" not in deferred.reason
         web.pages["https://b.test/"] = wr.TransportError("reset")
-        deferred = make_bot(max_wait=0.0).fetch("https://b.test/")
+        deferred = bot.fetch("https://b.test/")
         assert (deferred.outcome, deferred.gate) == (
             "deferred",
             "R5",
@@ -6133,6 +6187,17 @@ class TestR5:
         deferred = [results[url] for url in dead if results[url].attempts == 0]
         assert {result.gate for result in deferred} == {"R5"}
         assert all(result.retry_at >= NOW + 300 for result in deferred)
+
+    def test_a_host_that_takes_no_connection_does_not_hold_up_a_run(self, publisher, clock):
+        """Over sockets, where no request leaves at all."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+            with wr.Bot(None, origin=publisher.origin, allow_private=True, clock=clock) as bot:
+                results = list(bot.run([f"http://127.0.0.1:{port}/{page}" for page in range(7)]))
+        outcomes = [(result.outcome, result.gate) for result in results]
+        assert outcomes == [("failed", None)] * 3 + [("deferred", "R5")] * 4
+        assert all(result.retry_at >= NOW + 300 for result in results[3:])
 
     def test_max_wait_zero_still_fetches_what_needs_no_waiting(self, make_bot, web):
         web.latency = 0.3
@@ -10175,6 +10240,10 @@ class TestInteractiveUse:
             and [item.outcome for item in bot.run([A, X], min_age=0)]
             and clock.slept == []
         )
+
+    def test_interactive_leaves_no_pace_behind(self, make_bot, web, tmp_path):
+        assert make_bot(cache_dir=tmp_path, interactive=True).fetch(A).ok
+        assert list(tmp_path.glob("pace/host-*")) == []
 
     def test_interactive_keeps_R1_R2_and_R3(self, make_bot, web):
         listed(web, "b.test")

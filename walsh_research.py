@@ -5085,7 +5085,7 @@ class Slot:
     def left(self) -> None:
         """The request has left: the server counts from here, and so do we."""
         now, self._left_at = self._limiter.now(), self._limiter.time()
-        if now - self._start > SLOT_TOLERANCE_SECONDS:
+        if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
             pace = self._limiter.pace_of(self._host)
             if self._role == "policy":
                 self._limiter.write(self._host, pace._replace(policy_at=now))
@@ -5265,17 +5265,20 @@ class BlocklistStore:
         retry_at = failed_at + POLICY_RETRY_SECONDS
         self._refreshed = self._refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
-    def refresh(self, visit: Visit) -> Steps[None]:
+    def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
 
-        Whatever else happens, the last list stays in force.
+        Whatever else happens, the last list stays in force. A Decision: there is none, and
+        `max_wait` does not reach to where it may be asked for.
         """
         validators = Validators(self._refreshed.etag, self._refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
+        if self.blocklist is None and was_not_asked(document_visit, ending):
+            return ending.refusal           # R3b opens for a fetch that failed
         if ending.status == 304 and any(validators):
             self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
-            return
+            return None
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
             document = parse_json(answer.body, "blocklist")
@@ -5285,13 +5288,14 @@ class BlocklistStore:
             adopted = Blocklist.from_document(document, schema)         # R3c
         except ValueError as error:
             self.failed(str(error), ending.retry_at)
-            return
+            return None
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
         validators = validators_of(answer.headers)
         if document_visit.redirects:        # validators belong to the URL that gave them
             validators = NO_VALIDATORS
         self._adopt(adopted, validators)
+        return None
 
     def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
         """The list is in force, and overwrites the older of two generations on disk.
@@ -5348,6 +5352,12 @@ class BlocklistStore:
         entry = {"body": news, "checked_at": self._time()}
         self._cache.store("schema", self._origin, entry, durable=True)
         return schema
+
+
+def was_not_asked(visit: Visit, ending: Ending) -> bool:
+    """Whether the pace of its host put off even the first request of a policy document."""
+    is_paced = ending.refusal is not None and ending.refusal.gate == "R4"
+    return is_paced and visit.role == "policy"
 
 
 class RobotsStore:
@@ -5412,15 +5422,23 @@ class RobotsStore:
         else:           # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
             state = self._after_failure(held, trouble, ending.status)
+            no_network = isinstance(ending.answer, TransportError)
+            state = state._replace(no_network=no_network)
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
-            retry_at = max(state.retry_at, ending.retry_at)
-            state = state._replace(retry_at=retry_at, has_held_host=True)
+            state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
         self._cache.store("robots", self._cache_key(site), self._to_entry(state))
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
-        """Whether its target cannot go on either: its host is held back, or is not public."""
+        """Whether its target cannot go on either: its host is held back, or is not public.
+
+        What another host, to which the file was redirected, asked for is not asked of this one, or
+        it could be dropped for ever (9.1.1).
+        """
+        is_own_host = file_visit.host == host_key(file_visit.url)
+        if refusal.gate == "R5" and not is_own_host:
+            return False
         is_own_address = refusal.gate == "address" and not file_visit.redirects
         return is_own_address or refusal.retry_at is not None
 
@@ -5971,7 +5989,7 @@ class Scheduler:
         """
         if result.status is not None:
             self._silent[host] = 0
-        elif result.attempts > 0:
+        elif result.attempts > 0 or result.outcome == "failed":     # no connection, no attempt
             self._silent[host] += 1
         if self._silent[host] < MAX_SILENT_TARGETS:
             return
@@ -8962,7 +8980,7 @@ class Robots2Store(RobotsStore):
         return robots2_chain(parsed)
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
-        return refusal.retry_at is not None
+        return refusal.gate != "address" and super()._binds_target(refusal, file_visit)
 
     def _after_answer(
         self, held: Robots2State, file_visit: Visit, answer: Response
