@@ -575,37 +575,30 @@ AUTHORITY = lazy_re(        # userinfo, host, port
     r"((?:[^@\]]*\])?[^@:]*)"
     r"(?::([0-9]{0,5}))?"
 )
-BARE_NAME = lazy_re(        # a URL without its scheme
-    r"[\w-]+(?:\.[\w-]+)+"
-    r"(?::[0-9]+)?"
-    r"(?:[/?#][^@]*)?"
-)
+BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")     # and what follows it
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # White space, " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands.
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
 # IDNA 2003 and 2008 lead these letters to different hosts.
 IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]"
-IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{0,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
+IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
-# An IPv6 address with one of these leading 96 bits stands for the IPv4 address in its last 32.
-IPV4_PREFIXES = (
-    0xFFFF,             # ::ffff:0:0/96, mapped (RFC 4291 2.5.5.2)
-    0x64FF9B << 64,     # 64:ff9b::/96, NAT64 (RFC 6052 2.1)
-)
+# Leading 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
+IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
 
-# What is an at sign, or becomes one where a URL is decoded or its host is normalised.
-AT_SIGNS = ("@", "%40", "\uff20", "\ufe6b")
+# Up to the last at sign, or what becomes one where a URL is decoded or its host is normalised.
+LAST_AT_SIGN = lazy_re("(?s).*(?:@|%40|\uff20|\ufe6b)")
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
-# The opening of a URL, or of one in its path or query, that no mere host and port follow: what
-# follows may be a userinfo. A password may hold a slash.
+# The opening of a URL, or of one in its path or query, behind which a userinfo may stand, since
+# no mere host and port follow. A password may hold a slash.
 DOUBTFUL_OPENING = lazy_re(
     r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
     r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
     r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-# What has a width and prints as nothing or as a blank, though `isprintable` takes it for a sign:
-# fillers and blanks, and the default-ignorable code points of Unicode.
+# What prints as nothing or as a blank, though `isprintable` takes it for a sign: fillers, blanks,
+# and the default-ignorable code points of Unicode.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
     "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -637,9 +630,7 @@ def printable(text: str, limit: int = 300) -> str:
     >>> printable("a\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
     """
-    shown = text[:limit + 1]
-    if not (shown.isascii() and shown.isprintable()):
-        shown = "".join(map(shown_character, shown))
+    shown = "".join(map(shown_character, text[:limit + 1]))
     if len(shown) <= limit:
         return shown
     return shown[:max(0, limit - 3)] + "..."
@@ -653,41 +644,35 @@ def mask_credentials(text_url: str) -> str:
     >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
     ('http://***@proxy:3128', 'https://x.test/@user')
     """
-    end = 0
-    for sign in AT_SIGNS:
-        head, found, _ = text_url.rpartition(sign)
-        end = max(end, len(head + found))
-    if not end:
+    hidden = LAST_AT_SIGN.match(text_url)
+    if hidden is None:
         return text_url
     start = 0
     if URL_OPENING.match(text_url):
-        opening = DOUBTFUL_OPENING.search(text_url, 0, end)
+        opening = DOUBTFUL_OPENING.search(text_url, 0, hidden.end())
         if opening is None:
             return text_url
         start = opening.end()
-    return f"{text_url[:start]}***@{text_url[end:]}"
+    return f"{text_url[:start]}***@{text_url[hidden.end():]}"
 
 
 def percent_encode(match: re.Match[str]) -> str:
-    """The octets of the matched text as UTF-8, each percent-encoded."""
+    """The octets of its UTF-8, each percent-encoded."""
     return "".join(f"%{octet:02X}" for octet in match[0].encode("utf-8", "replace"))
 
 
 def ipv4_part(text: str) -> int:
     """One number of an IPv4 address: hex, octal or decimal. ValueError for `08`."""
-    if text.startswith("0x"):
-        return int(text[2:] or "0", 16)
-    if text.startswith("0"):
-        return int(text, 8)
-    return int(text)
+    base = 8 if text.startswith("0") else 10
+    return int(text, 16 if "x" in text else base)
 
 
 def ipv4_literal(host: str) -> str | None:
     """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers; else None.
 
-    It has one to four parts, decimal, octal or hex; the last one fills what is left.
-    >>> [ipv4_literal(host) for host in ("127.0.0.1", "0x7f.1", "0177.0.0.1", "2130706433")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
+    It has one to four parts, of which the last one fills what is left.
+    >>> [ipv4_literal(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433")]
+    ['127.0.0.1', '127.0.0.1', '127.0.0.1']
     """
     if not IPV4_NUMBERS.fullmatch(host):
         return None
@@ -713,12 +698,11 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    Lower case, A-labels, no final dot. A number, or an IPv6 address that stands for an IPv4 one,
-    is that IPv4 address, so that no spelling of 127.0.0.1 slips by.
+    Lower case, A-labels, no final dot; an IPv4 address in any spelling is dotted.
     >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0:0::1]")
     ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
-    >>> normalize_host("[::ffff:7f00:1]"), normalize_host("[64:ff9b::127.0.0.1]")
-    ('127.0.0.1', '127.0.0.1')
+    >>> normalize_host("[::ffff:7f00:1]")
+    '127.0.0.1'
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -731,8 +715,7 @@ def normalize_host(host: str) -> str:
         name = idna_name(name, host)
     name = name.lower().removesuffix(".")
     if not ASCII_HOST.fullmatch(name):
-        wanted = "labels of letters, digits and hyphens, 63 characters each, 253 in all"
-        raise not_wanted("host", host, wanted)
+        raise not_wanted("host", host, "at most 63 letters, digits or hyphens a label, 253 in all")
     if not ENDS_IN_NUMBER.search(name):
         return name
     ipv4 = ipv4_literal(name)
@@ -799,9 +782,7 @@ def split_url(url: str) -> UrlParts:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
-    port = None
-    if port_text:
-        port = int(port_text)
+    port = int(port_text) if port_text else None
     return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
 
 
@@ -813,10 +794,7 @@ def canonical_url(url: str) -> str:
     'https://x.test/a?q=1'
     """
     parts = split_url(url)
-    origin = url_origin(parts)
-    default_port = DEFAULT_PORTS[parts.scheme]
-    if parts.port == default_port:
-        origin = origin.removesuffix(f":{default_port}")
+    origin = url_origin(parts).removesuffix(f":{DEFAULT_PORTS[parts.scheme]}")
     path = parts.path.removesuffix("/")         # a single slash goes: /a// is /a/
     key = f"{origin}{path or '/'}{parts.query}"
     return url if key == url else key           # one string, not two: a run may hold 10^6
@@ -827,16 +805,6 @@ def url_origin(parts: UrlParts) -> str:
     if parts.port is None:
         return f"{parts.scheme}://{parts.host}"
     return f"{parts.scheme}://{parts.host}:{parts.port}"
-
-
-def host_key(url: str) -> str:
-    """The throttle key of R4: the host, with `:port` where that is not the scheme's default.
-
-    ValueError as `split_url`.
-    >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
-    ('example.com', 'example.com:8080')
-    """
-    return canonical_url(url).split("/", 3)[2]
 
 
 def resolve_dot_segments(path: str) -> str:
@@ -889,16 +857,23 @@ def site_of(wire: str) -> str:
     return wire[:wire.index("/", 8)]
 
 
-def site_key(wire: str) -> str:
-    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, which is never left out.
+def site_key(url: str) -> str:
+    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url.
 
-    >>> site_key("https://x.test/a")
-    'https://x.test:443'
+    >>> site_key("https://x.test:443/a")
+    'https://x.test'
     """
-    origin = site_of(wire)
-    if re.search(r":[0-9]+\Z", origin):
-        return origin
-    return f"{origin}:{DEFAULT_PORTS[origin.partition(':')[0]]}"
+    return site_of(canonical_url(url))
+
+
+def host_key(url: str) -> str:
+    """The throttle key of R4: the host, with `:port` where that is not the scheme's default.
+
+    ValueError as `split_url`.
+    >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
+    ('example.com', 'example.com:8080')
+    """
+    return site_key(url).partition("//")[2]
 
 
 def resolve_url(base: str, reference: str) -> str:
@@ -932,10 +907,10 @@ def resolve_url(base: str, reference: str) -> str:
 
 
 # Which addresses are public, by the IANA special-purpose registries: the longest block that holds
-# an address decides. Of "IPv4 inside", 6to4 and Teredo the addresses inside do.
+# an address decides. `ipaddress.is_global` differs between patch releases.
 ADDRESS_BLOCKS = {
     "": "0.0.0.0/0 2000::/3 2001:1::1/128 2001:1::2/128 2001:1::3/128 2001:3::/32 2001:4:112::/48",
-    "an address of this network": "0.0.0.0/8",
+    "an address of this network": "0.0.0.0/8 ::/128",
     "a private address": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16",
     "a carrier-grade NAT address": "100.64.0.0/10",
     "a loopback address": "127.0.0.0/8 ::1/128",
@@ -944,32 +919,15 @@ ADDRESS_BLOCKS = {
     "an IETF protocol address": "192.0.0.0/24 2001::/23",
     "a documentation address":
         "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
-    "a 6to4 relay address": "192.88.99.0/24",
-    "a benchmarking address": "198.18.0.0/15 2001:2::/48",
+    "a benchmarking address": "198.18.0.0/15",
     "a multicast address": "224.0.0.0/4 ff00::/8",
-    "a reserved address": "240.0.0.0/4",
-    "the broadcast address": "255.255.255.255/32",
-    "the unspecified address": "::/128",
-    "IPv4 inside": "::/96 ::ffff:0:0/96 64:ff9b::/96 64:ff9b:1::/96",
-    "6to4": "2002::/16",
-    "Teredo": "2001::/32",
-    "a local NAT64 address": "64:ff9b:1::/48",
+    "a reserved address": "192.88.99.0/24 240.0.0.0/4",
     "a unique local address": "fc00::/7",
-    "a site-local address": "fec0::/10",
-    "a discard-only address": "100::/64",
-    "a segment routing address": "5f00::/16",
-    "an ORCHID": "2001:10::/28 2001:20::/28",
     "outside the global unicast space 2000::/3": "::/0",
 }
-PRIVATE_NAMES = {       # a name or a parent of it
-    "localhost": "a loopback name",
-    "localdomain": "a loopback name",
-    "ip6-localhost": "a loopback name",
-    "ip6-loopback": "a loopback name",
-    "local": "a name of the local link",
-    "internal": "a name for private use",
-    "home.arpa": "a name of a home network",
-}
+PRIVATE_NAMES = frozenset("""
+    localhost localdomain ip6-localhost ip6-loopback local internal home.arpa
+""".split())
 
 
 @cache
@@ -988,23 +946,22 @@ def block_reason(address: IPv4Address | IPv6Address) -> str:
     return next(reason for block, reason in address_blocks() if address in block)
 
 
-def addresses_inside(address: Any, reason: str) -> Sequence[IPv4Address]:
-    """The IPv4 addresses in an IPv6 address, by the reason of the row that holds it."""
-    if reason == "IPv4 inside":
+def addresses_inside(address: Any) -> Sequence[IPv4Address]:
+    """The IPv4 addresses that an IPv6 address stands for or leads to."""
+    if address.version == 4 or int(address) <= 1:
+        return []
+    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+    if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
-    if reason == "6to4":
+    if address.sixtofour:
         return [address.sixtofour]
-    if reason == "Teredo":
-        server, client = address.teredo
-        return [server, client]
-    return []
+    return address.teredo or []         # server, client
 
 
 def address_refusal(address_text: str) -> str:
     """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
 
-    NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside. The table is ours:
-    `ipaddress.is_global` differs between patch releases.
+    NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside.
     >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
     ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
     """
@@ -1017,30 +974,26 @@ def address_refusal(address_text: str) -> str:
         address = ip_address(address_text)
     except ValueError:
         return f"{shown} is no IP address"
-    reason = block_reason(address)
-    inside = addresses_inside(address, reason)
+    inside = addresses_inside(address)
     for ipv4 in inside:
-        inner_reason = block_reason(ipv4)
-        if inner_reason:
-            return f"{shown} is {ipv4} inside, {inner_reason}"
-    if reason and not inside:
-        return f"{shown} is {reason}"
-    return ""
+        reason = block_reason(ipv4)
+        if reason:
+            return f"{shown} is {ipv4} inside, {reason}"
+    reason = "" if inside else block_reason(address)
+    return f"{shown} is {reason}" if reason else ""
 
 
 def host_refusal(host: str) -> str:
     """Why a normalised host is not asked, as far as its spelling tells; "" where it may be.
 
-    What a name resolves to is for the transport.
     >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
-    ('printer.local is a name of the local link', '::1 is a loopback address', '')
+    ('printer.local is a name for private use', '::1 is a loopback address', '')
     """
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
-    for parent in (labels[-1], ".".join(labels[-2:])):
-        if parent in PRIVATE_NAMES:
-            return f"{printable(host, 80)} is {PRIVATE_NAMES[parent]}"
+    if labels[-1] in PRIVATE_NAMES or ".".join(labels[-2:]) in PRIVATE_NAMES:
+        return f"{printable(host, 80)} is a name for private use"
     return ""
 
 
@@ -1164,7 +1117,8 @@ def robots_agent_name(value: str) -> str:
 def robots_group(text: str, token: str) -> tuple[str | None, str]:
     """The selected User-agent value as written, or None, and the lines of its groups.
 
-    The lines of others are empty, so that each has its number. Spec 9.1.2 and 9.1.3.
+    For each line of others there is a carriage return, so that ours keep their numbers and no
+    expression stops at them. Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
@@ -1177,9 +1131,9 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
     groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
     ours = {group for group, name in zip(groups, names) if name == wanted}
-    kept = ["\n" * before.count("\n")]
+    kept = ["\r" * before.count("\n")]
     for group, part in zip(groups, parts):
-        lines = part if group in ours else "\n" * part.count("\n")
+        lines = part if group in ours else "\r" * part.count("\n")
         kept.append("\n" + lines)
     return values[names.index(wanted)], "".join(kept)
 
@@ -1190,10 +1144,9 @@ def robots_rules(lines: str) -> Iterator[Rule]:
     counted = 0
     for found in ROBOTS_RULE_LINE.finditer(lines):
         start = found.start() + 1
-        line_number += lines.count("\n", counted, start)
+        line_number += lines.count("\n", counted, start) + lines.count("\r", counted, start)
         counted = start
-        field = found[1] or "disallow"
-        field = field.lower()
+        field = (found[1] or "").lower()
         if field != "crawl-delay":
             yield Rule(field == "allow", found[2].strip(ROBOTS_BLANKS), line_number)
 
@@ -1290,7 +1243,7 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
-    lines: str                          # of the group; those of others are empty
+    lines: str                          # of the group, as robots_group gives them
     # Its rules, as columns in file order.
     is_allow: bytes
     is_wildcard: bytes
@@ -1380,16 +1333,16 @@ class RobotsTxt(NamedTuple):
             begins = map(path.startswith, self.forms)
             for index, form in compress(enumerate(self.forms), begins):
                 yield min(len(form), len(path) - 1), self.is_allow[index], -index
+        is_costly = len(path) > self.affordable_octets
         for index, form in compress(enumerate(self.forms), self.is_wildcard):
-            is_allow = self.is_allow[index]
-            if len(path) > self.affordable_octets:
-                if is_allow:                    # R2c: what takes too long to know is denied
-                    continue
+            if is_costly:       # R2c: what takes too long to know is denied
                 form = form.partition("*")[0] + "*"
-            if form.rpartition("*")[2] in path:         # which is quick to tell
-                length = robots_match_length(form, path, is_longest=not is_allow)
-                if length >= 0:
-                    yield length, is_allow, -index
+            if form.rpartition("*")[2] not in path:         # which is quick to tell
+                continue
+            is_allow = self.is_allow[index]
+            length = robots_match_length(form, path, is_longest=not is_allow)
+            if length >= 0 and not (is_costly and is_allow):
+                yield length, is_allow, -index
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
