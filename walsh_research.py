@@ -2446,18 +2446,13 @@ URL_TAIL = lazy_re(r"[/?#\\]")
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")      # what IDNA takes for a dot
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
 HOST_PADDING = ". \t\r\n"
-COLUMN_FIELDS = {
-    "domains": "domain",
-    "added": "added",
-    "reasons": "reason",
-}
+# A host that is its own blocklist_key, as most are.
+PLAIN_HOST = lazy_re(
+    r"(?=.{1,253}\Z)(?!.*xn--)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
+COLUMN_FIELDS = {"domains": "domain", "added": "added", "reasons": "reason"}
 COLUMN_TYPES = {
-    "keys": str,
-    "domains": str,
-    "added": str,
-    "reasons": str,
-    "updated": str,
-    "refresh_seconds": float,
+    "keys": str, "domains": str, "added": str, "reasons": str,
+    "updated": str, "refresh_seconds": float,
 }
 
 
@@ -2491,7 +2486,10 @@ def folded_character(character: str) -> str:
 def label_key(label: str) -> str:
     """A label in its folded Unicode form, which all its spellings share."""
     if label.startswith("xn--") and len(label) <= 63:       # the codec is quadratic
-        label = decoded_label(label)
+        with suppress(UnicodeError, OverflowError):
+            decoded = label[4:].encode("ascii").decode("punycode")
+            if not (decoded.isascii() or "." in decoded or NO_DOMAIN.search(decoded)):
+                label = decoded
     if label.isascii():
         return label
     import unicodedata  # only for names beyond ASCII
@@ -2500,26 +2498,13 @@ def label_key(label: str) -> str:
     return unicodedata.ucd_3_2_0.normalize("NFKC", folded)      # as IDNA is defined
 
 
-def decoded_label(label: str) -> str:
-    """An A-label's Unicode; the label itself where that would be no label, or one in ASCII."""
-    try:
-        punycode = label[4:].encode("ascii")
-        decoded = punycode.decode("punycode")
-    except (UnicodeError, OverflowError):
-        return label
-    if decoded.isascii() or "." in decoded or NO_DOMAIN.search(decoded):
-        return label
-    return decoded
-
-
 def host_within(text: str) -> str:
     """The host in what a list gives as a domain or a caller as a host: a URL, a user around it."""
     if "%" in text:
         from urllib.parse import unquote  # hardly ever needed
 
         text = unquote(text)
-    if "//" in text:
-        _, _, text = text.partition("//")
+    text = text.partition("//")[2] or text
     authority = URL_TAIL.split(text, maxsplit=1)[0]
     _, _, host = authority.rpartition("@")
     return host.strip()
@@ -2533,7 +2518,10 @@ def blocklist_key(host: str) -> str:
     True
     """
     if host.startswith("[") or host.count(":") > 1:
-        return address_key(host)
+        address = re.split("[]%]", host.lstrip("["), maxsplit=1)[0]     # no port, no scope
+        with suppress(ValueError):
+            return normalize_host(f"[{address}]")
+        return address.strip(HOST_PADDING)
     name, _, _ = host.lower().partition(":")
     name = LABEL_STOPS.sub(".", name)
     name = name.lstrip("*" + HOST_PADDING)
@@ -2542,49 +2530,20 @@ def blocklist_key(host: str) -> str:
     return ipv4_literal(key) or key
 
 
-def address_key(host: str) -> str:
-    """As blocklist_key, of an IPv6 address, with brackets and a port or without both."""
-    address, _, _ = host.lstrip("[").partition("]")
-    address, _, _ = address.partition("%")      # a scope
-    try:
-        return normalize_host(f"[{address}]")
-    except ValueError:
-        return address.strip(HOST_PADDING)
-
-
-PLAIN_HOST = lazy_re(r"(?=.{1,253}\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
-
-
-def is_plain_name(host: str) -> bool:
-    """Whether it is its own blocklist_key, as most hosts are."""
-    if "xn--" in host:
-        return False
-    return PLAIN_HOST.fullmatch(host) is not None
-
-
 def listed_key(domain: str) -> str:
     """The key of a listed domain; "" where it cannot be one."""
-    if is_plain_name(domain):
+    if PLAIN_HOST.fullmatch(domain):
         return domain
     host = host_within(domain)
-    if len(host) > MAX_BLOCKLIST_KEY:
-        return ""
-    key = blocklist_key(host)
-    if NO_DOMAIN.search(key):
-        return ""
-    return key
+    key = blocklist_key(host) if len(host) <= MAX_BLOCKLIST_KEY else ""
+    return "" if NO_DOMAIN.search(key) else key
 
 
-def listed_domains(
-    blocked: list[Any],
-    warnings: list[str],
-) -> dict[str, dict[str, Any]]:
+def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
     """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
     listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
-        domain = None
-        if isinstance(entry, dict):
-            domain = entry.get("domain")
+        domain = entry.get("domain") if isinstance(entry, dict) else None
         if not isinstance(domain, str):
             raise BlocklistRejected(
                 f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
@@ -2599,10 +2558,8 @@ def listed_domains(
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within bounds; BLOCKLIST_REFRESH where none can be read."""
     try:
-        if not isinstance(refresh, str):
-            raise ValueError("no string")
         seconds = parse_duration(refresh)
-    except ValueError:
+    except (TypeError, ValueError):
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
     at_least = max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS)
@@ -2614,29 +2571,19 @@ def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
     lines = []
     for entry in entries:
         text = entry.get(field)
-        if not isinstance(text, str):
-            text = ""
-        lines.append(text.replace("\n", " "))
+        lines.append(text.replace("\n", " ") if isinstance(text, str) else "")
     return "\n".join(lines)
-
-
-def shortened_warnings(warnings: list[str]) -> list[str]:
-    surplus = len(warnings) - MAX_BLOCKLIST_WARNINGS
-    if surplus <= 0:
-        return warnings
-    return [*warnings[:MAX_BLOCKLIST_WARNINGS - 1], f"and {surplus + 1} more entries"]
 
 
 def check_columns(columns: Any) -> None:
     """ValueError where they are not what Blocklist.to_columns gives."""
-    if not isinstance(columns, dict) or columns.keys() != COLUMN_TYPES.keys():
+    types = {}
+    if isinstance(columns, dict):
+        types = {name: type(value) for name, value in columns.items()}
+    if types != COLUMN_TYPES:
         raise ValueError("no blocklist columns")
-    for name, wanted in COLUMN_TYPES.items():
-        if type(columns[name]) is not wanted:
-            raise ValueError(f"the blocklist column {name} is no {wanted.__name__}")
-    for name in COLUMN_FIELDS:
-        if columns[name].count("\n") != columns["keys"].count("\n"):
-            raise ValueError("blocklist columns of unequal length")
+    if len({columns[name].count("\n") for name in ("keys", *COLUMN_FIELDS)}) > 1:
+        raise ValueError("blocklist columns of unequal length")
     seconds = columns["refresh_seconds"]
     if not MIN_BLOCKLIST_REFRESH_SECONDS <= seconds <= MAX_BLOCKLIST_REFRESH_SECONDS:
         raise ValueError("a blocklist's refresh is out of bounds")
@@ -2649,11 +2596,7 @@ class Blocklist:
     writes it), `warnings` (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
-    def __init__(
-        self,
-        columns: dict[str, Any],
-        warnings: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, columns: dict[str, Any], warnings: Sequence[str] = ()) -> None:
         """From what to_columns gave; ValueError where the shape is another."""
         check_columns(columns)
         self._columns = columns
@@ -2661,9 +2604,7 @@ class Blocklist:
         self.warnings = tuple(warnings)
         self.refresh_seconds: float = columns["refresh_seconds"]
         self.updated: str = columns["updated"]
-        keys: list[str] = []
-        if columns["keys"]:
-            keys = columns["keys"].split("\n")
+        keys = columns["keys"].split("\n") if columns["keys"] else []
         self._index = dict(zip(keys, range(len(keys))))     # key -> row
         if len(self._index) != len(keys) or "" in self._index:
             raise ValueError("a blocklist key is empty, or given twice")
@@ -2674,19 +2615,15 @@ class Blocklist:
     def blocks(self, host: str) -> Optional[BlockedDomain]:
         """The entry that covers `host`, or None. Port, case and spelling aside."""
         domain = host
-        if not is_plain_name(host):
-            name = host_within(host)
-            domain = blocklist_key(name[-MAX_BLOCKLIST_KEY:])       # its end decides
+        if not PLAIN_HOST.fullmatch(host):
+            domain = blocklist_key(host_within(host)[-MAX_BLOCKLIST_KEY:])      # its end decides
         while domain not in self._index:        # R3a: the domain itself, or one above it
             domain = domain.partition(".")[2]
             if not domain:
                 return None
-        return self._entry(self._index[domain])
-
-    def _entry(self, row: int) -> BlockedDomain:
         if not self._rows:      # split at the first hit, which most runs never have
             self._rows = [self._columns[name].split("\n") for name in COLUMN_FIELDS]
-        fields = [lines[row] for lines in self._rows]
+        fields = [lines[self._index[domain]] for lines in self._rows]
         return BlockedDomain(*fields)
 
     def to_columns(self) -> dict[str, Any]:
@@ -2704,8 +2641,7 @@ class Blocklist:
         blocked = checked_entries(document, schema)
         warnings: list[str] = []
         listed = listed_domains(blocked, warnings)
-        columns: dict[str, Any] = {}
-        columns["keys"] = "\n".join(listed)
+        columns: dict[str, Any] = {"keys": "\n".join(listed)}
         for name, field in COLUMN_FIELDS.items():
             columns[name] = column_of(field, listed.values())
         if columns["domains"] == columns["keys"]:
@@ -2713,14 +2649,15 @@ class Blocklist:
         columns["updated"] = column_of("updated", [document])
         refresh = document.get("refresh", BLOCKLIST_REFRESH)
         columns["refresh_seconds"] = blocklist_refresh_seconds(refresh, warnings)
-        return cls(columns, shortened_warnings(warnings))
+        surplus = len(warnings) - MAX_BLOCKLIST_WARNINGS + 1
+        if surplus > 1:
+            warnings[-surplus:] = [f"and {surplus} more entries"]
+        return cls(columns, warnings)
 
 
 def checked_entries(document: Any, schema: Any) -> list[Any]:
     """The `blocked` of a document that holds; BlocklistRejected otherwise."""
-    contract = None
-    if isinstance(document, dict):
-        contract = document.get("contract")
+    contract = document.get("contract") if isinstance(document, dict) else None
     if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):      # R3c
         raise BlocklistRejected(
             f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
@@ -2927,9 +2864,7 @@ class RobotsState(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """An estimate of the memory that this takes."""
-        parsed_bytes = 0
-        if self.robots is not None:
-            parsed_bytes = self.robots.held_bytes
+        parsed_bytes = self.robots.held_bytes if self.robots else 0
         return len(self.body) + parsed_bytes + 1000
 
 
