@@ -7540,8 +7540,8 @@ class LoopTls:
 
     options = 0
 
-    def load_verify_locations(self, cafile):
-        pass
+    def cert_store_stats(self):
+        return {"x509": 1}
 
     def wrap_socket(self, sock, server_hostname, do_handshake_on_connect, suppress_ragged_eofs):
         assert not (do_handshake_on_connect or suppress_ragged_eofs)
@@ -10886,7 +10886,8 @@ def test_R4a_ctrl_c_keeps_what_many_processes_did(hosts, tmp_path):
     lines = [first, *out.splitlines()]
     assert child.returncode == 130 and "Traceback" not in err
     fetched = sum(line.startswith("OK") for line in lines)
-    assert fetched == len(lines) and f"12 targets: {fetched} fetched, {12 - fetched} not reached" in err
+    counted = sum(map(int, re.findall("12 targets: ([0-9]+) fetched", err)))
+    assert fetched == len(lines) and counted in (fetched, fetched - 1), "Ctrl-C may come between the two"
     asked = sum(hit.path.startswith("/t") for host in hosts for hit in host.hits)
     assert asked - fetched <= 4, "what was done is printed, but for what was on its way"
 
@@ -10899,6 +10900,19 @@ def test_R4a_split_by_host_keeps_each_host_together_and_the_parts_even():
     assert sum(map(len, of_host)) == len(set.union(*of_host))
     assert max(map(len, parts)) - min(map(len, parts)) <= 2
     assert wr.split_by_host([], 3) == [] and len(wr.split_by_host(urls[:1], 3)) == 1
+
+
+def test_R4a_read_targets_gives_a_files_urls_without_comments_and_blank_lines(tmp_path):
+    path = tmp_path / "targets.txt"
+    path.write_text("# all\n\nhttps://b.test/#part  # why\n \t\nhttps://a.test/\n", encoding="utf-8-sig")
+    assert wr.read_targets(str(path)) == wr.read_targets(path) == ["https://b.test/#part", "https://a.test/"]
+    path.write_text("https://c.test/\n", encoding="utf-16")
+    assert wr.read_targets(path) == ["https://c.test/"]
+    path.write_text("# none\n")
+    with pytest.raises(ValueError, match="no target"):
+        wr.read_targets(path)
+    with pytest.raises(FileNotFoundError):
+        wr.read_targets(tmp_path / "absent")
 
 
 # === 9. THE OPERATOR INTERRUPTS ==========================================
@@ -11360,7 +11374,7 @@ def test_R11_what_is_written_refers_to_nothing(shelf_folder, shelf_lines):
     assert pickle.loads(blob)["data"] == data
 
 
-@pytest.mark.parametrize("value", [{1}, object(), 1j, 2**4000, range(3)], ids=range(5))
+@pytest.mark.parametrize("value", [{1}, object(), 1j, 2**4000, range(3), (1, 2)], ids=range(6))
 def test_ours_shelf_refuses_to_write_what_is_not_plain(value, shelf_folder, shelf_lines):
     shelf = wr.Cache(shelf_folder, shelf_lines.append)
     shelf.store("robots", "k", {"n": 1})
@@ -11456,6 +11470,8 @@ def test_R11_a_symbolic_link_given_by_the_operator_is_followed(shelf_folder, she
     os.symlink(shelf_folder, str(tmp_path / "link"))
     shelf = wr.Cache(str(tmp_path / "link"), shelf_lines.append)
     assert shelf.store("robots", "k", {"n": 1}, durable=True) and shelf.load("robots", "k") == {"n": 1} and shelf_lines == []
+    with wr.Bot(str(tmp_path / "link")) as bot:
+        assert bot.share_memory()           # as by --jobs
 
 
 @pytest.mark.parametrize("below", ["", "/below", "/below/it", "\0"])
@@ -11472,7 +11488,7 @@ def test_R11_a_file_where_the_folder_should_be_costs_the_cache_alone(below, tmp_
 
 def test_R11_without_a_folder_everything_is_in_memory(shelf_lines):
     shelf = wr.Cache(None, shelf_lines.append)
-    data = {"list": [1], "pair": (1, 2)}
+    data = {"list": [1], "pair": [1, 2]}
     assert not shelf.store("robots", "k", data)
     data["list"].append(2)
     assert shelf.load("robots", "k") == {"list": [1], "pair": [1, 2]}
@@ -12097,12 +12113,44 @@ def test_R11_a_sweep_in_the_midst_of_a_write_costs_at_most_a_second_try(shelf_fo
     shelf.store("host", "a", {})
     shelf.sweep(time.time())            # the day's pass
     monkeypatch.setattr(wr, "write_private_file", counted)
-    for number, (call, expected) in enumerate([("write", 1), ("utime", 2), ("replace", 2)]):        # what is open is locked
+    # What is open is locked, until it lies where it belongs; Windows renames no file that is open.
+    late = 2 if os.name == "nt" else 1
+    for number, (call, expected) in enumerate([("fstat", 1), ("write", 1), ("utime", late), ("replace", late)]):
         sweep_at(call)
         del tries[:]
         assert shelf.store("host", "a", {"n": number}) and len(tries) == expected
         assert shelf.load("host", "a") == {"n": number} and not [file for file in os.listdir(shelf_folder) if file.endswith(".tmp")]
     assert shelf_lines == []
+
+
+@shelf_posix_only
+def test_R11_a_file_that_a_sweep_took_before_it_was_locked_is_written_again(
+        shelf_folder, shelf_lines, monkeypatch):
+    """Of many processes that end together one sweeps what another has just made."""
+    shelf, taken = wr.Cache(shelf_folder, shelf_lines.append), []
+
+    def swept(fd, operation, real=fcntl.flock):
+        (name,) = [name for name in os.listdir(shelf_folder) if name.endswith(".tmp")]
+        if len(taken) < 4:
+            os.unlink(os.path.join(shelf_folder, name))
+            taken.append(name)
+        return real(fd, operation)
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", swept)
+        assert shelf.store("host", "a", {"n": 1})
+    assert len(set(taken)) == 4 and shelf_lines == []
+    assert os.listdir(shelf_folder) == [os.path.basename(entry_path(shelf_folder, "host"))]
+    assert shelf.load("host", "a") == {"n": 1}
+
+
+@shelf_posix_only
+def test_R11_where_no_lock_is_possible_entries_are_kept(shelf_folder, shelf_lines, monkeypatch):
+    def failing(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+    monkeypatch.setattr(fcntl, "flock", failing)
+    shelf = wr.Cache(shelf_folder, shelf_lines.append)
+    assert shelf.store("host", "a", {"n": 1}) and shelf.load("host", "a") == {"n": 1}
+    assert len(os.listdir(shelf_folder)) == 1 and shelf_lines == []
 
 
 # The pace of hosts, in a folder of its own that commands without a cache share.
@@ -15454,22 +15502,45 @@ def origin_pages(web):
     return web
 
 
-def test_README_first_screen():
-    first = README[:README.index("## Options")]
-    assert README.startswith("# walsh_research\n\n") and len(first.split("\n")) < 64
+def test_README_begins_with_what_it_is_two_commands_and_what_comes_out():
+    first = README[:README.index("\n## ")]
+    assert README.startswith("# walsh_research\n\n") and len(first.split("\n")) < 42
+    assert re.findall(r"^```(\w+)$", first, re.MULTILINE) == ["sh", "sh", "console"]
+
+
+def test_README_has_one_command_that_runs_the_tests():
     commands = re.findall(r"^python3 -m venv.*$", README, re.MULTILINE)
-    assert len(commands) == 1 and commands[0].endswith("-m pytest -q") and commands[0] in first
-    assert "python3-venv" in first and "What it will not do" in first
+    assert len(commands) == 1 and commands[0].endswith("-m pytest -q") and "python3-venv" in README
+
+
+def test_README_goes_from_the_first_minute_to_every_field():
+    assert re.findall(r"^## (.*)$", README, re.MULTILINE) == [
+        "At the prompt", "In cron and systemd", "In a harness", "As a library", "On many hosts", "What it promises",
+        "How to audit it", "Every field, file and option"]
+
+
+def test_README_exit_codes():
     assert [int(row[0]) for row in readme_table("| exit |")] == [0, 1, 2, 3, 4, 130]
 
 
 def test_README_session_is_what_the_program_prints(desk, origin_pages):
     session = readme_blocks("console")[0].split("\n")
-    assert session[0].startswith("$ python3 walsh_research.py ") and session[0][2:] == readme_blocks("sh", "wal.sh/bot")[0].strip()
-    desk_of_session = desk
-    origin_pages.pages[BLOCKLIST_URL] = blocklist(blocked=[{"domain": "example.com", "added": "2026-05-23", "reason": "email opt-out"}])
-    done = desk_of_session(*shlex.split(session[0])[3:])
+    assert session[0].startswith("$ python3 ") and session[0][2:] == readme_blocks("sh", "wal.sh/bot")[0].strip()
+    done = desk(*shlex.split(session[0])[3:])
     assert done.out.splitlines() == session[1:3] and session[3:5] == ["$ echo $?", str(done.code)]
+
+
+def test_README_links_lead_to_its_own_headings():
+    headings = [re.sub("[^a-z0-9 -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.*)$", README, re.MULTILINE)]
+    links = re.findall(r"\]\(#([^)]*)\)", README)
+    assert links and set(links) <= set(headings)
+    assert set(re.findall(r"<[a-z!/].*", re.sub(r"```.*?```|`[^`\n]*`", "", README, flags=re.DOTALL))) == {"<!-- benchmark -->"}, "no HTML"
+
+
+def test_README_clauses_are_found_by_its_grep():
+    for command in filter(None, readme_blocks("sh", "grep -n")[0].splitlines()):
+        pattern = shlex.split(command)[2]
+        assert re.search(pattern, SOURCE, re.MULTILINE)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: a shell")
@@ -15478,6 +15549,11 @@ def test_README_copy_command(tmp_path):
     subprocess.run(["sh", "-ec", command], cwd=MODULE_FOLDER, env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]}, check=True)
     done = subprocess.run([sys.executable, "-I", str(tmp_path / "bin" / "walsh_research.py"), "--version"], stdout=subprocess.PIPE, timeout=30)
     assert done.returncode == 0
+    path, manual = readme_blocks("sh", "export PYTHONPATH")[0].splitlines()
+    name = re.fullmatch(r'export (PYTHONPATH)="\$HOME/bin"', path)[1]
+    environment = {**os.environ, name: str(tmp_path / "bin")}
+    said = subprocess.run([sys.executable, *shlex.split(manual)[1:]], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, timeout=60)
+    assert b"Fetch the web politely" in said.stdout and b"read_targets(" in said.stdout
 
 
 def test_README_options_are_the_help_screen(desk):
@@ -15486,7 +15562,7 @@ def test_README_options_are_the_help_screen(desk):
 
 def test_README_names_every_field_in_the_order_of_json():
     assert [row[0].strip("`") for row in readme_table("| field |")] == list(wr.Result("fetched", "").to_dict())
-    said = README[README.index("With `--check`, an object"):README.index("## As a library")]
+    said = README[README.index("With `--check`, an object"):README.index("### Files")]
     for value in (wr.Decision(True, ""), wr.Source("feed", ""), wr.Check("", "", "", "")):
         assert ", ".join(f"`{name}`" for name in value.to_dict()) in said
     for verdict in wr.Verdict:
@@ -15525,8 +15601,20 @@ def test_README_for_agents(readme_world):
         assert answer_of("may_fetch", {"url": BOT_PAGE})[0]["text"].startswith("Allowed")
         assert answer_of("fetch", {"url": "nonsense"})[0]["text"].startswith("Failed")
         assert answer_of("discover", {"url": "http://example.com/"})[0]["text"].startswith("Denied")
+        later = asyncio.run(names["answer_later"]("may_fetch", {"url": BOT_PAGE}))
+        assert later[0]["text"].startswith("Allowed")
     finally:
         forget_caches()
+
+
+def test_README_names_the_tests_of_each_fact_for_a_harness():
+    with open(__file__, encoding="utf-8") as file:
+        tests = re.findall(r"^ *(?:async )?def (test_\w+)", file.read(), re.MULTILINE)
+    rows = readme_table("| what a harness gets |")
+    assert len(rows) == 11
+    for _, _, said in rows:
+        for beginning in said.split(", "):
+            assert any(name.startswith(beginning.strip("`")) for name in tests), beginning
 
 
 def test_README_configuration_of_an_mcp_client_starts_the_server(desk):
@@ -15538,81 +15626,74 @@ def test_README_configuration_of_an_mcp_client_starts_the_server(desk):
     assert json.loads(done.out) == {"jsonrpc": "2.0", "id": 1, "result": {}} and done.code == 0
 
 
-class Partitions:
-    """What the recipe asks of an RDD, in one process."""
-
-    def __init__(self, parts):
-        self.parts = parts
-
-    def map(self, change):
-        return Partitions([[change(item) for item in part] for part in self.parts])
-
-    def partitionBy(self, count, number_of):
-        parts = [[] for _ in range(count)]
-        for part in self.parts:
-            for pair in part:
-                parts[number_of(pair[0]) % count].append(pair)
-        return Partitions(parts)
-
-    def values(self):
-        return Partitions([[value for _, value in part] for part in self.parts])
-
-    def mapPartitions(self, change):
-        return Partitions([list(change(iter(part))) for part in self.parts])
-
-    def collect(self):
-        return [item for part in self.parts for item in part]
-
-
 @pytest.mark.parametrize("engine", ["sc", "client", "ray"])
 def test_README_on_a_cluster(readme_world, engine, monkeypatch, tmp_path):
     urls = [f"https://h{index % 7}.test/{index}" for index in range(21)] + ["nonsense"]
     for url in urls[:-1]:
         readme_world.pages[url] = b"x"
         readme_world.pages[url.rsplit("/", 1)[0] + "/robots.txt"] = 404
-    (tmp_path / "targets.txt").write_text("\n".join(urls) + "\n")
+    (tmp_path / "targets.txt").write_text("# all\n\n" + "".join(f"{url}  # one\n" for url in urls))
     monkeypatch.chdir(tmp_path)
-    shipped, batches = [], []
+    shipped, batches, options = [], [], []
 
-    def batched(fetch_part):
-        def run(part):
-            batches.append(list(part))
-            return fetch_part(batches[-1])
+    def watched(fetch_part):
+        def run(part, **wanted):
+            batches.append(part)
+            options.append(wanted)
+            return fetch_part(part, **wanted)
         return run
-    names = {
-        "sc": types.SimpleNamespace(addPyFile=shipped.append, textFile=lambda path: Partitions([(tmp_path / path).read_text().split()])),
-        "client": types.SimpleNamespace(upload_file=shipped.append, map=lambda work, parts: [work(part) for part in parts], gather=lambda futures: futures),
-        "ray": types.SimpleNamespace(init=lambda runtime_env: shipped.append(runtime_env["working_dir"]), get=lambda futures: futures,
-                                     remote=lambda work: types.SimpleNamespace(remote=work))}
+
+    def parallelize(parts, count):
+        assert count == len(parts)
+        return types.SimpleNamespace(flatMap=lambda work: types.SimpleNamespace(collect=lambda: [item for part in parts for item in work(part)]))
+    engines = {
+        "sc": types.SimpleNamespace(addPyFile=shipped.append, defaultParallelism=3, parallelize=parallelize),
+        "client": types.SimpleNamespace(
+            upload_file=shipped.append, ncores=lambda: dict.fromkeys("abc", 1), gather=list,
+            map=lambda work, parts, pure, **wanted: [work(part, **wanted) for part in parts]),
+        "ray": types.SimpleNamespace(
+            init=lambda runtime_env: shipped.extend(runtime_env["py_modules"]), cluster_resources=lambda: {"CPU": 3.0}, get=list,
+            remote=lambda work: types.SimpleNamespace(remote=work))}
+    names = {engine: engines[engine]}
     exec(readme_blocks("python", "def fetch_part")[0], names)
-    names["fetch_part"] = batched(names["fetch_part"])
-    if engine != "sc":
-        exec(readme_blocks("python", "parts = [[")[0], names)
+    names["fetch_part"] = watched(names["fetch_part"])
     exec(readme_blocks("python", f"{engine}.")[0], names)
-    results = names["results"] if engine == "sc" else [result for part in names["results"] for result in part]
-    assert shipped and sorted(result["url"] for result in results) == sorted(urls)
+    results = names["results"]
+    assert shipped == ["walsh_research.py"] and sorted(result["url"] for result in results) == sorted(urls)
     assert sum(result["ok"] for result in results) == 21 and [result["url"] for result in results if result["outcome"] == "failed"] == ["nonsense"]
-    homes = [{url.split("/")[2] for url in batch if "//" in url} for batch in batches if batch]
-    assert sum(map(len, homes)) == 7 and len(homes) > 1, "a host lies in one partition"
+    assert options == [names["options"]] * 3 and names["options"], "options reach the bot"
+    homes = [{url.split("/")[2] for url in batch if "//" in url} for batch in batches]
+    assert sum(map(len, homes)) == 7 and len(homes) == 3, "a host lies in one part, and there are as many parts as slots"
     assert readme_world.asked("blocklist.json") == 1
 
 
+def test_README_jobs_are_the_recipe_for_one_machine(desk, tmp_path, monkeypatch):
+    words = shlex.split(readme_blocks("sh", "--jobs")[0].rpartition(" > ")[0])
+    assert words[:3] == ["python3", "-m", "walsh_research"] and words[-2] == "--jobs" and 1 < int(words[-1]) <= wr.MAX_JOBS
+    (tmp_path / "targets.txt").write_text("https://a.test/\n")
+    monkeypatch.chdir(tmp_path)
+    done = desk(*words[3:-2])           # in one process: others have no web that is a dict
+    assert done.code == 0 and json.loads(done.out)["outcome"] == "fetched"
+
+
 @pytest.mark.parametrize("command", [
-    readme_blocks("crontab")[0].split(None, 5)[5], re.search(r"^ExecStart=/usr/bin/env (.*)$", readme_blocks("ini", "[Service]")[0], re.MULTILINE)[1]],
+    readme_blocks("crontab")[0].partition(" && ")[2], re.search(r"^ExecStart=/usr/bin/env (.*)$", readme_blocks("ini", "[Service]")[0], re.MULTILINE)[1]],
     ids=["crontab", "systemd"])
 def test_README_in_cron(desk, tmp_path, command):
     (tmp_path / "targets.txt").write_text("https://a.test/\nhttps://a.test/private/x\n")
     words = shlex.split(re.sub(r" 2?>> \S+", "", command.strip()).replace("$HOME", str(tmp_path)).replace("%h", str(tmp_path)))
-    assert words[:2] == ["python3", f"{tmp_path}/bin/walsh_research.py"]
-    done = desk(*words[2:])
+    assert words[:3] == ["python3", "-m", "walsh_research"]
+    done = desk(*words[3:])
     assert done.code == 3 and "denied" in [json.loads(line)["outcome"] for line in done.out.splitlines()]
 
 
 def test_README_timer():
-    assert len(readme_blocks("crontab")[0].strip().split("\n")) == 1 and re.match(r"\d+ \d+( \*){3} ", readme_blocks("crontab")[0])
+    assert len(readme_blocks("crontab")[0].strip().split("\n")) == 1
+    assert re.match(r"\d+ \d+( \*){3}  cd \$HOME/bin && ", readme_blocks("crontab")[0]), "-m looks in the current folder"
     units = configparser.ConfigParser(interpolation=None)
     for block in readme_blocks("ini"):
         units.read_string(block)
+    assert units["Service"]["WorkingDirectory"] == "%h/bin" and "loginctl enable-linger" in readme_blocks("sh", "systemctl")[0]
     assert units["Service"]["SuccessExitStatus"] == "1 3" and units["Timer"]["OnCalendar"] == "daily" and units["Service"]["Type"] == "oneshot"
 
 
@@ -15860,15 +15941,6 @@ for url in sys.argv[1:]:
         title = re.search("<title>(.*?)</title>", answer.text, re.S)
         print(url, answer.status_code, len(answer.text), title and title[1])
 """
-BENCH_JOBS = """
-import sys, walsh_research
-
-if __name__ == "__main__":
-    origin, cache, jobs, file = sys.argv[1:]
-    with walsh_research.Bot(cache, origin=origin, allow_private=True) as bot:
-        results = bot.run(open(file).read().split(), jobs=int(jobs))
-        sys.exit({result.outcome for result in results} != {"fetched"})
-"""
 BENCH_SCRAPY = """
 import scrapy, sys
 from scrapy.crawler import CrawlerProcess
@@ -15923,6 +15995,8 @@ class BenchProcesses:
         self.environ["PYTHONPATH"] = os.path.dirname(self.script)
         authority = self.written("authority.pem", DOOR_TEST_CA)
         self.environ["SSL_CERT_FILE"] = self.environ["REQUESTS_CA_BUNDLE"] = authority
+        compiling = [sys.executable, "-c", "import walsh_research"]
+        subprocess.run(compiling, check=True, env=self.environ)
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -16087,19 +16161,19 @@ def bench_jobs_against_scrapy(processes, site, quick):
     for number in range(rounds):
         ours = bench_jobs_command(processes, site, f"{jobs}-{number}", jobs, file)
         site.requests.clear()
-        seconds, sizes = bench_run(processes, ours, looks_after_seconds=limit_seconds * 0.8)
+        seconds, sizes = bench_run(processes, ours, looks_after_seconds=limit_seconds * 0.9)
         our_seconds.append(seconds)
         private_mib += sizes
         assert len(site.requests) == hosts * (targets + 1) + 1     # robots.txt; the blocklist
         assert set(site.requests.values()) == {1}, "something was asked twice"
         if theirs:
             their_seconds.append(bench_run(processes, theirs)[0])
-    what = f"{hosts} hosts x {targets} targets at 100 ms, jobs={jobs}"
+    what = f"{hosts} hosts x {targets} targets at 100 ms, --jobs {jobs}"
     limits = [limit_seconds] * rounds
     yield bench_compared(what, our_seconds, limits, "the pace's limit", "<= 1.5")
     yield bench_compared(what, our_seconds, their_seconds or None, "Scrapy, 64 at a time", "<= 1")
     if private_mib:
-        what = f"jobs={jobs}: private memory of the largest worker"
+        what = f"--jobs {jobs}: private memory of the largest worker"
         yield bench_value(what, max(private_mib), "MiB", "<= 12 MiB")
 
 
@@ -16112,7 +16186,7 @@ def bench_jobs_against_one(processes, site, quick):
             cache = f"small-{count}-{number}"
             command = bench_jobs_command(processes, site, cache, count, file)
             column.append(bench_run(processes, command)[0])
-    what = f"{hosts} hosts x {targets} targets at 100 ms, jobs={jobs}"
+    what = f"{hosts} hosts x {targets} targets at 100 ms, --jobs {jobs}"
     yield bench_compared(what, many, one, "in one process", ">= 3")
 
 
@@ -16126,9 +16200,8 @@ def bench_target_file(processes, site, hosts, targets):
 
 
 def bench_jobs_command(processes, site, cache, jobs, file):
-    script = processes.written("jobs.py", BENCH_JOBS)
-    origin = f"http://localhost:{site.port}"
-    return [script, origin, processes.path(cache), str(jobs), file]
+    words = ["--jobs", str(jobs), "--input", file]
+    return processes.ours(f"http://localhost:{site.port}", cache, *words)
 
 
 def bench_run(processes, command, looks_after_seconds=None):

@@ -140,7 +140,7 @@ __all__ = [
     "Source", "Sandbox", "tools", "call_tool",
     "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
     "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
-    "tag_url", "validate",
+    "read_targets", "split_by_host", "tag_url", "validate",
     "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
     "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
     "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
@@ -191,7 +191,7 @@ ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, ""
 SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
 MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two; some milliseconds
 # ours: after each try to write an entry, by `os.name`; Windows renames onto no file that is open.
-WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 2}
+WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
 # ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
 # take beyond what the data pays for.
@@ -778,7 +778,7 @@ def split_url(url: str) -> UrlParts:
         wanted = "http(s)://host or http(s)://host:port"
         if is_http and re.fullmatch("//[^:@]+:[^:@]+", authority) and "@" not in url:
             wanted += ", the port from 1 to 65535"
-        elif BARE_NAME.fullmatch(url):
+        elif BARE_NAME.fullmatch(url) and mask_credentials(url) == url:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
@@ -3522,81 +3522,59 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Data = dict[str, Any]
+    Warn = Callable[[str], None]
+    WallTime = Callable[[], float]          # Unix seconds
+    PacePlace = tuple[str, str]     # a folder; the cache folder around it, "" for a temporary one
 
 # 11a. Where the folders are.
 
 # By platform: the variables that may name a root, and the cache folder below it.
 CACHE_FOLDERS = {
-    "win32": [("LOCALAPPDATA", "walsh-research")],
-    "darwin": [("HOME", "Library/Caches/walsh-research")],
-    "": [("XDG_CACHE_HOME", "walsh-research"), ("HOME", ".cache/walsh-research")],
+    "win32": {"LOCALAPPDATA": "walsh-research"},
+    "darwin": {"HOME": "Library/Caches/walsh-research"},
+    "": {"XDG_CACHE_HOME": "walsh-research", "HOME": ".cache/walsh-research"},
 }
+SEPARATORS = {"win32": "\\"}
 
 
-class PacePlace(NamedTuple):
-    """A folder that may hold the pace."""
-
-    folder: str
-    cache_folder: str = ""      # around it, which must be ours too; none around a temporary one
-
-
-def joined(root: str, name: str, platform: str) -> str:
-    separator = "\\" if platform == "win32" else "/"
-    return root.rstrip("/" + separator) + separator + name
-
-
-def chosen_folder(
-    environ: Environ, platform: str, choices: Sequence[tuple[str, str]]
-) -> str | None:
-    """Below the first variable of `choices` that names a root."""
-    for variable, below in choices:
+def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
+    """Below the first variable of `roots` that names a root."""
+    for variable, below in roots.items():
         root = environ.get(variable, "")
         if root.startswith("/") or (root and platform == "win32"):      # XDG: never a relative one
-            return joined(root, below, platform)
+            return root.rstrip("/\\") + SEPARATORS.get(platform, "/") + below
     return None
 
 
 def default_cache_dir(environ: Environ, platform: str) -> str | None:
     """The cache folder; None where the environment names no place."""
-    choices = CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""])
-    return environ.get("WALSH_RESEARCH_CACHE") or chosen_folder(environ, platform, choices)
+    roots = CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""])
+    return environ.get("WALSH_RESEARCH_CACHE") or folder_below(environ, platform, roots)
 
 
 def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
-    """The folders that may hold the pace of a command without a cache, the best first."""
-    places = []
-    cache_folder = default_cache_dir(environ, platform)
-    if cache_folder is not None:
-        places.append(PacePlace(joined(cache_folder, "pace", platform), cache_folder))
-    name = f"walsh-research-{user_id}"
-    variables = [("TMPDIR", name), ("TEMP", name), ("TMP", name)]       # as Python's tempfile asks
-    temporary_folder = chosen_folder(environ, platform, variables)
-    if temporary_folder is None and platform != "win32":
-        temporary_folder = f"/tmp/{name}"
-    if temporary_folder is not None:
-        places.append(PacePlace(temporary_folder))
-    return places
+    """Where the pace of a command without a cache may lie, the best first."""
+    around = default_cache_dir(environ, platform) or ""
+    below = SEPARATORS.get(platform, "/") + "pace"
+    if platform != "win32":
+        environ = {**environ, "": "/tmp"}
+    variables = ["TMPDIR", "TEMP", "TMP", ""]           # as Python's tempfile asks
+    roots = dict.fromkeys(variables, f"walsh-research-{user_id}")
+    temporary_folder = folder_below(environ, platform, roots) or ""
+    places = [(around and around + below, around), (temporary_folder, "")]
+    return [place for place in places if place[0]]
 
 
 # 11b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
 
-PICKLE_HEADER = b"\x80\x04"         # protocol 4
-PICKLE_STOP, PICKLE_FRAME, PICKLE_MEMOIZE = 0x2E, 0x95, 0x94
-PICKLE_GETS = (0x68, 0x6A)          # BINGET LONG_BINGET
 # All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: as
 # a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5), and takes twice as long
 # with each level that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
-PICKLE_FIXED = {        # opcode -> bytes of its argument
-    # NONE NEWTRUE NEWFALSE MARK EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MEMOIZE STOP
-    **dict.fromkeys(b"N\x88\x89(]ae}su\x94.", 0),
-    0x80: 1, 0x4B: 1, 0x4D: 2, 0x4A: 4, 0x47: 8,    # PROTO BININT1 BININT2 BININT BINFLOAT
-    0x68: 1, 0x6A: 4,                               # BINGET LONG_BINGET
-}
-PICKLE_COUNTED = {      # opcode -> bytes of the count of the bytes that follow
-    0x8C: 1, 0x58: 4, 0x8D: 8,                      # SHORT_BINUNICODE BINUNICODE BINUNICODE8
-    0x43: 1, 0x42: 4, 0x8E: 8, 0x8A: 1,             # SHORT_BINBYTES BINBYTES BINBYTES8 LONG1
-    PICKLE_FRAME: 8,                                # which holds opcodes again
-}
+PLAIN_OPCODES = frozenset("""
+    PROTO FRAME NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
+    SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8
+    EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MARK MEMOIZE BINGET LONG_BINGET STOP
+""".split())
 
 
 def sha256_hex(data: bytes) -> str:
@@ -3604,116 +3582,73 @@ def sha256_hex(data: bytes) -> str:
 
 
 @cache
-def sha256_function() -> Callable[[bytes], Any]:
+def sha256_function() -> Any:
     """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
     from importlib import import_module
 
-    for name in ("_sha2", "_sha256", "hashlib"):        # by version; the last is always there
+    for name in ("_sha2", "_sha256"):           # by version
         with suppress(ImportError, AttributeError):
-            function: Callable[[bytes], Any] = import_module(name).sha256
-            return function
-    raise ImportError("no SHA-256")
+            return import_module(name).sha256
+    return import_module("hashlib").sha256
 
 
 def pickle_plain(value: Any) -> bytes:
-    """`value` as a pickle that refers to nothing twice, with lists for tuples.
+    """`value` as a pickle that refers to nothing twice; `ValueError` where it is not plain."""
+    import pickle  # takes a millisecond
 
-    `TypeError` where it is not None, bool, int, float, str, bytes, list, tuple or dict;
-    `ValueError` for an integer of more than 255 bytes.
-    """
     out = io.BytesIO()
-    out.write(PICKLE_HEADER)
-    write_pickled(out, value)
-    out.write(bytes([PICKLE_STOP]))
-    return out.getvalue()
+    pickler = pickle.Pickler(out, protocol=4)
+    pickler.fast = True         # without a memo
+    pickler.dump(value)
+    blob = out.getvalue()
+    check_pickle(blob)
+    return blob
 
 
-def write_pickled(out: io.BytesIO, value: Any) -> None:
-    if value is None:
-        out.write(b"N")
-    elif isinstance(value, bool):
-        out.write(b"\x88" if value else b"\x89")
-    elif isinstance(value, int):
-        width = value.bit_length() // 8 + 1             # with a bit for the sign
-        out.write(b"\x8a" + bytes([width]) + value.to_bytes(width, "little", signed=True))
-    elif isinstance(value, float):
-        import struct  # a command that stores nothing need not load it
+@cache
+def plain_opcodes() -> dict[bytes, Any]:
+    import pickletools  # takes a millisecond
 
-        out.write(b"G" + struct.pack(">d", value))
-    elif isinstance(value, str):
-        write_octets(out, b"\x8d", value.encode("utf-8", "surrogatepass"))
-    elif isinstance(value, bytes):
-        write_octets(out, b"\x8e", value)
-    elif isinstance(value, dict):
-        write_items(out, b"}(", itertools.chain.from_iterable(value.items()), b"u")
-    elif isinstance(value, (list, tuple)):
-        write_items(out, b"](", value, b"e")
-    else:
-        raise TypeError(f"a {type(value).__name__}, want plain data")
+    plain = [opcode for opcode in pickletools.opcodes if opcode.name in PLAIN_OPCODES]
+    return {opcode.code.encode("latin-1"): opcode for opcode in plain}
 
 
-def write_octets(out: io.BytesIO, opcode: bytes, octets: bytes) -> None:
-    out.write(opcode + len(octets).to_bytes(8, "little"))
-    out.write(octets)
-
-
-def write_items(out: io.BytesIO, begin: bytes, items: Iterable[Any], end: bytes) -> None:
-    out.write(begin)
-    for item in items:
-        write_pickled(out, item)
-    out.write(end)
-
-
-def pickle_opcodes(blob: bytes) -> Iterator[tuple[int, int]]:
-    """Each opcode of `blob` with its argument, of a string its length in bytes."""
-    at, code = 0, -1
-    while code != PICKLE_STOP:
-        if at >= len(blob):
+def pickle_opcodes(blob: bytes) -> Iterator[tuple[str, Any]]:
+    """The name and the argument of each opcode; `ValueError` at the first that is not plain."""
+    stream = io.BytesIO(blob)
+    for _ in range(MAX_PICKLE_OPCODES):
+        code = stream.read(1)
+        opcode = plain_opcodes().get(code)
+        if opcode is None:
+            raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
+        argument = opcode.arg and opcode.arg.reader(stream)
+        if opcode.name == "FRAME" and argument > len(blob):
             raise ValueError("is torn")
-        code = blob[at]
-        width = PICKLE_FIXED.get(code, PICKLE_COUNTED.get(code))
-        if width is None:
-            raise ValueError(f"opcode 0x{code:02x} is not plain data")
-        at += 1 + width
-        argument = int.from_bytes(blob[at - width:at], "little")
-        if code in PICKLE_COUNTED and argument > len(blob) - at:
-            raise ValueError("is torn")
-        if code in PICKLE_COUNTED and code != PICKLE_FRAME:
-            at += argument
-        yield code, argument
-    if at < len(blob):
-        raise ValueError(f"has {len(blob) - at} bytes after its end")
+        yield opcode.name, argument
+        if opcode.name == "STOP":
+            if stream.read(1):
+                raise ValueError("goes on after its end")
+            return
+    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
 
 
 def check_pickle(blob: bytes) -> None:
     """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
-    memo: list[float] = []          # the bytes of each thing that MEMOIZE numbered
-    pushed_bytes = math.inf         # by the opcode before; a list is endless
-    repeated_bytes = 0.0
-    if not blob.startswith(PICKLE_HEADER):
+    memo: list[float] = []          # the length of each thing that MEMOIZE numbered
+    pushed_length = math.inf        # by the opcode before; a list is endless
+    repeated_length = 0.0
+    if not blob.startswith(b"\x80\x04"):
         raise ValueError("is no pickle of protocol 4")
-    for number, (code, argument) in enumerate(pickle_opcodes(blob), 1):
-        if number > MAX_PICKLE_OPCODES:
-            raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
-        if code == PICKLE_MEMOIZE:
-            memo.append(pushed_bytes)
-        if code in PICKLE_GETS:
-            repeated_bytes += memo[argument] if argument < len(memo) else math.inf
-        if repeated_bytes > len(blob):          # earlier versions repeated short strings
+    for name, argument in pickle_opcodes(blob):
+        if name == "MEMOIZE":
+            memo.append(pushed_length)
+        if name in ("BINGET", "LONG_BINGET"):
+            repeated_length += memo[argument] if argument < len(memo) else math.inf
+        if repeated_length > len(blob):         # earlier versions repeated short strings
             raise ValueError("repeats by reference more than it holds")
-        if code != PICKLE_FRAME:
-            pushed_bytes = argument if code in PICKLE_COUNTED else math.inf
-
-
-def unpickle_plain(blob: bytes) -> Any:
-    """What `blob` builds, every global refused: the second wall behind `check_pickle`."""
-    import pickle  # takes a millisecond
-
-    class PlainUnpickler(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            raise pickle.UnpicklingError("globals are refused")
-
-    return PlainUnpickler(io.BytesIO(blob)).load()
+        if name != "FRAME":
+            is_string = isinstance(argument, (str, bytes))
+            pushed_length = len(argument) if is_string else math.inf
 
 
 def cache_entry(kind: str, key: str, data: Data) -> Data:
@@ -3722,8 +3657,14 @@ def cache_entry(kind: str, key: str, data: Data) -> Data:
 
 def entry_data(blob: bytes, kind: str, key: str) -> Data:
     """`ValueError` where `blob` is no entry of that kind and key."""
+    import pickle
+
+    class PlainUnpickler(pickle.Unpickler):     # the second wall, behind `check_pickle`
+        def find_class(self, module: str, name: str) -> Any:
+            raise pickle.UnpicklingError("globals are refused")
+
     try:
-        entry = unpickle_plain(blob)
+        entry = PlainUnpickler(io.BytesIO(blob)).load()
         data: Data = entry["data"]
         is_ours = isinstance(data, dict) and entry == cache_entry(kind, key, data)
     except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
@@ -3775,16 +3716,46 @@ class PrivateFile:
 
     def __init__(self) -> None:
         self.fds: list[int] = []
-        self._paths: list[str] = []         # of a file that is locked, until it is removed
 
     def open(self, path: str, flags: int) -> int:
-        """The number of the descriptor; a new file is 0600."""
-        opened = map(os.open, (path,), (flags,), (0o600,))
-        self.fds.extend(opened)         # opens, and notes the number, within one bytecode
+        """The number of the descriptor, noted within one bytecode; a new file is 0600."""
+        self.fds.extend(map(os.open, (path,), (flags,), (0o600,)))
         return self.fds[0]
 
+    def close(self) -> None:
+        with suppress(OSError):
+            do_once(os.close, self.fds)
+
+    __del__ = close
+
+
+# By name, what the locks of this process hold open. All bots exclude each other here; those without
+# a cache, and those on a disk without locks, do so here alone.
+HELD_NAMES: dict[str, list[int]] = {}
+
+
+class CacheLock(PrivateFile):
+    """A name that this process, and no forked child, holds until `release` or its own end.
+
+    A file may hold it against other processes.
+    """
+
+    name = ""                       # for `__del__`, as above
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self._paths: list[str] = []         # of the file, until it is removed
+
+    def claim(self) -> bool:
+        """False where the name is held in this process."""
+        return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
+
     def lock(self, path: str) -> bool:
-        """Opens and locks the file at `path`; False where another has it. `OSError`: no locks."""
+        """Opens and locks the file at `path`, which goes with the lock; False where another has it.
+
+        `OSError`: there are no locks; if the file is open, it goes with the lock all the same.
+        """
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
             # The file that was opened may be gone from its path before it is locked.
@@ -3794,66 +3765,22 @@ class PrivateFile:
         except OSError as error:
             if error.errno not in FILE_IS_GONE:
                 self._paths.append(path)
-                self.remove()
                 raise
-        with suppress(OSError):
-            self.close()
+        self.close()
         return False
-
-    def remove(self) -> None:
-        """Ends a lock. The file goes first: its descriptor may live on in some child."""
-        try:
-            with suppress(OSError):
-                if os.name == "nt":         # which removes no open file
-                    self.close()
-            with suppress(OSError):
-                do_once(os.unlink, self._paths)
-        finally:
-            with suppress(OSError):
-                self.close()
-
-    def close(self) -> None:
-        do_once(os.close, self.fds)
-
-    def __del__(self) -> None:
-        with suppress(OSError):
-            self.close()
-
-
-def open_locked(path: str) -> PrivateFile | None:
-    """What holds the lock of the file at `path`; None where another does."""
-    file = PrivateFile()
-    return file if file.lock(path) else None
-
-
-# By name, what the locks of this process hold open. All bots exclude each other here; those without
-# a cache, and those on a disk without locks, do so here alone.
-HELD_NAMES: dict[str, list[int]] = {}
-
-
-class CacheLock(PrivateFile):
-    """A name that this process holds until `release`, the end of a `with`, or its own end.
-
-    A forked child does not hold it. `CacheLock(name)` alone holds nothing.
-    """
-
-    name = ""                       # for `__del__`, as above
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-
-    def claim(self) -> bool:
-        """False where the name is held in this process."""
-        return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def release(self, *_: object) -> None:
         """Once is enough; in a forked child it ends nothing of the parent's."""
-        if HELD_NAMES.get(self.name) is self.fds:
-            try:
-                self.remove()
-            finally:
-                HELD_NAMES.pop(self.name, None)
+        if HELD_NAMES.get(self.name) is not self.fds:
+            return
+        try:
+            if os.name == "nt":         # which removes no open file
+                self.close()
+            with suppress(OSError):     # first: the descriptor may live on in some child
+                do_once(os.unlink, self._paths)
+        finally:
+            self.close()
+            HELD_NAMES.pop(self.name, None)
 
     def __enter__(self) -> CacheLock:
         return self
@@ -3865,7 +3792,7 @@ class CacheLock(PrivateFile):
         try:
             self.release()
         finally:
-            super().__del__()
+            self.close()
 
 
 def abandon_locks() -> None:
@@ -3898,11 +3825,30 @@ def private_doubt(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
 
 
 def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
-    """Why nothing in `folder` must be believed, or ""; `OSError` where it is not there."""
-    if create:
-        make_private_folders(folder)
-    status = os.stat(folder, follow_symlinks=follow_links)
+    """Why nothing in `folder` must be believed, or ""."""
+    try:
+        if create:
+            make_private_folders(folder)
+        status = os.stat(folder, follow_symlinks=follow_links)
+    except (OSError, ValueError, RecursionError) as error:      # a NUL; a thousand parents
+        return disk_trouble(error)
     return private_doubt(status, stat.S_ISDIR, "folder")
+
+
+def pace_doubt(place: PacePlace, create: bool) -> str:
+    """`folder_doubt` of a folder for the pace, and of the cache folder around it."""
+    folder, around = place
+    doubt = folder_doubt(around, create) if around else ""
+    # Others may plant a symbolic link in the system's temporary folder.
+    return doubt or folder_doubt(folder, create, follow_links=False)
+
+
+def takes_locked_files(place: PacePlace) -> bool:
+    path = os.path.join(place[0], f"lock-{os.urandom(16).hex()}.pickle.tmp")
+    with suppress(OSError), CacheLock(path) as lock:
+        if not pace_doubt(place, create=True) and lock.claim() and lock.lock(path):
+            return os.write(lock.fds[0], b"\0") > 0
+    return False
 
 
 def make_private_folders(folder: str) -> None:
@@ -3928,33 +3874,35 @@ def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
 
 
 def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
-    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds."""
+    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds.
+
+    What is written is locked until it lies at `path`, or a sweep takes it for a dead writer's.
+    """
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    try:
-        with closing(PrivateFile()) as file:        # NFS and quotas speak up only when it is closed
-            fd = file.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_PRIVATELY)
-            with suppress(OSError):
-                lock_file(fd)           # else a sweep takes it for a dead writer's
-            rest = memoryview(blob)
-            while rest:
-                rest = rest[os.write(fd, rest):]
-            if durable:
-                os.fsync(fd)
+    with CacheLock(scratch) as file:
+        try:
+            is_ours = file.claim() and file.lock(scratch)
+        except OSError:
+            if not file.fds:
+                raise
+            is_ours = True          # on a disk without locks
+        if not is_ours:
+            raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
+        rest = memoryview(blob)
+        while rest:
+            rest = rest[os.write(file.fds[0], rest):]
+        if durable:
+            os.fsync(file.fds[0])
+        # NFS and quotas speak up at a close; Windows renames no file that is open.
+        if os.name == "nt":
+            do_once(os.close, file.fds)
+        else:
+            list(map(os.close, map(os.dup, file.fds)))
         os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
         os.replace(scratch, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(scratch)
-        raise
     if durable and os.name != "nt":         # which syncs no folder
-        sync_folder(os.path.dirname(path))
-
-
-def sync_folder(folder: str) -> None:
-    with closing(PrivateFile()) as file:
-        fd = file.open(folder, os.O_RDONLY)         # the operator may have named a symbolic link
-        with suppress(OSError):                     # some network file systems sync none
-            os.fsync(fd)
+        with suppress(OSError), closing(PrivateFile()) as folder:   # some file systems sync none
+            os.fsync(folder.open(os.path.dirname(path), os.O_RDONLY))
 
 
 # 11d. Sweeping.
@@ -3979,9 +3927,9 @@ def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
 
 def remove_outlived(file: os.DirEntry[str], kind: str, is_scratch: bool, now: float) -> None:
     if is_scratch:          # its lock alone says whether its holder lives: clocks jump
-        abandoned = open_locked(file.path)
-        if abandoned is not None:
-            abandoned.remove()
+        with CacheLock(file.path) as lock:
+            if lock.claim():
+                lock.lock(file.path)        # what is locked goes with the lock
         return
     age_seconds = now - file.stat(follow_symlinks=False).st_mtime
     if age_seconds > ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""]):
@@ -3994,15 +3942,10 @@ class Cache:
     """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
 
     They lie in `folder`; None keeps them in memory. `warn` gets one line per cause. `wall_time`
-    gives Unix seconds and dates the entries. Thread-safe; touches no disk before its first use.
+    dates the entries. Thread-safe; touches no disk before its first use.
     """
 
-    def __init__(
-        self,
-        folder: str | None,
-        warn: Callable[[str], None],
-        wall_time: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
         self.folder = folder
         self.warn = warn
         self.wall_time = wall_time
@@ -4011,15 +3954,12 @@ class Cache:
         self._warned: set[str] = set()
         self._pace: Cache = self
         if folder is not None:
-            places = [PacePlace(os.path.join(folder, "pace"), folder)]
+            places = [(os.path.join(folder, "pace"), folder)]
             self._pace = PaceCache(places, warn, wall_time)
             self._pace._warned = self._warned       # the same trouble twice is one line
 
     def pace(self) -> Cache:
-        """What holds the hosts' pace: last starts, holds (R5) and their locks.
-
-        It lies in the sub-folder `pace`, which commands without a cache share.
-        """
+        """The sub-folder with the hosts' pace, which commands without a cache share."""
         return self._pace
 
     def move_to(self, folder: str) -> None:
@@ -4030,10 +3970,7 @@ class Cache:
             self.store(kind, key, entry_data(blob, kind, key))
 
     def load(self, kind: str, key: str) -> Data | None:
-        """The data last stored under `kind` and `key`, or None.
-
-        Whatever is wrong with the file is a warning and None.
-        """
+        """The data last stored under `kind` and `key`; None, with a warning, where it is spoilt."""
         try:
             blob = self._memory.get((kind, key))        # which beats what the disk says
             if blob is None and self._is_folder_usable():
@@ -4061,7 +3998,7 @@ class Cache:
     def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
         """True where `data` now lies whole on the disk; else this process remembers it.
 
-        `durable` data is there also after a power cut. `TypeError` where it is not plain.
+        `durable` data is there also after a power cut. `ValueError` where it is not plain.
         """
         blob = pickle_plain(cache_entry(kind, key, data))
         is_written = False
@@ -4071,7 +4008,7 @@ class Cache:
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
-        # A sweep may take what is being written; Windows renames onto no file that is open.
+        # A sweep may take what is not locked yet; Windows renames onto no file that is open.
         for pause_seconds in WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""]):
             try:
                 write_private_file(path, blob, self.wall_time(), durable)       # R11
@@ -4100,8 +4037,7 @@ class Cache:
     def try_lock(self, name: str) -> CacheLock | None:
         """The lock of that name; None where another process or a thread of this one holds it.
 
-        Processes that share the folder are excluded. Never blocks. The kernel releases it on
-        death. Where there is no such thing as a lock, this process alone is in order.
+        Never blocks. Where the folder takes no lock, this process alone is in order.
         """
         lock, is_held = CacheLock(name), False
         try:
@@ -4149,13 +4085,8 @@ class Cache:
         """Whether the folder is there and ours alone. It is asked anew: folders change."""
         if self.folder is None:
             return False
-        try:
-            doubt = self._folder_doubt(create)
-        except (OSError, ValueError, RecursionError) as error:      # a NUL; a thousand parents
-            if isinstance(error, FileNotFoundError) and not create:
-                return False            # nothing was ever stored
-            doubt = disk_trouble(error)
-        if doubt:
+        doubt = self._folder_doubt(create)
+        if doubt and (create or doubt != os.strerror(errno.ENOENT)):    # nothing was ever stored
             self._say("folder", f"cache: {self.folder}: {doubt}; not used")
         return not doubt
 
@@ -4166,20 +4097,14 @@ class Cache:
 
 
 class PaceCache(Cache):
-    """The pace of hosts, which all processes of a user share. R4a, R5.
+    """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
 
     It lies in the first of `places` that takes a file and its lock; the last is not tried.
     """
 
-    def __init__(
-        self,
-        places: Sequence[PacePlace],
-        warn: Callable[[str], None],
-        wall_time: Callable[[], float],
-    ) -> None:
+    def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
         super().__init__(None, warn, wall_time)
         self._places = places
-        self._place = PacePlace("")         # until the first use
 
     def sweep(self, now: float) -> None:
         """Here lies no marker of the last pass, so that each pass is over the first files alone."""
@@ -4189,45 +4114,27 @@ class PaceCache(Cache):
     def _is_folder_usable(self, create: bool = False) -> bool:
         if self.folder is None and self._places:
             usable = filter(takes_locked_files, self._places[:-1])
-            self._place = next(usable, self._places[-1])
-            self.folder = self._place.folder
+            self._places = [next(usable, self._places[-1])]
+            self.folder, _ = self._places[0]
         elif self.folder is None:
             self._say("folder", "cache: no folder for the pace is known, so it is kept in memory;"
                                 " other processes are not waited for")
         return super()._is_folder_usable(create)
 
     def _folder_doubt(self, create: bool) -> str:
-        folder, around = self._place
-        doubt = folder_doubt(around, create) if around else ""
-        # Others may plant a symbolic link in the system's temporary folder.
-        return doubt or folder_doubt(folder, create, follow_links=False)
-
-    def _say(self, cause: str, line: str) -> None:
-        """Whatever keeps the pace from the disk is one cause."""
-        super()._say("folder" if cause == "folder" else "write", line)
-
-
-def takes_locked_files(place: PacePlace) -> bool:
-    troubles: list[str] = []
-    lock = PaceCache([place], troubles.append, time.time).try_lock(os.urandom(16).hex())
-    if lock is None or troubles:
-        return False
-    with suppress(OSError), lock:
-        os.write(lock.fds[0], b"\0")
-        return True
-    return False
+        return pace_doubt(self._places[0], create)
 
 
 def open_pace_cache(
-    warn: Callable[[str], None],
-    wall_time: Callable[[], float] = time.time,
+    warn: Warn,
+    wall_time: WallTime = time.time,
     environ: Environ = os.environ,
     platform: str = sys.platform,
 ) -> PaceCache:
-    """The pace that a command without a cache shares with this user's other processes.
+    """The pace that a command without a cache shares with this user's other processes. R4a.
 
-    The folder is chosen at the first use. Where none will do, the pace is in memory, with one
-    warning. R4a.
+    The folder is chosen at the first use; where none will do, the pace is in memory, with one
+    warning.
     """
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
@@ -4254,7 +4161,7 @@ SENT_LINE = lazy_re(
     r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
 CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
 # What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an OverflowError where a number is too large, a RuntimeError where there is no thread.
+# not hold; an ArithmeticError for too large a number, a RuntimeError where there is no thread.
 TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
@@ -4279,7 +4186,6 @@ class Deadline:
         self.ends_at = time.monotonic() + self.seconds
 
     def remaining_seconds(self) -> float:
-        """What is left, above 0. TimeoutError: nothing is."""
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
             raise TimeoutError("timed out")
@@ -4308,7 +4214,7 @@ class Route(NamedTuple):
 
     @property
     def ends(self) -> tuple[object, ...]:
-        """What two routes share that may share a connection."""
+        """Equal for two routes that may share a connection."""
         target = self.target
         return target.scheme, target.host, port_of(target), self.proxy, self.allow_private
 
@@ -4333,7 +4239,6 @@ class Wire:
         self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
 
     def begin(self, deadline: Deadline) -> None:
-        """An exchange."""
         self.deadline = deadline
         self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
@@ -4353,7 +4258,7 @@ class Wire:
         return False
 
     def connect(self, addresses: Addresses) -> None:
-        """To the first address that answers. OSError: none does."""
+        """To the first address that answers."""
         import socket  # a decision from the cache needs none
 
         self.silences = (BlockingIOError, socket.timeout)
@@ -4373,12 +4278,11 @@ class Wire:
                     raise
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """TLS from here on, with certificate and host name verified."""
+        """TLS from here on."""
         import ssl
 
-        # A body that ends with the connection is whole only where close_notify came: a bare FIN
-        # must be an error, and no end. The handshake is a step of its own, so that an interrupt
-        # inside it finds a socket to close.
+        # A body that ends with the connection is whole only where close_notify came, not at a bare
+        # FIN. The handshake is a step of its own: an interrupt inside finds a socket to close.
         self.connection = context.wrap_socket(
             self.connection, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
@@ -4390,7 +4294,6 @@ class Wire:
             self.connection.close()
 
     def timed(self) -> Any:
-        """The connection, with the time that is left as its timeout."""
         self.connection.settimeout(self.deadline.remaining_seconds())
         return self.connection
 
@@ -4400,7 +4303,7 @@ class Wire:
             data = data[sent_bytes:]
 
     def receive(self) -> bool:
-        """Add to `unread`; False where the peer has closed. OSError: the connection was cut."""
+        """False where the peer has closed."""
         piece = self.timed().recv(PIECE_BYTES)
         self.unread += piece
         return len(piece) > 0
@@ -4426,17 +4329,9 @@ class Wire:
         self.line_budget_bytes -= length
         return self.read(length).decode("latin-1")
 
-    def earn_lines(self, data_bytes: int) -> None:
-        """Chunk framing costs a server nothing, so that the data must pay for it."""
-        budget = self.line_budget_bytes + data_bytes // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        self.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-
 
 class ProcessConnection:
-    """The one connection that this process has open, whatever the number of bots. R4.
-
-    It is kept from one exchange to the next while a call of a bot is under way.
-    """
+    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
     def __init__(self) -> None:
         self.lock = _thread.RLock()         # held for an exchange
@@ -4445,7 +4340,7 @@ class ProcessConnection:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Around each call of a bot: with the outermost one of its thread the connection ends."""
+        """Around each call of a bot: the connection ends with the outermost of its thread."""
         caller = _thread.get_ident()
         self.callers.append(caller)
         try:
@@ -4465,7 +4360,6 @@ class ProcessConnection:
                 self.lock.release()
 
     def is_kept_for(self, route: Route) -> bool:
-        """Whether the next request on this route may go over the connection."""
         wire = self.wire
         if wire is None or wire.ends != route.ends:
             return False
@@ -4479,7 +4373,7 @@ class ProcessConnection:
         return None
 
     def settle(self) -> None:
-        """After an exchange: keeps the connection where it may be, and a call goes on."""
+        """After an exchange: closed, unless it may be kept, and a call goes on."""
         if self.wire and (self.wire.kept_until == -math.inf or not self.callers):
             self.close()
 
@@ -4508,8 +4402,6 @@ if hasattr(os, "register_at_fork"):
 # 12b. An answer: its header, where its body ends, what the body holds.
 
 class Head(NamedTuple):
-    """What comes before the body of an answer."""
-
     version: str                # "0" or "1": of HTTP/1
     status: int
     headers: HeaderList
@@ -4537,7 +4429,6 @@ def head_lines(wire: Wire) -> Iterator[str]:
 
 
 def read_headers(lines: Iterator[str]) -> HeaderList:
-    """The headers up to the empty line."""
     headers: HeaderList = []
     for line in lines:
         if line in ("\r\n", "\n"):
@@ -4565,7 +4456,6 @@ def header_items(headers: Headers, wanted: str) -> list[str]:
 
 
 def content_length(headers: Headers) -> int | None:
-    """What Content-Length says, or None. OSError: it is no number, or says two of them."""
     items = header_items(headers, "content-length")
     if not items:
         return None
@@ -4578,7 +4468,7 @@ def content_length(headers: Headers) -> int | None:
 
 
 def kept_seconds(head: Head) -> float:
-    """How long the server lets the connection be kept (RFC 9112 9.3), as far as we keep it."""
+    """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
         return -math.inf
@@ -4591,10 +4481,7 @@ def kept_seconds(head: Head) -> float:
 
 
 def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
-    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3).
-
-    Framing that contradicts itself is an OSError at once, not only at the first piece.
-    """
+    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
         if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
@@ -4632,7 +4519,9 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
         yield from exactly(wire, size)
-        wire.earn_lines(size)
+        # Chunk framing costs a server nothing, so that the data must pay for it.
+        budget = wire.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
+        wire.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
         if size != 0 and wire.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
     while wire.read_line() != "\r\n":
@@ -4641,7 +4530,6 @@ def chunked_pieces(wire: Wire) -> Iterator[bytes]:
 
 
 def content_codings(headers: Headers) -> list[str]:
-    """The Content-Encodings to take off. ValueError: one that we did not ask for, or too many."""
     items = header_items(headers, "content-encoding")
     codings = [item for item in items if item not in ("", "identity")]
     is_known = set(codings).issubset(CONTENT_CODINGS)
@@ -4662,7 +4550,7 @@ def new_decoder(coding: str, beginning: bytes) -> Any:
 
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off, in pieces. gzip may have several members (RFC 1952 2.2)."""
+    """One Content-Encoding taken off. gzip may have several members (RFC 1952 2.2)."""
     from zlib import error as zlib_error
 
     decoder = None
@@ -4670,21 +4558,20 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
     for piece in pieces:
         decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
-        is_full = False
-        while piece or is_full:
-            if decoder.eof:
-                if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # what follows the last member is padding, which gzip ignores too
-                decoder = new_decoder(coding, piece)
+        data = b""
+        while piece or len(data) == PIECE_BYTES:        # which may not be all
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
             except zlib_error:
                 raise ConnectionError(f"broken {coding} data") from None
+            given_bytes += len(data)
             if data:
-                given_bytes += len(data)
                 yield data
-            is_full = len(data) == PIECE_BYTES and not decoder.eof      # there may be more inside
             piece = decoder.unconsumed_tail or decoder.unused_data
+            if decoder.eof and piece:
+                if coding == "deflate" or not piece.startswith(b"\x1f"):
+                    return      # what follows the last member is padding, which gzip ignores too
+                decoder = new_decoder(coding, piece)
         # So much for so little is stuffing, such as empty members without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
@@ -4712,7 +4599,10 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 # 12c. Names and proxies.
 
 class LookUp:
-    """One question to the system's resolver, which knows no deadline: its thread may be left."""
+    """One question to the system's resolver, which knows no deadline: its thread may be left.
+
+    What was answered is held, and so is that it was given up. Trouble is not.
+    """
 
     def __init__(self, host: str) -> None:
         import threading  # a decision from the cache needs none
@@ -4720,9 +4610,7 @@ class LookUp:
         self.host = host
         self.addresses: Addresses = []      # none: there is no such name
         self.trouble = ""                   # why there is no answer
-        self.answered_at = -math.inf        # on the monotonic clock, as is the next
-        self.given_up_at = -math.inf
-        self.given_up_after_seconds = 0.0
+        self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
         name = "walsh-research resolver"
         self.thread = threading.Thread(target=self.ask, name=name, daemon=True)
@@ -4732,31 +4620,26 @@ class LookUp:
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+        trouble = ""
         try:
             name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
             for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
-                family, _, _, _, address = answer
-                self.addresses.append((family, address))
+                self.addresses.append((answer[0], answer[4]))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
             if getattr(error, "errno", None) not in no_such_name:
-                self.trouble = cause_of(error)
-        finally:
-            self.answered_at = time.monotonic()
-            self.is_done.set()
+                trouble = cause_of(error)
+        self.held_since = -math.inf if trouble else time.monotonic()
+        self.trouble = trouble
+        self.is_done.set()
 
-    def is_over(self) -> bool:
-        """Whether it must be asked again: trouble is not kept."""
-        is_held = not self.trouble and time.monotonic() < self.answered_at + PIN_SECONDS
-        return self.is_done.is_set() and not is_held
+    def is_held(self) -> bool:
+        return time.monotonic() < self.held_since + PIN_SECONDS
 
     def wait(self, deadline: Deadline) -> Addresses:
         """[] where there is no such name. OSError: there is no answer, or none in time."""
-        if not self.is_done.is_set() and time.monotonic() < self.given_up_at + PIN_SECONDS:
-            waited = f"{self.given_up_after_seconds:g} s"
-            raise TimeoutError(f"no complete answer within {waited}, and none since")
-        if not self.is_done.wait(deadline.remaining_seconds()):
-            self.given_up_at = time.monotonic()
-            self.given_up_after_seconds = deadline.seconds
+        if not self.is_held() and not self.is_done.wait(deadline.remaining_seconds()):
+            self.trouble = f"no complete answer within {deadline.seconds:g} s, and none since"
+            self.held_since = time.monotonic()
             raise TimeoutError("timed out")
         if self.trouble:
             raise OSError(self.trouble)
@@ -4764,10 +4647,7 @@ class LookUp:
 
 
 class Resolver:
-    """Holds what names resolved to, so that the address which was checked is the one asked.
-
-    A look-up that was given up holds that long as well. No name has two look-ups under way.
-    """
+    """Holds what names resolved to, so that the address which was checked is the one asked."""
 
     def __init__(self) -> None:
         self.look_ups: dict[str, LookUp] = {}       # by host
@@ -4775,24 +4655,22 @@ class Resolver:
     def addresses(self, host: str, deadline: Deadline) -> Addresses:
         """All addresses of the name, without a port; else as `LookUp.wait`."""
         held = self.look_ups.get(host)
-        if held is None or held.is_over():
-            self.look_ups.pop(host, None)
+        if held is None or (held.is_done.is_set() and not held.is_held()):
             held = self.begin(host)
         return held.wait(deadline)
 
     def begin(self, host: str) -> LookUp:
-        """The look-up of the host that is under way, or a new one."""
+        self.look_ups.pop(host, None)
         while len(self.look_ups) >= MAX_PINS:
             self.look_ups.pop(next(iter(self.look_ups)), None)
-        new = LookUp(host)
+        look_up = LookUp(host)
         try:
-            look_up = self.look_ups.setdefault(host, new)
-            if look_up is new:
-                new.thread.start()
-            return look_up
+            self.look_ups[host] = look_up
+            look_up.thread.start()
         except BaseException:       # an interrupt, or no thread: nobody may wait for this one
             self.look_ups.pop(host, None)
             raise
+        return look_up
 
 
 def port_of(parts: UrlParts) -> int:
@@ -4801,8 +4679,7 @@ def port_of(parts: UrlParts) -> int:
 
 def environment_proxies() -> dict[str, str]:
     """By scheme, "all" and "no" besides."""
-    pattern = re.compile("(?i)(?:https?|all)_proxy")
-    if not any(pattern.fullmatch(name) for name in os.environ):
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
     # It brings http.client and email along, which are slow to load.
     from urllib.request import getproxies_environment
@@ -4825,10 +4702,7 @@ def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
 
 
 def parse_proxy(name: str, setting: str) -> UrlParts:
-    """`http://[user:password@]host[:port]`, or without its scheme. ValueError: it is none.
-
-    No reason shows the setting: with a stray sign, any part of it may be a password.
-    """
+    # No reason shows the setting: with a stray sign, any part of it may be a password.
     wanted = "want http://[user:password@]host[:port]"
     other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
     if other_kind:
@@ -4856,11 +4730,10 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 # 12d. The exchange.
 
 class HttpTransport:
-    """The default transport: its one connection goes to the address that was checked.
+    """The default transport.
 
-    `send(request)` gives a Response or raises TransportError; `resolve(url, timeout)` asks where
-    a request would go, and pins it. `proxies` is a dict as `{"http": "http://proxy:3128",
-    "https": ..., "all": ..., "no": "internal.test"}`; {} is none, None reads the environment.
+    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "all": ..., "no":
+    "internal.test"}`; {} is none, None reads the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
@@ -4869,7 +4742,7 @@ class HttpTransport:
         self.tls_context: ssl.SSLContext | None = None      # made for the first https target
 
     def resolve(self, url: str, timeout: float) -> None:
-        """None where a request for `url` may go.
+        """Whether a request for `url` may go where its name leads, which is pinned.
 
         TransportError: `refused` where an address is not public, `final` where there is none.
         """
@@ -4880,10 +4753,7 @@ class HttpTransport:
                 self.checked_addresses(route, deadline)
 
     def send(self, request: Request) -> Response:
-        """One exchange within `request.timeout` seconds: an answer of any status.
-
-        TransportError: there is none.
-        """
+        """One exchange: an answer of any status, or a TransportError."""
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
@@ -4905,24 +4775,17 @@ class HttpTransport:
                 connection.settle()     # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
-        """ValueError as `split_url` and `proxy_for`.
-
-        Proxy or not, a host whose spelling already tells that it is private is refused here.
-        """
         target = split_url(url)
-        refusal = host_refusal(target.host)
+        refusal = host_refusal(target.host)         # also behind a proxy
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
-        proxies = self.proxies
-        if proxies is None:
-            proxies = environment_proxies()
+        proxies = environment_proxies() if self.proxies is None else self.proxies
         return Route(target, proxy_for(target, proxies), self.allow_private)
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """Where to connect to: all addresses of the name, refused if any is not public.
+        """All addresses of the name, refused if any is not public.
 
-        Behind a proxy they are those of the proxy, which may well be private: the names of
-        targets are its business.
+        Behind a proxy they are the proxy's, which may be private; targets' names are its business.
         """
         host, port = route.next_stop.host, port_of(route.next_stop)
         addresses: Addresses = []
@@ -4936,9 +4799,8 @@ class HttpTransport:
         return addresses
 
     def open(self, wire: Wire, route: Route) -> None:
-        """To the next stop, and on through TLS and tunnel, where there are such."""
-        # That our own proxy is out of reach is final: it is no fault of the target's host, and
-        # holds nobody back.
+        """To the next stop, and on through tunnel and TLS."""
+        # That our own proxy is out of reach is no fault of the target's host, and final.
         is_final = route.proxy is not None
         place = ""
         if route.proxy is not None:
@@ -4959,7 +4821,6 @@ class HttpTransport:
 
 
 def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
-    """The request and its answer, over a connection that is open."""
     with wire.deadline.during("request"):
         wire.write(head)
     if request.departed is not None:
@@ -4987,7 +4848,6 @@ def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Respons
 
 
 def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
-    """OSError where a proxy does not connect now, ValueError where it will not."""
     authority = f"{target.host}:{port_of(target)}"
     headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
     headers.update(proxy_headers(proxy))
@@ -5002,7 +4862,7 @@ def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
 
 
 def request_head(request: Request, route: Route) -> bytes:
-    """The request line and headers as they leave. User-Agent (R1) is the one that was handed in."""
+    """User-Agent (R1) is the one that was handed in."""
     authority = host_key(request.url)
     path = f"{route.target.path or '/'}{route.target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
@@ -5014,7 +4874,7 @@ def request_head(request: Request, route: Route) -> bytes:
 
 
 def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
-    """The bytes of a request's head. ValueError: a line could begin another line, or a request."""
+    """ValueError: a line could begin another line, or a request."""
     lines = [request_line]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     for line in lines:
@@ -5026,10 +4886,7 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified: there is no switch.
-
-    OpenSSL itself honours SSL_CERT_FILE and SSL_CERT_DIR. ValueError: SSL_CERT_FILE is unusable.
-    """
+    """Certificates and host names are always verified. OpenSSL itself honours SSL_CERT_DIR."""
     import ssl  # slow to load, and http needs none
 
     context = ssl.create_default_context()
@@ -5037,7 +4894,8 @@ def verifying_tls_context() -> ssl.SSLContext:
     # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
-    if bundle:          # OpenSSL passes over an unreadable one: every site would look self-signed
+    # OpenSSL passes over an unreadable one: every site would look self-signed.
+    if bundle and (sys.platform == "win32" or not context.cert_store_stats()["x509"]):
         try:
             context.load_verify_locations(cafile=bundle)
         except OSError as error:
@@ -9481,8 +9339,9 @@ class Bot(Fetcher):
 
         False where no folder can be written.
         """
-        if self._cache.folder is not None:
-            return takes_locked_files(PacePlace(self._cache.folder))
+        folder = self._cache.folder
+        if folder is not None:
+            return takes_locked_files((os.path.join(folder, "pace"), folder))
         import tempfile  # only for a bot in memory
         import weakref
 
@@ -13351,15 +13210,17 @@ def read_arguments(argv: Sequence[str]) -> Any:
     return arguments
 
 
-def read_target_file(name: str) -> list[str]:
-    """The targets in a file, or in stdin ("-"), which is None where it was closed.
+def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
+    """The targets in a text file, or in stdin ("-"), as `--input` reads them.
 
-    OSError, ValueError: there are none.
+    One a line, in the order of the file; empty lines are left out, and so is what follows a `#` at
+    the beginning of a line or after white space. UTF-8, or UTF-16 with its mark.
+    OSError: it cannot be read. ValueError: it has no target, or is no text.
     """
     if name != "-":
         with open(name, "rb") as file:
             data = file.read()
-    elif sys.stdin is None:
+    elif sys.stdin is None:             # it was closed
         data = b""
     else:
         data = sys.stdin.buffer.read()
@@ -13614,14 +13475,14 @@ class Command:
             "mcp": self.serve,
             "results": self.draw_results,
         }
-        self.read_targets()
+        self.collect_targets()
         try:
             modes[self.options.mode]()
         finally:
             self.console.status()
         return max(self.codes, key=EXIT_CODES.index)
 
-    def read_targets(self) -> None:
+    def collect_targets(self) -> None:
         """A file that is wrong is told, and costs the others nothing."""
         self.targets = [url for url in self.options.urls if url != "-"]
         names = list(self.options.input)
@@ -13629,7 +13490,7 @@ class Command:
             names.insert(0, "-")
         for name in names:
             try:
-                self.targets += read_target_file(name)
+                self.targets += read_targets(name)
             except (OSError, ValueError) as error:
                 self.codes.add(2)
                 found = getattr(error, "strerror", None) or error
@@ -13745,13 +13606,13 @@ class Command:
     ) -> bool:
         """What became of it: counted, and shown unless --quiet. Whether more may be said of it."""
         shown = OUTCOMES[outcome]
-        self.counts[outcome] += 1
         self.codes.add(shown.exit_code)
-        if self.options.quiet and not shown.exit_code and outcome != "skip":
-            return False
-        head = f"{shown.word:<4}  {code:<7}  "
-        self.console.row(value, head, name, detail, shown.colour)
-        return not self.options.json
+        is_shown = not self.options.quiet or shown.exit_code or outcome == "skip"
+        if is_shown:
+            head = f"{shown.word:<4}  {code:<7}  "
+            self.console.row(value, head, name, detail, shown.colour)
+        self.counts[outcome] += 1               # what Ctrl-C kept from being shown is not counted
+        return bool(is_shown and not self.options.json)
 
     # --- What can be asked for --------------------------------------------
 
