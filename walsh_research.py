@@ -658,13 +658,17 @@ def mask_credentials(text_url: str) -> str:
 
 def percent_encode(match: re.Match[str]) -> str:
     """The octets of its UTF-8, each percent-encoded."""
-    return "".join(f"%{octet:02X}" for octet in match[0].encode("utf-8", "replace"))
+    octets = match[0].encode("utf-8", "replace")
+    return "".join(f"%{octet:02X}" for octet in octets)
 
 
 def ipv4_part(text: str) -> int:
     """One number of an IPv4 address: hex, octal or decimal. ValueError for `08`."""
-    base = 8 if text.startswith("0") else 10
-    return int(text, 16 if "x" in text else base)
+    if "x" in text:
+        return int(text, 16)
+    if text.startswith("0"):
+        return int(text, 8)
+    return int(text)
 
 
 def ipv4_literal(host: str) -> str | None:
@@ -782,8 +786,14 @@ def split_url(url: str) -> UrlParts:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
-    port = int(port_text) if port_text else None
-    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
+    return UrlParts(
+        scheme=scheme[:-1].lower(),
+        userinfo=userinfo,
+        host=normalize_host(host),
+        port=int(port_text) if port_text else None,
+        path=path,
+        query=query,
+    )
 
 
 def canonical_url(url: str) -> str:
@@ -992,8 +1002,9 @@ def host_refusal(host: str) -> str:
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
-    if labels[-1] in PRIVATE_NAMES or ".".join(labels[-2:]) in PRIVATE_NAMES:
-        return f"{printable(host, 80)} is a name for private use"
+    for parent in (labels[-1], ".".join(labels[-2:])):
+        if parent in PRIVATE_NAMES:
+            return f"{printable(host, 80)} is a name for private use"
     return ""
 
 
@@ -1046,7 +1057,9 @@ ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)([0-9A-Fa-f]{2}))?")
 ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 ROBOTS_OCTET_FORMS = [
-    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}" for octet in range(256)]
+    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}"
+    for octet in range(256)
+]
 ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
@@ -1133,8 +1146,11 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     ours = {group for group, name in zip(groups, names) if name == wanted}
     kept = ["\r" * before.count("\n")]
     for group, part in zip(groups, parts):
-        lines = part if group in ours else "\r" * part.count("\n")
-        kept.append("\n" + lines)
+        kept.append("\n")
+        if group in ours:
+            kept.append(part)
+        else:
+            kept.append("\r" * part.count("\n"))
     return values[names.index(wanted)], "".join(kept)
 
 
@@ -1144,7 +1160,8 @@ def robots_rules(lines: str) -> Iterator[Rule]:
     counted = 0
     for found in ROBOTS_RULE_LINE.finditer(lines):
         start = found.start() + 1
-        line_number += lines.count("\n", counted, start) + lines.count("\r", counted, start)
+        line_number += lines.count("\n", counted, start)
+        line_number += lines.count("\r", counted, start)
         counted = start
         field = (found[1] or "").lower()
         if field != "crawl-delay":
@@ -1165,8 +1182,9 @@ def robots_signals(lines: str) -> dict[str, str]:
 def robots_octet_form(found: re.Match[str]) -> str:
     if found[0] == "%":         # one that escapes nothing
         return "%"
-    octet = int(found[1], 16) if found[1] else ord(found[0])
-    return ROBOTS_OCTET_FORMS[octet]
+    if found[1]:
+        return ROBOTS_OCTET_FORMS[int(found[1], 16)]
+    return ROBOTS_OCTET_FORMS[ord(found[0])]
 
 
 def robots_octets(text: str) -> str:
@@ -1194,7 +1212,9 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
+    target = target.replace("*", "%2A")
+    target = target.replace("$", "%24")
+    target = target.replace("\n", "%0A")
     path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
@@ -1221,7 +1241,9 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
         if start < 0:
             return -1
         end = start + len(piece)
-    start = path.rfind(last, end) if is_longest else path.find(last, end)
+    start = path.find(last, end)
+    if is_longest:
+        start = path.rfind(last, end)
     if start < 0:
         return -1
     return min(start + len(last), len(path) - 1)
@@ -1267,7 +1289,8 @@ class RobotsTxt(NamedTuple):
         values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
         forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
         is_wildcard = bytes(["*" in form for form in forms])
-        work = 1 + sum(1 + len(form) // 64 for form in compress(forms, is_wildcard))
+        wildcards = compress(forms, is_wildcard)
+        work = 1 + sum(1 + len(form) // 64 for form in wildcards)
         return cls(
             group=group,
             crawl_delay=max(filter(math.isfinite, delays), default=None),       # R2d
@@ -1289,8 +1312,11 @@ class RobotsTxt(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [*self, *self.forms, *self.sitemaps]
-        held += [*self.content_signals.keys(), *self.content_signals.values()]
+        held: list[Any] = [*self]
+        held += self.forms
+        held += self.sitemaps
+        held += self.content_signals.keys()
+        held += self.content_signals.values()
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -1332,7 +1358,8 @@ class RobotsTxt(NamedTuple):
         if path.startswith(self.forms):         # most paths begin with none of them
             begins = map(path.startswith, self.forms)
             for index, form in compress(enumerate(self.forms), begins):
-                yield min(len(form), len(path) - 1), self.is_allow[index], -index
+                length = min(len(form), len(path) - 1)
+                yield length, self.is_allow[index], -index
         is_costly = len(path) > self.affordable_octets
         for index, form in compress(enumerate(self.forms), self.is_wildcard):
             if is_costly:       # R2c: what takes too long to know is denied
@@ -2449,10 +2476,18 @@ HOST_PADDING = ". \t\r\n"
 # A host that is its own blocklist_key, as most are.
 PLAIN_HOST = lazy_re(
     r"(?=.{1,253}\Z)(?!.*xn--)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
-COLUMN_FIELDS = {"domains": "domain", "added": "added", "reasons": "reason"}
+COLUMN_FIELDS = {
+    "domains": "domain",
+    "added": "added",
+    "reasons": "reason",
+}
 COLUMN_TYPES = {
-    "keys": str, "domains": str, "added": str, "reasons": str,
-    "updated": str, "refresh_seconds": float,
+    "keys": str,
+    "domains": str,
+    "added": str,
+    "reasons": str,
+    "updated": str,
+    "refresh_seconds": float,
 }
 
 
@@ -2535,11 +2570,18 @@ def listed_key(domain: str) -> str:
     if PLAIN_HOST.fullmatch(domain):
         return domain
     host = host_within(domain)
-    key = blocklist_key(host) if len(host) <= MAX_BLOCKLIST_KEY else ""
-    return "" if NO_DOMAIN.search(key) else key
+    if len(host) > MAX_BLOCKLIST_KEY:
+        return ""
+    key = blocklist_key(host)
+    if NO_DOMAIN.search(key):
+        return ""
+    return key
 
 
-def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
+def listed_domains(
+    blocked: list[Any],
+    warnings: list[str],
+) -> dict[str, dict[str, Any]]:
     """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
     listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
@@ -2571,7 +2613,9 @@ def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
     lines = []
     for entry in entries:
         text = entry.get(field)
-        lines.append(text.replace("\n", " ") if isinstance(text, str) else "")
+        if not isinstance(text, str):
+            text = ""
+        lines.append(text.replace("\n", " "))
     return "\n".join(lines)
 
 
@@ -2582,8 +2626,9 @@ def check_columns(columns: Any) -> None:
         types = {name: type(value) for name, value in columns.items()}
     if types != COLUMN_TYPES:
         raise ValueError("no blocklist columns")
-    if len({columns[name].count("\n") for name in ("keys", *COLUMN_FIELDS)}) > 1:
-        raise ValueError("blocklist columns of unequal length")
+    for name in COLUMN_FIELDS:
+        if columns[name].count("\n") != columns["keys"].count("\n"):
+            raise ValueError("blocklist columns of unequal length")
     seconds = columns["refresh_seconds"]
     if not MIN_BLOCKLIST_REFRESH_SECONDS <= seconds <= MAX_BLOCKLIST_REFRESH_SECONDS:
         raise ValueError("a blocklist's refresh is out of bounds")
@@ -2596,7 +2641,11 @@ class Blocklist:
     writes it), `warnings` (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
-    def __init__(self, columns: dict[str, Any], warnings: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        columns: dict[str, Any],
+        warnings: Sequence[str] = (),
+    ) -> None:
         """From what to_columns gave; ValueError where the shape is another."""
         check_columns(columns)
         self._columns = columns
@@ -2604,7 +2653,9 @@ class Blocklist:
         self.warnings = tuple(warnings)
         self.refresh_seconds: float = columns["refresh_seconds"]
         self.updated: str = columns["updated"]
-        keys = columns["keys"].split("\n") if columns["keys"] else []
+        keys: list[str] = []
+        if columns["keys"]:
+            keys = columns["keys"].split("\n")
         self._index = dict(zip(keys, range(len(keys))))     # key -> row
         if len(self._index) != len(keys) or "" in self._index:
             raise ValueError("a blocklist key is empty, or given twice")
@@ -2889,8 +2940,13 @@ def header_value(headers: Headers, name: str) -> str:
 
 def validators_of(headers: Headers) -> Validators:
     """The validators of an answer; one longer than a header of ours may be is not kept."""
-    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
-    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
+    kept = []
+    for name in ("etag", "last-modified"):      # R7
+        value = header_value(headers, name)
+        if len(value) > MAX_VALIDATOR_LENGTH:
+            value = ""
+        kept.append(value)
+    return Validators(*kept)
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
@@ -2916,7 +2972,8 @@ def robots_is_current(state: RobotsState, now: float) -> bool:
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        return RobotsState(held.robots, held.body, 200, now, now, validators=held.validators)
+        unchanged = RobotsState(held.robots, held.body, 200, now, now)
+        return unchanged._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
@@ -2929,7 +2986,12 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     return unreachable
 
 
-def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
+def robots_after_failure(
+    held: Any,
+    trouble: str,
+    status: int,
+    now: float,
+) -> Any:
     """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
@@ -2974,7 +3036,8 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    entry = {**state._asdict(), **state.validators._asdict()}
+    entry = state._asdict()
+    entry.update(state.validators._asdict())
     entry.update(robots=None, validators=None)
     if state.robots is None:
         entry["body"] = None
@@ -2984,8 +3047,9 @@ def robots_to_entry(state: RobotsState) -> dict[str, Any]:
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
     state = from_entry(NO_RULES, entry)
     if isinstance(entry.get("body"), bytes):
+        robots = RobotsTxt.parse(state.body)
         validators = from_entry(NO_VALIDATORS, entry)
-        state = state._replace(robots=RobotsTxt.parse(state.body), validators=validators)
+        return state._replace(robots=robots, validators=validators)
     return state
 
 
@@ -3003,25 +3067,18 @@ CODEC_BY_NAME = {name: name for name in CODECS.split()}
 CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
-    "cn_big5": "big5hkscs",
     "cp31j": "cp932",
-    "csgb2312": "gb18030",
     "euc_kr": "cp949",
     "gb2312": "gb18030",
-    "gb_2312_80": "gb18030",
     "gbk": "gb18030",
     "iso88591": "cp1252",
     "iso8859_11": "cp874",
     "iso8859_9": "cp1254",
     "iso_8859_8_i": "iso8859_8",
-    "koi8": "koi8_r",
-    "koi8_ru": "koi8_u",
     "ksc_5601": "cp949",
     "latin_1": "cp1252",
-    "mac": "mac_roman",
     "shift_jis": "cp932",
     "tis_620": "cp874",
-    "unicode_1_1_utf_8": "utf-8",
     "utf_8": "utf-8",
 })
 BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
@@ -3059,20 +3116,9 @@ def media_type_of(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def content_type_of(headers: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """(media type, charset) of the first Content-Type, lower-case; "" where it names none."""
-    values = [value for name, value in headers if name.lower() == "content-type"]
-    if not values:
-        return "", ""
-    charset = CHARSET_PARAMETER.search(values[0])
-    if charset is None:
-        return media_type_of(values[0]), ""
-    return media_type_of(values[0]), charset[1].lower()
-
-
-def is_unread_type(media_type: str) -> bool:
+def is_unread_type(content_type: str) -> bool:
     """Whether a body of this type is never read."""
-    kind, _, subtype = media_type_of(media_type).partition("/")
+    kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     is_font = subtype.startswith("font-")
     return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES       # R6
@@ -3112,11 +3158,11 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     marked = marked_codec(body)
     if marked:
         return [marked]
-    expression = XML_CHARSET
+    labels = CHARSET_PARAMETER.findall(content_type)[:1]
+    declaration = XML_CHARSET
     if media_type_of(content_type) in HTML_TYPES:
-        expression = HTML_CHARSET
-    labels = [content_type_of([("content-type", content_type)])[1]]
-    declared = expression.search(body[:DECLARATION_BYTES])
+        declaration = HTML_CHARSET
+    declared = declaration.search(body[:DECLARATION_BYTES])
     if declared:
         labels.append(declared[1].decode("latin-1"))
     labels.append("utf-8")
@@ -3124,9 +3170,9 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     return [codec for codec in codecs if codec]
 
 
-def decode_body(body: bytes, content_type_header: str) -> str:
+def decode_body(body: bytes, content_type: str) -> str:
     """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
-    codec = body_codecs(body, content_type_header)[0]
+    codec = body_codecs(body, content_type)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
@@ -3203,7 +3249,11 @@ def parse_tag(text: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
-def request_headers(kind: Kind, validators: Validators, extra: dict[str, str]) -> dict[str, str]:
+def request_headers(
+    kind: Kind,
+    validators: Validators,
+    extra: dict[str, str],
+) -> dict[str, str]:
     """Every header of a request but Host and Connection, which belong to the socket.
 
     User-Agent comes last, so that nothing overrides it (R1).
@@ -3224,8 +3274,8 @@ def wants_any_success(status: int, headers: Headers) -> bool:
 
 def wants_body(status: int, headers: Headers) -> bool:
     """Whether a body is read: only of a success of a readable type."""
-    media_type = header_value(headers, "content-type")
-    return wants_any_success(status, headers) and not is_unread_type(media_type)        # R6
+    content_type = header_value(headers, "content-type")
+    return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
 
 def as_response(given: Any) -> Response:
@@ -3458,40 +3508,38 @@ def robots_source(state: RobotsState, now: float) -> str:
     return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
 
 
-def rules_decision(url: str, target: str, robots: RobotsTxt) -> Decision:
+def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
     """R2: what the rules of a robots.txt say of a target (path and query)."""
     verdict, rule = robots.ruling(target)
+    reason = "robots.txt has no group for us"
     if rule is not None:
         reason = spell_rule(rule)
-    elif robots.group is None:
-        reason = "robots.txt has no group for us"
-    else:
+    elif robots.group is not None:
         reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
-    return Decision(
-        not is_denied,
-        url,
-        "R2" if is_denied else None,
-        reason,
-        verdict,
-        rule,
-        robots.crawl_delay,
+    decision = allowed._replace(
+        reason=reason,
+        verdict=verdict,
+        rule=rule,
+        crawl_delay=robots.crawl_delay,
         group=robots.group,
         content_signals=robots.content_signals,
     )
+    if verdict is Verdict.DISALLOWED_EXPLICIT:
+        return decision._replace(allowed=False, gate="R2")
+    return decision
 
 
 def robots_decision(
     url: str, target: str, state: RobotsState, now: float, unreachable: str
 ) -> Decision:
     """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
-    source = robots_source(state, now)
-    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
+    allowed = Decision(
+        True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=robots_source(state, now))
     if robots_undefined_for_good(state, now):
         reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
         return allowed._replace(reason=reason)
     if state.robots is not None:
-        return rules_decision(url, target, state.robots)._replace(robots_source=source)
+        return rules_decision(allowed, target, state.robots)
     if not state.unreachable_since:
         return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
@@ -9239,7 +9287,7 @@ def wants_structured(status: int, headers: Headers) -> bool:
     """Whether a body is read for `discover`: what R6 reads, and gzip as sitemaps come in it."""
     if wants_body(status, headers):
         return True
-    media_type = content_type_of(headers)[0]
+    media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
     return wants_any_success(status, headers) and re.fullmatch(archive, media_type) is not None
 
