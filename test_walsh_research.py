@@ -10661,7 +10661,7 @@ def test_R4a_every_process_gets_its_turn_and_none_comes_too_soon(latency, late, 
 # --- Many processes for one run -------------------------------------------------
 
 JOBS_SCRIPT = """
-import multiprocessing, os, sys, walsh_research as wr
+import multiprocessing, os, sys, time, walsh_research as wr
 if __name__ == "__main__":
     start, origin, folder, jobs, *urls = sys.argv[1:]
     if start == "spawn":
@@ -10675,6 +10675,8 @@ if __name__ == "__main__":
             print(*shown, sep="\\t", flush=True)
             if start == "leave":
                 break
+            if start == "slow":
+                time.sleep(30.0)
         if start == "twice":
             for result in bot.run(urls, jobs=int(jobs)):
                 print(result.outcome, result.url, len(result.body), "", result.reason, sep="\\t")
@@ -10753,6 +10755,34 @@ def test_R4a_what_is_no_target_or_one_already_is_told_once(hosts, jobs_run):
     url = hosts[1].origin + "/t0"
     rows = rows_of(jobs_run("as here", 3, url, url + "#top", "ftp://x", hosts[2].origin + "/t0", folder=""))
     assert sorted(row[0] for row in rows[:-1]) == ["failed", "fetched", "fetched", "skipped"]
+
+
+def test_R4a_a_target_with_an_address_within_is_told_once_as_it_was_asked_for(hosts, jobs_run):
+    for host in hosts:
+        host.answers["/t0?u=http://a:b@x.test/"] = host.answers["/t0"]
+    urls = [host.origin + "/t0?u=http://a:b@x.test/" for host in hosts[1:3]]
+    rows = rows_of(jobs_run("twice", 2, *urls))
+    assert sorted(row[:2] for row in rows[:-1]) == [
+        *[["fetched", url] for url in sorted(urls)], *[["skipped", url] for url in sorted(urls)]]
+
+
+@posix_only
+def test_R4a_at_most_one_result_of_a_worker_is_not_taken(hosts, jobs_run):
+    urls = [f"{host.origin}/t{n}" for n in range(3) for host in hosts]
+    child = jobs_run("slow", 4, *urls)
+    first = child.stdout.readline().split("\t")
+    workers = [int(pid) for pid in first[3].split(",")]
+    time.sleep(3.0)
+    for host in hosts:
+        taken = first[1].startswith(host.origin + "/")
+        asked = [hit.path for hit in host.hits if hit.path.startswith("/t")]
+        assert len(asked) == 1 + taken, "a worker waits for who reads"
+    for pid in workers:                         # so that all of it reaches them at once
+        os.kill(pid, signal.SIGSTOP)
+    child.kill()
+    for pid in workers:
+        os.kill(pid, signal.SIGCONT)
+    assert child.communicate(timeout=10) == ("", ""), "who lost its reader ends without a word"
 
 
 def test_R8_a_bot_in_memory_knows_what_its_processes_did(hosts, jobs_run):
@@ -12506,6 +12536,27 @@ def test_ours_what_a_report_cannot_know_it_says(desk, tmp_path):
     html = page.read_text()
     assert "Request times unknown: 1 result of an earlier version" in html and "2 targets: 1 fetched, 1 failed." in html
     assert "0 requests to 0 hosts." in html and "<circle" not in html and "5 lines of the file: no results." in html
+
+
+@pytest.mark.parametrize("delay", ["9" * 400, "1e999", "-5", "true", "1e300"])
+def test_ours_a_report_takes_any_number(delay, desk, tmp_path):
+    results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+    times = "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"
+    requests = [{"at": time, "kind": "target", "url": "https://x.test/", "status": 200} for time in times]
+    line = json.dumps({"outcome": "fetched", "final_url": "https://x.test/", "requests": requests})
+    results.write_text(f'{line[:-1]}, "crawl_delay": {delay}}}\n')
+    assert desk("--report", str(page), "--results", str(results)).code == 0
+    assert 'class="good">315538070279.00 s</span> of 1 s' in page.read_text()
+
+
+@pytest.mark.parametrize("read", ["--results", "--input"])
+def test_ours_a_report_replaces_no_file_that_is_read(read, desk, web, tmp_path):
+    kept, link = tmp_path / "kept", tmp_path / "link"
+    kept.write_text("https://example.org/\n")
+    os.link(kept, link)
+    done = desk(read, str(kept), "--report", str(link))
+    assert done.code == 2 and f"--report is {kept}, which is read, want another file" in done.err
+    assert kept.read_text() == "https://example.org/\n" and not web.log
 
 
 HOSTILE_TEXT = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[2J\u202e"
@@ -15558,6 +15609,36 @@ def test_README_copy_command(tmp_path):
 
 def test_README_options_are_the_help_screen(desk):
     assert readme_blocks("text")[0] == desk("--help").out
+
+
+def test_README_options_that_it_speaks_of_exist():
+    others = {"--user", "--now", "--nthreads", "--follow-untyped-imports", "--quick"}      # of systemctl, dask, mypy and the benchmark
+    spoken_of, known = [set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)) for text in (README, readme_blocks("text")[0])]
+    assert spoken_of - others == known
+
+
+def test_README_results_as_a_table(tmp_path):
+    results = [wr.Result("fetched", "https://a.test/", status=200), wr.Result("denied", "https://b.test/", gate="R2", reason='line "2"')]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(result.to_dict()) + "\n" for result in results))
+    commands = readme_blocks("sh", "jq ")[0].splitlines()
+    fields = results[0].to_dict()
+    (pandas,), (duckdb,) = readme_blocks("python", "pandas"), readme_blocks("sql")
+    named = re.findall(r"[ (\[]\.(\w+)", " ".join(commands)) + re.findall(r'[\[{ ]"(\w+)"', pandas)
+    named += re.search(r"select (\w+), (\w+), count", duckdb).groups() + re.search(r"unnest\((\w+)\)", duckdb).groups()
+    assert len(named) > 10 and set(named) - {"Int64"} <= set(fields)
+    assert {"at", "url", "status"} == set(re.findall(r"\br\.(\w+)", duckdb)) <= set(wr.RequestRecord._fields)
+    if shutil.which("jq"):
+        said = [subprocess.run(shlex.split(command), cwd=tmp_path, stdout=subprocess.PIPE, check=True).stdout.decode() for command in commands]
+        assert said == ['fetched\t200\thttps://a.test/\t\ndenied\t\thttps://b.test/\tline "2"\n', '"denied","R2","https://b.test/","line ""2"""\n']
+
+
+def test_README_report(desk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results.jsonl").write_text(desk("--json", "https://a.test/").out)
+    while_it_runs, afterwards = re.findall(r"`(--report [^`]*)`", README)
+    assert desk(*shlex.split(while_it_runs), "https://a.test/").code == 0
+    assert desk(*shlex.split(afterwards)).code == 0
+    assert "a.test" in (tmp_path / "run.html").read_text(encoding="utf-8")
 
 
 def test_README_names_every_field_in_the_order_of_json():

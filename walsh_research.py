@@ -4413,12 +4413,12 @@ class ProcessConnection:
             return False
         return time.monotonic() < wire.kept_until
 
-    def take(self, route: Route) -> Wire | None:
-        """The kept connection, if it leads there and is as it was left; else it is closed."""
-        if self.is_kept_for(route) and self.wire and self.wire.is_silent():
-            return self.wire
-        self.close()
-        return None
+    def take(self, route: Route) -> Wire:
+        """The kept connection, if it leads there and is as it was left; else it is closed first."""
+        if self.wire and not (self.is_kept_for(route) and self.wire.is_silent()):
+            self.close()
+        self.wire = self.wire or Wire(route)
+        return self.wire
 
     def settle(self) -> None:
         """After an exchange: closed, unless it may be kept, and a call goes on."""
@@ -4811,11 +4811,9 @@ class HttpTransport:
             try:
                 try:
                     wire = connection.take(route)
-                    if wire is None:
-                        wire = connection.wire = Wire(route)
-                        wire.begin(deadline)
-                        self.open(wire, route)
                     wire.begin(deadline)
+                    if wire.connection is None:
+                        self.open(wire, route)
                     return exchange(wire, request, head, route)
                 finally:
                     connection.settle()
@@ -6354,7 +6352,7 @@ class Fetcher:
                 wire = wire_url(url)
                 key = canonical_url(wire)
             except ValueError as error:
-                yield self.unasked("failed", url, str(error))
+                yield self.unasked("failed", mask_credentials(url), str(error))
                 continue
             if key in first_spelling:                               # R7
                 reason = f"the same source as {first_spelling[key]} (R7)"
@@ -6417,8 +6415,7 @@ class Fetcher:
 
     def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
         """A Result that no gate was asked for."""
-        shown = mask_credentials(url)
-        return result_of(outcome, shown, reason=reason, at=self.time(), **fields)
+        return result_of(outcome, url, reason=reason, at=self.time(), **fields)
 
     def exchange(self, visit: Visit) -> Answer:
         """The only caller of the transport. The gates have just passed; the host's slot is ours."""
@@ -11369,7 +11366,7 @@ def work(
         bot = Bot(**settings, warn=partial(report, "warning"), trace=trace)
         bot.take_blocklist_failure(failed_at)
         send_findings(bot, assignment, results)          # its parent sweeps the cache
-    except OSError:                     # nobody reads them any more
+    except (EOFError, OSError):         # nobody reads them any more
         os._exit(1)
     except Exception as error:  # noqa: BLE001 - its targets are told as failed, in one line
         report("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
@@ -11377,15 +11374,12 @@ def work(
 
 
 def send_findings(bot: Bot, assignment: Assignment, results: Connection) -> None:
-    """Each finding, the next only when the last was taken: a slow reader slows the bot."""
-    is_untaken = False
+    """Each finding; the next is begun when this one was taken: a slow reader slows the bot."""
     for finding in findings_of(bot, assignment):
-        if is_untaken:
-            results.recv_bytes()
         if isinstance(finding.value, Result) and not assignment.keeps_bodies:
             finding = finding._replace(value=finding.value._replace(body=b""))
         results.send(("finding", (finding, standing_of(bot))))
-        is_untaken = True
+        results.recv_bytes()
 
 
 def leave_signals_to_parent() -> None:
@@ -11581,10 +11575,10 @@ class WorkerPool:
             if finding.is_last:
                 worker.unfinished[finding.target] -= 1
                 self._targets_left[host_of(finding.target)] -= 1
-            if finding.value is not None:
-                yield finding
             with suppress(OSError):     # it ended meanwhile
                 connection.send_bytes(b"")
+            if finding.value is not None:
+                yield finding
 
     def _bury(self, connection: Connection) -> Iterator[Finding]:
         """A worker has ended. What it left undone has failed, and says so."""
@@ -11699,12 +11693,11 @@ def importable_main() -> Iterator[None]:
         yield
         return
     name = os.path.splitext(os.path.basename(__file__))[0]
-    spec = None
-    with suppress(ImportError, ValueError):
+    with suppress(ImportError, OSError, ValueError):    # OSError: another one, in no file
         spec = importlib.util.find_spec(name)
-    if spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
-        spec.loader.get_code(name)      # type: ignore[union-attr]      # compiled once, for all
-        main.__spec__ = spec
+        if spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
+            spec.loader.get_code(name)      # type: ignore[union-attr]  # compiled once, for all
+            main.__spec__ = spec
     try:
         yield
     finally:
@@ -12779,10 +12772,9 @@ class Report:
         for request in requests:
             self._add_request(request)
         host = host_of(str(result.get("final_url") or ""))
-        delay = result.get("crawl_delay")
-        if host in self._hosts and isinstance(delay, (int, float)):
+        if host in self._hosts:
             record = self._hosts[host]
-            record.interval = max(record.interval, delay)
+            record.interval = max(record.interval, as_number(result.get("crawl_delay")))
 
     def _add_refusal(self, gate: str, result: Mapping[str, Any]) -> None:
         url = str(result.get("url") or "")
@@ -13839,6 +13831,9 @@ class Command:
 
     def begin_report(self) -> None:
         """Misuse: nothing can be written there, which is told before anything is asked."""
+        for name in filter(None, [self.options.results, *self.options.input]):
+            if is_same_file(name, self.options.report):
+                raise Misuse(f"--report is {name}, which is read, want another file")
         try:
             with open(self.options.report, "ab"):
                 self.report = Report()
@@ -13953,6 +13948,11 @@ def wait_label(result: Result) -> str:
     if result.crawl_delay:
         return f"{host} (Crawl-delay {result.crawl_delay:g})"
     return host
+
+
+def is_same_file(name: str, other: str) -> bool:
+    """Whether to write the one is to lose the other."""
+    return os.path.isfile(name) and os.path.isfile(other) and os.path.samefile(name, other)
 
 
 class Signals:
