@@ -8878,7 +8878,8 @@ class TestR10:
             return time.process_time() - began
 
         few = min(seconds(400) for _ in range(3))
-        assert seconds(1600) < 12 * few  # a square makes it sixteen times
+        many = min(seconds(1600) for _ in range(3))     # one may meet the garbage collector
+        assert many < 12 * few  # a square makes it sixteen times
 
     def test_an_inline_schema_asks_for_no_other(self, bot, web):
         bot.fetch(A)
