@@ -19739,6 +19739,7 @@ class TestProcessOfItsOwn:
     def test_lines_are_flushed_as_they_are_done_and_ctrl_c_keeps_them(self, publisher):
         process = spawn(at(publisher, "/allowed", "/page.md", "/feed.xml"))
         assert process.stdout.readline().startswith(b"OK    200 ")
+        time.sleep(0.1)  # what is printed is counted a moment later
         process.send_signal(signal.SIGINT)
         done = finish(process)
         assert (
@@ -19771,6 +19772,7 @@ class TestProcessOfItsOwn:
         ]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdout.readline().startswith(b"OK    200 ")
+        time.sleep(0.1)  # what is printed is counted a moment later
         process.send_signal(signal.SIGHUP)
         done = finish(process)
         assert (

@@ -1552,10 +1552,7 @@ class PatternMachine:
         self.budget.starts.append(self.start)
 
     def symbols(self, text: str, tables: list[bytearray]) -> Iterable[Any]:
-        """The text's characters from the last one on, and at its beginning a tuple of "".
-
-        Where there are lookarounds, tuples of these and of what holds behind them.
-        """
+        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
         inner = tables[self.outer:]
         if not inner:
             return itertools.chain(reversed(text), [("",)])
@@ -1812,7 +1809,6 @@ class SchemaMismatch(Exception):
 if TYPE_CHECKING:
     SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
     SchemaChecks = list[SchemaCheck]
-    NamedChecks = dict[str, SchemaCheck]
     JsonObject = dict[str, Any]
     PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
     Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
@@ -1839,9 +1835,7 @@ def brief_value(value: Any) -> str:
         return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"       # `str` converts 4,300 digits
-    if isinstance(value, str):
-        return repr(value[:60])
-    return repr(value)
+    return repr(value[:60] if isinstance(value, str) else value)
 
 
 def json_key(value: Any) -> Any:
@@ -1896,9 +1890,7 @@ def is_multiple(step: Any, value: Any) -> bool:
     from fractions import Fraction  # only for this keyword
 
     def exact(number: Any) -> Fraction:
-        if isinstance(number, int):
-            return Fraction(number)
-        return Fraction(repr(number))
+        return Fraction(number if isinstance(number, int) else repr(number))
     is_finite = value - value == 0
     return is_finite and exact(value) % exact(step) == 0
 
@@ -1929,7 +1921,7 @@ def names_hold(check: SchemaCheck, value: JsonObject) -> bool:
     return all(holds(check, name) for name in value)
 
 
-def dependents_hold(checks: NamedChecks, value: Any) -> bool:
+def dependents_hold(checks: dict[str, SchemaCheck], value: Any) -> bool:
     return all(check(value) for name, check in checks.items() if name in value)
 
 
@@ -2066,14 +2058,11 @@ DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
 
 def is_own_name(name: str, own_id: str) -> bool:
     """Whether the part of a $ref before its # means the document with this $id."""
-    if not name:
-        return True
     try:
-        base, _, _ = own_id.partition("#")
-        own = resolve_url("https://schema.invalid/", base)
-        return resolve_url(own, name) == own
+        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
+        return not name or resolve_url(own, name) == own
     except ValueError:
-        return False
+        return not name
 
 
 class SchemaCompiler:
@@ -2196,8 +2185,7 @@ class SchemaCompiler:
         name, _, fragment = reference.partition("#")
         pointer = unquote(fragment)
         target = self.anchors.get(pointer, pointer)
-        own_id = self.root.get("$id", "")
-        if target not in self.tables or not is_own_name(name, own_id):
+        if target not in self.tables or not is_own_name(name, self.root.get("$id", "")):
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
@@ -3773,7 +3761,7 @@ CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z"
 def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
     """Removes what is outlived among the first `most_files` files, or among all.
 
-    What cannot be removed is left to the next sweep, and other names are nobody's business.
+    What cannot be removed is left to the next sweep.
     """
     with suppress(OSError), os.scandir(folder) as files:
         for file in islice(files, most_files):
@@ -3916,9 +3904,9 @@ class Cache:
         return True
 
     def sweep(self, now: float) -> None:
-        """Entries long unused and scratch files of dead processes go away. `now`: Unix seconds.
+        """Once a day for all processes, entries long unused go. `now`: Unix seconds.
 
-        That is once a day for all processes; in between only scratch files go, among the first.
+        Scratch files of dead processes always do, in between those among the first files.
         """
         if not self._is_folder_usable():
             return
@@ -3991,8 +3979,7 @@ def open_pace_cache(
 ) -> PaceCache:
     """The pace that a command without a cache shares with this user's other processes. R4a.
 
-    The folder is chosen at the first use; where none will do, the pace is in memory, with one
-    warning.
+    Its folder is chosen at the first use; without one it is in memory, with one warning.
     """
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
