@@ -5445,6 +5445,18 @@ def test_R5_during_a_back_off_the_others_go_and_the_retry_takes_the_first_slot(m
     assert [asked[-3:] for _, asked in starts[1:]].index("bad") <= 2
 
 
+def test_R5_a_host_that_takes_no_connection_is_dead_too(clock):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))           # which does not listen
+        site = f"127.0.0.1:{closed.getsockname()[1]}"
+        options = dict(origin=f"http://{site}", allow_private=True, clock=clock, warn=[].append)
+        with wr.Bot(None, **options) as bot:
+            results = list(bot.run([f"http://{site}/{n}" for n in range(5)]))
+    assert [result.outcome for result in results] == ["failed"] * 3 + ["deferred"] * 2
+    assert f"3 targets of {site} in a row got no answer" == results[-1].reason
+    assert results[-1].gate == "R5" and [result.attempts for result in results] == [0] * 5
+
+
 def test_R5_a_dead_host_does_not_hold_up_a_run(make_bot, web, clock):
     dead = [f"https://dead.test/{number}" for number in range(50)]
     bot = make_bot(transport=Hanging(web, "https://dead.test/"), timeout=30.0)
