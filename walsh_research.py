@@ -26,38 +26,38 @@ command: `python walsh_research.py URL...`, with `--help` for the rest, and
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
 needs the standard library alone, and runs on CPython 3.9 to 3.14.
 
-Where each clause of the checklist is decided: section, function, beginning of its tests' names.
+Where each clause of the checklist is decided: section, function, class of its tests.
 `grep '# R2a' walsh_research.py` finds the line itself.
 
-    R1    exact User-Agent           10 REQUESTS       request_headers                    test_R1_
-    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               test_R2_
-    R2a   longest group              5 ROBOTS          robots_group                       test_R2a_
-    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          test_R2b_
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 test_R2c_
-    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                test_R2d_
-    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   test_R3_
-    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   test_R3a_
-    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed              test_R3b_
-    R3c   schema, contract major     7 BLOCKLIST       checked_entries                    test_R3c_
-    R4    spacing, unseen at once    8 PACING          next_start                         test_R4_
-    R4a   between processes          13 RATE LIMITER   RateLimiter.lock                   test_R4a_
-    R5    back-off, full jitter      8 PACING          backoff_delay                      test_R5_
-    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             test_R5_
-    R6    no sub-resources           10 REQUESTS       is_unread_type                     test_R6_
-    R7    conditional requests       9 FRESHNESS       conditional_headers                test_R7_
-    R7    de-duplication             15 FETCHER        Fetcher.declared                   test_R7_
-    R8    hourly at most             8 PACING          too_soon                           test_R8_
-    R9    structured formats         18 BOT            Bot.discover                       test_R9_
-    R9.1  feeds                      18 BOT            Bot._sources                       test_R9_
-    R9.2  markdown                   16 FORMATS        media_kind                         test_R9_
-    R9.3  llms.txt                   18 BOT            Bot._sources                       test_R9_
-    R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    test_R10_
-    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  test_R10_
-    R11   caches persist             11 CACHE          Cache._write                       test_R11_
-    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance                  test_R12_
-    R13   tags                       15 FETCHER        Fetcher.exchange                   test_R13_
+    R1    exact User-Agent           10 REQUESTS       request_headers                    TestR1
+    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               TestR2
+    R2a   longest group              5 ROBOTS          robots_group                       TestR2a
+    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          TestR2b
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 TestR2c
+    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                TestR2d
+    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   TestR3
+    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   TestR3a
+    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed              TestR3b
+    R3c   schema, contract major     7 BLOCKLIST       checked_entries                    TestR3c
+    R4    spacing, unseen at once    8 PACING          next_start                         TestR4
+    R4a   between processes          13 RATE LIMITER   RateLimiter.lock                   TestR4a
+    R5    back-off, full jitter      8 PACING          backoff_delay                      TestR5
+    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             TestR5
+    R6    no sub-resources           10 REQUESTS       is_unread_type                     TestR6
+    R7    conditional requests       9 FRESHNESS       conditional_headers                TestR7
+    R7    de-duplication             15 FETCHER        Fetcher.declared                   TestR7
+    R8    hourly at most             8 PACING          too_soon                           TestR8
+    R9    structured formats         18 BOT            Bot.discover                       TestR9
+    R9.1  feeds                      18 BOT            Bot._sources                       TestR9
+    R9.2  markdown                   16 FORMATS        media_kind                         TestR9
+    R9.3  llms.txt                   18 BOT            Bot._sources                       TestR9
+    R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    TestR10
+    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  TestR10
+    R11   caches persist             11 CACHE          Cache._write                       TestR11
+    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance                  TestR12
+    R13   tags                       15 FETCHER        Fetcher.exchange                   TestR13
 
-The order of the gates (spec 7) is `Fetcher.gates_of`, tests `test_gates_`. Vectors, fixtures,
+The order of the gates (spec 7) is `Fetcher.gates_of`, tests `TestGates`. Vectors, fixtures,
 attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
 the sections. A section uses only sections above it. A pure section reads no clock and no
 environment, rolls no dice, opens no file and no socket, and prints nothing.
@@ -4477,12 +4477,12 @@ class ProcessConnection:
             return False
         return time.monotonic() < wire.kept_until
 
-    def take(self, route: Route) -> Wire | None:
-        """The kept connection, if it leads there and is as it was left; else it is closed."""
-        if self.is_kept_for(route) and self.wire and self.wire.is_silent():
-            return self.wire
-        self.close()
-        return None
+    def take(self, route: Route) -> Wire:
+        """The kept connection, if it leads there and is as it was left; else it is closed first."""
+        if self.wire and not (self.is_kept_for(route) and self.wire.is_silent()):
+            self.close()
+        self.wire = self.wire or Wire(route)
+        return self.wire
 
     def settle(self) -> None:
         """After an exchange: closed, unless it may be kept, and a call goes on."""
@@ -4875,11 +4875,9 @@ class HttpTransport:
             try:
                 try:
                     wire = connection.take(route)
-                    if wire is None:
-                        wire = connection.wire = Wire(route)
-                        wire.begin(deadline)
-                        self.open(wire, route)
                     wire.begin(deadline)
+                    if wire.connection is None:
+                        self.open(wire, route)
                     return exchange(wire, request, head, route)
                 finally:
                     connection.settle()
