@@ -8895,7 +8895,8 @@ class TestR10:
             return time.process_time() - began
 
         few = min(seconds(400) for _ in range(3))
-        assert seconds(1600) < 12 * few  # a square makes it sixteen times
+        many = min(seconds(1600) for _ in range(3))     # one may meet the garbage collector
+        assert many < 12 * few  # a square makes it sixteen times
 
     def test_an_inline_schema_asks_for_no_other(self, bot, web):
         bot.fetch(A)
@@ -19762,6 +19763,7 @@ class TestProcessOfItsOwn:
     def test_lines_are_flushed_as_they_are_done_and_ctrl_c_keeps_them(self, publisher):
         process = spawn(at(publisher, "/allowed", "/page.md", "/feed.xml"))
         assert process.stdout.readline().startswith(b"OK    200 ")
+        time.sleep(0.1)  # what is printed is counted a moment later
         process.send_signal(signal.SIGINT)
         done = finish(process)
         assert (
@@ -19794,6 +19796,7 @@ class TestProcessOfItsOwn:
         ]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdout.readline().startswith(b"OK    200 ")
+        time.sleep(0.1)  # what is printed is counted a moment later
         process.send_signal(signal.SIGHUP)
         done = finish(process)
         assert (

@@ -1420,18 +1420,16 @@ def check_json_structure(body: bytes, what: str) -> None:
     opened = depth = 0
     first_outside = 0           # of the texts between quotes, every second one is no string
     for piece in json_pieces(body):
-        piece = piece.replace(b"\\\\", b"")
-        piece = piece.replace(b'\\"', b"")
-        piece = piece.translate(JSON_BRACKETS, NO_JSON_STRUCTURE)
-        between_quotes = piece.split(b'"')
+        piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        between_quotes = piece.translate(JSON_BRACKETS, NO_JSON_STRUCTURE).split(b'"')
         brackets = b"".join(between_quotes[first_outside::2])
         first_outside = (first_outside + len(between_quotes) + 1) % 2
         steps = memoryview(brackets).cast("b")
         depths = list(itertools.accumulate(steps, initial=depth))
-        if max(depths) > MAX_JSON_DEPTH:
-            raise ValueError(f"{what} nests deeper than {MAX_JSON_DEPTH} levels")
         depth = depths[-1]
         opened += brackets.count(1)
+        if max(depths) > MAX_JSON_DEPTH:
+            raise ValueError(f"{what} nests deeper than {MAX_JSON_DEPTH} levels")
         if opened > most:
             raise ValueError(
                 f"{what} has more than {most} arrays and objects in {len(body)} bytes, "
@@ -1439,23 +1437,18 @@ def check_json_structure(body: bytes, what: str) -> None:
 
 
 def json_integer(digits: str) -> int:
-    """An integer as the decoder finds it; ValueError where converting it takes quadratic time."""
-    if len(digits) > MAX_JSON_DIGITS:
+    if len(digits) > MAX_JSON_DIGITS:       # converting takes quadratic time
         raise ValueError(f"an integer has {len(digits)} digits, want at most {MAX_JSON_DIGITS}")
     return int(digits)
 
 
 def refuse_json_constant(name: str) -> None:
-    """NaN and Infinity, which the decoder would take."""
     raise ValueError(f"{name} is no JSON number")
 
 
 def parse_json(body: bytes, what: str) -> Any:
-    """The JSON value in `body` (UTF-8, a byte order mark is accepted).
+    """The JSON value in `body`, UTF-8; ValueError, which names `what`, where it is none or too large.
 
-    ValueError, which names `what`, where there is none, and besides for NaN and Infinity, deeper
-    nesting than MAX_JSON_DEPTH, longer integers than MAX_JSON_DIGITS, and more arrays and objects
-    than one for each LEAST_BYTES_PER_CONTAINER bytes (FREE_JSON_CONTAINERS are always allowed).
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
     """
@@ -1474,7 +1467,6 @@ def parse_json(body: bytes, what: str) -> Any:
 # Texts are read from their end. So while a pattern is read from its beginning, what a step leads
 # to is there already. And a lookahead, which runs over the whole text first, has told where its
 # matches begin; a lookbehind of a fixed length is a lookahead asked so many characters earlier.
-# The time is linear in the text, whatever the pattern.
 READ = "read"       # goes on where the next character passes the test that is its value
 FORK = "fork"       # goes on to each of its targets
 HOLD = "hold"       # goes on where a condition is as wanted, which are its value
@@ -1484,33 +1476,30 @@ if TYPE_CHECKING:
     Step = tuple[str, Any, list[int]]       # its kind, its value, the places of its targets
 
 ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-CHARACTER_REGEXES = {       # of escapes that Python reads otherwise, or not at all
-    "d": "[0-9]",
-    "D": "[^0-9]",
-    "w": "[0-9A-Za-z_]",
-    "W": "[^0-9A-Za-z_]",
-    "s": f"[{ECMA_SPACES}]",
-    "S": f"[^{ECMA_SPACES}]",
+CHARACTER_REGEXES = {       # of escapes that Python reads otherwise
+    "d": "[0-9]", "w": "[0-9A-Za-z_]", "s": f"[{ECMA_SPACES}]",
+    "D": "[^0-9]", "W": "[^0-9A-Za-z_]", "S": f"[^{ECMA_SPACES}]",
     "b": r"\x08",           # in a set
 }
 PATTERN_CHARACTER = lazy_re(
     r"\\(?P<ours>[dDwWsSb])|\\c(?P<caret>[A-Za-z])|\\u\{(?P<point>[0-9A-Fa-f]{1,6})\}"
-    r"|\\u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
+    r"|\\u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2})"
     r"|(?P<same>\\(?:[tnvfr]|0(?![0-9])|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ -/:-@\[-`{-~]))"
     r"|(?P<plain>[^\\])")
-PATTERN_ANCHOR = lazy_re(r"[\^$]|\\[bB]")
+CHARACTER_READERS: dict[str, Callable[[str], str]] = {
+    "ours": CHARACTER_REGEXES.__getitem__,
+    "caret": lambda letter: re.escape(chr(ord(letter) % 32)),
+    "point": lambda digits: re.escape(chr(int(digits, 16))),
+    "pair": lambda pair: bytes.fromhex(pair.replace(r"\u", "")).decode("utf-16-be"),
+    "same": str,
+    "plain": re.escape,
+}
 ANCHORS = {
-    "^": (AT_START, True),
-    "$": (AT_END, True),
-    r"\b": (AT_BOUNDARY, True),
-    r"\B": (AT_BOUNDARY, False),
+    "^": (AT_START, True), "$": (AT_END, True),
+    r"\b": (AT_BOUNDARY, True), r"\B": (AT_BOUNDARY, False),
 }
 PATTERN_COUNT = lazy_re(r"([*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
-COUNT_SIGNS = {
-    "*": "{0,}",
-    "+": "{1,}",
-    "?": "{0,1}",
-}
+COUNT_SIGNS = {"*": "{0,}", "+": "{1,}", "?": "{0,1}"}
 PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
 WORD_CHARACTER = lazy_re("[0-9A-Za-z_]")
 
@@ -1522,11 +1511,8 @@ class PatternBudget:
         self.states_left = MAX_PATTERN_STATES
         self.work_left = MAX_PATTERN_WORK       # on one document
         self.cells_left = MAX_PATTERN_CELLS
-        self.machines: list[PatternMachine] = []
-
-    def renew(self) -> None:
-        """For another document."""
-        self.work_left = MAX_PATTERN_WORK
+        self.starts: list[PatternState] = []        # one of each machine
+        self.kept: dict[Any, PatternState] = {}     # by machine and key
 
     def allot(self, states: int) -> None:
         """Before a pattern grows."""
@@ -1541,13 +1527,18 @@ class PatternBudget:
             raise UnsupportedSchema(
                 f"the patterns take more than {MAX_PATTERN_WORK} steps on one document")
 
-    def keep(self, cells: int) -> None:
-        """Before a state or a transition is kept; at the limit all are forgotten, and made anew."""
-        self.cells_left -= cells
+    def state(self, machine: PatternMachine, *key: Any) -> PatternState:
+        """That state, made where it is not kept; at the limit all are forgotten, and made anew."""
         if self.cells_left < 0:
             self.cells_left = MAX_PATTERN_CELLS
-            for machine in self.machines:
-                machine.forget()
+            for state in [*self.starts, *self.kept.values()]:
+                state.clear()       # they lead to each other
+            self.kept.clear()
+        self.cells_left -= 1        # for the transition that leads here
+        if (machine, key) not in self.kept:
+            self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
+            self.kept[machine, key] = PatternState(machine, *key)
+        return self.kept[machine, key]
 
 
 class PatternState(dict):       # type: ignore[type-arg]
@@ -1555,11 +1546,7 @@ class PatternState(dict):       # type: ignore[type-arg]
 
     __slots__ = ("is_end", "is_word", "machine", "places")
 
-    def __init__(
-        self,
-        machine: PatternMachine,
-        *key: Any,
-    ) -> None:
+    def __init__(self, machine: PatternMachine, *key: Any) -> None:
         self.machine = machine
         # The steps that may be next, whether the symbol that led here is a letter of a word, and
         # whether a match ended before it.
@@ -1574,14 +1561,7 @@ class PatternState(dict):       # type: ignore[type-arg]
 class PatternMachine:
     """A pattern or a lookaround of one, and the states of its runs, made as a text leads there."""
 
-    def __init__(
-        self,
-        pattern: Pattern,
-        first: int,
-        end: int,
-        outer: int,
-        is_search: bool,
-    ) -> None:
+    def __init__(self, pattern: Pattern, first: int, end: int, outer: int, is_search: bool) -> None:
         self.steps = pattern.steps
         self.budget = pattern.budget
         self.first = first
@@ -1589,60 +1569,16 @@ class PatternMachine:
         self.outer = outer              # how many lookarounds stand before it
         self.is_search = is_search      # else each match counts
         self.start = PatternState(self, (), False, False)
-        self.states: dict[Any, PatternState] = {}
-        self.budget.machines.append(self)
+        self.budget.starts.append(self.start)
 
-    def forget(self) -> None:
-        self.start.clear()
-        for state in self.states.values():
-            state.clear()       # they lead to each other
-        self.states.clear()
-
-    def symbols(
-        self,
-        text: str,
-        tables: list[bytes],
-    ) -> Iterable[Any]:
-        """The text's characters from the last one on, and at its beginning a tuple of "".
-
-        Where there are lookarounds, tuples of these and of what holds behind them.
-        """
+    def symbols(self, text: str, tables: list[bytearray]) -> Iterable[Any]:
+        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
         inner = tables[self.outer:]
-        backwards = reversed(text)
         if not inner:
-            return itertools.chain(backwards, [("",)])
-        characters = itertools.chain(backwards, [""])
-        return zip(characters, *inner)
+            return itertools.chain(reversed(text), [("",)])
+        return zip(itertools.chain(reversed(text), [""]), *inner)
 
-    def matches(
-        self,
-        text: str,
-        tables: list[bytes],
-    ) -> bool:
-        """Whether there is a match anywhere."""
-        state = self.start
-        for symbol in self.symbols(text, tables):
-            state = state[symbol]
-        return bool(state.is_end)
-
-    def ends(
-        self,
-        text: str,
-        tables: list[bytes],
-    ) -> bytes:
-        """For each position from the text's end on, whether a match ends there."""
-        ends = bytearray()
-        state = self.start
-        for symbol in self.symbols(text, tables):
-            state = state[symbol]
-            ends.append(state.is_end)
-        return bytes(ends)
-
-    def advance(
-        self,
-        state: PatternState,
-        symbol: Any,
-    ) -> PatternState:
+    def advance(self, state: PatternState, symbol: Any) -> PatternState:
         """Where the symbol leads; a match may begin at every position."""
         if state.is_end and self.is_search:
             return state
@@ -1654,27 +1590,17 @@ class PatternMachine:
             AT_BOUNDARY: is_word != state.is_word,
         }
         conditions.update(enumerate(held, FIRST_LOOKAROUND + self.outer))
-        pending = [self.first, *state.places]
-        reached = self.reached(pending, conditions)
+        reached = self.reached([self.first, *state.places], conditions)
         self.budget.spend(WORK_OF_A_STATE * len(reached))
         places: set[int] = set()
         for place in reached:
             kind, test, targets = self.steps[place]
             if kind == READ and test(character):
                 places.update(targets)
-        is_end = self.end in reached
-        key = (tuple(sorted(places)), is_word, is_end)
-        self.budget.keep(1)
-        if key not in self.states:
-            self.budget.keep(len(places) + CELLS_OF_A_STATE)
-            self.states[key] = PatternState(self, *key)
-        return self.states[key]
+        key = tuple(sorted(places)), is_word, self.end in reached
+        return self.budget.state(self, *key)
 
-    def reached(
-        self,
-        pending: list[int],
-        conditions: dict[int, Any],
-    ) -> set[int]:
+    def reached(self, pending: list[int], conditions: dict[int, Any]) -> set[int]:
         """The steps that are reached from the pending ones without reading."""
         reached: set[int] = set()
         while pending:
@@ -1692,29 +1618,6 @@ class PatternMachine:
         return reached
 
 
-def only_length(
-    steps: list[Step],
-    first: int,
-    end: int,
-) -> int:
-    """How many characters are read from one step to another; ValueError where that varies."""
-    lengths = {first: 0}
-    pending = [first]
-    while pending:
-        place = pending.pop()
-        kind, _, targets = steps[place]
-        length = lengths[place]
-        if kind == READ:
-            length += 1
-        for target in targets:
-            if target not in lengths:
-                lengths[target] = length
-                pending.append(target)
-            if lengths[target] != length:
-                raise ValueError("a lookbehind of no fixed length")
-    return lengths[end]
-
-
 class Pattern:
     """An ECMA pattern. ValueError where it is none, or uses what is not supported.
 
@@ -1722,15 +1625,12 @@ class Pattern:
     and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
     """
 
-    def __init__(
-        self,
-        source: str,
-        budget: PatternBudget,
-    ) -> None:
+    def __init__(self, source: str, budget: PatternBudget) -> None:
         self.source = source
         self.at = 0
         self.budget = budget
         self.steps: list[Step] = []
+        self.lengths: list[float] = []      # by step, of what is read to the end; nan: it varies
         # By where a step is written: its kind, its value, where it ends.
         self.known: dict[int, tuple[str, Any, int]] = {}
         self.lookarounds: list[tuple[PatternMachine, int]] = []     # inner ones first; the length
@@ -1744,22 +1644,34 @@ class Pattern:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
         work = 1 + WORK_OF_A_LOOKAROUND * len(self.lookarounds)
         self.budget.spend(work * len(text))
-        tables: list[bytes] = []
+        tables: list[bytearray] = []
         for machine, length in self.lookarounds:
-            begins = machine.ends(text, tables) + bytes(length)
+            begins = bytearray()
+            state = machine.start
+            for symbol in machine.symbols(text, tables):
+                state = state[symbol]
+                begins.append(state.is_end)
+            begins += bytes(length)
             tables.append(begins[length:])      # what lies behind began so much further on
-        return self.machine.matches(text, tables)
+        state = self.machine.start
+        for symbol in self.machine.symbols(text, tables):
+            state = state[symbol]
+        return bool(state.is_end)
 
-    def add(
-        self,
-        kind: str,
-        value: Any,
-        *targets: int,
-    ) -> int:
+    def add(self, kind: str, value: Any, *targets: int) -> int:
         """A step, whose targets are there already; its place."""
         self.budget.allot(1)
         self.steps.append((kind, value, list(targets)))
+        self.lengths.append(self.length_to(targets))
+        if kind == READ:
+            self.lengths[-1] += 1
         return len(self.steps) - 1
+
+    def length_to(self, targets: Sequence[int]) -> float:
+        lengths = [self.lengths[target] for target in targets] or [0]
+        if lengths.count(lengths[0]) == len(lengths):
+            return lengths[0]
+        return math.nan
 
     def take(self, mark: str) -> bool:
         """Goes on where this stands next."""
@@ -1803,6 +1715,7 @@ class Pattern:
             fork = self.add(FORK, None, place)
             _, _, targets = self.steps[fork]
             targets.append(self.read_piece(begin, fork))
+            self.lengths[fork] = self.length_to(targets)
             place = fork
         behind = place
         for _ in range(int(least), int(most or least)):
@@ -1811,11 +1724,7 @@ class Pattern:
         self.at = count.end()
         return place
 
-    def read_piece(
-        self,
-        begin: int,
-        target: int,
-    ) -> int:
+    def read_piece(self, begin: int, target: int) -> int:
         """A group, an anchor, a set or a character."""
         self.at = begin
         if begin not in self.known:
@@ -1843,10 +1752,9 @@ class Pattern:
             return self.read_lookaround(opening)
         if PATTERN_COUNT.match(self.source, self.at):
             raise ValueError("a count with nothing to repeat")
-        anchor = PATTERN_ANCHOR.match(self.source, self.at)
-        if anchor is not None:
-            self.at = anchor.end()
-            return HOLD, ANCHORS[anchor[0]]
+        for anchor, condition in ANCHORS.items():
+            if self.take(anchor):
+                return HOLD, condition
         if self.take("."):
             regex = r"[^\n\r\u2028\u2029]"
         elif self.take("["):
@@ -1862,12 +1770,12 @@ class Pattern:
         outer = len(self.lookarounds)
         end = self.add(END, None)
         first = self.read_group(end)
-        length = 0
-        if opening.startswith("(?<"):
-            length = only_length(self.steps, first, end)
+        length = self.lengths[first] if opening.startswith("(?<") else 0
+        if math.isnan(length):
+            raise ValueError("a lookbehind of no fixed length")
         machine = PatternMachine(self, first, end, outer, is_search=False)
         number = FIRST_LOOKAROUND + len(self.lookarounds)
-        self.lookarounds.append((machine, length))
+        self.lookarounds.append((machine, int(length)))
         return HOLD, (number, opening.endswith("="))
 
     def read_set(self) -> str:
@@ -1902,21 +1810,7 @@ class Pattern:
             raise ValueError(f"an escape of {escaped!r}")
         self.at = found.end()
         kind = str(found.lastgroup)
-        written = found[kind]
-        if kind == "ours":
-            return CHARACTER_REGEXES[written]
-        if kind == "same":
-            return written
-        if kind == "plain":
-            return re.escape(written)
-        if kind == "caret":
-            point = ord(written) % 32
-        else:
-            point = int(written, 16)
-        if kind == "low":       # of a pair of surrogates
-            high = int(found["high"], 16)
-            point += 0x10000 - 0xDC00 + (high - 0xD800) * 0x400
-        return f"\\U{point:08X}"
+        return CHARACTER_READERS[kind](found[kind])
 
 
 def compile_pattern(source: str, budget: PatternBudget) -> Callable[[str], bool]:
@@ -1935,20 +1829,14 @@ class SchemaMismatch(Exception):
 if TYPE_CHECKING:
     SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
     SchemaChecks = list[SchemaCheck]
-    NamedChecks = dict[str, SchemaCheck]
     JsonObject = dict[str, Any]
     PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
     Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
     CheckTable = dict[type, list[Assertion]]        # by the type of the value
 
 NAMES_OF_TYPES = {
-    dict: ["object"],
-    list: ["array"],
-    str: ["string"],
-    int: ["integer", "number"],
-    float: ["number"],
-    bool: ["boolean"],
-    type(None): ["null"],
+    dict: ["object"], list: ["array"], str: ["string"], bool: ["boolean"], type(None): ["null"],
+    int: ["integer", "number"], float: ["number"],
 }
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1967,9 +1855,7 @@ def brief_value(value: Any) -> str:
         return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"       # `str` converts 4,300 digits
-    if isinstance(value, str):
-        return repr(value[:60])
-    return repr(value)
+    return repr(value[:60] if isinstance(value, str) else value)
 
 
 def json_key(value: Any) -> Any:
@@ -1978,8 +1864,7 @@ def json_key(value: Any) -> Any:
     Integers become bytes, since a list of them that is made to collide could stall a set.
     """
     if isinstance(value, dict):
-        keys = map(json_key, value.values())
-        return frozenset(zip(value, keys))
+        return frozenset(zip(value, map(json_key, value.values())))
     if isinstance(value, list):
         return tuple(map(json_key, value))
     if type(value) in NUMBER and value % 1 == 0:
@@ -1988,8 +1873,7 @@ def json_key(value: Any) -> Any:
 
 
 def pointer_part(name: Any) -> str:
-    escaped = str(name).replace("~", "~0")
-    return escaped.replace("/", "~1")
+    return str(name).replace("~", "~0").replace("/", "~1")
 
 
 def anything(value: Any) -> bool:
@@ -2026,9 +1910,7 @@ def is_multiple(step: Any, value: Any) -> bool:
     from fractions import Fraction  # only for this keyword
 
     def exact(number: Any) -> Fraction:
-        if isinstance(number, int):
-            return Fraction(number)
-        return Fraction(repr(number))
+        return Fraction(number if isinstance(number, int) else repr(number))
     is_finite = value - value == 0
     return is_finite and exact(value) % exact(step) == 0
 
@@ -2044,8 +1926,7 @@ def is_as_short(most: int, value: Any) -> bool:
 def is_unique(is_wanted: bool, value: list[Any]) -> bool:
     if not is_wanted:
         return True
-    different = set(map(json_key, value))
-    return len(different) == len(value)
+    return len(set(map(json_key, value))) == len(value)
 
 
 def is_one_of(keys: frozenset[Any], value: Any) -> bool:
@@ -2053,21 +1934,15 @@ def is_one_of(keys: frozenset[Any], value: Any) -> bool:
 
 
 def has_others(others: dict[str, list[str]], value: JsonObject) -> bool:
-    for name in others:
-        if name in value and not value.keys() >= set(others[name]):
-            return False
-    return True
+    return all(value.keys() >= set(others[name]) for name in others if name in value)
 
 
 def names_hold(check: SchemaCheck, value: JsonObject) -> bool:
     return all(holds(check, name) for name in value)
 
 
-def dependents_hold(checks: NamedChecks, value: Any) -> bool:
-    for name, check in checks.items():
-        if name in value:
-            check(value)
-    return True
+def dependents_hold(checks: dict[str, SchemaCheck], value: Any) -> bool:
+    return all(check(value) for name, check in checks.items() if name in value)
 
 
 def none_holds(check: SchemaCheck, value: Any) -> bool:
@@ -2083,16 +1958,11 @@ def any_holds(checks: SchemaChecks, value: Any) -> bool:
 
 
 def one_holds(checks: SchemaChecks, value: Any) -> bool:
-    holding = sum(holds(check, value) for check in checks)
-    return holding == 1
+    return sum(holds(check, value) for check in checks) == 1
 
 
 # Makers of checks from the values of several keywords, compiled; None for each that is absent.
-def parts_check(
-    parts_of: Any,
-    check_of: Any,
-    rest: SchemaCheck | None,
-) -> SchemaCheck:
+def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> SchemaCheck:
     """Each part of a value must hold, by the check of its name or number, else by `rest`."""
     otherwise = rest or anything
 
@@ -2113,11 +1983,7 @@ def items_check(rest: SchemaCheck | None, first: SchemaChecks | None) -> SchemaC
     return parts_check(enumerate, numbered.get, rest)
 
 
-def members_check(
-    named: Any,
-    patterns: PatternChecks | None,
-    rest: Any,
-) -> SchemaCheck:
+def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> SchemaCheck:
     checks = named or {}
     if not patterns:
         return parts_check(dict.items, checks.get, rest)
@@ -2130,11 +1996,7 @@ def members_check(
     return parts_check(dict.items, check_of, rest)
 
 
-def contains_check(
-    check: Any,
-    least: int | None,
-    most: int | None,
-) -> SchemaCheck:
+def contains_check(check: Any, least: int | None, most: int | None) -> SchemaCheck:
     def check_contains(value: Any) -> bool:
         found = sum(holds(check, item) for item in value)
         enough = 1 if least is None else least
@@ -2144,11 +2006,7 @@ def contains_check(
     return check_contains
 
 
-def branch_check(
-    test: Any,
-    then: Any,
-    otherwise: Any,
-) -> SchemaCheck:
+def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
     def check_branch(value: Any) -> bool:
         branch = then if holds(test, value) else otherwise
         return branch is None or branch(value)
@@ -2157,82 +2015,62 @@ def branch_check(
     return check_branch
 
 
+# What the values of keywords must be, as schemas.
 SCHEMA = {"type": ["object", "boolean"]}
-STRING = {"type": "string"}
-NAMES = {
-    "type": "array",
-    "items": STRING,
-    "uniqueItems": True,
-}
-SCHEMAS = {
-    "type": "array",
-    "minItems": 1,
-    "items": SCHEMA,
-}
+SCHEMAS = {"type": "array", "minItems": 1, "items": SCHEMA}
 SCHEMA_MAP = {"type": "object", "additionalProperties": SCHEMA}
+STRING = {"type": "string"}
+NAMES = {"type": "array", "items": STRING, "uniqueItems": True}
+NAMES_MAP = {"type": "object", "additionalProperties": NAMES}
+NUMERIC = {"type": "number"}
+COUNT = {"type": "integer", "minimum": 0}
+STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
 TYPE_NAMES = "array boolean integer null number object string".split()
-TYPE = {"enum": TYPE_NAMES}
-TYPES = {
-    "type": "array",
-    "items": TYPE,
-    "uniqueItems": True,
-    "minItems": 1,
-}
+TYPES = {"type": "array", "items": {"enum": TYPE_NAMES}, "uniqueItems": True, "minItems": 1}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-# What the values of keywords must be, as schemas. Other keywords are annotations.
-SHAPES: list[tuple[str, Any]] = [
-    ("not if then else items contains additionalProperties propertyNames", SCHEMA),
-    ("allOf anyOf oneOf prefixItems", SCHEMAS),
-    ("$defs definitions dependentSchemas properties patternProperties", SCHEMA_MAP),
-    ("$id $ref $anchor pattern", STRING),
-    ("required", NAMES),
-    ("dependentRequired", {"type": "object", "additionalProperties": NAMES}),
-    ("minimum maximum exclusiveMinimum exclusiveMaximum", {"type": "number"}),
-    ("multipleOf", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}),
-    (
-        "minLength maxLength minItems maxItems minContains maxContains minProperties maxProperties",
-        {"type": "integer", "minimum": 0},
-    ),
-    ("uniqueItems", {"type": "boolean"}),
-    ("enum", {"type": "array"}),
-    ("type", {"anyOf": [TYPE, TYPES]}),
-    ("$schema", {"enum": [DRAFT, DRAFT + "#"]}),
-    # What is not implemented.
-    ("unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary", False),
+# The types that keywords are about, the keywords with what their values must be, and their test, or
+# the maker of it where they are several. Other keywords are annotations.
+KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
+    (NUMBER, {"minimum": NUMERIC}, operator.le),
+    (NUMBER, {"maximum": NUMERIC}, operator.ge),
+    (NUMBER, {"exclusiveMinimum": NUMERIC}, operator.lt),
+    (NUMBER, {"exclusiveMaximum": NUMERIC}, operator.gt),
+    (NUMBER, {"multipleOf": STEP}, is_multiple),
+    (TEXT, {"minLength": COUNT}, is_as_long),
+    (TEXT, {"maxLength": COUNT}, is_as_short),
+    (TEXT, {"pattern": STRING}, holds),
+    (ARRAY, {"minItems": COUNT}, is_as_long),
+    (ARRAY, {"maxItems": COUNT}, is_as_short),
+    (ARRAY, {"uniqueItems": {"type": "boolean"}}, is_unique),
+    (ARRAY, {"items": SCHEMA, "prefixItems": SCHEMAS}, items_check),
+    (ARRAY, {"contains": SCHEMA, "minContains": COUNT, "maxContains": COUNT}, contains_check),
+    (OBJECT, {"minProperties": COUNT}, is_as_long),
+    (OBJECT, {"maxProperties": COUNT}, is_as_short),
+    (OBJECT, {"required": NAMES}, frozenset.issubset),
+    (OBJECT, {"properties": SCHEMA_MAP, "patternProperties": SCHEMA_MAP,
+              "additionalProperties": SCHEMA}, members_check),
+    (OBJECT, {"dependentRequired": NAMES_MAP}, has_others),
+    (OBJECT, {"dependentSchemas": SCHEMA_MAP}, dependents_hold),
+    (OBJECT, {"propertyNames": SCHEMA}, names_hold),
+    (ANY, {"enum": {"type": "array"}}, is_one_of),
+    (ANY, {"const": True}, is_one_of),
+    (ANY, {"not": SCHEMA}, none_holds),
+    (ANY, {"allOf": SCHEMAS}, all_hold),
+    (ANY, {"anyOf": SCHEMAS}, any_holds),
+    (ANY, {"oneOf": SCHEMAS}, one_holds),
+    (ANY, {"if": SCHEMA, "then": SCHEMA, "else": SCHEMA}, branch_check),
 ]
-SHAPES_BY_KEYWORD: JsonObject = {}
-for shaped_keywords, shape_of_them in SHAPES:
-    SHAPES_BY_KEYWORD.update(dict.fromkeys(shaped_keywords.split(), shape_of_them))
-# What is asserted: the types that keywords are about, the keywords, their test or their maker.
-ASSERTIONS: list[Any] = [
-    (NUMBER, "minimum", operator.le),
-    (NUMBER, "maximum", operator.ge),
-    (NUMBER, "exclusiveMinimum", operator.lt),
-    (NUMBER, "exclusiveMaximum", operator.gt),
-    (NUMBER, "multipleOf", is_multiple),
-    (TEXT, "minLength", is_as_long),
-    (TEXT, "maxLength", is_as_short),
-    (TEXT, "pattern", holds),
-    (ARRAY, "minItems", is_as_long),
-    (ARRAY, "maxItems", is_as_short),
-    (ARRAY, "uniqueItems", is_unique),
-    (ARRAY, "items prefixItems", items_check),
-    (ARRAY, "contains minContains maxContains", contains_check),
-    (OBJECT, "minProperties", is_as_long),
-    (OBJECT, "maxProperties", is_as_short),
-    (OBJECT, "required", frozenset.issubset),
-    (OBJECT, "properties patternProperties additionalProperties", members_check),
-    (OBJECT, "dependentRequired", has_others),
-    (OBJECT, "dependentSchemas", dependents_hold),
-    (OBJECT, "propertyNames", names_hold),
-    (ANY, "enum", is_one_of),
-    (ANY, "const", is_one_of),
-    (ANY, "not", none_holds),
-    (ANY, "allOf", all_hold),
-    (ANY, "anyOf", any_holds),
-    (ANY, "oneOf", one_holds),
-    (ANY, "if then else", branch_check),
-]
+# What the values of all keywords must be: of those treated elsewhere, not implemented, and above.
+UNSUPPORTED = "unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary"
+SHAPES: JsonObject = {
+    "type": {"anyOf": [{"enum": TYPE_NAMES}, TYPES]},
+    "$schema": {"enum": [DRAFT, DRAFT + "#"]},
+    "$id": STRING, "$ref": STRING, "$anchor": STRING,
+    "$defs": SCHEMA_MAP, "definitions": SCHEMA_MAP,
+    **dict.fromkeys(UNSUPPORTED.split(), False),
+}
+for _, shapes_of_a_row, _ in KEYWORDS:
+    SHAPES.update(shapes_of_a_row)
 # The schemas of these keywords see the same value as the schema that holds them.
 IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
 DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
@@ -2240,24 +2078,17 @@ DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
 
 def is_own_name(name: str, own_id: str) -> bool:
     """Whether the part of a $ref before its # means the document with this $id."""
-    if not name:
-        return True
     try:
-        base, _, _ = own_id.partition("#")
-        own = resolve_url("https://schema.invalid/", base)
-        return resolve_url(own, name) == own
+        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
+        return not name or resolve_url(own, name) == own
     except ValueError:
-        return False
+        return not name
 
 
 class SchemaCompiler:
     """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root."""
 
-    def __init__(
-        self,
-        root: Any,
-        check_shape: Callable[[Any], Any],
-    ) -> None:
+    def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
         self.root = root
         self.check_shape = check_shape          # raises where a keyword is malformed
         self.budget = PatternBudget()
@@ -2277,12 +2108,11 @@ class SchemaCompiler:
         for place, table in self.tables.items():
             if self.times_applied[place] > 1:
                 check = self.remembering(table_check(dict(table)))
-                assertion = ("", check, "")
-                table.update(dict.fromkeys(ANY, [assertion]))
+                table.update(dict.fromkeys(ANY, [("", check, "")]))
 
         def check_instance(instance: Any) -> None:
             self.seen.clear()           # identities are those of the last instance
-            self.budget.renew()
+            self.budget.work_left = MAX_PATTERN_WORK
             try:
                 check_root(instance)
             except SchemaMismatch as mismatch:
@@ -2290,20 +2120,14 @@ class SchemaCompiler:
                 message = f"{printable(pointer) or '/'}: {keyword}: {detail}"
                 raise SchemaViolation(pointer, keyword, message) from None
             except RecursionError:
-                message = "/: $ref: nests deeper than can be validated"
-                raise SchemaViolation("", "$ref", message) from None
+                raise SchemaViolation(
+                    "", "$ref", "/: $ref: nests deeper than can be validated") from None
         return check_instance
 
-    def check_of(
-        self,
-        schema: Any,
-        holder: str,
-        *path: Any,
-    ) -> SchemaCheck:
+    def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
         """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
         keyword = path[0] if path else "false"
-        parts = map(pointer_part, path)
-        place = "/".join([holder, *parts])
+        place = "/".join([holder, *map(pointer_part, path)])
         if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(
                 f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
@@ -2315,19 +2139,14 @@ class SchemaCompiler:
         table: CheckTable = {kind: [] for kind in ANY}
         self.tables[place] = table
         if schema is False:
-            assertion = (keyword, nothing, False)
-            table.update(dict.fromkeys(ANY, [assertion]))
+            table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
         elif schema is not True:
             self.check_shape(schema)
             self.note_names(schema, place)
             self.fill(table, schema, place)
         return table_check(table)
 
-    def note_names(
-        self,
-        schema: JsonObject,
-        place: str,
-    ) -> None:
+    def note_names(self, schema: JsonObject, place: str) -> None:
         anchor = schema.get("$anchor")
         if "$id" in schema and place or anchor in self.anchors:
             raise UnsupportedSchema(
@@ -2337,38 +2156,24 @@ class SchemaCompiler:
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
 
-    def fill(
-        self,
-        table: CheckTable,
-        schema: JsonObject,
-        place: str,
-    ) -> None:
+    def fill(self, table: CheckTable, schema: JsonObject, place: str) -> None:
         """What the schema asserts, but for its $ref."""
-        compiled = {}
-        for keyword, value in schema.items():
-            compiled[keyword] = self.compiled(keyword, value, place)
+        compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
         add_type(table, schema.get("type"))
-        for kinds, keywords, test in ASSERTIONS:
-            names = keywords.split()
-            if compiled.keys().isdisjoint(names):
+        for kinds, shapes, test in KEYWORDS:
+            if compiled.keys().isdisjoint(shapes):
                 continue
-            keyword = names[0]
-            if len(names) > 1:
-                check = test(*map(compiled.get, names))
+            keyword, *others = shapes
+            if others:
+                check = test(*map(compiled.get, shapes))
             else:
                 check = partial(test, compiled[keyword])
-            assertion = (keyword, check, schema.get(keyword))
             for kind in kinds:
-                table[kind].append(assertion)
+                table[kind].append((keyword, check, schema.get(keyword)))
 
-    def compiled(
-        self,
-        keyword: str,
-        value: Any,
-        holder: str,
-    ) -> Any:
+    def compiled(self, keyword: str, value: Any, holder: str) -> Any:
         """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
-        shape = SHAPES_BY_KEYWORD.get(keyword)
+        shape = SHAPES.get(keyword)
         if shape is SCHEMA:
             return self.check_of(value, holder, keyword)
         if shape is SCHEMAS:
@@ -2400,16 +2205,11 @@ class SchemaCompiler:
         name, _, fragment = reference.partition("#")
         pointer = unquote(fragment)
         target = self.anchors.get(pointer, pointer)
-        own_id = self.root.get("$id", "")
-        if target not in self.tables or not is_own_name(name, own_id):
+        if target not in self.tables or not is_own_name(name, self.root.get("$id", "")):
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
-    def refer(
-        self,
-        place: str,
-        target: str,
-    ) -> None:
+    def refer(self, place: str, target: str) -> None:
         self.times_applied[target] += 1
         self.same_value[place].append(target)
         check = table_check(self.tables[target])
@@ -2423,8 +2223,7 @@ class SchemaCompiler:
         try:
             TopologicalSorter(self.same_value).prepare()
         except CycleError:
-            message = "a $ref leads back to itself without descending"
-            raise UnsupportedSchema(message) from None
+            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
 
     def remembering(self, check: SchemaCheck) -> SchemaCheck:
         """A schema that several places apply sees each value once, so that doubling is no work."""
@@ -2455,16 +2254,15 @@ def add_type(table: CheckTable, types: Any) -> None:
 
 @cache
 def well_formed_check() -> Callable[[Any], None]:
-    meta_schema = {**SCHEMA, "properties": SHAPES_BY_KEYWORD}
+    meta_schema = {**SCHEMA, "properties": SHAPES}
     return SchemaCompiler(meta_schema, anything).compile()
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
     """The schema as a function of the instance: None where it holds, else SchemaViolation.
 
-    R3c, Draft 2020-12. UnsupportedSchema where it asserts what is not implemented here, is
-    malformed or never ends; the function raises it where the schema's patterns exceed
-    MAX_PATTERN_WORK. `format`, `content*` and unknown keywords are annotations.
+    R3c. UnsupportedSchema where it asserts what is not implemented here, is malformed or never
+    ends; the function raises it where the schema's patterns exceed MAX_PATTERN_WORK.
     """
     compiler = SchemaCompiler(schema, well_formed_check())
     try:
@@ -4027,7 +3825,7 @@ CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z"
 def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
     """Removes what is outlived among the first `most_files` files, or among all.
 
-    What cannot be removed is left to the next sweep, and other names are nobody's business.
+    What cannot be removed is left to the next sweep.
     """
     with suppress(OSError), os.scandir(folder) as files:
         for file in islice(files, most_files):
@@ -4170,9 +3968,9 @@ class Cache:
         return True
 
     def sweep(self, now: float) -> None:
-        """Entries long unused and scratch files of dead processes go away. `now`: Unix seconds.
+        """Once a day for all processes, entries long unused go. `now`: Unix seconds.
 
-        That is once a day for all processes; in between only scratch files go, among the first.
+        Scratch files of dead processes always do, in between those among the first files.
         """
         if not self._is_folder_usable():
             return
@@ -4245,8 +4043,7 @@ def open_pace_cache(
 ) -> PaceCache:
     """The pace that a command without a cache shares with this user's other processes. R4a.
 
-    The folder is chosen at the first use; where none will do, the pace is in memory, with one
-    warning.
+    Its folder is chosen at the first use; without one it is in memory, with one warning.
     """
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
