@@ -5894,7 +5894,7 @@ class Scheduler:
         """
         if result.status is not None:
             self._silent[host] = 0
-        elif result.attempts > 0:
+        elif result.attempts > 0 or result.outcome == "failed":     # the latter: not connected
             self._silent[host] += 1
         if self._silent[host] < MAX_SILENT_TARGETS:
             return
