@@ -1427,7 +1427,7 @@ def refuse_json_constant(name: str) -> None:
 
 
 def parse_json(body: bytes, what: str) -> Any:
-    """The JSON value in `body`, UTF-8; ValueError, which names `what`, where it is none or too large.
+    """The JSON value in `body`, UTF-8; ValueError, which names `what`: it is none, or too large.
 
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
@@ -3080,7 +3080,12 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
-    return Response(operator.index(given.status), headers, body, bool(given.truncated))
+    return Response(
+        operator.index(given.status),
+        headers,
+        body,
+        bool(given.truncated),
+    )
 
 
 READ_FIRST = ("outcome", "allowed", "url", "status", "gate", "reason", "title")
@@ -3344,7 +3349,12 @@ def robots_decision(
     if unreachable == "defer":
         reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
         retry_at = max(state.retry_at, now)
-        return unknown._replace(allowed=False, gate="R2", reason=reason, retry_at=retry_at)
+        return unknown._replace(
+            allowed=False,
+            gate="R2",
+            reason=reason,
+            retry_at=retry_at,
+        )
     return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
 
 
@@ -4460,7 +4470,11 @@ class LookUp:
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
         name = "walsh-research resolver"
-        self.thread = threading.Thread(target=self.ask, name=name, daemon=True)
+        self.thread = threading.Thread(
+            target=self.ask,
+            name=name,
+            daemon=True,
+        )
 
     def ask(self) -> None:
         """In a thread of its own. An answer that comes late is an answer."""
@@ -4905,7 +4919,11 @@ class RateLimiter:
         now = self.now()
         held = HostPace(not_before=now + seconds, why=why)
         # The hold is an entry of its own, so that no claim of a slot overwrites it.
-        self.write(host, merge_paces(self.pace_of(host), held, now), "hold")
+        self.write(
+            host,
+            merge_paces(self.pace_of(host), held, now),
+            "hold",
+        )
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
@@ -5226,7 +5244,11 @@ class BlocklistStore:
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
         if ending.status == 304 and any(validators):
-            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
+            self._note(
+                checked_at=self._time(),
+                failed_at=-math.inf,
+                retry_at=-math.inf,
+            )
             return
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5258,7 +5280,13 @@ class BlocklistStore:
         entry = {"serial": serial, "columns": blocklist.to_columns()}
         key = f"{self._origin} {serial % 2:g}"
         self._cache.store("blocklist", key, entry, durable=True)
-        self._refreshed = RefreshState(serial, now, -math.inf, -math.inf, *validators)
+        self._refreshed = RefreshState(
+            serial,
+            now,
+            -math.inf,
+            -math.inf,
+            *validators,
+        )
         self._note()
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
@@ -5372,7 +5400,11 @@ class RobotsStore:
             retry_at = max(state.retry_at, ending.retry_at)
             state = state._replace(retry_at=retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store("robots", self._cache_key(site), self._to_entry(state))
+        self._cache.store(
+            "robots",
+            self._cache_key(site),
+            self._to_entry(state),
+        )
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
@@ -5492,7 +5524,13 @@ class Visit:
 
         `is_single`: one request, which binds nobody whatever it brings.
         """
-        visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
+        visit = Visit(
+            self.fetcher,
+            kind,
+            url,
+            url,
+            KnownSource(0.0, url, *validators),
+        )
         visit.started_at = self.started_at
         visit.requests = self.requests
         visit._is_single = is_single or self.fetcher.options.interactive
@@ -5537,7 +5575,11 @@ class Visit:
         """Put off: `max_wait` does not reach so far."""
         seconds = max(0.0, later.at - self.fetcher.now())
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return self.refused(later.gate, reason, self.fetcher.time() + seconds)
+        return self.refused(
+            later.gate,
+            reason,
+            self.fetcher.time() + seconds,
+        )
 
     def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
         """With what robots.txt said before."""
@@ -5635,7 +5677,13 @@ class Visit:
         if not self.how.is_target:
             return Ending(error)
         trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
-        return Ending(error, None, trouble, fetcher.time() + delay, is_put_off=True)
+        return Ending(
+            error,
+            None,
+            trouble,
+            fetcher.time() + delay,
+            is_put_off=True,
+        )
 
     def _after_push_back(self, answer: Response) -> Ending | None:
         """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
@@ -5658,7 +5706,13 @@ class Visit:
         else:
             self.retries += 1
             return None
-        return Ending(answer, None, trouble, fetcher.time() + delay, is_put_off=not is_last)
+        return Ending(
+            answer,
+            None,
+            trouble,
+            fetcher.time() + delay,
+            is_put_off=not is_last,
+        )
 
     def _after_redirect(self, answer: Response) -> Ending | None:
         """A hop is a new URL: it goes through every gate.  spec 19, C6."""
@@ -5934,7 +5988,11 @@ class Scheduler:
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
-        fetcher.trace_wait(self._targets[host][0].wire, due_at - now, "its host's pace")
+        fetcher.trace_wait(
+            self._targets[host][0].wire,
+            due_at - now,
+            "its host's pace",
+        )
         self._wait(due_at, Turn(host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
@@ -6090,12 +6148,21 @@ class Fetcher:
         self._transport = self.options.transport
         if self._transport is None:
             self._transport = HttpTransport(allow_private=self.options.allow_private)
-        self._cache, self._pace_cache = open_caches(self.options, self.warn, self.time)
+        self._cache, self._pace_cache = open_caches(
+            self.options,
+            self.warn,
+            self.time,
+        )
         patience_seconds = 2 * self.options.timeout
         self.limiter = RateLimiter(process, self._pace_cache, patience_seconds)
         locks = PatientLocks(self._cache, self.now, patience_seconds)
         self._refreshes = Refreshes(locks, self.now)
-        self._blocklist = BlocklistStore(self._cache, self.time, self.origin, self.warn)
+        self._blocklist = BlocklistStore(
+            self._cache,
+            self.time,
+            self.origin,
+            self.warn,
+        )
         self.robots = RobotsStore(self._cache, self.time)
         self.sources = SourceStore(self._cache)
         self._process, self._scheduler = process, Scheduler(self, process)
@@ -6243,7 +6310,15 @@ class Fetcher:
             wants = target.wants or wants_body
             if target.wants is not None:        # who wants a body sends no validators
                 held = NEVER_ASKED
-            visit = Visit(self, target.kind, target.url, target.wire, held, wants, since)
+            visit = Visit(
+                self,
+                target.kind,
+                target.url,
+                target.wire,
+                held,
+                wants,
+                since,
+            )
             ending = yield from visit.walk()
             result = conclude(visit, ending)
             if visit.attempts:
@@ -6264,7 +6339,13 @@ class Fetcher:
 
     def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
         """A Result that no gate was asked for."""
-        return result_of(outcome, url, reason=reason, at=self.time(), **fields)
+        return result_of(
+            outcome,
+            url,
+            reason=reason,
+            at=self.time(),
+            **fields,
+        )
 
     def exchange(self, visit: Visit) -> Answer:
         """The only caller of the transport. The gates have just passed; the host's slot is ours."""
@@ -6365,7 +6446,13 @@ class Fetcher:
             return refusal
         state = self.robots.state_of(visit.site)
         target = path_and_query(visit.wire)
-        decision = robots_decision(visit.url, target, state, self.time(), self.options.unreachable)
+        decision = robots_decision(
+            visit.url,
+            target,
+            state,
+            self.time(),
+            self.options.unreachable,
+        )
         if mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
         if not decision.allowed:                                    # R2
@@ -6390,7 +6477,12 @@ class Fetcher:
         refusal = visit.too_late()
         if refusal is not None and role != "target":
             return refusal
-        return visit.slot.claim(visit.host, self.interval_of(visit.site), role, visit.deadline)
+        return visit.slot.claim(
+            visit.host,
+            self.interval_of(visit.site),
+            role,
+            visit.deadline,
+        )
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
@@ -7112,7 +7204,12 @@ class InlineScan:
             plain = PLAIN_LINK.match(self.text, mark.start())
             if plain:                   # nine in ten: one step instead of a dozen
                 title = plain_line(plain[1])
-                link = InlineLink(title, plain[2], plain.start(), plain.end())
+                link = InlineLink(
+                    title,
+                    plain[2],
+                    plain.start(),
+                    plain.end(),
+                )
                 self.found.append(link)
                 return "", plain.end()
         bracket = OpenBracket(
@@ -9562,7 +9659,13 @@ def is_llms_txt(url: str) -> bool:
 def llms_source(result: Result) -> Source:
     readable, warning = cut_for_reading(result.body)
     parsed = parse_llms_txt(decode_body(readable, result.content_type), result.final_url)
-    return Source("llms.txt", result.final_url, list(parsed.links), parsed.title, warning)
+    return Source(
+        "llms.txt",
+        result.final_url,
+        list(parsed.links),
+        parsed.title,
+        warning,
+    )
 
 
 def source_of(result: Result) -> Source | None:
@@ -9579,7 +9682,13 @@ def source_of(result: Result) -> Source | None:
         return Source("markdown", url, list(result.links), result.title, warning)
     with suppress(ValueError):
         feed = parse_feed(readable, result.content_type, url)
-        return Source("feed", url, list(feed.items), feed.title, feed.warning or warning)
+        return Source(
+            "feed",
+            url,
+            list(feed.items),
+            feed.title,
+            feed.warning or warning,
+        )
     with suppress(ValueError):
         sitemap = parse_sitemap(body, url)
         return Source("sitemap", url, list(sitemap.entries), "", sitemap.warning)
@@ -11587,7 +11696,11 @@ def results_of_processes(
     bot: Bot, urls: Iterable[str], min_age: float, jobs: int
 ) -> Iterator[Result]:
     """As `Bot.run` by one process. ValueError at once, where it cannot be."""
-    pool = WorkerPool(bot, Assignment("run", list(map(str, urls)), min_age), jobs)
+    pool = WorkerPool(
+        bot,
+        Assignment("run", list(map(str, urls)), min_age),
+        jobs,
+    )
     return pool.results()
 
 
@@ -11904,7 +12017,12 @@ def json_text(value: Any) -> str:
     """JSON in one line, its letters as they are."""
     import json  # only for harnesses
 
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(
+        value,
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+    )
 
 
 def refusal_said(value: Decision | Result) -> str:
@@ -12063,7 +12181,13 @@ def fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> ToolAnswer:
         return ai_input_answer(result)
     bare = result._replace(body=b"")
     expires_at = bot.now() + PAGE_LIFETIME_SECONDS
-    page = Page(bot, wire_url(result.url), bare, result.text, expires_at)
+    page = Page(
+        bot,
+        wire_url(result.url),
+        bare,
+        result.text,
+        expires_at,
+    )
     PAGE_MEMORY.keep(page)
     return page_answer(page, arguments, from_memory=False)
 
@@ -13466,10 +13590,21 @@ class Command:
     def findings(self, mode: str) -> Findings:
         """What a bot finds of each target, or many processes."""
         explains = self.options.verbose or mode == "check"
-        assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
+        assignment = Assignment(
+            mode,
+            self.targets,
+            self.min_age(),
+            explains,
+            keeps_bodies=False,
+        )
         if self.options.jobs == 1:
             return findings_of(self.bot, assignment)
-        self.workers = WorkerPool(self.bot, assignment, self.options.jobs, self.tick_of_many)
+        self.workers = WorkerPool(
+            self.bot,
+            assignment,
+            self.options.jobs,
+            self.tick_of_many,
+        )
         return self.workers.findings()      # type: ignore[no-any-return]
 
     # --- Progress ---------------------------------------------------------
