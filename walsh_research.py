@@ -575,37 +575,30 @@ AUTHORITY = lazy_re(        # userinfo, host, port
     r"((?:[^@\]]*\])?[^@:]*)"
     r"(?::([0-9]{0,5}))?"
 )
-BARE_NAME = lazy_re(        # a URL without its scheme
-    r"[\w-]+(?:\.[\w-]+)+"
-    r"(?::[0-9]+)?"
-    r"(?:[/?#][^@]*)?"
-)
+BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")     # and what follows it
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # White space, " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands.
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
 # IDNA 2003 and 2008 lead these letters to different hosts.
 IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]"
-IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{0,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
+IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
-# An IPv6 address with one of these leading 96 bits stands for the IPv4 address in its last 32.
-IPV4_PREFIXES = (
-    0xFFFF,             # ::ffff:0:0/96, mapped (RFC 4291 2.5.5.2)
-    0x64FF9B << 64,     # 64:ff9b::/96, NAT64 (RFC 6052 2.1)
-)
+# Leading 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
+IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
 
-# What is an at sign, or becomes one where a URL is decoded or its host is normalised.
-AT_SIGNS = ("@", "%40", "\uff20", "\ufe6b")
+# Up to the last at sign, or what becomes one where a URL is decoded or its host is normalised.
+LAST_AT_SIGN = lazy_re("(?s).*(?:@|%40|\uff20|\ufe6b)")
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
-# The opening of a URL, or of one in its path or query, that no mere host and port follow: what
-# follows may be a userinfo. A password may hold a slash.
+# The opening of a URL, or of one in its path or query, behind which a userinfo may stand, since
+# no mere host and port follow. A password may hold a slash.
 DOUBTFUL_OPENING = lazy_re(
     r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
     r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
     r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-# What has a width and prints as nothing or as a blank, though `isprintable` takes it for a sign:
-# fillers and blanks, and the default-ignorable code points of Unicode.
+# What prints as nothing or as a blank, though `isprintable` takes it for a sign: fillers, blanks,
+# and the default-ignorable code points of Unicode.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
     "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -637,9 +630,7 @@ def printable(text: str, limit: int = 300) -> str:
     >>> printable("a\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
     """
-    shown = text[:limit + 1]
-    if not (shown.isascii() and shown.isprintable()):
-        shown = "".join(map(shown_character, shown))
+    shown = "".join(map(shown_character, text[:limit + 1]))
     if len(shown) <= limit:
         return shown
     return shown[:max(0, limit - 3)] + "..."
@@ -653,30 +644,28 @@ def mask_credentials(text_url: str) -> str:
     >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
     ('http://***@proxy:3128', 'https://x.test/@user')
     """
-    end = 0
-    for sign in AT_SIGNS:
-        head, found, _ = text_url.rpartition(sign)
-        end = max(end, len(head + found))
-    if not end:
+    hidden = LAST_AT_SIGN.match(text_url)
+    if hidden is None:
         return text_url
     start = 0
     if URL_OPENING.match(text_url):
-        opening = DOUBTFUL_OPENING.search(text_url, 0, end)
+        opening = DOUBTFUL_OPENING.search(text_url, 0, hidden.end())
         if opening is None:
             return text_url
         start = opening.end()
-    return f"{text_url[:start]}***@{text_url[end:]}"
+    return f"{text_url[:start]}***@{text_url[hidden.end():]}"
 
 
 def percent_encode(match: re.Match[str]) -> str:
-    """The octets of the matched text as UTF-8, each percent-encoded."""
-    return "".join(f"%{octet:02X}" for octet in match[0].encode("utf-8", "replace"))
+    """The octets of its UTF-8, each percent-encoded."""
+    octets = match[0].encode("utf-8", "replace")
+    return "".join(f"%{octet:02X}" for octet in octets)
 
 
 def ipv4_part(text: str) -> int:
     """One number of an IPv4 address: hex, octal or decimal. ValueError for `08`."""
-    if text.startswith("0x"):
-        return int(text[2:] or "0", 16)
+    if "x" in text:
+        return int(text, 16)
     if text.startswith("0"):
         return int(text, 8)
     return int(text)
@@ -685,9 +674,9 @@ def ipv4_part(text: str) -> int:
 def ipv4_literal(host: str) -> str | None:
     """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers; else None.
 
-    It has one to four parts, decimal, octal or hex; the last one fills what is left.
-    >>> [ipv4_literal(host) for host in ("127.0.0.1", "0x7f.1", "0177.0.0.1", "2130706433")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
+    It has one to four parts, of which the last one fills what is left.
+    >>> [ipv4_literal(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433")]
+    ['127.0.0.1', '127.0.0.1', '127.0.0.1']
     """
     if not IPV4_NUMBERS.fullmatch(host):
         return None
@@ -713,12 +702,11 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    Lower case, A-labels, no final dot. A number, or an IPv6 address that stands for an IPv4 one,
-    is that IPv4 address, so that no spelling of 127.0.0.1 slips by.
+    Lower case, A-labels, no final dot; an IPv4 address in any spelling is dotted.
     >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0:0::1]")
     ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
-    >>> normalize_host("[::ffff:7f00:1]"), normalize_host("[64:ff9b::127.0.0.1]")
-    ('127.0.0.1', '127.0.0.1')
+    >>> normalize_host("[::ffff:7f00:1]")
+    '127.0.0.1'
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -731,8 +719,7 @@ def normalize_host(host: str) -> str:
         name = idna_name(name, host)
     name = name.lower().removesuffix(".")
     if not ASCII_HOST.fullmatch(name):
-        wanted = "labels of letters, digits and hyphens, 63 characters each, 253 in all"
-        raise not_wanted("host", host, wanted)
+        raise not_wanted("host", host, "at most 63 letters, digits or hyphens a label, 253 in all")
     if not ENDS_IN_NUMBER.search(name):
         return name
     ipv4 = ipv4_literal(name)
@@ -799,10 +786,14 @@ def split_url(url: str) -> UrlParts:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
-    port = None
-    if port_text:
-        port = int(port_text)
-    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
+    return UrlParts(
+        scheme=scheme[:-1].lower(),
+        userinfo=userinfo,
+        host=normalize_host(host),
+        port=int(port_text) if port_text else None,
+        path=path,
+        query=query,
+    )
 
 
 def canonical_url(url: str) -> str:
@@ -813,10 +804,7 @@ def canonical_url(url: str) -> str:
     'https://x.test/a?q=1'
     """
     parts = split_url(url)
-    origin = url_origin(parts)
-    default_port = DEFAULT_PORTS[parts.scheme]
-    if parts.port == default_port:
-        origin = origin.removesuffix(f":{default_port}")
+    origin = url_origin(parts).removesuffix(f":{DEFAULT_PORTS[parts.scheme]}")
     path = parts.path.removesuffix("/")         # a single slash goes: /a// is /a/
     key = f"{origin}{path or '/'}{parts.query}"
     return url if key == url else key           # one string, not two: a run may hold 10^6
@@ -827,16 +815,6 @@ def url_origin(parts: UrlParts) -> str:
     if parts.port is None:
         return f"{parts.scheme}://{parts.host}"
     return f"{parts.scheme}://{parts.host}:{parts.port}"
-
-
-def host_key(url: str) -> str:
-    """The throttle key of R4: the host, with `:port` where that is not the scheme's default.
-
-    ValueError as `split_url`.
-    >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
-    ('example.com', 'example.com:8080')
-    """
-    return canonical_url(url).split("/", 3)[2]
 
 
 def resolve_dot_segments(path: str) -> str:
@@ -889,16 +867,23 @@ def site_of(wire: str) -> str:
     return wire[:wire.index("/", 8)]
 
 
-def site_key(wire: str) -> str:
-    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, which is never left out.
+def site_key(url: str) -> str:
+    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url.
 
-    >>> site_key("https://x.test/a")
-    'https://x.test:443'
+    >>> site_key("https://x.test:443/a")
+    'https://x.test'
     """
-    origin = site_of(wire)
-    if re.search(r":[0-9]+\Z", origin):
-        return origin
-    return f"{origin}:{DEFAULT_PORTS[origin.partition(':')[0]]}"
+    return site_of(canonical_url(url))
+
+
+def host_key(url: str) -> str:
+    """The throttle key of R4: the host, with `:port` where that is not the scheme's default.
+
+    ValueError as `split_url`.
+    >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
+    ('example.com', 'example.com:8080')
+    """
+    return site_key(url).partition("//")[2]
 
 
 def resolve_url(base: str, reference: str) -> str:
@@ -932,10 +917,10 @@ def resolve_url(base: str, reference: str) -> str:
 
 
 # Which addresses are public, by the IANA special-purpose registries: the longest block that holds
-# an address decides. Of "IPv4 inside", 6to4 and Teredo the addresses inside do.
+# an address decides. `ipaddress.is_global` differs between patch releases.
 ADDRESS_BLOCKS = {
     "": "0.0.0.0/0 2000::/3 2001:1::1/128 2001:1::2/128 2001:1::3/128 2001:3::/32 2001:4:112::/48",
-    "an address of this network": "0.0.0.0/8",
+    "an address of this network": "0.0.0.0/8 ::/128",
     "a private address": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16",
     "a carrier-grade NAT address": "100.64.0.0/10",
     "a loopback address": "127.0.0.0/8 ::1/128",
@@ -944,32 +929,15 @@ ADDRESS_BLOCKS = {
     "an IETF protocol address": "192.0.0.0/24 2001::/23",
     "a documentation address":
         "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
-    "a 6to4 relay address": "192.88.99.0/24",
-    "a benchmarking address": "198.18.0.0/15 2001:2::/48",
+    "a benchmarking address": "198.18.0.0/15",
     "a multicast address": "224.0.0.0/4 ff00::/8",
-    "a reserved address": "240.0.0.0/4",
-    "the broadcast address": "255.255.255.255/32",
-    "the unspecified address": "::/128",
-    "IPv4 inside": "::/96 ::ffff:0:0/96 64:ff9b::/96 64:ff9b:1::/96",
-    "6to4": "2002::/16",
-    "Teredo": "2001::/32",
-    "a local NAT64 address": "64:ff9b:1::/48",
+    "a reserved address": "192.88.99.0/24 240.0.0.0/4",
     "a unique local address": "fc00::/7",
-    "a site-local address": "fec0::/10",
-    "a discard-only address": "100::/64",
-    "a segment routing address": "5f00::/16",
-    "an ORCHID": "2001:10::/28 2001:20::/28",
     "outside the global unicast space 2000::/3": "::/0",
 }
-PRIVATE_NAMES = {       # a name or a parent of it
-    "localhost": "a loopback name",
-    "localdomain": "a loopback name",
-    "ip6-localhost": "a loopback name",
-    "ip6-loopback": "a loopback name",
-    "local": "a name of the local link",
-    "internal": "a name for private use",
-    "home.arpa": "a name of a home network",
-}
+PRIVATE_NAMES = frozenset("""
+    localhost localdomain ip6-localhost ip6-loopback local internal home.arpa
+""".split())
 
 
 @cache
@@ -988,23 +956,22 @@ def block_reason(address: IPv4Address | IPv6Address) -> str:
     return next(reason for block, reason in address_blocks() if address in block)
 
 
-def addresses_inside(address: Any, reason: str) -> Sequence[IPv4Address]:
-    """The IPv4 addresses in an IPv6 address, by the reason of the row that holds it."""
-    if reason == "IPv4 inside":
+def addresses_inside(address: Any) -> Sequence[IPv4Address]:
+    """The IPv4 addresses that an IPv6 address stands for or leads to."""
+    if address.version == 4 or int(address) <= 1:
+        return []
+    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+    if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
-    if reason == "6to4":
+    if address.sixtofour:
         return [address.sixtofour]
-    if reason == "Teredo":
-        server, client = address.teredo
-        return [server, client]
-    return []
+    return address.teredo or []         # server, client
 
 
 def address_refusal(address_text: str) -> str:
     """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
 
-    NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside. The table is ours:
-    `ipaddress.is_global` differs between patch releases.
+    NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside.
     >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
     ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
     """
@@ -1017,30 +984,27 @@ def address_refusal(address_text: str) -> str:
         address = ip_address(address_text)
     except ValueError:
         return f"{shown} is no IP address"
-    reason = block_reason(address)
-    inside = addresses_inside(address, reason)
+    inside = addresses_inside(address)
     for ipv4 in inside:
-        inner_reason = block_reason(ipv4)
-        if inner_reason:
-            return f"{shown} is {ipv4} inside, {inner_reason}"
-    if reason and not inside:
-        return f"{shown} is {reason}"
-    return ""
+        reason = block_reason(ipv4)
+        if reason:
+            return f"{shown} is {ipv4} inside, {reason}"
+    reason = "" if inside else block_reason(address)
+    return f"{shown} is {reason}" if reason else ""
 
 
 def host_refusal(host: str) -> str:
     """Why a normalised host is not asked, as far as its spelling tells; "" where it may be.
 
-    What a name resolves to is for the transport.
     >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
-    ('printer.local is a name of the local link', '::1 is a loopback address', '')
+    ('printer.local is a name for private use', '::1 is a loopback address', '')
     """
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
     for parent in (labels[-1], ".".join(labels[-2:])):
         if parent in PRIVATE_NAMES:
-            return f"{printable(host, 80)} is {PRIVATE_NAMES[parent]}"
+            return f"{printable(host, 80)} is a name for private use"
     return ""
 
 
@@ -1093,7 +1057,9 @@ ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)([0-9A-Fa-f]{2}))?")
 ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 ROBOTS_OCTET_FORMS = [
-    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}" for octet in range(256)]
+    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}"
+    for octet in range(256)
+]
 ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
@@ -1164,7 +1130,8 @@ def robots_agent_name(value: str) -> str:
 def robots_group(text: str, token: str) -> tuple[str | None, str]:
     """The selected User-agent value as written, or None, and the lines of its groups.
 
-    The lines of others are empty, so that each has its number. Spec 9.1.2 and 9.1.3.
+    For each line of others there is a carriage return, so that ours keep their numbers and no
+    expression stops at them. Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
@@ -1177,10 +1144,13 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
     groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
     ours = {group for group, name in zip(groups, names) if name == wanted}
-    kept = ["\n" * before.count("\n")]
+    kept = ["\r" * before.count("\n")]
     for group, part in zip(groups, parts):
-        lines = part if group in ours else "\n" * part.count("\n")
-        kept.append("\n" + lines)
+        kept.append("\n")
+        if group in ours:
+            kept.append(part)
+        else:
+            kept.append("\r" * part.count("\n"))
     return values[names.index(wanted)], "".join(kept)
 
 
@@ -1191,9 +1161,9 @@ def robots_rules(lines: str) -> Iterator[Rule]:
     for found in ROBOTS_RULE_LINE.finditer(lines):
         start = found.start() + 1
         line_number += lines.count("\n", counted, start)
+        line_number += lines.count("\r", counted, start)
         counted = start
-        field = found[1] or "disallow"
-        field = field.lower()
+        field = (found[1] or "").lower()
         if field != "crawl-delay":
             yield Rule(field == "allow", found[2].strip(ROBOTS_BLANKS), line_number)
 
@@ -1212,8 +1182,9 @@ def robots_signals(lines: str) -> dict[str, str]:
 def robots_octet_form(found: re.Match[str]) -> str:
     if found[0] == "%":         # one that escapes nothing
         return "%"
-    octet = int(found[1], 16) if found[1] else ord(found[0])
-    return ROBOTS_OCTET_FORMS[octet]
+    if found[1]:
+        return ROBOTS_OCTET_FORMS[int(found[1], 16)]
+    return ROBOTS_OCTET_FORMS[ord(found[0])]
 
 
 def robots_octets(text: str) -> str:
@@ -1241,7 +1212,9 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
+    target = target.replace("*", "%2A")
+    target = target.replace("$", "%24")
+    target = target.replace("\n", "%0A")
     path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
@@ -1268,7 +1241,9 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
         if start < 0:
             return -1
         end = start + len(piece)
-    start = path.rfind(last, end) if is_longest else path.find(last, end)
+    start = path.find(last, end)
+    if is_longest:
+        start = path.rfind(last, end)
     if start < 0:
         return -1
     return min(start + len(last), len(path) - 1)
@@ -1290,7 +1265,7 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
-    lines: str                          # of the group; those of others are empty
+    lines: str                          # of the group, as robots_group gives them
     # Its rules, as columns in file order.
     is_allow: bytes
     is_wildcard: bytes
@@ -1314,7 +1289,8 @@ class RobotsTxt(NamedTuple):
         values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
         forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
         is_wildcard = bytes(["*" in form for form in forms])
-        work = 1 + sum(1 + len(form) // 64 for form in compress(forms, is_wildcard))
+        wildcards = compress(forms, is_wildcard)
+        work = 1 + sum(1 + len(form) // 64 for form in wildcards)
         return cls(
             group=group,
             crawl_delay=max(filter(math.isfinite, delays), default=None),       # R2d
@@ -1336,8 +1312,11 @@ class RobotsTxt(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [*self, *self.forms, *self.sitemaps]
-        held += [*self.content_signals.keys(), *self.content_signals.values()]
+        held: list[Any] = [*self]
+        held += self.forms
+        held += self.sitemaps
+        held += self.content_signals.keys()
+        held += self.content_signals.values()
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -1379,17 +1358,18 @@ class RobotsTxt(NamedTuple):
         if path.startswith(self.forms):         # most paths begin with none of them
             begins = map(path.startswith, self.forms)
             for index, form in compress(enumerate(self.forms), begins):
-                yield min(len(form), len(path) - 1), self.is_allow[index], -index
+                length = min(len(form), len(path) - 1)
+                yield length, self.is_allow[index], -index
+        is_costly = len(path) > self.affordable_octets
         for index, form in compress(enumerate(self.forms), self.is_wildcard):
-            is_allow = self.is_allow[index]
-            if len(path) > self.affordable_octets:
-                if is_allow:                    # R2c: what takes too long to know is denied
-                    continue
+            if is_costly:       # R2c: what takes too long to know is denied
                 form = form.partition("*")[0] + "*"
-            if form.rpartition("*")[2] in path:         # which is quick to tell
-                length = robots_match_length(form, path, is_longest=not is_allow)
-                if length >= 0:
-                    yield length, is_allow, -index
+            if form.rpartition("*")[2] not in path:         # which is quick to tell
+                continue
+            is_allow = self.is_allow[index]
+            length = robots_match_length(form, path, is_longest=not is_allow)
+            if length >= 0 and not (is_costly and is_allow):
+                yield length, is_allow, -index
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
@@ -1572,10 +1552,7 @@ class PatternMachine:
         self.budget.starts.append(self.start)
 
     def symbols(self, text: str, tables: list[bytearray]) -> Iterable[Any]:
-        """The text's characters from the last one on, and at its beginning a tuple of "".
-
-        Where there are lookarounds, tuples of these and of what holds behind them.
-        """
+        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
         inner = tables[self.outer:]
         if not inner:
             return itertools.chain(reversed(text), [("",)])
@@ -1832,7 +1809,6 @@ class SchemaMismatch(Exception):
 if TYPE_CHECKING:
     SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
     SchemaChecks = list[SchemaCheck]
-    NamedChecks = dict[str, SchemaCheck]
     JsonObject = dict[str, Any]
     PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
     Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
@@ -1859,9 +1835,7 @@ def brief_value(value: Any) -> str:
         return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"       # `str` converts 4,300 digits
-    if isinstance(value, str):
-        return repr(value[:60])
-    return repr(value)
+    return repr(value[:60] if isinstance(value, str) else value)
 
 
 def json_key(value: Any) -> Any:
@@ -1916,9 +1890,7 @@ def is_multiple(step: Any, value: Any) -> bool:
     from fractions import Fraction  # only for this keyword
 
     def exact(number: Any) -> Fraction:
-        if isinstance(number, int):
-            return Fraction(number)
-        return Fraction(repr(number))
+        return Fraction(number if isinstance(number, int) else repr(number))
     is_finite = value - value == 0
     return is_finite and exact(value) % exact(step) == 0
 
@@ -1949,7 +1921,7 @@ def names_hold(check: SchemaCheck, value: JsonObject) -> bool:
     return all(holds(check, name) for name in value)
 
 
-def dependents_hold(checks: NamedChecks, value: Any) -> bool:
+def dependents_hold(checks: dict[str, SchemaCheck], value: Any) -> bool:
     return all(check(value) for name, check in checks.items() if name in value)
 
 
@@ -2086,14 +2058,11 @@ DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
 
 def is_own_name(name: str, own_id: str) -> bool:
     """Whether the part of a $ref before its # means the document with this $id."""
-    if not name:
-        return True
     try:
-        base, _, _ = own_id.partition("#")
-        own = resolve_url("https://schema.invalid/", base)
-        return resolve_url(own, name) == own
+        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
+        return not name or resolve_url(own, name) == own
     except ValueError:
-        return False
+        return not name
 
 
 class SchemaCompiler:
@@ -2216,8 +2185,7 @@ class SchemaCompiler:
         name, _, fragment = reference.partition("#")
         pointer = unquote(fragment)
         target = self.anchors.get(pointer, pointer)
-        own_id = self.root.get("$id", "")
-        if target not in self.tables or not is_own_name(name, own_id):
+        if target not in self.tables or not is_own_name(name, self.root.get("$id", "")):
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
@@ -2303,6 +2271,9 @@ URL_TAIL = lazy_re(r"[/?#\\]")
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")      # what IDNA takes for a dot
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
 HOST_PADDING = ". \t\r\n"
+# A host that is its own blocklist_key, as most are.
+PLAIN_HOST = lazy_re(
+    r"(?=.{1,253}\Z)(?!.*xn--)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
 COLUMN_FIELDS = {
     "domains": "domain",
     "added": "added",
@@ -2348,7 +2319,10 @@ def folded_character(character: str) -> str:
 def label_key(label: str) -> str:
     """A label in its folded Unicode form, which all its spellings share."""
     if label.startswith("xn--") and len(label) <= 63:       # the codec is quadratic
-        label = decoded_label(label)
+        with suppress(UnicodeError, OverflowError):
+            decoded = label[4:].encode("ascii").decode("punycode")
+            if not (decoded.isascii() or "." in decoded or NO_DOMAIN.search(decoded)):
+                label = decoded
     if label.isascii():
         return label
     import unicodedata  # only for names beyond ASCII
@@ -2357,26 +2331,13 @@ def label_key(label: str) -> str:
     return unicodedata.ucd_3_2_0.normalize("NFKC", folded)      # as IDNA is defined
 
 
-def decoded_label(label: str) -> str:
-    """An A-label's Unicode; the label itself where that would be no label, or one in ASCII."""
-    try:
-        punycode = label[4:].encode("ascii")
-        decoded = punycode.decode("punycode")
-    except (UnicodeError, OverflowError):
-        return label
-    if decoded.isascii() or "." in decoded or NO_DOMAIN.search(decoded):
-        return label
-    return decoded
-
-
 def host_within(text: str) -> str:
     """The host in what a list gives as a domain or a caller as a host: a URL, a user around it."""
     if "%" in text:
         from urllib.parse import unquote  # hardly ever needed
 
         text = unquote(text)
-    if "//" in text:
-        _, _, text = text.partition("//")
+    text = text.partition("//")[2] or text
     authority = URL_TAIL.split(text, maxsplit=1)[0]
     _, _, host = authority.rpartition("@")
     return host.strip()
@@ -2390,7 +2351,10 @@ def blocklist_key(host: str) -> str:
     True
     """
     if host.startswith("[") or host.count(":") > 1:
-        return address_key(host)
+        address = re.split("[]%]", host.lstrip("["), maxsplit=1)[0]     # no port, no scope
+        with suppress(ValueError):
+            return normalize_host(f"[{address}]")
+        return address.strip(HOST_PADDING)
     name, _, _ = host.lower().partition(":")
     name = LABEL_STOPS.sub(".", name)
     name = name.lstrip("*" + HOST_PADDING)
@@ -2399,29 +2363,9 @@ def blocklist_key(host: str) -> str:
     return ipv4_literal(key) or key
 
 
-def address_key(host: str) -> str:
-    """As blocklist_key, of an IPv6 address, with brackets and a port or without both."""
-    address, _, _ = host.lstrip("[").partition("]")
-    address, _, _ = address.partition("%")      # a scope
-    try:
-        return normalize_host(f"[{address}]")
-    except ValueError:
-        return address.strip(HOST_PADDING)
-
-
-PLAIN_HOST = lazy_re(r"(?=.{1,253}\Z)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
-
-
-def is_plain_name(host: str) -> bool:
-    """Whether it is its own blocklist_key, as most hosts are."""
-    if "xn--" in host:
-        return False
-    return PLAIN_HOST.fullmatch(host) is not None
-
-
 def listed_key(domain: str) -> str:
     """The key of a listed domain; "" where it cannot be one."""
-    if is_plain_name(domain):
+    if PLAIN_HOST.fullmatch(domain):
         return domain
     host = host_within(domain)
     if len(host) > MAX_BLOCKLIST_KEY:
@@ -2439,9 +2383,7 @@ def listed_domains(
     """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
     listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
-        domain = None
-        if isinstance(entry, dict):
-            domain = entry.get("domain")
+        domain = entry.get("domain") if isinstance(entry, dict) else None
         if not isinstance(domain, str):
             raise BlocklistRejected(
                 f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
@@ -2456,10 +2398,8 @@ def listed_domains(
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within bounds; BLOCKLIST_REFRESH where none can be read."""
     try:
-        if not isinstance(refresh, str):
-            raise ValueError("no string")
         seconds = parse_duration(refresh)
-    except ValueError:
+    except (TypeError, ValueError):
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
     at_least = max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS)
@@ -2477,20 +2417,13 @@ def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def shortened_warnings(warnings: list[str]) -> list[str]:
-    surplus = len(warnings) - MAX_BLOCKLIST_WARNINGS
-    if surplus <= 0:
-        return warnings
-    return [*warnings[:MAX_BLOCKLIST_WARNINGS - 1], f"and {surplus + 1} more entries"]
-
-
 def check_columns(columns: Any) -> None:
     """ValueError where they are not what Blocklist.to_columns gives."""
-    if not isinstance(columns, dict) or columns.keys() != COLUMN_TYPES.keys():
+    types = {}
+    if isinstance(columns, dict):
+        types = {name: type(value) for name, value in columns.items()}
+    if types != COLUMN_TYPES:
         raise ValueError("no blocklist columns")
-    for name, wanted in COLUMN_TYPES.items():
-        if type(columns[name]) is not wanted:
-            raise ValueError(f"the blocklist column {name} is no {wanted.__name__}")
     for name in COLUMN_FIELDS:
         if columns[name].count("\n") != columns["keys"].count("\n"):
             raise ValueError("blocklist columns of unequal length")
@@ -2531,19 +2464,15 @@ class Blocklist:
     def blocks(self, host: str) -> Optional[BlockedDomain]:
         """The entry that covers `host`, or None. Port, case and spelling aside."""
         domain = host
-        if not is_plain_name(host):
-            name = host_within(host)
-            domain = blocklist_key(name[-MAX_BLOCKLIST_KEY:])       # its end decides
+        if not PLAIN_HOST.fullmatch(host):
+            domain = blocklist_key(host_within(host)[-MAX_BLOCKLIST_KEY:])      # its end decides
         while domain not in self._index:        # R3a: the domain itself, or one above it
             domain = domain.partition(".")[2]
             if not domain:
                 return None
-        return self._entry(self._index[domain])
-
-    def _entry(self, row: int) -> BlockedDomain:
         if not self._rows:      # split at the first hit, which most runs never have
             self._rows = [self._columns[name].split("\n") for name in COLUMN_FIELDS]
-        fields = [lines[row] for lines in self._rows]
+        fields = [lines[self._index[domain]] for lines in self._rows]
         return BlockedDomain(*fields)
 
     def to_columns(self) -> dict[str, Any]:
@@ -2561,8 +2490,7 @@ class Blocklist:
         blocked = checked_entries(document, schema)
         warnings: list[str] = []
         listed = listed_domains(blocked, warnings)
-        columns: dict[str, Any] = {}
-        columns["keys"] = "\n".join(listed)
+        columns: dict[str, Any] = {"keys": "\n".join(listed)}
         for name, field in COLUMN_FIELDS.items():
             columns[name] = column_of(field, listed.values())
         if columns["domains"] == columns["keys"]:
@@ -2570,14 +2498,15 @@ class Blocklist:
         columns["updated"] = column_of("updated", [document])
         refresh = document.get("refresh", BLOCKLIST_REFRESH)
         columns["refresh_seconds"] = blocklist_refresh_seconds(refresh, warnings)
-        return cls(columns, shortened_warnings(warnings))
+        surplus = len(warnings) - MAX_BLOCKLIST_WARNINGS + 1
+        if surplus > 1:
+            warnings[-surplus:] = [f"and {surplus} more entries"]
+        return cls(columns, warnings)
 
 
 def checked_entries(document: Any, schema: Any) -> list[Any]:
     """The `blocked` of a document that holds; BlocklistRejected otherwise."""
-    contract = None
-    if isinstance(document, dict):
-        contract = document.get("contract")
+    contract = document.get("contract") if isinstance(document, dict) else None
     if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):      # R3c
         raise BlocklistRejected(
             f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
@@ -2784,9 +2713,7 @@ class RobotsState(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """An estimate of the memory that this takes."""
-        parsed_bytes = 0
-        if self.robots is not None:
-            parsed_bytes = self.robots.held_bytes
+        parsed_bytes = self.robots.held_bytes if self.robots else 0
         return len(self.body) + parsed_bytes + 1000
 
 
@@ -2811,8 +2738,13 @@ def header_value(headers: Headers, name: str) -> str:
 
 def validators_of(headers: Headers) -> Validators:
     """The validators of an answer; one longer than a header of ours may be is not kept."""
-    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
-    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
+    kept = []
+    for name in ("etag", "last-modified"):      # R7
+        value = header_value(headers, name)
+        if len(value) > MAX_VALIDATOR_LENGTH:
+            value = ""
+        kept.append(value)
+    return Validators(*kept)
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
@@ -2838,7 +2770,8 @@ def robots_is_current(state: RobotsState, now: float) -> bool:
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        return RobotsState(held.robots, held.body, 200, now, now, validators=held.validators)
+        unchanged = RobotsState(held.robots, held.body, 200, now, now)
+        return unchanged._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
@@ -2851,7 +2784,12 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     return unreachable
 
 
-def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
+def robots_after_failure(
+    held: Any,
+    trouble: str,
+    status: int,
+    now: float,
+) -> Any:
     """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
@@ -2896,7 +2834,8 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    entry = {**state._asdict(), **state.validators._asdict()}
+    entry = state._asdict()
+    entry.update(state.validators._asdict())
     entry.update(robots=None, validators=None)
     if state.robots is None:
         entry["body"] = None
@@ -2906,8 +2845,9 @@ def robots_to_entry(state: RobotsState) -> dict[str, Any]:
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
     state = from_entry(NO_RULES, entry)
     if isinstance(entry.get("body"), bytes):
+        robots = RobotsTxt.parse(state.body)
         validators = from_entry(NO_VALIDATORS, entry)
-        state = state._replace(robots=RobotsTxt.parse(state.body), validators=validators)
+        return state._replace(robots=robots, validators=validators)
     return state
 
 
@@ -2925,25 +2865,18 @@ CODEC_BY_NAME = {name: name for name in CODECS.split()}
 CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
-    "cn_big5": "big5hkscs",
     "cp31j": "cp932",
-    "csgb2312": "gb18030",
     "euc_kr": "cp949",
     "gb2312": "gb18030",
-    "gb_2312_80": "gb18030",
     "gbk": "gb18030",
     "iso88591": "cp1252",
     "iso8859_11": "cp874",
     "iso8859_9": "cp1254",
     "iso_8859_8_i": "iso8859_8",
-    "koi8": "koi8_r",
-    "koi8_ru": "koi8_u",
     "ksc_5601": "cp949",
     "latin_1": "cp1252",
-    "mac": "mac_roman",
     "shift_jis": "cp932",
     "tis_620": "cp874",
-    "unicode_1_1_utf_8": "utf-8",
     "utf_8": "utf-8",
 })
 BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
@@ -2981,20 +2914,9 @@ def media_type_of(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def content_type_of(headers: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """(media type, charset) of the first Content-Type, lower-case; "" where it names none."""
-    values = [value for name, value in headers if name.lower() == "content-type"]
-    if not values:
-        return "", ""
-    charset = CHARSET_PARAMETER.search(values[0])
-    if charset is None:
-        return media_type_of(values[0]), ""
-    return media_type_of(values[0]), charset[1].lower()
-
-
-def is_unread_type(media_type: str) -> bool:
+def is_unread_type(content_type: str) -> bool:
     """Whether a body of this type is never read."""
-    kind, _, subtype = media_type_of(media_type).partition("/")
+    kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     is_font = subtype.startswith("font-")
     return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES       # R6
@@ -3034,11 +2956,11 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     marked = marked_codec(body)
     if marked:
         return [marked]
-    expression = XML_CHARSET
+    labels = CHARSET_PARAMETER.findall(content_type)[:1]
+    declaration = XML_CHARSET
     if media_type_of(content_type) in HTML_TYPES:
-        expression = HTML_CHARSET
-    labels = [content_type_of([("content-type", content_type)])[1]]
-    declared = expression.search(body[:DECLARATION_BYTES])
+        declaration = HTML_CHARSET
+    declared = declaration.search(body[:DECLARATION_BYTES])
     if declared:
         labels.append(declared[1].decode("latin-1"))
     labels.append("utf-8")
@@ -3046,9 +2968,9 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     return [codec for codec in codecs if codec]
 
 
-def decode_body(body: bytes, content_type_header: str) -> str:
+def decode_body(body: bytes, content_type: str) -> str:
     """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
-    codec = body_codecs(body, content_type_header)[0]
+    codec = body_codecs(body, content_type)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
@@ -3125,7 +3047,11 @@ def parse_tag(text: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
-def request_headers(kind: Kind, validators: Validators, extra: dict[str, str]) -> dict[str, str]:
+def request_headers(
+    kind: Kind,
+    validators: Validators,
+    extra: dict[str, str],
+) -> dict[str, str]:
     """Every header of a request but Host and Connection, which belong to the socket.
 
     User-Agent comes last, so that nothing overrides it (R1).
@@ -3146,8 +3072,8 @@ def wants_any_success(status: int, headers: Headers) -> bool:
 
 def wants_body(status: int, headers: Headers) -> bool:
     """Whether a body is read: only of a success of a readable type."""
-    media_type = header_value(headers, "content-type")
-    return wants_any_success(status, headers) and not is_unread_type(media_type)        # R6
+    content_type = header_value(headers, "content-type")
+    return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
 
 def as_response(given: Any) -> Response:
@@ -3380,40 +3306,38 @@ def robots_source(state: RobotsState, now: float) -> str:
     return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
 
 
-def rules_decision(url: str, target: str, robots: RobotsTxt) -> Decision:
+def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
     """R2: what the rules of a robots.txt say of a target (path and query)."""
     verdict, rule = robots.ruling(target)
+    reason = "robots.txt has no group for us"
     if rule is not None:
         reason = spell_rule(rule)
-    elif robots.group is None:
-        reason = "robots.txt has no group for us"
-    else:
+    elif robots.group is not None:
         reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
-    return Decision(
-        not is_denied,
-        url,
-        "R2" if is_denied else None,
-        reason,
-        verdict,
-        rule,
-        robots.crawl_delay,
+    decision = allowed._replace(
+        reason=reason,
+        verdict=verdict,
+        rule=rule,
+        crawl_delay=robots.crawl_delay,
         group=robots.group,
         content_signals=robots.content_signals,
     )
+    if verdict is Verdict.DISALLOWED_EXPLICIT:
+        return decision._replace(allowed=False, gate="R2")
+    return decision
 
 
 def robots_decision(
     url: str, target: str, state: RobotsState, now: float, unreachable: str
 ) -> Decision:
     """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
-    source = robots_source(state, now)
-    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
+    allowed = Decision(
+        True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=robots_source(state, now))
     if robots_undefined_for_good(state, now):
         reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
         return allowed._replace(reason=reason)
     if state.robots is not None:
-        return rules_decision(url, target, state.robots)._replace(robots_source=source)
+        return rules_decision(allowed, target, state.robots)
     if not state.unreachable_since:
         return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
@@ -3837,7 +3761,7 @@ CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z"
 def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
     """Removes what is outlived among the first `most_files` files, or among all.
 
-    What cannot be removed is left to the next sweep, and other names are nobody's business.
+    What cannot be removed is left to the next sweep.
     """
     with suppress(OSError), os.scandir(folder) as files:
         for file in islice(files, most_files):
@@ -3980,9 +3904,9 @@ class Cache:
         return True
 
     def sweep(self, now: float) -> None:
-        """Entries long unused and scratch files of dead processes go away. `now`: Unix seconds.
+        """Once a day for all processes, entries long unused go. `now`: Unix seconds.
 
-        That is once a day for all processes; in between only scratch files go, among the first.
+        Scratch files of dead processes always do, in between those among the first files.
         """
         if not self._is_folder_usable():
             return
@@ -4055,8 +3979,7 @@ def open_pace_cache(
 ) -> PaceCache:
     """The pace that a command without a cache shares with this user's other processes. R4a.
 
-    The folder is chosen at the first use; where none will do, the pace is in memory, with one
-    warning.
+    Its folder is chosen at the first use; without one it is in memory, with one warning.
     """
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
@@ -5971,7 +5894,7 @@ class Scheduler:
         """
         if result.status is not None:
             self._silent[host] = 0
-        elif result.attempts > 0:
+        elif result.attempts > 0 or result.outcome == "failed":     # the latter: not connected
             self._silent[host] += 1
         if self._silent[host] < MAX_SILENT_TARGETS:
             return
@@ -9158,7 +9081,7 @@ def wants_structured(status: int, headers: Headers) -> bool:
     """Whether a body is read for `discover`: what R6 reads, and gzip as sitemaps come in it."""
     if wants_body(status, headers):
         return True
-    media_type = content_type_of(headers)[0]
+    media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
     return wants_any_success(status, headers) and re.fullmatch(archive, media_type) is not None
 
