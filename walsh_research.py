@@ -6461,7 +6461,7 @@ class Fetcher:
             words = "what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
             visit.warn(f"robots.txt is not text: {words}")
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            visit.warn(f"asked without the word of robots.txt: {decision.reason}")
+            visit.warn(decision.reason)
         visit.let_pass(decision)
         return None
 
@@ -10781,14 +10781,19 @@ def agent_check(check: str, hits: Iterable[Hit]) -> Check:
 
 def loopback_checks() -> Iterator[Check]:
     """Sockets and the real clock: two bots in two threads, each at a publisher of its own."""
-    from concurrent.futures import ThreadPoolExecutor
+    import threading
+
     latency = 0.05                      # seconds; long enough to see two requests at once
     try:
         with Sandbox(2.0, latency) as spaced, Sandbox(0.0, latency) as flaky:
-            with ThreadPoolExecutor() as pool:
-                paced = pool.submit(outcomes_at, spaced, "/allowed", "/star-only")
-                outcome = outcomes_at(flaky, "/flaky")
-                paced.result()
+            paced = threading.Thread(
+                target=outcomes_at,
+                args=(spaced, "/allowed", "/star-only"),
+                daemon=True,            # Ctrl-C does not wait for it
+            )
+            paced.start()
+            outcome = outcomes_at(flaky, "/flaky")
+            paced.join()
         yield from wire_checks(spaced.hits, flaky.hits, latency)
         yield judged(
             "R5",
@@ -12761,6 +12766,11 @@ class Report:
         elif line.strip():
             self._unread += 1
 
+    @property
+    def has_only_other_lines(self) -> bool:
+        """Whether the file of results is a file of something else."""
+        return self._unread > 0 and not self._outcomes
+
     def add(self, result: Mapping[str, Any]) -> None:
         """`Result.to_dict()`, or what a file has of one."""
         outcome = str(result["outcome"])
@@ -12782,8 +12792,8 @@ class Report:
 
     def _add_refusal(self, gate: str, result: Mapping[str, Any]) -> None:
         url = str(result.get("url") or "")
-        source = str(result.get("robots_source") or "")
-        key = gate, str(result.get("reason") or ""), source or host_of(url)
+        refused = str(result.get("final_url") or url)       # a redirect leads to others' rules
+        key = gate, str(result.get("reason") or ""), host_of(refused)
         self._refusals[key] += 1
         self._examples.setdefault(key, url)
 
@@ -12824,7 +12834,8 @@ class Report:
         times = [at for record in self._hosts.values() for at, _, _ in record.requests]
         words = [f"{count} {outcome}" for outcome, count in self._outcomes.most_common()]
         targets = counted(sum(self._outcomes.values()), "target")
-        yield f"<p>{targets}: {escaped(', '.join(words))}.<br>"
+        outcomes = f": {escaped(', '.join(words))}" if words else ""
+        yield f"<p>{targets}{outcomes}.<br>"
         asked = f"{counted(len(times), 'request')} to {counted(len(self._hosts), 'host')}"
         if times:
             asked += f", from {iso_utc(min(times))} to {iso_utc(max(times))}"
@@ -13013,7 +13024,6 @@ exit codes:
 """
 VERSION_LINE = f"walsh_research {__version__} ({SPEC_VERSION})"
 HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
-# The first that is given wins.
 MODES = (       # the first wins
     "--help",
     "--version",
@@ -13430,10 +13440,10 @@ class Console:
             line = status_line(facts, doing, url, why, columns - echo)
             write_error("\r\x1b[2K" + line, "")
 
-    def note(self, line: str) -> None:
+    def note(self, line: str, lead: str = "") -> None:
         """A line on stderr that stays."""
         self.status()
-        log(line)
+        log(line, lead)
 
     def line(self, text: str) -> None:
         """A line on stdout, at once."""
@@ -13501,6 +13511,7 @@ class Command:
         self.targets: list[str] = []
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
+        self.done = 0                                   # targets, for the status line
         self.waited: Any = collections.Counter()        # seconds, by host and why
         self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
         self.clock = TickingClock(self.tick)
@@ -13523,6 +13534,8 @@ class Command:
             "results": self.draw_results,
         }
         self.collect_targets()
+        if self.options.report:
+            self.check_report_name()
         try:
             modes[self.options.mode]()
         finally:
@@ -13572,17 +13585,18 @@ class Command:
         try:
             return Bot(**wanted)
         except ValueError as error:
-            reason = str(error)
-            reason = reason.replace("allow_private=True", "--allow-private")
-            raise Misuse(reason) from None
+            reason = str(error).replace("allow_private=True", "--allow-private")
+            name, _, found = reason.partition(" ")      # as Bot's own argument is called
+            option = "--" + name.replace("_", "-")
+            raise Misuse(f"{option} {found}") from None
 
     def with_bot(self, mode: Callable[[], None]) -> None:
         if not self.targets and self.codes != {0}:      # each file was wrong
             return
-        if self.options.report:
-            self.begin_report()
         with self.make_bot() as self.workers:
             self.bot = self.workers
+            if self.options.report:
+                self.begin_report(Report())
             mode()
             if self.workers.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
@@ -13598,14 +13612,20 @@ class Command:
             keeps_bodies=False,
         )
         if self.options.jobs == 1:
-            return findings_of(self.bot, assignment)
-        self.workers = WorkerPool(
-            self.bot,
-            assignment,
-            self.options.jobs,
-            self.tick_of_many,
-        )
-        return self.workers.findings()      # type: ignore[no-any-return]
+            findings = findings_of(self.bot, assignment)
+        else:
+            self.workers = WorkerPool(
+                self.bot,
+                assignment,
+                self.options.jobs,
+                self.tick_of_many,
+            )
+            findings = self.workers.findings()
+        with closing(findings):
+            for finding in findings:
+                if finding.is_last:
+                    self.done += 1
+                yield finding
 
     # --- Progress ---------------------------------------------------------
 
@@ -13626,7 +13646,7 @@ class Command:
         host, why, _ = self.bot.outlook()
         self.console.status(
             self.progress(),
-            doing=f"waiting {seconds:.1f} s for ",
+            doing=f"waiting {seconds:.1f} s" + (" for " if host else ""),
             url=host,
             why=f" ({why})" if why else "",
         )
@@ -13640,13 +13660,12 @@ class Command:
         count = len(self.targets)
         if count < 2 or not terminal_columns(sys.stderr):
             return []
-        done = sum(self.counts.values())
-        facts = [f"{done}/{count}"]
+        facts = [f"{self.done}/{count}"]
         paced_seconds = self.workers.outlook()[2]
         spent_seconds = self.clock.monotonic() - self.started_at
         busy_seconds = spent_seconds - self.clock.slept_seconds
         request_seconds = busy_seconds / max(1, self.workers.requests)
-        work_seconds = request_seconds * (count - done)
+        work_seconds = request_seconds * (count - self.done)
         left_seconds = max(paced_seconds, work_seconds)
         if left_seconds >= 1.0:
             facts.append(f"{spell_seconds(left_seconds)} left")
@@ -13694,7 +13713,7 @@ class Command:
         with closing(self.findings("run")) as findings:
             for finding in findings:
                 for name, said in finding.explained:
-                    self.console.note(f"      {name:<10} {said}")
+                    self.console.note(said, lead=f"      {name:<10} ")
                 if self.report is not None:
                     self.report.add(finding.value.to_dict())
                 self.show_result(finding.value)
@@ -13847,14 +13866,17 @@ class Command:
 
     # --- The report ---------------------------------------------------------
 
-    def begin_report(self) -> None:
-        """Misuse: nothing can be written there, which is told before anything is asked."""
+    def check_report_name(self) -> None:
+        """Misuse: the page would replace what is read."""
         for name in filter(None, [self.options.results, *self.options.input]):
             if is_same_file(name, self.options.report):
                 raise Misuse(f"--report is {name}, which is read, want another file")
+
+    def begin_report(self, report: Report) -> None:
+        """Misuse: nothing can be written there, which is told before anything is asked."""
         try:
             with open(self.options.report, "ab"):
-                self.report = Report()
+                self.report = report
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or error
             raise Misuse(f"--report is unusable ({found}), want a file to write") from None
@@ -13871,9 +13893,7 @@ class Command:
 
     def draw_results(self) -> None:
         """--results: of a run that is over."""
-        self.begin_report()
-        report = self.report or Report()
-        name = self.options.results
+        report, name = Report(), self.options.results
         try:
             with open(name, "rb") as file:
                 for line in iter(partial(file.readline, MAX_RESULT_LINE_BYTES), b""):
@@ -13881,6 +13901,9 @@ class Command:
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or error
             raise Misuse(f"--results {name} is unusable ({found}), want a file of --json") from None
+        if report.has_only_other_lines:
+            raise Misuse(f"--results {name} is unusable (no result in it), want a file of --json")
+        self.begin_report(report)
         self.end_report()
 
     def serve(self) -> None:
@@ -14033,6 +14056,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         found = error.strerror or error
         complain(f"stdout is unwritable ({found}), want room for every line", words)
         return 1
+    finally:
+        try:
+            sys.stderr.flush()
+        except (AttributeError, OSError, ValueError):
+            # The interpreter would try again at its end, and exit with 120.
+            sys.stderr = None
 
 
 if __name__ == "__main__":
