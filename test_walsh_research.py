@@ -18307,6 +18307,25 @@ class TestResultLines:
             and "5 lines of the file: no results." in html
         )
 
+    def test_a_report_says_whose_line_refused(self, run_command, web, tmp_path):
+        page = tmp_path / "report.html"
+        web.pages["https://closed.test/robots.txt"] = robots("User-agent: *\nDisallow: /\n")
+        web.pages["https://a.test/far"] = 302, {"Location": "https://closed.test/x"}, b""
+        urls = "https://a.test/far", "https://closed.test/y"
+        assert run_command("--report", str(page), *urls).code == 3
+        row = "<td>R2<td>robots.txt line 2: Disallow: /<td>closed.test<td>2<td>"
+        assert row in page.read_text()
+
+    def test_a_report_of_what_is_no_results_is_refused(self, run_command, tmp_path):
+        results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+        results.write_bytes(b"\xff\nhttps://a.test/\n")
+        done = run_command("--report", str(page), "--results", str(results))
+        found = f"--results {results} is unusable (no result in it), want a file of --json\n"
+        assert done == (2, "", f"walsh_research.py: {found}") and not page.exists()
+        results.write_bytes(b"")                # a run that had no target
+        assert run_command("--report", str(page), "--results", str(results)).code == 0
+        assert "<p>0 targets.<br>" in page.read_text()
+
     @pytest.mark.parametrize("delay", ["9" * 400, "1e999", "-5", "true", "1e300"])
     def test_a_report_takes_any_number(self, delay, run_command, tmp_path):
         results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
@@ -18507,17 +18526,17 @@ class TestResultLines:
                     " --help shows it"
                 ),
             ),
-            (["--timeout", "0", "x"], "timeout is 0.0, want a positive number"),
+            (["--timeout", "0", "x"], "--timeout is 0.0, want a positive number"),
             (["--timeout", "nan", "x"], "--timeout is 'nan', want seconds (90)"),
             (
                 ["--max-bytes", "1.5", "x"],
                 "--max-bytes is '1.5', want a number of bytes (5000000), or of k, M or G (10M)",
             ),
-            (["--max-bytes", "0", "x"], "max_bytes is 0, want a positive number"),
+            (["--max-bytes", "0", "x"], "--max-bytes is 0, want a positive number"),
             (["--max-bytes", "-3", "x"], "--max-bytes is '-3', want a number of bytes"),
-            (["--unreachable", "maybe", "x"], "unreachable is 'maybe', want one of allow, defer"),
-            (["--tag", "walsh", "x"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
-            (["--selftest", "--tag", "walsh"], "tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
+            (["--unreachable", "maybe", "x"], "--unreachable is 'maybe', want one of allow, defer"),
+            (["--tag", "walsh", "x"], "--tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
+            (["--selftest", "--tag", "walsh"], "--tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
             (
                 ["--origin", "wal.sh", "x"],
                 "--origin is 'wal.sh', want http(s)://host or http(s)://host:port",
@@ -18529,7 +18548,7 @@ class TestResultLines:
             (
                 ["--origin", "http://10.0.0.1", "x"],
                 (
-                    "origin http://10.0.0.1: 10.0.0.1 is a private address, so that every opt-out"
+                    "--origin http://10.0.0.1: 10.0.0.1 is a private address, so that every opt-out"
                     " would be lost; --allow-private permits it\n"
                 ),
             ),
@@ -18562,7 +18581,7 @@ class TestResultLines:
         )
         done = run_command("--json", "--timeout", "0", "x")
         assert done.code == 2 and json.loads(done.err) == {
-            "error": "timeout is 0.0, want a positive number"
+            "error": "--timeout is 0.0, want a positive number"
         }
 
     @pytest.mark.parametrize(
@@ -18736,6 +18755,30 @@ class TestResultLines:
                 FACTS + r"(GET https://\S*|waiting \d+\.\d s for \S+( \([^()]*\))?)", line
             ), line
         assert any(line.startswith("5/30 · ") and "GET" in line for line in lines)
+
+    def test_progress_of_what_is_no_run_names_no_host_that_it_does_not_know(self, terminal, web):
+        web.pages["https://a.test/robots.txt"] = 503
+        _, shown = terminal(80, "--check", "https://a.test/", "https://b.test/")
+        waits = {re.sub(r"[0-9.]+ s", "1 s", line) for _, line in shown.lines if "wait" in line}
+        assert waits == {"0/2 · waiting 1 s"}
+
+    def test_progress_of_discover_counts_its_targets(self, terminal, web):
+        for host in "ab":
+            web.pages[f"https://{host}.test/x"] = 200, {"Content-Type": "text/markdown"}, b"[a](b)"
+        _, shown = terminal(80, "--discover", "https://a.test/x", "https://b.test/x")
+        lines = [line for _, line in shown.lines]
+        assert any(re.match("1/2 .*GET https://b.test/", line) for line in lines), lines
+        assert not any(line.startswith("2/2") for line in lines), lines
+
+    def test_what_a_gate_says_is_folded_below_itself(self, terminal, web):
+        rule = "Disallow: /" + "x" * 20 + " OK    200      " * 3
+        web.pages["https://a.test/robots.txt"] = robots(f"User-agent: *\n{rule}\n")
+        _, shown = terminal(60, "-v", "https://a.test/" + "x" * 20 + " OK    200      " * 3)
+        lines = screen_of(shown.getvalue())
+        at = lines.index("      robots.txt disallowed_explicit, group *: robots.txt")
+        assert lines[at + 1].startswith(" " * 17 + "line 2: Disallow: /xxx")
+        assert all(line.startswith(" " * 17) for line in lines[at + 1 : at + 3]), lines
+        assert not any(line.startswith("OK") for line in lines), lines
 
     @pytest.mark.parametrize("latency, delay", [(0.02, 1), (0.02, 5), (0.4, 1)])
     def test_the_time_left_is_within_a_quarter_of_what_it_takes(
@@ -19375,6 +19418,24 @@ BREAKS = [  # the clauses that are broken, where, and by what
 class TestSelfTest:
     """Self-test and attestation."""
 
+    def test_ctrl_c_waits_for_no_other_bot(self, monkeypatch):
+        left, ended = threading.Event(), threading.Event()
+
+        def run(bot, urls, *arguments):
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+            left.wait(5)
+            ended.set()
+            return iter(())
+
+        monkeypatch.setattr(wr, "pure_checks", lambda: ())
+        monkeypatch.setattr(wr, "scenario_checks", lambda: ())
+        monkeypatch.setattr(wr.Bot, "run", run)
+        try:
+            assert wr.main(["--selftest", "--offline"]) == 130 and not ended.is_set()
+        finally:
+            left.set()
+
     def test_the_attestation_has_each_row_of_the_checklist_and_all_hold(self):
         document = in_memory()
         assert document["failures"] == [] and document["conformant"] is True
@@ -19910,6 +19971,12 @@ class TestProcessOfItsOwn:
             == "walsh_research.py: stdout is unwritable (No space left on device), want room for"
             " every line\n"
         )
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+    def test_a_full_disk_behind_stderr_changes_no_exit_code(self, publisher):
+        with open("/dev/full", "wb") as full:
+            done = finish(spawn(at(publisher, "/allowed"), stderr=full))
+        assert done.code == 0 and done.out.startswith("OK    200 ")
 
     @pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: a closed descriptor")
     def test_closed_streams_are_no_traceback(self, publisher):

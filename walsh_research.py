@@ -1427,7 +1427,7 @@ def refuse_json_constant(name: str) -> None:
 
 
 def parse_json(body: bytes, what: str) -> Any:
-    """The JSON value in `body`, UTF-8; ValueError, which names `what`, where it is none or too large.
+    """The JSON value in `body`, UTF-8; ValueError, which names `what`: it is none, or too large.
 
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
@@ -3080,7 +3080,12 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
-    return Response(operator.index(given.status), headers, body, bool(given.truncated))
+    return Response(
+        operator.index(given.status),
+        headers,
+        body,
+        bool(given.truncated),
+    )
 
 
 READ_FIRST = ("outcome", "allowed", "url", "status", "gate", "reason", "title")
@@ -3344,7 +3349,12 @@ def robots_decision(
     if unreachable == "defer":
         reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
         retry_at = max(state.retry_at, now)
-        return unknown._replace(allowed=False, gate="R2", reason=reason, retry_at=retry_at)
+        return unknown._replace(
+            allowed=False,
+            gate="R2",
+            reason=reason,
+            retry_at=retry_at,
+        )
     return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
 
 
@@ -3885,7 +3895,8 @@ class Cache:
 
         Never blocks. Where the folder takes no lock, this process alone is in order.
         """
-        lock, is_held = CacheLock(name), False
+        lock = CacheLock(name)
+        is_held = False
         try:
             is_held = lock.claim() and self._lock_folder(lock)
         finally:
@@ -4234,7 +4245,8 @@ CONNECTION = ProcessConnection()
 def abandon_connection() -> None:
     """In a forked child: its copy of the descriptor goes, without a word of TLS to the server."""
     global CONNECTION
-    inherited, CONNECTION = CONNECTION.wire, ProcessConnection()
+    inherited = CONNECTION.wire
+    CONNECTION = ProcessConnection()
     if inherited is not None:
         with suppress(OSError):
             inherited.close()
@@ -4458,7 +4470,11 @@ class LookUp:
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
         name = "walsh-research resolver"
-        self.thread = threading.Thread(target=self.ask, name=name, daemon=True)
+        self.thread = threading.Thread(
+            target=self.ask,
+            name=name,
+            daemon=True,
+        )
 
     def ask(self) -> None:
         """In a thread of its own. An answer that comes late is an answer."""
@@ -4582,7 +4598,8 @@ class HttpTransport:
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
-        self.allow_private, self.proxies = allow_private, proxies
+        self.allow_private = allow_private
+        self.proxies = proxies
         self.resolver = Resolver()
         self.tls_context: ssl.SSLContext | None = None      # made for the first https target
 
@@ -4630,7 +4647,8 @@ class HttpTransport:
 
         Behind a proxy they are the proxy's, which may be private; targets' names are its business.
         """
-        host, port = route.next_stop.host, port_of(route.next_stop)
+        host = route.next_stop.host
+        port = port_of(route.next_stop)
         addresses: Addresses = []
         for family, (ip, _, *more) in self.resolver.addresses(host, deadline):
             refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
@@ -4671,10 +4689,12 @@ def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Respons
     with wire.deadline.during("answer"):
         answer = read_head(wire)
         pieces = framed_pieces(wire, answer)
-    status, headers = answer.status, answer.headers
+    status = answer.status
+    headers = answer.headers
     if status == 407 and route.is_forwarded:
         raise TransportError("proxy: wants other credentials (407)", final=True)
-    body, is_cut = b"", False
+    body = b""
+    is_cut = False
     if request.method == "HEAD" or status in (204, 304):
         wire.is_at_end = True
     # R6: what nobody reads is not asked for.
@@ -4776,7 +4796,8 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    monotonic, time = staticmethod(time.monotonic), staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    time = staticmethod(time.time)
 
 
 class ProcessPace:
@@ -4844,7 +4865,9 @@ class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
     def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
-        self._cache, self._now, self._patience_seconds = cache, now, patience_seconds
+        self._cache = cache
+        self._now = now
+        self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
     def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
@@ -4868,8 +4891,10 @@ class RateLimiter:
     """R4, R5: each host's pace; shared with other processes where there is a `cache`."""
 
     def __init__(self, process: ProcessPace, cache: Cache | None, patience_seconds: float) -> None:
-        self._process, self._cache = process, cache
-        self.now, self.time = process.clock.monotonic, process.clock.time
+        self._process = process
+        self._cache = cache
+        self.now = process.clock.monotonic
+        self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
         self._locks = None
         if cache is not None:
@@ -4894,7 +4919,11 @@ class RateLimiter:
         now = self.now()
         held = HostPace(not_before=now + seconds, why=why)
         # The hold is an entry of its own, so that no claim of a slot overwrites it.
-        self.write(host, merge_paces(self.pace_of(host), held, now), "hold")
+        self.write(
+            host,
+            merge_paces(self.pace_of(host), held, now),
+            "hold",
+        )
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
@@ -4914,7 +4943,8 @@ class RateLimiter:
 
     def pace_of(self, host: str) -> HostPace:
         """What this process knows of a host, and what another has written since."""
-        now, pace = self.now(), self.known_pace(host)
+        now = self.now()
+        pace = self.known_pace(host)
         if self._cache is None:
             return pace
         for kind in ("host", "hold"):
@@ -4943,7 +4973,9 @@ class Slot:
 
     def __init__(self, limiter: RateLimiter) -> None:
         self._limiter = limiter
-        self._host, self._role, self._interval = "", "other", 0.0       # as `claim` has them
+        self._host = ""
+        self._role = "other"
+        self._interval = 0.0        # as `claim` has them
         self._start = -math.inf         # the claimed start, on the monotonic clock
         self._before = UNSEEN_HOST      # the host's pace before the claim
         self._left_at: float | None = None          # when its request left, Unix seconds
@@ -4959,7 +4991,8 @@ class Slot:
 
     def hand_over(self, other: Slot) -> None:
         """The claimed start goes to a request that must come first."""
-        other._start, self._start = self._start, -math.inf
+        other._start = self._start
+        self._start = -math.inf
         other._before = self._before
 
     def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
@@ -4974,13 +5007,17 @@ class Slot:
         if isinstance(lock, Later):
             return lock
         self._lock = lock
-        self._host, self._interval, self._role = host, interval + limiter.margin, role
-        now, pace = limiter.now(), limiter.pace_of(host)
+        self._host = host
+        self._interval = interval + limiter.margin
+        self._role = role
+        now = limiter.now()
+        pace = limiter.pace_of(host)
         is_free = False                     # a policy document that takes no slot
         if self.is_claimed:                 # a request that left late pushes all behind it
             start = max(self._start, pace.not_before, pace.departed_at + self._interval)
         elif role == "policy" and takes_no_slot(pace, self._interval, now):
-            start, is_free = pace.not_before, True
+            start = pace.not_before
+            is_free = True
         else:
             start = next_start(pace, self._interval, role == "target")
         if start <= now:
@@ -5007,7 +5044,8 @@ class Slot:
 
     def left(self) -> None:
         """The request has left: the server counts from here, and so do we."""
-        now, self._left_at = self._limiter.now(), self._limiter.time()
+        now = self._limiter.now()
+        self._left_at = self._limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
             pace = self._limiter.pace_of(self._host)
             if self._role == "policy":
@@ -5019,12 +5057,15 @@ class Slot:
     def spend(self) -> float | None:
         """The exchange is over, and a retry claims a slot of its own; when the request left."""
         self.release()
-        left_at, self._left_at, self._start = self._left_at, None, -math.inf
+        left_at = self._left_at
+        self._left_at = None
+        self._start = -math.inf
         return left_at
 
     def give_back(self) -> None:
         """A claimed start that nobody uses is free again, unless others have claimed behind it."""
-        start, limiter = self._start, self._limiter
+        start = self._start
+        limiter = self._limiter
         self.spend()
         if start == -math.inf:
             return
@@ -5065,7 +5106,8 @@ class Refreshes:
     """
 
     def __init__(self, locks: PatientLocks, now: Callable[[], float]) -> None:
-        self._locks, self._now = locks, now
+        self._locks = locks
+        self._now = now
         self._unfinished: dict[str, tuple[Steps[Decision | None], Later]] = {}
 
     def clear(self) -> None:
@@ -5105,12 +5147,16 @@ class Refreshes:
 class BlocklistStore:
     """R3, R10: the list in force, its two generations on disk, the standalone schema."""
 
-    kind, gate = "blocklist", "R3"
+    kind = "blocklist"
+    gate = "R3"
 
     def __init__(
         self, cache: Cache, wall_time: Callable[[], float], origin: str, warn: Callable[[str], None]
     ) -> None:
-        self._cache, self._time, self._origin, self._warn = cache, wall_time, origin, warn
+        self._cache = cache
+        self._time = wall_time
+        self._origin = origin
+        self._warn = warn
         self._refreshed = RefreshState()            # of the generation in force
         self.blocklist: Blocklist | None = None     # in force
 
@@ -5129,7 +5175,8 @@ class BlocklistStore:
 
     def is_current(self) -> bool:
         """R12: no need to ask: the list is fresh, or it is too early to ask again."""
-        held, now = self._refreshed, self._time()
+        held = self._refreshed
+        now = self._time()
         if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
             return True
         if self.blocklist is None:
@@ -5200,7 +5247,11 @@ class BlocklistStore:
         if self.blocklist is None and was_not_asked(document_visit, ending):
             return ending.refusal           # R3b opens for a fetch that failed
         if ending.status == 304 and any(validators):
-            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
+            self._note(
+                checked_at=self._time(),
+                failed_at=-math.inf,
+                retry_at=-math.inf,
+            )
             return None
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5227,12 +5278,19 @@ class BlocklistStore:
         a process that starts from an emptied folder must not give its list one that another has.
         """
         self.blocklist = blocklist
-        now, last = self._time(), self._refreshed.serial
+        now = self._time()
+        last = self._refreshed.serial
         serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
         key = f"{self._origin} {serial % 2:g}"
         self._cache.store("blocklist", key, entry, durable=True)
-        self._refreshed = RefreshState(serial, now, -math.inf, -math.inf, *validators)
+        self._refreshed = RefreshState(
+            serial,
+            now,
+            -math.inf,
+            -math.inf,
+            *validators,
+        )
         self._note()
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
@@ -5254,7 +5312,8 @@ class BlocklistStore:
         Cached for seven days, kept stale on failure; None where there is none at all.
         """
         held = self._cache.load("schema", self._origin) or {}
-        body, checked_at = held.get("body"), as_number(held.get("checked_at"))
+        body = held.get("body")
+        checked_at = as_number(held.get("checked_at"))
         if not isinstance(body, bytes):
             body = b""
         if body and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
@@ -5289,11 +5348,13 @@ class RobotsStore:
     In memory are the most recently learned, up to a bound; the cache has the rest.
     """
 
-    kind, gate = "robots", "R2"
+    kind = "robots"
+    gate = "R2"
     no_state: Any = NO_RULES
 
     def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
-        self._cache, self._time = cache, wall_time
+        self._cache = cache
+        self._time = wall_time
         self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
         self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
@@ -5350,7 +5411,11 @@ class RobotsStore:
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store("robots", self._cache_key(site), self._to_entry(state))
+        self._cache.store(
+            "robots",
+            self._cache_key(site),
+            self._to_entry(state),
+        )
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
@@ -5395,7 +5460,9 @@ class SourceStore:
 
     def remember(self, key: str, known: KnownSource, result: Result) -> None:
         """What was known, and what has come of it now."""
-        at, retry_at, status = result.at, result.retry_at, result.status
+        at = result.at
+        retry_at = result.retry_at
+        status = result.status
         if result.ok:
             known = KnownSource(at, result.final_url, result.etag, result.last_modified)
         elif result.outcome == "failed" and status is not None:
@@ -5446,7 +5513,10 @@ class Visit:
         wants: Wants = wants_any_success,
         could_begin_at: float = math.inf,
     ) -> None:
-        self.fetcher, self.kind, self.how, self.url = fetcher, kind, fetcher.kinds[kind], url
+        self.fetcher = fetcher
+        self.kind = kind
+        self.how = fetcher.kinds[kind]
+        self.url = url
         self.held = held                            # R7: validators, and of exactly which URL
         self.wants = wants                          # whether a body is read
         self.started_at = fetcher.now()             # of the target's first step, monotonic
@@ -5472,8 +5542,15 @@ class Visit:
 
         `is_single`: one request, which binds nobody whatever it brings.
         """
-        visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
-        visit.started_at, visit.requests = self.started_at, self.requests
+        visit = Visit(
+            self.fetcher,
+            kind,
+            url,
+            url,
+            KnownSource(0.0, url, *validators),
+        )
+        visit.started_at = self.started_at
+        visit.requests = self.requests
         visit._is_single = is_single or self.fetcher.options.interactive
         if visit.host == self.host:             # else each would wait for the other
             self.slot.hand_over(visit.slot)
@@ -5516,7 +5593,11 @@ class Visit:
         """Put off: `max_wait` does not reach so far."""
         seconds = max(0.0, later.at - self.fetcher.now())
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return self.refused(later.gate, reason, self.fetcher.time() + seconds)
+        return self.refused(
+            later.gate,
+            reason,
+            self.fetcher.time() + seconds,
+        )
 
     def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
         """With what robots.txt said before."""
@@ -5529,7 +5610,8 @@ class Visit:
 
         What needs no pause is not cut short by a small `max_wait`.
         """
-        now, max_wait = self.fetcher.now(), self.fetcher.options.max_wait
+        now = self.fetcher.now()
+        max_wait = self.fetcher.options.max_wait
         if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
             return None
         reason = f"{spell_seconds(max_wait)} (max_wait) have passed"
@@ -5613,7 +5695,13 @@ class Visit:
         if not self.how.is_target:
             return Ending(error)
         trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
-        return Ending(error, None, trouble, fetcher.time() + delay, is_put_off=True)
+        return Ending(
+            error,
+            None,
+            trouble,
+            fetcher.time() + delay,
+            is_put_off=True,
+        )
 
     def _after_push_back(self, answer: Response) -> Ending | None:
         """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
@@ -5636,11 +5724,18 @@ class Visit:
         else:
             self.retries += 1
             return None
-        return Ending(answer, None, trouble, fetcher.time() + delay, is_put_off=not is_last)
+        return Ending(
+            answer,
+            None,
+            trouble,
+            fetcher.time() + delay,
+            is_put_off=not is_last,
+        )
 
     def _after_redirect(self, answer: Response) -> Ending | None:
         """A hop is a new URL: it goes through every gate.  spec 19, C6."""
-        fetcher, limit = self.fetcher, self.how.max_redirects
+        fetcher = self.fetcher
+        limit = self.how.max_redirects
         location = header_value(answer.headers, "location")
         with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
             location = location.encode("latin-1").decode("utf-8")
@@ -5673,7 +5768,8 @@ def retry_after_of(answer: Response, now: float) -> float | None:
 
 def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
-    answer, trouble = ending.answer, ending.why
+    answer = ending.answer
+    trouble = ending.why
     outcome: Outcome = "failed"
     if ending.refusal is not None:
         outcome = "denied" if ending.refusal.retry_at is None else "deferred"
@@ -5706,17 +5802,21 @@ def trouble_of(visit: Visit, answer: Response) -> str:
 def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
     outcome: Outcome = "fetched"
-    decision, is_read, fields = visit.decision, True, shown_answer(answer)
+    decision = visit.decision
+    is_read = True
+    fields = shown_answer(answer)
     etag, last_modified = validators_of(answer.headers)
     if answer.status == 304:
-        outcome, decision = "unchanged", decision._replace(reason="not modified")
+        outcome = "unchanged"
+        decision = decision._replace(reason="not modified")
         answer = answer._replace(body=b"")
         etag = etag or visit.validators.etag
         last_modified = last_modified or visit.validators.last_modified
     elif visit.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
-        is_read, answer = False, answer._replace(body=b"")
+        is_read = False
+        answer = answer._replace(body=b"")
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
     reading = visit.fetcher.read_body(visit, answer)
     fields.update(reading._asdict(), warnings=[*visit.warnings, *reading.warnings])
@@ -5788,7 +5888,8 @@ class Scheduler:
     """Which host is next. Serial, and never idle while some host may be asked."""
 
     def __init__(self, fetcher: Fetcher, process: ProcessPace) -> None:
-        self._fetcher, self._process = fetcher, process
+        self._fetcher = fetcher
+        self._process = process
         self._targets: dict[str, collections.deque[Target]] = {}    # that wait, by host
         self._freed_at: dict[str, float] = {}       # when the host's target before ended
         self._waiting: list[tuple[float, int, Turn]] = []       # by when they may go on
@@ -5818,7 +5919,8 @@ class Scheduler:
 
     def _seconds_of(self, host: str) -> float:
         """About how long the targets of a host take; none, where `max_wait` puts them off."""
-        fetcher, pace = self._fetcher, self._fetcher.limiter.known_pace(host)
+        fetcher = self._fetcher
+        pace = self._fetcher.limiter.known_pace(host)
         wait = max(0.0, next_start(pace, pace.interval, True) - fetcher.now())
         if max(wait, pace.interval) > fetcher.options.max_wait or not self._targets[host]:
             return 0.0
@@ -5863,7 +5965,8 @@ class Scheduler:
 
     def _take(self, turn: Turn) -> Iterator[Result]:
         """A step of a visit, and what follows from it."""
-        host, steps = turn.host, turn.steps
+        host = turn.host
+        steps = turn.steps
         if steps is None:
             if not self._targets[host]:             # they were deferred meanwhile
                 return
@@ -5895,14 +5998,19 @@ class Scheduler:
 
     def _free(self, host: str) -> None:
         """The host's next target may start; at once, where that is too far to wait for."""
-        fetcher, now = self._fetcher, self._fetcher.now()
+        fetcher = self._fetcher
+        now = self._fetcher.now()
         self._freed_at[host] = now
         if not self._targets[host]:
             return
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
-        fetcher.trace_wait(self._targets[host][0].wire, due_at - now, "its host's pace")
+        fetcher.trace_wait(
+            self._targets[host][0].wire,
+            due_at - now,
+            "its host's pace",
+        )
         self._wait(due_at, Turn(host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
@@ -6058,12 +6166,21 @@ class Fetcher:
         self._transport = self.options.transport
         if self._transport is None:
             self._transport = HttpTransport(allow_private=self.options.allow_private)
-        self._cache, self._pace_cache = open_caches(self.options, self.warn, self.time)
+        self._cache, self._pace_cache = open_caches(
+            self.options,
+            self.warn,
+            self.time,
+        )
         patience_seconds = 2 * self.options.timeout
         self.limiter = RateLimiter(process, self._pace_cache, patience_seconds)
         locks = PatientLocks(self._cache, self.now, patience_seconds)
         self._refreshes = Refreshes(locks, self.now)
-        self._blocklist = BlocklistStore(self._cache, self.time, self.origin, self.warn)
+        self._blocklist = BlocklistStore(
+            self._cache,
+            self.time,
+            self.origin,
+            self.warn,
+        )
         self.robots = RobotsStore(self._cache, self.time)
         self.sources = SourceStore(self._cache)
         self._process, self._scheduler = process, Scheduler(self, process)
@@ -6207,17 +6324,27 @@ class Fetcher:
             reason = too_soon(known, target.min_age, self.time())   # R8
             if reason:
                 return self._skipped(target, known, reason)
-            held, wants = known, target.wants or wants_body
+            held = known
+            wants = target.wants or wants_body
             if target.wants is not None:        # who wants a body sends no validators
                 held = NEVER_ASKED
-            visit = Visit(self, target.kind, target.url, target.wire, held, wants, since)
+            visit = Visit(
+                self,
+                target.kind,
+                target.url,
+                target.wire,
+                held,
+                wants,
+                since,
+            )
             ending = yield from visit.walk()
             result = conclude(visit, ending)
             if visit.attempts:
                 self.sources.remember(target.key, known, result)
             return result
         except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
-            what, why = f"unexpected {type(error).__name__}", printable(str(error))
+            what = f"unexpected {type(error).__name__}"
+            why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
             return self.unasked("failed", target.url, f"{what}: {why}")
 
@@ -6230,11 +6357,18 @@ class Fetcher:
 
     def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
         """A Result that no gate was asked for."""
-        return result_of(outcome, url, reason=reason, at=self.time(), **fields)
+        return result_of(
+            outcome,
+            url,
+            reason=reason,
+            at=self.time(),
+            **fields,
+        )
 
     def exchange(self, visit: Visit) -> Answer:
         """The only caller of the transport. The gates have just passed; the host's slot is ours."""
-        how, url = visit.how, visit.wire
+        how = visit.how
+        url = visit.wire
         if self.tag is not None and visit.host == host_key(self.origin):
             url = tag_url(url, *self.tag)           # R13: at transmission, after the gates
         request = Request(
@@ -6328,8 +6462,15 @@ class Fetcher:
         refusal = self._refreshes.advance(visit, self.robots, visit.site)
         if refusal is not None:
             return refusal
-        state, target = self.robots.state_of(visit.site), path_and_query(visit.wire)
-        decision = robots_decision(visit.url, target, state, self.time(), self.options.unreachable)
+        state = self.robots.state_of(visit.site)
+        target = path_and_query(visit.wire)
+        decision = robots_decision(
+            visit.url,
+            target,
+            state,
+            self.time(),
+            self.options.unreachable,
+        )
         if mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
         if not decision.allowed:                                    # R2
@@ -6338,7 +6479,7 @@ class Fetcher:
             words = "what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
             visit.warn(f"robots.txt is not text: {words}")
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            visit.warn(f"asked without the word of robots.txt: {decision.reason}")
+            visit.warn(decision.reason)
         visit.let_pass(decision)
         return None
 
@@ -6350,10 +6491,16 @@ class Fetcher:
         """
         if self.options.interactive:                                # spec 1.1
             return None
-        role, refusal = visit.role, visit.too_late()
+        role = visit.role
+        refusal = visit.too_late()
         if refusal is not None and role != "target":
             return refusal
-        return visit.slot.claim(visit.host, self.interval_of(visit.site), role, visit.deadline)
+        return visit.slot.claim(
+            visit.host,
+            self.interval_of(visit.site),
+            role,
+            visit.deadline,
+        )
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
@@ -7075,7 +7222,12 @@ class InlineScan:
             plain = PLAIN_LINK.match(self.text, mark.start())
             if plain:                   # nine in ten: one step instead of a dozen
                 title = plain_line(plain[1])
-                link = InlineLink(title, plain[2], plain.start(), plain.end())
+                link = InlineLink(
+                    title,
+                    plain[2],
+                    plain.start(),
+                    plain.end(),
+                )
                 self.found.append(link)
                 return "", plain.end()
         bracket = OpenBracket(
@@ -8912,13 +9064,15 @@ class Robots2Store(RobotsStore):
 
         Of one that is out of reach the copy that is held stays, and it is asked for again soon.
         """
-        meaning, now = robots_meaning(answer.status), self._time()
+        meaning = robots_meaning(answer.status)
+        now = self._time()
         if answer.status != 304 and meaning in ("none", "redirect"):
             return Robots2State(status=answer.status, fetched_at=now, checked_at=now)
         if meaning != "rules":
             trouble = f"robots2.txt answered {answer.status}"
             return self._after_failure(held, trouble, answer.status)
-        files, retry_at = {file_visit.url: answer.body[:MAX_ROBOTS_BYTES + 1]}, 0.0
+        files = {file_visit.url: answer.body[:MAX_ROBOTS_BYTES + 1]}
+        retry_at = 0.0
         while True:
             merged, chain = self._merged(files)
             wire = next_in_chain(chain, files)
@@ -8981,10 +9135,13 @@ class AnswerStore:
     An allow or a deny holds for a day, an allow-once for one request, anything else for minutes.
     """
 
-    kind, gate = "ask", "robots2"
+    kind = "ask"
+    gate = "robots2"
 
     def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
-        self._cache, self._time, self._category = cache, wall_time, category
+        self._cache = cache
+        self._time = wall_time
+        self._category = category
         self._held: dict[str, HeldAnswer] = {}
 
     def get(self, key: str) -> HeldAnswer | None:
@@ -8994,7 +9151,8 @@ class AnswerStore:
         if held is not None and now < held.expires_at:
             return held
         entry = self._cache.load("ask", f"{key} {self._category}") or {}
-        decision, scopes = entry.get("decision"), entry.get("scopes")
+        decision = entry.get("decision")
+        scopes = entry.get("scopes")
         at = as_number(entry.get("at"))
         if decision not in ("allow", "deny") or not isinstance(scopes, list):
             return None
@@ -9267,7 +9425,8 @@ class Bot(Fetcher):
     def _sources(self, result: Result) -> Iterator[Source]:
         if not result.ok:
             return
-        own, url = source_of(result), result.final_url
+        own = source_of(result)
+        url = result.final_url
         if own is not None:
             yield own
         for feed in result.metadata.get("feeds", ()):
@@ -9308,7 +9467,8 @@ class Bot(Fetcher):
 
     def interval_of(self, site: str) -> float:
         """R4, R2d, and the `rate` of robots2: the largest."""
-        interval, robots2 = super().interval_of(site), self._robots2.rules_of(site)
+        interval = super().interval_of(site)
+        robots2 = self._robots2.rules_of(site)
         if robots2 is None:
             return interval
         return max(interval, robots2.rate_interval or 0.0)
@@ -9406,7 +9566,8 @@ class Bot(Fetcher):
         unanswered = [name for name in asks if not self._answers.is_current(f"{visit.site} {name}")]
         if not unanswered or self.options.interactive or visit.slot.is_claimed:
             return None
-        interval, now = self.interval_of(visit.site), self.now()
+        interval = self.interval_of(visit.site)
+        now = self.now()
         next_slot = self.limiter.when_next(visit.host, interval)
         if max(next_slot.at, now) + interval * len(unanswered) <= visit.deadline:
             return None
@@ -9423,7 +9584,8 @@ class Bot(Fetcher):
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, with what decided it: (gate, what it said)."""
-        gate, reason = decision.gate, decision.reason
+        gate = decision.gate
+        reason = decision.reason
         if gate == "R3":
             yield "blocklist", reason
             return
@@ -9465,7 +9627,8 @@ class Bot(Fetcher):
     def _explained_pace(self, wire: str) -> str:
         interval = self.interval_of(site_key(wire))
         later = self.limiter.when_next(host_key(wire), interval)
-        slot, seconds = "a slot is free now", later.at - self.now()
+        slot = "a slot is free now"
+        seconds = later.at - self.now()
         if seconds > 0.0:
             slot = f"next slot in {spell_seconds(seconds)}"
             if later.gate == "R5":
@@ -9514,12 +9677,20 @@ def is_llms_txt(url: str) -> bool:
 def llms_source(result: Result) -> Source:
     readable, warning = cut_for_reading(result.body)
     parsed = parse_llms_txt(decode_body(readable, result.content_type), result.final_url)
-    return Source("llms.txt", result.final_url, list(parsed.links), parsed.title, warning)
+    return Source(
+        "llms.txt",
+        result.final_url,
+        list(parsed.links),
+        parsed.title,
+        warning,
+    )
 
 
 def source_of(result: Result) -> Source | None:
     """What a target itself is, if it is one of the structured forms.  R9"""
-    url, body, kind = result.final_url, result.body, media_kind(result.content_type)
+    url = result.final_url
+    body = result.body
+    kind = media_kind(result.content_type)
     if not body or kind == "html":
         return None
     if is_llms_txt(url) and kind in LLMS_KINDS:
@@ -9529,7 +9700,13 @@ def source_of(result: Result) -> Source | None:
         return Source("markdown", url, list(result.links), result.title, warning)
     with suppress(ValueError):
         feed = parse_feed(readable, result.content_type, url)
-        return Source("feed", url, list(feed.items), feed.title, feed.warning or warning)
+        return Source(
+            "feed",
+            url,
+            list(feed.items),
+            feed.title,
+            feed.warning or warning,
+        )
     with suppress(ValueError):
         sitemap = parse_sitemap(body, url)
         return Source("sitemap", url, list(sitemap.entries), "", sitemap.warning)
@@ -10622,14 +10799,19 @@ def agent_check(check: str, hits: Iterable[Hit]) -> Check:
 
 def loopback_checks() -> Iterator[Check]:
     """Sockets and the real clock: two bots in two threads, each at a publisher of its own."""
-    from concurrent.futures import ThreadPoolExecutor
+    import threading
+
     latency = 0.05                      # seconds; long enough to see two requests at once
     try:
         with Sandbox(2.0, latency) as spaced, Sandbox(0.0, latency) as flaky:
-            with ThreadPoolExecutor() as pool:
-                paced = pool.submit(outcomes_at, spaced, "/allowed", "/star-only")
-                outcome = outcomes_at(flaky, "/flaky")
-                paced.result()
+            paced = threading.Thread(
+                target=outcomes_at,
+                args=(spaced, "/allowed", "/star-only"),
+                daemon=True,            # Ctrl-C does not wait for it
+            )
+            paced.start()
+            outcome = outcomes_at(flaky, "/flaky")
+            paced.join()
         yield from wire_checks(spaced.hits, flaky.hits, latency)
         yield judged(
             "R5",
@@ -11265,7 +11447,10 @@ class WorkerPool:
         self, bot: Bot, assignment: Assignment, jobs: int, tick: Callable[[], None] | None = None
     ) -> None:
         check_jobs(jobs, bot.options)
-        self._bot, self._assignment, self._jobs, self._tick = bot, assignment, jobs, tick
+        self._bot = bot
+        self._assignment = assignment
+        self._jobs = jobs
+        self._tick = tick
         self._trace = bot.options.trace or bot.warn         # none is sent where none is wanted
         self._workers: dict[Connection, Worker] = {}
         self._lifeline: Connection | None = None
@@ -11347,7 +11532,8 @@ class WorkerPool:
                 yield from findings_of(self._bot, self._assignment._replace(urls=[url]))
 
     def _start(self, shares: Sequence[Sequence[str]], failed_at: float) -> None:
-        context, settings = worker_context(), self._bot.worker_settings()
+        context = worker_context()
+        settings = self._bot.worker_settings()
         traces = self._bot.options.trace is not None
         lifeline, self._lifeline = context.Pipe(duplex=False)
         with signals_held_back(), lifeline, importable_main():
@@ -11533,7 +11719,11 @@ def results_of_processes(
     bot: Bot, urls: Iterable[str], min_age: float, jobs: int
 ) -> Iterator[Result]:
     """As `Bot.run` by one process. ValueError at once, where it cannot be."""
-    pool = WorkerPool(bot, Assignment("run", list(map(str, urls)), min_age), jobs)
+    pool = WorkerPool(
+        bot,
+        Assignment("run", list(map(str, urls)), min_age),
+        jobs,
+    )
     return pool.results()
 
 
@@ -11683,11 +11873,16 @@ class RpcError(ValueError):
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(printable(message))
-        self.code, self.data = code, data
+        self.code = code
+        self.data = data
 
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
-INVALID_PARAMS, INTERNAL_ERROR, UNSUPPORTED_VERSION = -32602, -32603, -32022
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+UNSUPPORTED_VERSION = -32022
 
 
 def tools() -> list[dict[str, Any]]:
@@ -11845,7 +12040,12 @@ def json_text(value: Any) -> str:
     """JSON in one line, its letters as they are."""
     import json  # only for harnesses
 
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(
+        value,
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+    )
 
 
 def refusal_said(value: Decision | Result) -> str:
@@ -11884,7 +12084,8 @@ def bare_fields(result: Result) -> dict[str, Any]:
 
 def result_fields(result: Result) -> dict[str, Any]:
     """What a model needs of a Result."""
-    fields, shown = bare_fields(result), result.to_dict()
+    fields = bare_fields(result)
+    shown = result.to_dict()
     if result.retry_at is not None:
         fields["retry_at"] = shown["retry_at"]
     if any(map(is_ai_input_warning, result.warnings)):              # spec 19
@@ -12001,8 +12202,15 @@ def fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> ToolAnswer:
     PAGE_MEMORY.keep(None)
     if any(map(is_ai_input_warning, result.warnings)):              # spec 19
         return ai_input_answer(result)
-    bare, expires_at = result._replace(body=b""), bot.now() + PAGE_LIFETIME_SECONDS
-    page = Page(bot, wire_url(result.url), bare, result.text, expires_at)
+    bare = result._replace(body=b"")
+    expires_at = bot.now() + PAGE_LIFETIME_SECONDS
+    page = Page(
+        bot,
+        wire_url(result.url),
+        bare,
+        result.text,
+        expires_at,
+    )
     PAGE_MEMORY.keep(page)
     return page_answer(page, arguments, from_memory=False)
 
@@ -12048,13 +12256,15 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> ToolAnswer:
         target = in_lines(found[0].target)
         nothing = {"kind": "none", "url": target, "target": target, "warning": AI_INPUT_SAID}
         return ToolAnswer(AI_INPUT_SAID, {"sources": [nothing]})
-    is_failure, nothing_because = False, given[0].result
+    is_failure = False
+    nothing_because = given[0].result
     said = f"Found {kinds_counted(given)}. Ask `fetch` for what the task needs, not for all."
     if nothing_because is not None and nothing_because.ok:
         said = "Found no feed, no Markdown, no llms.txt and no sitemap."
     elif nothing_because is not None:
         answer = result_answer(nothing_because)
-        said, is_failure = answer.said, answer.is_failure
+        said = answer.said
+        is_failure = answer.is_failure
     if len(given) < len(found):
         said += " More is not given, since its site says ai-input=no."
     sources = list(map(source_fields, given))
@@ -12182,7 +12392,8 @@ class Call:
     """A tool call, from its line to its answer."""
 
     def __init__(self, request_id: Any, params: dict[str, Any], version: str) -> None:
-        self.id, self.version = request_id, version
+        self.id = request_id
+        self.version = version
         self.name, self.arguments = params["name"], params.get("arguments", {})
         self.token = (params.get("_meta") or {}).get("progressToken")
         self.is_cancelled = False
@@ -12573,9 +12784,15 @@ class Report:
         elif line.strip():
             self._unread += 1
 
+    @property
+    def has_only_other_lines(self) -> bool:
+        """Whether the file of results is a file of something else."""
+        return self._unread > 0 and not self._outcomes
+
     def add(self, result: Mapping[str, Any]) -> None:
         """`Result.to_dict()`, or what a file has of one."""
-        outcome, gate = str(result["outcome"]), str(result.get("gate") or "")
+        outcome = str(result["outcome"])
+        gate = str(result.get("gate") or "")
         self._outcomes[outcome] += 1
         if gate:
             self._gates[gate, outcome] += 1
@@ -12593,15 +12810,16 @@ class Report:
 
     def _add_refusal(self, gate: str, result: Mapping[str, Any]) -> None:
         url = str(result.get("url") or "")
-        source = str(result.get("robots_source") or "")
-        key = gate, str(result.get("reason") or ""), source or host_of(url)
+        refused = str(result.get("final_url") or url)       # a redirect leads to others' rules
+        key = gate, str(result.get("reason") or ""), host_of(refused)
         self._refusals[key] += 1
         self._examples.setdefault(key, url)
 
     def _add_request(self, request: Any) -> None:
         if not isinstance(request, dict):
             return
-        at, status = unix_seconds(request.get("at")), request.get("status")
+        at = unix_seconds(request.get("at"))
+        status = request.get("status")
         host = host_of(str(request.get("url") or ""))
         if at is None or not host:
             return
@@ -12634,7 +12852,8 @@ class Report:
         times = [at for record in self._hosts.values() for at, _, _ in record.requests]
         words = [f"{count} {outcome}" for outcome, count in self._outcomes.most_common()]
         targets = counted(sum(self._outcomes.values()), "target")
-        yield f"<p>{targets}: {escaped(', '.join(words))}.<br>"
+        outcomes = f": {escaped(', '.join(words))}" if words else ""
+        yield f"<p>{targets}{outcomes}.<br>"
         asked = f"{counted(len(times), 'request')} to {counted(len(self._hosts), 'host')}"
         if times:
             asked += f", from {iso_utc(min(times))} to {iso_utc(max(times))}"
@@ -12689,7 +12908,8 @@ class Report:
 
 def host_row(host: str, record: HostRequests, axis: tuple[float, float]) -> str:
     """A host's requests, and its closest two beside the pace that it permits."""
-    gap, verdict = record.least_gap(), "-"
+    gap = record.least_gap()
+    verdict = "-"
     if gap is not None:
         # Clocks are read in whole milliseconds.
         style = "good" if gap + 0.001 >= record.interval else "bad"
@@ -12822,7 +13042,6 @@ exit codes:
 """
 VERSION_LINE = f"walsh_research {__version__} ({SPEC_VERSION})"
 HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
-# The first that is given wins.
 MODES = (       # the first wins
     "--help",
     "--version",
@@ -12861,7 +13080,8 @@ BOT_OPTIONS = (
     "tag",
 )
 EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
-EXIT_INTERRUPTED, EXIT_CLOSED_PIPE = 130, 141
+EXIT_INTERRUPTED = 130
+EXIT_CLOSED_PIPE = 141
 MAX_URL_COLUMNS = 60            # ours: to which URLs are padded; longer ones stay whole
 CHECK_NAME_COLUMNS = 76         # ours: the longest name of a check
 LEAST_DETAIL_COLUMNS = 24       # ours: a column of details that is narrower cannot be read
@@ -13238,10 +13458,10 @@ class Console:
             line = status_line(facts, doing, url, why, columns - echo)
             write_error("\r\x1b[2K" + line, "")
 
-    def note(self, line: str) -> None:
+    def note(self, line: str, lead: str = "") -> None:
         """A line on stderr that stays."""
         self.status()
-        log(line)
+        log(line, lead)
 
     def line(self, text: str) -> None:
         """A line on stdout, at once."""
@@ -13309,6 +13529,7 @@ class Command:
         self.targets: list[str] = []
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
+        self.done = 0                                   # targets, for the status line
         self.waited: Any = collections.Counter()        # seconds, by host and why
         self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
         self.clock = TickingClock(self.tick)
@@ -13331,6 +13552,8 @@ class Command:
             "results": self.draw_results,
         }
         self.collect_targets()
+        if self.options.report:
+            self.check_report_name()
         try:
             modes[self.options.mode]()
         finally:
@@ -13380,17 +13603,18 @@ class Command:
         try:
             return Bot(**wanted)
         except ValueError as error:
-            reason = str(error)
-            reason = reason.replace("allow_private=True", "--allow-private")
-            raise Misuse(reason) from None
+            reason = str(error).replace("allow_private=True", "--allow-private")
+            name, _, found = reason.partition(" ")      # as Bot's own argument is called
+            option = "--" + name.replace("_", "-")
+            raise Misuse(f"{option} {found}") from None
 
     def with_bot(self, mode: Callable[[], None]) -> None:
         if not self.targets and self.codes != {0}:      # each file was wrong
             return
-        if self.options.report:
-            self.begin_report()
         with self.make_bot() as self.workers:
             self.bot = self.workers
+            if self.options.report:
+                self.begin_report(Report())
             mode()
             if self.workers.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
@@ -13398,11 +13622,28 @@ class Command:
     def findings(self, mode: str) -> Findings:
         """What a bot finds of each target, or many processes."""
         explains = self.options.verbose or mode == "check"
-        assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
+        assignment = Assignment(
+            mode,
+            self.targets,
+            self.min_age(),
+            explains,
+            keeps_bodies=False,
+        )
         if self.options.jobs == 1:
-            return findings_of(self.bot, assignment)
-        self.workers = WorkerPool(self.bot, assignment, self.options.jobs, self.tick_of_many)
-        return self.workers.findings()      # type: ignore[no-any-return]
+            findings = findings_of(self.bot, assignment)
+        else:
+            self.workers = WorkerPool(
+                self.bot,
+                assignment,
+                self.options.jobs,
+                self.tick_of_many,
+            )
+            findings = self.workers.findings()
+        with closing(findings):
+            for finding in findings:
+                if finding.is_last:
+                    self.done += 1
+                yield finding
 
     # --- Progress ---------------------------------------------------------
 
@@ -13423,7 +13664,7 @@ class Command:
         host, why, _ = self.bot.outlook()
         self.console.status(
             self.progress(),
-            doing=f"waiting {seconds:.1f} s for ",
+            doing=f"waiting {seconds:.1f} s" + (" for " if host else ""),
             url=host,
             why=f" ({why})" if why else "",
         )
@@ -13437,13 +13678,12 @@ class Command:
         count = len(self.targets)
         if count < 2 or not terminal_columns(sys.stderr):
             return []
-        done = sum(self.counts.values())
-        facts = [f"{done}/{count}"]
+        facts = [f"{self.done}/{count}"]
         paced_seconds = self.workers.outlook()[2]
         spent_seconds = self.clock.monotonic() - self.started_at
         busy_seconds = spent_seconds - self.clock.slept_seconds
         request_seconds = busy_seconds / max(1, self.workers.requests)
-        work_seconds = request_seconds * (count - done)
+        work_seconds = request_seconds * (count - self.done)
         left_seconds = max(paced_seconds, work_seconds)
         if left_seconds >= 1.0:
             facts.append(f"{spell_seconds(left_seconds)} left")
@@ -13491,7 +13731,7 @@ class Command:
         with closing(self.findings("run")) as findings:
             for finding in findings:
                 for name, said in finding.explained:
-                    self.console.note(f"      {name:<10} {said}")
+                    self.console.note(said, lead=f"      {name:<10} ")
                 if self.report is not None:
                     self.report.add(finding.value.to_dict())
                 self.show_result(finding.value)
@@ -13644,14 +13884,17 @@ class Command:
 
     # --- The report ---------------------------------------------------------
 
-    def begin_report(self) -> None:
-        """Misuse: nothing can be written there, which is told before anything is asked."""
+    def check_report_name(self) -> None:
+        """Misuse: the page would replace what is read."""
         for name in filter(None, [self.options.results, *self.options.input]):
             if is_same_file(name, self.options.report):
                 raise Misuse(f"--report is {name}, which is read, want another file")
+
+    def begin_report(self, report: Report) -> None:
+        """Misuse: nothing can be written there, which is told before anything is asked."""
         try:
             with open(self.options.report, "ab"):
-                self.report = Report()
+                self.report = report
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or error
             raise Misuse(f"--report is unusable ({found}), want a file to write") from None
@@ -13668,9 +13911,7 @@ class Command:
 
     def draw_results(self) -> None:
         """--results: of a run that is over."""
-        self.begin_report()
-        report = self.report or Report()
-        name = self.options.results
+        report, name = Report(), self.options.results
         try:
             with open(name, "rb") as file:
                 for line in iter(partial(file.readline, MAX_RESULT_LINE_BYTES), b""):
@@ -13678,6 +13919,9 @@ class Command:
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or error
             raise Misuse(f"--results {name} is unusable ({found}), want a file of --json") from None
+        if report.has_only_other_lines:
+            raise Misuse(f"--results {name} is unusable (no result in it), want a file of --json")
+        self.begin_report(report)
         self.end_report()
 
     def serve(self) -> None:
@@ -13830,6 +14074,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         found = error.strerror or error
         complain(f"stdout is unwritable ({found}), want room for every line", words)
         return 1
+    finally:
+        try:
+            sys.stderr.flush()
+        except (AttributeError, OSError, ValueError):
+            # The interpreter would try again at its end, and exit with 120.
+            sys.stderr = None
 
 
 if __name__ == "__main__":
