@@ -3822,6 +3822,17 @@ class TestR3b:
         del web.pages[BLOCKLIST_URL]
         assert bot.fetch(A).ok and web.asked(BLOCKLIST_URL) == 2
 
+    def test_a_304_that_was_not_asked_for_keeps_no_list_current(self, bot, web, clock):
+        """What a redirect leads to was sent no validators, so that it cannot know."""
+        web.pages[BLOCKLIST_URL] = 200, {"ETag": '"1"'}, blocklist("b.test")
+        bot.fetch(A)
+        web.pages[BLOCKLIST_URL] = 301, {"Location": "https://www.wal.sh/list.json"}
+        web.pages["https://www.wal.sh/list.json"] = [304, blocklist("a.test", "b.test")]
+        clock.sleep(6 * HOUR)
+        assert bot.fetch(A).ok and bot.fetch("https://b.test/").gate == "R3"
+        clock.sleep(300)
+        assert bot.fetch(A).gate == "R3"
+
     def test_a_list_that_max_wait_leaves_unasked_opens_no_gate(
         self, make_bot, web, clock, tmp_path
     ):

@@ -4991,9 +4991,10 @@ class Slot:
 
     def hand_over(self, other: Slot) -> None:
         """The claimed start goes to a request that must come first."""
+        other._host = self._host
         other._start = self._start
-        self._start = -math.inf
         other._before = self._before
+        self._start = -math.inf
 
     def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
         """None: the request may leave now, and the host's lock is kept until it has.
@@ -5012,24 +5013,35 @@ class Slot:
         self._role = role
         now = limiter.now()
         pace = limiter.pace_of(host)
-        is_free = False                     # a policy document that takes no slot
-        if self.is_claimed:                 # a request that left late pushes all behind it
-            start = max(self._start, pace.not_before, pace.departed_at + self._interval)
-        elif role == "policy" and takes_no_slot(pace, self._interval, now):
-            start = pace.not_before
-            is_free = True
-        else:
-            start = next_start(pace, self._interval, role == "target")
+        is_slotless = self._is_slotless(pace, now)
+        start = pace.not_before if is_slotless else self._earliest_start(pace)
         if start <= now:
             self._begin(pace, now)
             return None
-        if start <= latest and not is_free:
-            if not self.is_claimed:
-                self._before = pace
-            self._start, last_at = start, max(start, pace.last_at)
-            limiter.write(host, pace._replace(last_at=last_at, interval=self._interval))
+        if start <= latest and not is_slotless:
+            self._reserve(pace, start)
         self.release()
         return limiter.explained(start, pace, host, self._interval)
+
+    def _is_slotless(self, pace: HostPace, now: float) -> bool:
+        """Whether it is a policy document that waits for no pace, though for a hold (R5)."""
+        if self._role != "policy" or self.is_claimed:
+            return False
+        return takes_no_slot(pace, self._interval, now)
+
+    def _earliest_start(self, pace: HostPace) -> float:
+        if not self.is_claimed:
+            return next_start(pace, self._interval, self._role == "target")
+        after_late_one = pace.departed_at + self._interval      # which pushes all behind it
+        return max(self._start, pace.not_before, after_late_one)
+
+    def _reserve(self, pace: HostPace, start: float) -> None:
+        """The start is claimed, and others queue behind it."""
+        if not self.is_claimed:
+            self._before = pace
+        self._start = start
+        last_at = max(start, pace.last_at)
+        self._limiter.write(self._host, pace._replace(last_at=last_at, interval=self._interval))
 
     def _begin(self, pace: HostPace, now: float) -> None:
         """The request starts."""
@@ -5246,7 +5258,7 @@ class BlocklistStore:
         ending = yield from document_visit.walk()
         if self.blocklist is None and was_not_asked(document_visit, ending):
             return ending.refusal           # R3b opens for a fetch that failed
-        if ending.status == 304 and any(validators):
+        if ending.status == 304 and any(document_visit.validators):
             self._note(
                 checked_at=self._time(),
                 failed_at=-math.inf,
