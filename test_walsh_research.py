@@ -18318,6 +18318,21 @@ class TestResultLines:
             and "5 lines of the file: no results." in html
         )
 
+    def test_a_name_of_many_words_is_folded_at_a_narrow_terminal(self):
+        argv = ["--no-cache", "no url " * 12]
+        code, written = at_terminal(argv, columns=60, env={"NO_COLOR": "1"})
+        lines = screen_of(written)
+        at = lines.index("FAIL  -        no url no url no url no url no url no url no")
+        assert code == 1 and lines[at + 1].startswith(" " * 15 + "url no url")
+        assert max(map(len, lines)) <= 60
+
+    def test_a_file_among_the_targets_is_told(self, run_command, tmp_path):
+        name = tmp_path / "targets.txt"
+        name.write_text("https://a.test/\n")
+        done = run_command(str(name))
+        said = f"warning: {name} is a file, and --input {name} reads targets from it\n"
+        assert done.code == 1 and done.out.startswith("FAIL ") and done.err.startswith(said)
+
     def test_a_report_says_whose_line_refused(self, run_command, web, tmp_path):
         page = tmp_path / "report.html"
         web.pages["https://closed.test/robots.txt"] = robots("User-agent: *\nDisallow: /\n")

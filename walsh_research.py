@@ -13528,7 +13528,10 @@ class Console:
         elif len(lead) == indent:
             return folded(lead, detail, self.columns)
         below = folded(" " * indent, detail, self.columns)
-        return f"{head}{name}\n{below}".rstrip()
+        above = head + name             # a URL stays whole, for whoever copies it
+        if " " in name:
+            above = folded(head, name, self.columns)
+        return f"{above}\n{below}".rstrip()
 
 
 class Command:
@@ -13575,6 +13578,9 @@ class Command:
     def collect_targets(self) -> None:
         """A file that is wrong is told, and costs the others nothing."""
         self.targets = [url for url in self.options.urls if url != "-"]
+        for target in self.targets:
+            if os.path.isfile(target):
+                self.warn(f"{target} is a file, and --input {target} reads targets from it")
         names = list(self.options.input)
         if "-" in self.options.urls:
             names.insert(0, "-")
