@@ -8991,6 +8991,20 @@ class TestR10:
             line.startswith("schema: ") for line in bot.warnings
         )
 
+    @pytest.mark.parametrize("body", [b"{", b"7", b'{"unevaluatedItems": false}', "text", None])
+    def test_a_schema_in_the_cache_that_does_not_hold_is_asked_for_again(
+        self, make_bot, standalone, clock, tmp_path, body
+    ):
+        """Else no list would be adopted until it is stale."""
+        make_bot(cache_dir=tmp_path).fetch(A)
+        cache = wr.Cache(str(tmp_path), print, clock.time)
+        entry = {"body": body, "checked_at": clock.time()}
+        cache.store("schema", wr.ORIGIN, entry)
+        listed(standalone, "b.test", schema=None)
+        clock.sleep(6 * HOUR)
+        bot = make_bot(cache_dir=tmp_path, clock=Restarted(clock))
+        assert bot.fetch("https://b.test/").gate == "R3" and standalone.asked(SCHEMA_URL) == 2
+
     @pytest.mark.parametrize("answer", SCHEMA_TROUBLE, ids=SCHEMA_TROUBLE_IDS)
     def test_without_any_schema_nothing_is_adopted(self, bot, standalone, answer):
         standalone.pages[SCHEMA_URL] = answer

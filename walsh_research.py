@@ -5323,29 +5323,40 @@ class BlocklistStore:
 
         Cached for seven days, kept stale on failure; None where there is none at all.
         """
-        held = self._cache.load("schema", self._origin) or {}
-        body = held.get("body")
-        checked_at = as_number(held.get("checked_at"))
-        if not isinstance(body, bytes):
-            body = b""
-        if body and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
-            return parse_json(body, "schema in the cache")
+        held, checked_at = self._held_schema()
+        if held is not None and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
+            return held
         url = self._origin + SCHEMA_PATH
         ending = yield from visit.document("schema", url, NO_VALIDATORS).walk()
         try:
-            news = whole_document(ending, MAX_SCHEMA_BYTES).body
-            schema = parse_json(news, "schema")
-            compile_schema(schema)      # one that does not compile must not displace one that does
-            if not isinstance(schema, dict):
-                raise UnsupportedSchema("it is no object")
+            body = whole_document(ending, MAX_SCHEMA_BYTES).body
+            schema = parse_schema(body)
         except ValueError as error:
-            if not body:                                            # R10
-                return None
-            self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
-            return parse_json(body, "schema in the cache")
-        entry = {"body": news, "checked_at": self._time()}
+            if held is not None:                                    # R10
+                self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
+            return held
+        entry = {"body": body, "checked_at": self._time()}
         self._cache.store("schema", self._origin, entry, durable=True)
         return schema
+
+    def _held_schema(self) -> tuple[Any, float]:
+        """The one in the cache, None where it does not hold; and when it came, Unix seconds."""
+        entry = self._cache.load("schema", self._origin) or {}
+        body = entry.get("body")
+        schema = None
+        if isinstance(body, bytes):
+            with suppress(ValueError):
+                schema = parse_schema(body)
+        return schema, as_number(entry.get("checked_at"))
+
+
+def parse_schema(body: bytes) -> dict[str, Any]:
+    """ValueError: it is none, or it asserts what is not implemented."""
+    schema = parse_json(body, "schema")
+    compile_schema(schema)
+    if not isinstance(schema, dict):
+        raise UnsupportedSchema("it is no object")
+    return schema
 
 
 def was_not_asked(visit: Visit, ending: Ending) -> bool:
