@@ -8007,6 +8007,19 @@ class TestR9:
         wr.page_metadata(html, "https://x.test/")
         assert peak_bytes(wr.page_metadata, html, "https://x.test/") < 4 * len(html) + 2**14
 
+    def test_the_markdown_of_a_page_is_listed_and_not_asked_for(self, bot, web):
+        link = "<link rel=alternate type='text/markdown; charset=utf-8' title=M href="
+        html = f"<base href=/docs/>{link}a.md>{link}ftp://x.test/b.md>{link}''>".encode()
+        assert wr.page_metadata(html, "https://x.test/").markdown == (
+            wr.Link("M", "https://x.test/docs/a.md"),
+        )
+        web.pages["https://x.test/"] = 200, {"Content-Type": "text/html"}, html
+        sources = list(bot.discover("https://x.test/"))
+        assert [(one.kind, one.url, one.title, list(one.items)) for one in sources] == [
+            ("markdown", "https://x.test/docs/a.md", "M", []),
+        ]
+        assert not any(url.endswith(".md") for url in web.urls()), "R6"
+
     def test_a_head_lists_a_hundred_feeds(self):
         html = "".join(f"<link rel=alternate type=text/rss+xml href=/{n}>" for n in range(200))
         feeds = wr.page_metadata(html, "https://x.test/").feeds
@@ -14571,12 +14584,13 @@ class TestMcp:
     def test_MCP_of_html_a_model_gets_the_metadata_and_what_is_offered_instead(self, ask, pages):
         page = (
             b"<title>T</title><link rel=alternate type=application/rss+xml href=/feed>"
-            b"<body>Words of the body."
+            b"<link rel=alternate type=text/markdown title=M href=/page.md><body>Words of the body."
         )
         pages["https://a.test/page"] = 200, HTML, page
         answer = ask("fetch", "https://a.test/page")
         fields = answer["structuredContent"]
         assert fields["metadata"]["feeds"][0]["url"] == "https://a.test/feed"
+        assert fields["metadata"]["markdown"] == [{"title": "M", "url": "https://a.test/page.md"}]
         assert fields["text"] == "" and fields["title"] == "T" and "`discover`" in said(answer)
         written = json.loads(answer["content"][1]["text"])
         assert written == {"title": "T", "metadata": fields["metadata"]}

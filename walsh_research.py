@@ -6683,6 +6683,7 @@ class PageMetadata(NamedTuple):
     language: str = ""
     robots: tuple[str, ...] = ()    # lower-case directives of <meta> robots and walsh-research
     feeds: tuple[Link, ...] = ()    # the rel=alternate feeds that the head advertises
+    markdown: tuple[Link, ...] = ()     # and the same content as Markdown
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -7488,18 +7489,17 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     if isinstance(text, bytes):
         text = decode_body(text, "text/html")
     values: dict[str, list[str]] = {}
-    advertised: list[Link] = []
+    advertised: dict[str, list[Link]] = {"feed": [], "markdown": []}
     for name, attributes in head_elements(text):
         for field in head_fields(name, attributes):
             value = attributes.get(HEAD_FIELDS[field], "")
+            kind = media_kind(attributes.get("type", ""))
             if value and field != "link alternate":
                 values.setdefault(field, []).append(value)
-            elif value and media_kind(attributes.get("type", "")) == "feed":
-                advertised.append(Link(attributes.get("title", ""), value))
+            elif value and kind in advertised:
+                advertised[kind].append(Link(attributes.get("title", ""), value))
     first = {field: found[0] for field, found in values.items()}
     base = http_url(base_url, first.get("base", "")) or base_url
-    del advertised[MAX_HEAD_LISTED:]
-    feeds = [Link(title, http_url(base, href)) for title, href in advertised]
     robots_values = values.get(OWN_ROBOTS) or values.get("meta robots", [])
     directives = robots_tag_directives(",".join(robots_values))
     robots = dict.fromkeys(directive for _, directive in directives)
@@ -7509,8 +7509,15 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
         canonical=http_url(base, first.get("link canonical", "")),
         language=first.get("html", ""),
         robots=tuple(islice(robots, MAX_HEAD_LISTED)),
-        feeds=tuple(feed for feed in feeds if feed.url),
+        feeds=resolved_links(advertised["feed"], base),
+        markdown=resolved_links(advertised["markdown"], base),
     )
+
+
+def resolved_links(links: Sequence[Link], base: str) -> tuple[Link, ...]:
+    """Those that lead somewhere by http(s)."""
+    resolved = [Link(title, http_url(base, href)) for title, href in links[:MAX_HEAD_LISTED]]
+    return tuple(link for link in resolved if link.url)
 
 
 def head_fields(name: str, attributes: Fields) -> Iterator[str]:
@@ -9454,6 +9461,8 @@ class Bot(Fetcher):
             yield own
         for feed in result.metadata.get("feeds", ()):
             yield Source("feed", feed["url"], title=feed["title"])          # R9.1
+        for page in result.metadata.get("markdown", ()):
+            yield Source("markdown", page["url"], title=page["title"])      # R9.2
         if own is None or own.kind == "markdown":
             yield from self._llms_source(resolve_url(url, "/llms.txt"))     # R9.3
         robots = self.robots.state_of(site_key(url)).robots
@@ -12153,9 +12162,9 @@ def why_no_text(result: Result) -> str:
         return "its body is empty."
     if media_kind(result.content_type) == "html":
         return (
-            "it is HTML, which is not scraped (R9), so there is its metadata alone. Its feeds may "
-            "be asked for; `discover` lists what else the site offers instead; raw=true gives the "
-            "source."
+            "it is HTML, which is not scraped (R9), so there is its metadata alone. Its feeds and "
+            "its markdown may be asked for; `discover` lists what else the site offers instead; "
+            "raw=true gives the source."
         )
     return "it is none of Markdown, plain text, JSON and XML."
 
@@ -13880,7 +13889,7 @@ class Command:
             quoted_title(source.title),
             source.warning,
         ]
-        is_listed = source.kind in ("feed", "sitemap")
+        is_listed = source.kind in ("feed", "markdown", "sitemap")
         if is_listed and not source.items and source.url != source.target:
             said[0] = "listed alone: name it as a target to read it (R6)"
         head = f"{source.kind:<8}  "
