@@ -31,6 +31,7 @@ import itertools
 import json
 import logging
 import math
+import multiprocessing
 import os
 import pathlib
 import pickle
@@ -5742,6 +5743,12 @@ class TestR4a:
     def test_jobs_that_cannot_be_are_a_ValueError_at_once(self, jobs, options, found):
         with wr.Bot(None, **options) as bot, pytest.raises(ValueError, match=found):
             bot.run(["https://example.org/"], jobs=jobs)
+
+    def test_jobs_in_a_daemonic_process_are_a_ValueError(self, monkeypatch):
+        process = multiprocessing.current_process()
+        monkeypatch.setitem(process._config, "daemon", True)
+        with wr.Bot(None) as bot, pytest.raises(ValueError, match="in a daemonic process"):
+            bot.run(["https://example.org/"], jobs=2)
 
     @pytest.mark.parametrize(
         "mode, code",

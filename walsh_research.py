@@ -825,6 +825,8 @@ def resolve_dot_segments(path: str) -> str:
     """
     if "." not in path and "%2" not in path:    # as most are
         return path
+    if "/." not in f"/{path}" and "%2e" not in path.lower():        # nearly all of them
+        return path
     kept: list[str] = []
     dots = ""
     for segment in path.split("/"):
@@ -1337,7 +1339,10 @@ class RobotsTxt(NamedTuple):
 
     def verdict(self, target: str) -> Verdict:
         """What the file says of `target`, an absolute URL or a `path[?query]`."""
-        return self.ruling(target)[0]
+        index = self._deciding_index(target)
+        if index is None:
+            return self.otherwise
+        return Verdict.ALLOWED_EXPLICIT if self.is_allow[index] else Verdict.DISALLOWED_EXPLICIT
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
@@ -11745,6 +11750,10 @@ def check_jobs(jobs: int, options: Options) -> None:
         raise ValueError(f"jobs is {jobs} beside a transport or a clock, want jobs=1 with these")
     if options.interactive:
         raise ValueError(f"jobs is {jobs} beside interactive=True, want jobs=1 (spec 1.1)")
+    import multiprocessing
+
+    if multiprocessing.current_process().daemon:
+        raise ValueError(f"jobs is {jobs} in a daemonic process, want jobs=1: it has no children")
 
 
 def results_of_processes(
