@@ -5679,6 +5679,17 @@ class TestR4a:
         assert rest_of(child) == ("", ""), "who lost its reader ends without a word"
 
     @posix_only
+    def test_a_worker_leaves_ctrl_c_to_its_parent(self, hosts, jobs_run):
+        urls = [f"{host.origin}/t{n}" for n in range(2) for host in hosts[:2]]
+        child = jobs_run("as here", 2, *urls)
+        first = child.stdout.readline().split("\t")
+        for pid in first[3].split(","):
+            os.kill(int(pid), signal.SIGINT)
+        out, err = rest_of(child)
+        outcomes = [line.split("\t")[0] for line in out.splitlines()]
+        assert (err, [first[0], *outcomes]) == ("", ["fetched"] * 4 + ["end"])
+
+    @posix_only
     def test_a_killed_worker_costs_its_own_targets_alone(self, hosts, jobs_run):
         for host in hosts:
             host.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 3\n"
