@@ -18762,6 +18762,15 @@ class TestResultLines:
         ]
         assert run_command(*urls).code == code
 
+    def test_a_reason_is_said_once_in_a_line(self, run_command, web):
+        trouble = wr.TransportError("name: gone.test does not exist", final=True)
+        web.pages["https://gone.test/robots.txt"] = web.pages["https://gone.test/x"] = trouble
+        done = run_command("https://gone.test/x")
+        assert done.code == 1 and done.out.count("does not exist") == 1
+        lines = run_command("--force", "--json", "https://gone.test/x").out.splitlines()
+        result = json.loads(lines[0])
+        assert "does not exist" in result["warnings"][0], "JSON keeps all"
+
     def test_a_line_a_result_in_columns(self, run_command, web, clock):
         long_url = "https://a.test/private/" + "x" * 300
         web.pages["https://a.test/busy"] = 429, {"Retry-After": "9999"}

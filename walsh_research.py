@@ -3813,11 +3813,14 @@ class Cache:
         self._memory: dict[tuple[str, str], bytes] = {}     # what the disk did not take
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
-        self._pace: Cache = self
-        if folder is not None:
-            places = [(os.path.join(folder, "pace"), folder)]
-            self._pace = PaceCache(places, warn, wall_time)
-            self._pace._warned = self._warned       # the same trouble twice is one line
+        self._pace = self._pace_in(folder)
+
+    def _pace_in(self, folder: str | None) -> Cache:
+        if folder is None:
+            return self
+        pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
+        pace._warned = self._warned         # the same trouble twice is one line
+        return pace
 
     def pace(self) -> Cache:
         """The sub-folder with the hosts' pace, which commands without a cache share."""
@@ -3825,9 +3828,9 @@ class Cache:
 
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
-        remembered = dict(self._memory)
-        self.__init__(folder, self.warn, self.wall_time)        # type: ignore[misc]
-        for (kind, key), blob in remembered.items():
+        self.folder = folder
+        self._pace = self._pace_in(folder)
+        for (kind, key), blob in list(self._memory.items()):
             self.store(kind, key, entry_data(blob, kind, key))
 
     def load(self, kind: str, key: str) -> Data | None:
@@ -13800,7 +13803,8 @@ class Command:
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         for line in result.warnings:
-            if not line.endswith(NOT_READ):
+            is_repeated = bool(result.reason) and result.reason in line     # as where no name is
+            if not is_repeated and not line.endswith(NOT_READ):
                 said.append(line)
         code = result.status or result.gate or "-"
         self.show_outcome(
