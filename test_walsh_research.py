@@ -21530,9 +21530,11 @@ def pump_growth(call, row):
     """How much longer four times as much takes: the best of a few tries, of which one suffices.
 
     What is done in five milliseconds grows by nothing that matters: its times are noise.
+    On a busy machine a core runs at half its speed for seconds on end, so later tries wait.
     """
     small = large = math.inf
-    for _ in range(6):
+    for attempt in range(24):
+        time.sleep(0.02 * attempt)
         small = min(small, pump_seconds(call, row, PUMP_CHARACTERS))
         large = min(large, pump_seconds(call, row, 4 * PUMP_CHARACTERS))
         if large < 0.005:
