@@ -147,7 +147,7 @@ __version__ = "1.0.0"
 
 # 1b. Our own numbers, each with its unit and its reason: what would happen without it.
 MAX_URL_LENGTH = 64 * 1024      # characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # says "never"; 400 digits are infinite
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0    # says "never"; 400 digits are infinite
 # robots.txt.
 MAX_SITEMAPS = 1000             # lines kept of one robots.txt; `discover` would list 32,000
 MAX_CONTENT_SIGNALS = 1000      # names kept of a group; 500 KiB may have 80,000, in 7 MiB
@@ -289,11 +289,7 @@ def record_dict(record: NamedTuple) -> dict[str, Any]:
 
 
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it.
-
-    >>> Verdict.UNKNOWN_PARSE_ERROR.recommendation
-    'allowed_but_warn'
-    """
+    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it."""
 
     recommendation: str
 
@@ -456,8 +452,8 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
 def parse_duration(text: str) -> float:
     """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. Anything else is a ValueError; calendar years and
-    months, too, which have no length.
+    Only the last number may have a fraction. ValueError for anything else, and for calendar years
+    and months, which have no length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -513,25 +509,16 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
         if instant is None:
             return None
         seconds = instant - now
-    return max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
+    return max(0.0, min(seconds, MAX_RETRY_AFTER_SECONDS))
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
-REFERENCE = lazy_re(
-    r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?"
-    r"(//[^/?#]*)?"
-    r"([^?#]*)"
-    r"(\?[^#]*)?"
-    r"(#.*)?"
-)
-AUTHORITY = lazy_re(        # userinfo, host, port
-    r"//(?:([^\\]*)@)?"
-    r"((?:[^@\]]*\])?[^@:]*)"
-    r"(?::([0-9]{0,5}))?"
-)
+REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
+# Userinfo, host, port.
+AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
 BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")     # and what follows it
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -649,10 +636,8 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    >>> normalize_host("B\\xfccher.Example."), normalize_host("[0:0::1]")
-    ('xn--bcher-kva.example', '[::1]')
-    >>> [normalize_host(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433", "[::ffff:7f00:1]")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
+    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0::1]")
+    ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -709,9 +694,6 @@ def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL; ValueError otherwise.
 
     Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
-    >>> parts = split_url("HTTP://Example.com:81?")
-    >>> parts.scheme, parts.host, parts.port, parts.path, parts.query
-    ('http', 'example.com', 81, '', '?')
     """
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
@@ -732,14 +714,8 @@ def split_url(url: str) -> UrlParts:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
-    return UrlParts(
-        scheme=scheme[:-1].lower(),
-        userinfo=userinfo,
-        host=normalize_host(host),
-        port=int(port_text) if port_text else None,
-        path=path,
-        query=query,
-    )
+    port = int(port_text) if port_text else None
+    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
 
 
 def canonical_url(url: str) -> str:
@@ -764,11 +740,7 @@ def url_origin(parts: UrlParts) -> str:
 
 
 def resolve_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers.
-
-    >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
-    '/'
-    """
+    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers."""
     if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
@@ -906,11 +878,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
 
 
 def address_refusal(address_text: str) -> str:
-    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
-
-    >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
-    ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
-    """
+    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises."""
     from ipaddress import ip_address  # a decision from the cache needs none
 
     shown = printable(address_text, 80)
@@ -943,9 +911,9 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# Publishers make mistakes. What restricts us or names a group is read as meant, as the large
-# crawlers do. A misspelt Allow never is (R2c).
-# Editors leave no-break spaces and byte order marks behind; no line ends among these characters.
+# What restricts us or names a group is read as meant, as the large crawlers do; a misspelt Allow
+# never is (R2c).
+# Editors leave no-break spaces and byte order marks behind.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
 ANY_BLANKS = f"[{ROBOTS_BLANKS}]*"
 # The expressions are of whole fields. A text has a line feed before each line, where they begin.
@@ -975,17 +943,15 @@ ROBOTS_SIGNAL = lazy_re(            # its name, its answer
 ROBOTS_SITEMAP_LINE = lazy_re(
     rf"{ROBOTS_LINE}site-?map{ANY_BLANKS}:{ANY_BLANKS}(https?://[^\n#{ROBOTS_BLANKS}]+)"
 )
-# Of a line that was cut in two, what may loosen or lead astray; what may not be its last octet.
-ROBOTS_LOOSE_LINE = lazy_re(rf"(?i){ANY_BLANKS}(?:allow|user|site)")
-ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
+# R2c: what goes of a last line that was cut in two: all, where it might loosen or lead astray, or
+# what may not be its last octet.
+ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ANY_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
 # `*`, `$` and the line feed between two values stand.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
-ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
@@ -1012,10 +978,9 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
     next_octet = body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1]
     text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if next_octet not in b"\r\n":
-        text = robots_without_cut(text)
+        text = re.sub(ROBOTS_UNCERTAIN, "\n", text)
     if "\ufeff" in text:
         text = ROBOTS_MARKED_ALLOW.sub("\n", text)
     undecoded = 0
@@ -1024,14 +989,6 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
             lambda octet: f"%{ord(octet[0]) & 0xFF:02X}", text)
     is_text = "\0" not in text and undecoded * 5 < len(text)    # each has become 3 characters
     return text, is_text
-
-
-def robots_without_cut(text: str) -> str:
-    """A text whose last line was cut in two, without what is not certain of that line (R2c)."""
-    above, _, line = text.rpartition("\n")
-    if ROBOTS_LOOSE_LINE.match(line):
-        return above + "\n"
-    return re.sub(ROBOTS_UNCERTAIN, "", text)
 
 
 def robots_agent_name(value: str) -> str:
@@ -1092,13 +1049,13 @@ def robots_signals(lines: str) -> dict[str, str]:
     return signals
 
 
-@cache      # since half a million of them may be held at once
+@cache      # one object for each: a file that is all escapes would hold 170,000
 def robots_octet_form(written: str) -> str:
     """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
     if written == "%":          # one that escapes nothing
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
-    if octet in ROBOTS_UNRESERVED:
+    if octet.isascii() and octet.isalnum() or octet in "-._~":
         return octet
     return f"%{ord(octet):02X}"
 
@@ -1108,8 +1065,6 @@ def robots_octets(text: str) -> str:
 
     Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
     Reserved ones stay as they stand: `%2F` is not `/`. One pass, so that `%2541` stays.
-    >>> robots_octets("/%7eann/%2fx y")
-    '/~ann/%2Fx%20y'
     """
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
@@ -1128,9 +1083,7 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    target = target.replace("*", "%2A")
-    target = target.replace("$", "%24")
-    target = target.replace("\n", "%0A")
+    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
     path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
@@ -1140,8 +1093,6 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
 
     The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
     which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
-    >>> robots_match_length("/*.pdf$", "/docs/a.pdf$", is_longest=True)
-    11
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
@@ -1188,10 +1139,7 @@ class RobotsTxt(NamedTuple):
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
-        """How the product token reads `body` (its first 500 KiB). Never raises.
-
-        Spec 9.1.1 to 9.1.3.
-        """
+        """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1.1-9.1.3."""
         text, is_text = robots_text(body)
         group, lines = robots_group(text, robots_agent_name(token))
         delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
@@ -1200,7 +1148,8 @@ class RobotsTxt(NamedTuple):
         is_allow = bytes([rule.allow for rule in rules])
         values = "\n".join([rule.value for rule in rules])
         del rules       # before as much memory is needed again
-        values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
+        # A `$` that is not the last octet of its value is literal.
+        values = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets(values))
         forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
         is_wildcard = bytes(["*" in form for form in forms])
         wildcards = compress(forms, is_wildcard)
@@ -1226,11 +1175,8 @@ class RobotsTxt(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [*self]
-        held += self.forms
-        held += self.sitemaps
-        held += self.content_signals.keys()
-        held += self.content_signals.values()
+        signals = self.content_signals
+        held: list[Any] = [*self, *self.forms, *self.sitemaps, *signals, *signals.values()]
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
