@@ -291,8 +291,8 @@ NO_FIELDS = EmptyMapping()
 
 def as_json(value: Any) -> Any:
     """Plain data for a value tuple or for what it holds."""
-    if hasattr(value, "_fields"):
-        return record_dict(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
     if isinstance(value, Mapping):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -2534,24 +2534,25 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
 # Owns when the next request may start and when a source is due.
 
-class HostPace(NamedTuple):
-    """What is known of one host's pace. Times are seconds on one clock, -inf for never."""
+NEVER = -math.inf       # as a time: long past
 
-    last_at: float = -math.inf      # the latest start of a request that takes a slot, or its claim
+
+class HostPace(NamedTuple):
+    """What is known of one host's pace. Times are seconds on one clock."""
+
+    last_at: float = NEVER          # the latest start of a request that takes a slot, or its claim
     interval: float = MIN_REQUEST_INTERVAL      # seconds that this start leaves after it
-    departed_at: float = -math.inf  # when such a request last really left
-    policy_at: float = -math.inf    # the latest first request for a policy document
+    departed_at: float = NEVER      # when such a request last really left
+    policy_at: float = NEVER        # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
-    not_before: float = -math.inf   # Retry-After, back-off, or the hold after the last retry
+    not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
     why: str = ""                   # who asked for `not_before`, in a few words
 
 
-UNSEEN_HOST = HostPace()
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
 
 
 def roll() -> float:
-    """random.random."""
     import random  # slow to import, and most runs never back off
 
     return random.random()
@@ -2574,40 +2575,29 @@ def backoff_delay(
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)        # R5
 
 
-def is_unseen(pace: HostPace) -> bool:
-    return pace.last_at == -math.inf and pace.policy_at == -math.inf
-
-
 def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
-    """When the host's next request may start; -inf where it may at once.  Spec 9.3.
+    """When the host's next request may start; NEVER, which is past, on an unseen one.  Spec 9.3.
 
     The first request of a target follows a policy document after `policy_gap`: at once on an
-    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
-    that one pair, or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
+    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for that one pair,
+    or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
     """
     after_last = pace.last_at + max(interval, pace.interval)
     after_policy = pace.policy_at + (pace.policy_gap if is_first_target else interval)
-    return max(after_last, after_policy, pace.not_before)           # R4: -inf where unseen
-
-
-def takes_no_slot(pace: HostPace, interval: float, now: float) -> bool:
-    """Whether a policy document needs no slot: the host was asked for nothing in its interval."""
-    unheld = pace._replace(not_before=-math.inf)
-    return next_start(unheld, interval, is_first_target=False) <= now
+    return max(after_last, after_policy, pace.not_before)           # R4
 
 
 def believable_pace(pace: HostPace, now: float) -> HostPace:
     """What another process wrote, without the times of a clock that jumped."""
-    pace = pace._replace(
-        interval=min(pace.interval, MAX_CLAIM_SECONDS), policy_gap=min(pace.policy_gap, 2.0)
-    )
+    interval = min(pace.interval, MAX_CLAIM_SECONDS)
+    pace = pace._replace(interval=interval, policy_gap=min(pace.policy_gap, 2.0))
     is_claim_absurd = pace.last_at > now + MAX_CLAIM_SECONDS
     if is_claim_absurd or max(pace.departed_at, pace.policy_at) > now + 1.0:
         # "Just now" is safe.
         times = {name: min(getattr(pace, name), now) for name in PACE_TIMES[:3]}
         pace = pace._replace(**times)
     if pace.not_before > now + MAX_HOLD_SECONDS:
-        pace = pace._replace(not_before=-math.inf, why="")
+        pace = pace._replace(not_before=NEVER, why="")
     return pace
 
 
@@ -2617,14 +2607,12 @@ def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     start = max(ours, theirs, key=lambda pace: pace.last_at)
     policy = max(ours, theirs, key=lambda pace: pace.policy_at)
     hold = max(ours, theirs, key=lambda pace: pace.not_before)
-    return HostPace(
-        start.last_at,
-        start.interval,
-        max(ours.departed_at, theirs.departed_at),
-        policy.policy_at,
-        policy.policy_gap,
-        hold.not_before,
-        hold.why,
+    return start._replace(
+        departed_at=max(ours.departed_at, theirs.departed_at),
+        policy_at=policy.policy_at,
+        policy_gap=policy.policy_gap,
+        not_before=hold.not_before,
+        why=hold.why,
     )
 
 
@@ -2634,26 +2622,22 @@ def shifted_pace(pace: HostPace, seconds: float) -> HostPace:
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
-    """R12: younger than its time to live. A time from the future is stale: some clock jumped.
-
-    >>> is_fresh(100.0, 60.0, 159.0), is_fresh(100.0, 60.0, 160.0), is_fresh(200.0, 60.0, 100.0)
-    (True, False, False)
-    """
+    """R12: younger than its time to live. A time from the future is stale: some clock jumped."""
     return 0.0 <= now - checked_at < ttl_seconds
 
 
 class KnownSource(NamedTuple):
-    """What earlier requests for one target left. Times are Unix seconds, -inf for never."""
+    """What earlier requests for one target left. Times are Unix seconds."""
 
-    at: float = -math.inf           # the latest success
+    at: float = NEVER               # the latest success
     wire: str = ""                  # the validators are those of exactly this URL
     etag: str = ""
     last_modified: str = ""
-    requested_at: float = -math.inf     # the latest request, whatever came of it
-    failed_at: float = -math.inf    # the latest failure with an HTTP answer, if no success followed
+    requested_at: float = NEVER     # the latest request, whatever came of it
+    failed_at: float = NEVER        # the latest failure with an HTTP answer, if no success followed
     failed_status: int = 0
     failure: str = ""               # its reason, in one line
-    retry_at: float = -math.inf     # due then, whatever the floor
+    retry_at: float = NEVER         # due then, whatever the floor
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
@@ -2722,16 +2706,13 @@ class RobotsState(NamedTuple):
         return len(self.body) + parsed_bytes + 1000
 
 
-NO_RULES = RobotsState()
-
-
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
     serial: float = 0.0                 # of the generation in the cache
-    checked_at: float = -math.inf       # last known to be current
-    failed_at: float = -math.inf        # asked in vain
-    retry_at: float = -math.inf         # not to be asked again before
+    checked_at: float = NEVER           # last known to be current
+    failed_at: float = NEVER            # asked in vain
+    retry_at: float = NEVER             # not to be asked again before
     etag: str = ""
     last_modified: str = ""
 
@@ -2743,27 +2724,15 @@ def header_value(headers: Headers, name: str) -> str:
 
 def validators_of(headers: Headers) -> Validators:
     """The validators of an answer; one longer than a header of ours may be is not kept."""
-    kept = []
-    for name in ("etag", "last-modified"):      # R7
-        value = header_value(headers, name)
-        if len(value) > MAX_VALIDATOR_LENGTH:
-            value = ""
-        kept.append(value)
-    return Validators(*kept)
+    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
+    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not.
-
-    >>> conditional_headers(Validators('W/"a"', ""))
-    {'If-None-Match': 'W/"a"'}
-    """
-    headers = {}
+    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
-    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):     # R7
-        if re.fullmatch(header_text, value):
-            headers[name] = value
-    return headers
+    headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
+    return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
@@ -2774,27 +2743,23 @@ def robots_is_current(state: RobotsState, now: float) -> bool:
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
+    state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        unchanged = RobotsState(held.robots, held.body, 200, now, now)
-        return unchanged._replace(validators=held.validators)
+        state = state._replace(status=200, validators=held.validators)
+        return state._replace(robots=held.robots, body=held.body)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
-        state = RobotsState(RobotsTxt.parse(body), body, response.status, now, now)
+        state = state._replace(robots=RobotsTxt.parse(body), body=body)
         return state._replace(validators=validators_of(response.headers))
     if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
-        return RobotsState(status=response.status, fetched_at=now, checked_at=now)
+        return state
     trouble = f"robots.txt answered {response.status}"
     unreachable: RobotsState = robots_after_failure(held, trouble, response.status, now)
     return unreachable
 
 
-def robots_after_failure(
-    held: Any,
-    trouble: str,
-    status: int,
-    now: float,
-) -> Any:
+def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
     """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
@@ -2810,20 +2775,13 @@ def robots_after_failure(
     )
 
 
-def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
-    """RFC 9309 2.3.1.4: after thirty days and several failures a host counts as without rules."""
-    if not state.unreachable_since or now - state.unreachable_since <= MAX_UNREACHABLE_SECONDS:
-        return False
-    return state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD
-
-
 # What the cache keeps, and back: every field is checked, since a cache is hostile too.
 
 def as_number(value: Any) -> float:
-    """A finite number, or -inf: a time that is long past."""
+    """A finite number, or NEVER."""
     if isinstance(value, (int, float)) and -1e12 < value < 1e12:
         return float(value)
-    return -math.inf
+    return NEVER
 
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
@@ -2839,20 +2797,17 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    entry = state._asdict()
-    entry.update(state.validators._asdict())
-    entry.update(robots=None, validators=None)
+    entry = {**state._asdict(), **state.validators._asdict(), "robots": None, "validators": None}
     if state.robots is None:
         entry["body"] = None
     return entry
 
 
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
-    state = from_entry(NO_RULES, entry)
+    state = from_entry(RobotsState(), entry)
     if isinstance(entry.get("body"), bytes):
         robots = RobotsTxt.parse(state.body)
-        validators = from_entry(NO_VALIDATORS, entry)
-        return state._replace(robots=robots, validators=validators)
+        return state._replace(robots=robots, validators=from_entry(NO_VALIDATORS, entry))
     return state
 
 
@@ -2861,13 +2816,11 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 
 # Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
 # seen in a body and never believed.
-CODECS = """
-    big5hkscs cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp866 cp874 cp932 cp949
-    euc_jp gb18030 iso2022_jp iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8
-    iso8859_10 iso8859_13 iso8859_14 iso8859_15 iso8859_16 koi8_r koi8_u mac_cyrillic mac_roman
-"""
-CODEC_BY_NAME = {name: name for name in CODECS.split()}
-CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is windows-1252
+CODEC = (
+    "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
+    "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
+)
+CODEC_BY_NAME = {       # what the web means by other names: its latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
     "cp31j": "cp932",
@@ -2883,13 +2836,13 @@ CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is 
     "shift_jis": "cp932",
     "tis_620": "cp874",
     "utf_8": "utf-8",
-})
-BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
-    (b"\xef\xbb\xbf", "utf_8"),
-    (b"\xff\xfe\0\0", "utf_32_le"),
-    (b"\0\0\xfe\xff", "utf_32_be"),
-    (b"\xff\xfe", "utf_16_le"),
-    (b"\xfe\xff", "utf_16_be"),
+}
+CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UTF-16
+    (rb"\xef\xbb\xbf", "utf_8"),
+    (rb"\xff\xfe\0\0", "utf_32_le"),       # which begins with the mark of UTF-16
+    (rb"\0\0\xfe\xff", "utf_32_be"),
+    (rb"\xff\xfe|.\0", "utf_16_le"),
+    (rb"\xfe\xff|\0.", "utf_16_be"),
 )
 DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
@@ -2915,12 +2868,11 @@ TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
 
 
 def media_type_of(content_type: str) -> str:
-    """The media type of a Content-Type without its parameters, lower-case."""
+    """Of a Content-Type, without its parameters, lower-case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_unread_type(content_type: str) -> bool:
-    """Whether a body of this type is never read."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     is_font = subtype.startswith("font-")
@@ -2928,39 +2880,26 @@ def is_unread_type(content_type: str) -> bool:
 
 
 def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web; None for a name that is not listed.
-
-    >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
-    ('gb18030', 'cp1252', None)
-    """
+    """The Python codec for a charset's name on the web; None for a name that is not listed."""
     from encodings.aliases import aliases
 
-    label = label[:64].lower().strip(" \t\r\n\"'")
-    name = re.sub("[^a-z0-9]+", "_", label)
+    name = re.sub("[^a-z0-9]+", "_", label.lower())
     name = name.removeprefix("x_").replace("windows_", "cp")
-    return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
-
-
-def marked_codec(body: bytes) -> str:
-    """The codec that a byte order mark, or a NUL among the first two bytes, gives away; or ""."""
-    for mark, codec in BYTE_ORDER_MARKS:
-        if body.startswith(mark):
+    for name in (name, aliases.get(name, "")):
+        codec = CODEC_BY_NAME.get(name, name)
+        if re.fullmatch(CODEC, codec):
             return codec
-    if body[1:2] == b"\0":
-        return "utf_16_le"
-    if body[:1] == b"\0" and len(body) > 1:
-        return "utf_16_be"
-    return ""
+    return None
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, in their order (RFC 7303 3).
+    """The codecs to try: a byte order mark's alone; else the header's, the body's own, UTF-8.
 
-    That of a byte order mark alone; else those of the header, of the body's own declaration, UTF-8.
+    The order is that of RFC 7303 3.
     """
-    marked = marked_codec(body)
-    if marked:
-        return [marked]
+    for mark, codec in CODEC_MARKS:
+        if re.match(mark, body, re.DOTALL):
+            return [codec]
     labels = CHARSET_PARAMETER.findall(content_type)[:1]
     declaration = XML_CHARSET
     if media_type_of(content_type) in HTML_TYPES:
@@ -2968,19 +2907,18 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     declared = declaration.search(body[:DECLARATION_BYTES])
     if declared:
         labels.append(declared[1].decode("latin-1"))
-    labels.append("utf-8")
-    codecs = map(charset_codec, labels)
+    codecs = map(charset_codec, [*labels, "utf-8"])
     return [codec for codec in codecs if codec]
 
 
 def decode_body(body: bytes, content_type: str) -> str:
-    """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
+    """The text of a body; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
 def text_of(body: bytes, content_type: str) -> str:
-    """As `decode_body`; "" where the type, or the body itself, is no text: a PDF, a binary."""
+    """As `decode_body`, though "" where the type or the body itself is no text."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
@@ -2992,7 +2930,7 @@ def text_of(body: bytes, content_type: str) -> str:
 # 10b. The only spelling of a request, and what a caller sees of what came back.
 
 class Kind(NamedTuple):
-    """How requests of one kind behave; everything not said here is the same for all."""
+    """How requests of one kind behave."""
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
@@ -3045,33 +2983,27 @@ def untagged(location: str, tag: tuple[str, str]) -> str:
 
 def parse_tag(text: str) -> tuple[str, str]:
     """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
-    part = "[A-Za-z0-9._-]"
-    match = re.fullmatch(f"({part}{{1,100}}/{part}{{1,100}})(?:@({part}{{1,64}}))?", text)
+    match = re.fullmatch(r"(?a)([\w.-]{1,100}/[\w.-]{1,100})(?:@([\w.-]{1,64}))?", text)
     if match is None:
         raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
     return match[1], match[2] or ""
 
 
 def request_headers(
-    kind: Kind,
-    validators: Validators,
-    extra: dict[str, str],
+    kind: Kind, validators: Validators, extra: dict[str, str]
 ) -> dict[str, str]:
-    """Every header of a request but Host and Connection, which belong to the socket.
-
-    User-Agent comes last, so that nothing overrides it (R1).
-    """
+    """Every header of a request but Host and Connection, which belong to the socket."""
     return {
         "Accept": kind.accept,
         "Accept-Encoding": "gzip, deflate",
         **conditional_headers(validators),
         **extra,
-        "User-Agent": USER_AGENT,           # R1
+        "User-Agent": USER_AGENT,       # R1: last, so that nothing overrides it
     }
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a body is read of a policy document, which servers send under any type."""
+    """Whether a policy document is read: servers send them under any type."""
     return 200 <= status < 300
 
 
@@ -3085,32 +3017,14 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
-    return Response(
-        operator.index(given.status),
-        headers,
-        body,
-        bool(given.truncated),
-    )
-
-
-READ_FIRST = ("outcome", "allowed", "url", "status", "gate", "reason", "title")
+    return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
 def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
-    """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
-    fields = record_dict(value)
-    # What people read first comes first.
-    shown = {name: fields.pop(name) for name in READ_FIRST if name in fields}
-    shown.update(fields)
-    for name in ("body", "headers"):
-        shown.pop(name, None)
-    for name in ("at", "retry_at"):
-        if shown.get(name) is not None:
-            shown[name] = iso_utc(shown[name])
+    shown = record_dict(value)
+    if value.retry_at is not None:
+        shown["retry_at"] = iso_utc(value.retry_at)
     shown["recommendation"] = value.recommendation
-    if isinstance(value, Result):
-        shown["ok"] = value.ok
-        shown["requests"] = [request.to_dict() for request in value.requests]
     return shown
 
 
@@ -3126,7 +3040,7 @@ def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
 class Decision(NamedTuple):
     """What the gates say of a URL; true where they allow it.
 
-    `retry_at` (Unix seconds) stands where the answer is "not yet"; without it a refusal is final.
+    `retry_at` (Unix seconds) says "not yet"; without it a refusal is final.
     """
 
     allowed: bool
@@ -3175,14 +3089,13 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    `gate`, `reason`, `verdict`, `rule`, `group` and `robots_source` say who decided, and by which
-    line of what. `at` and `retry_at` are Unix seconds; `waited`, `elapsed` and `crawl_delay` are
-    seconds; `bytes` and `sha256` are of the decoded body. `links` is [Link(title, url)] of
-    Markdown and feeds, never of a page; `metadata` is of a page's head or of a feed.
-    `robots_directives` are those of meta robots and X-Robots-Tag that bind us. `attempts` counts
-    the requests for this target, and `requests` records them with those for policy documents.
-    `read` is false where R6 left the body unread. `body` and `headers` (lower-case names) are in
-    memory only.
+    What a `Decision` has too means the same. `at` and `retry_at` are Unix seconds; `waited`,
+    `elapsed` and `crawl_delay` are seconds; `bytes` and `sha256` are of the decoded body. `links`
+    is [Link(title, url)] of Markdown and feeds, never of a page; `metadata` is of a page's head or
+    of a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind us.
+    `attempts` counts the requests for this target, and `requests` records them with those for
+    policy documents. `read` is false where R6 left the body unread. `body` and `headers`
+    (lower-case names) are in memory only.
     """
 
     outcome: Outcome
@@ -3193,7 +3106,7 @@ class Result(NamedTuple):
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    group: Optional[str] = None                 # the selected User-agent value
+    group: Optional[str] = None
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -3211,7 +3124,7 @@ class Result(NamedTuple):
     at: float = 0.0
     retry_at: Optional[float] = None
     warnings: Sequence[str] = ()
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    robots_source: str = ""
     crawl_delay: Optional[float] = None
     read: bool = True
     requests: Sequence[RequestRecord] = ()
@@ -3230,15 +3143,18 @@ class Result(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The body as text, by its byte order mark, its header, its own word, or as UTF-8.
+        """The body as text; "" where its type, or the body itself, is no text: a PDF, a binary.
 
-        It is "" where its type, or the body itself, is no text: a PDF, a binary.
+        Its charset is that of its byte order mark, its header, its own word, or UTF-8.
         """
         return text_of(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
-        return decided_dict(self)
+        shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
+        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
+        del shown["body"], shown["headers"]
+        return shown
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
@@ -3311,9 +3227,10 @@ def robots_source(state: RobotsState, now: float) -> str:
             held = f"a copy held since {iso_utc(state.fetched_at)}"
         return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
     age_seconds = now - state.checked_at
-    if age_seconds < 1.0:
-        return f"robots.txt ({state.status}) fetched now"
-    return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
+    age = "fetched now"
+    if age_seconds >= 1.0:
+        age = f"from the cache, {spell_seconds(age_seconds)} old"
+    return f"robots.txt ({state.status}) {age}"
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
@@ -3340,26 +3257,23 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
 def robots_decision(
     url: str, target: str, state: RobotsState, now: float, unreachable: str
 ) -> Decision:
-    """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
-    allowed = Decision(
-        True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=robots_source(state, now))
-    if robots_undefined_for_good(state, now):
-        reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
-        return allowed._replace(reason=reason)
+    """R2: what is held of a site's robots.txt says this of a target.  Spec 9.1.1, 9.1.4."""
+    source = robots_source(state, now)
+    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
+    since = state.unreachable_since
+    if since and now - since > MAX_UNREACHABLE_SECONDS:
+        if state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD:
+            reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
+            return allowed._replace(reason=reason)
     if state.robots is not None:
         return rules_decision(allowed, target, state.robots)
-    if not state.unreachable_since:
+    if not since:
         return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
     if unreachable == "defer":
         reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
-        retry_at = max(state.retry_at, now)
-        return unknown._replace(
-            allowed=False,
-            gate="R2",
-            reason=reason,
-            retry_at=retry_at,
-        )
+        refused = unknown._replace(allowed=False, gate="R2", reason=reason)
+        return refused._replace(retry_at=max(state.retry_at, now))
     return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
 
 
@@ -4959,7 +4873,7 @@ class RateLimiter:
             entry = self._cache.load(kind, host)
             own = self._process.written.get((kind, host))
             if entry and entry != own:      # our own words: the monotonic clock knows them better
-                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self.time())
+                theirs = shifted_pace(from_entry(HostPace(), entry), now - self.time())
                 pace = merge_paces(pace, theirs, now)
         return pace
 
@@ -4985,7 +4899,7 @@ class Slot:
         self._role = "other"
         self._interval = 0.0        # as `claim` has them
         self._start = -math.inf         # the claimed start, on the monotonic clock
-        self._before = UNSEEN_HOST      # the host's pace before the claim
+        self._before = HostPace()      # the host's pace before the claim
         self._left_at: float | None = None          # when its request left, Unix seconds
         self._lock = CacheLock("")      # the host's, until the request has left; "" is none
 
@@ -5035,7 +4949,8 @@ class Slot:
         """Whether it is a policy document that waits for no pace, though for a hold (R5)."""
         if self._role != "policy" or self.is_claimed:
             return False
-        return takes_no_slot(pace, self._interval, now)
+        unheld = pace._replace(not_before=NEVER)        # its host, in its interval
+        return next_start(unheld, self._interval, is_first_target=False) <= now
 
     def _earliest_start(self, pace: HostPace) -> float:
         if not self.is_claimed:
@@ -5105,7 +5020,7 @@ def after_policy(pace: HostPace, interval: float, gap: float, now: float) -> Hos
 
     The slot that it may have waited for no longer counts as a start.
     """
-    if is_unseen(pace):                     # R4: its first target follows at once
+    if max(pace.last_at, pace.policy_at) == NEVER:      # R4: its first target follows at once
         gap = 0.0
     last_at = pace.last_at
     if last_at <= now:                      # else another has claimed a slot behind it
@@ -5381,7 +5296,7 @@ class RobotsStore:
 
     kind = "robots"
     gate = "R2"
-    no_state: Any = NO_RULES
+    no_state: Any = RobotsState()
 
     def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
         self._cache = cache
@@ -9007,10 +8922,7 @@ class Source(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        shown = record_dict(self._replace(result=None))
-        if self.result is not None:
-            shown["result"] = self.result.to_dict()
-        return shown
+        return record_dict(self)
 
 
 NO_FILES: dict[str, bytes] = {}
