@@ -20,50 +20,49 @@ What to call:
         print(result.outcome, result.url, result.reason)
 
 Policy, network and server trouble never raise: the Result says what became of the target. As a
-command: `python walsh_research.py URL...`, with `--help` for the rest, and
-`python walsh_research.py --selftest --offline` for the proof.
+command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest --offline` for proof.
 
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
-needs the standard library alone, and runs on CPython 3.9 to 3.14.
+needs CPython 3.9 to 3.14 and the standard library alone.
 
-Where each clause of the checklist is decided: section, function, class of its tests.
-`grep '# R2a' walsh_research.py` finds the line itself.
+Where each clause of the checklist is decided: section and function. Its tests are named after it,
+as class TestR2a; `grep '# R2a' walsh_research.py` finds the line itself.
 
-    R1    exact User-Agent           10 REQUESTS       request_headers                    TestR1
-    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               TestR2
-    R2a   longest group              5 ROBOTS          robots_group                       TestR2a
-    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          TestR2b
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 TestR2c
-    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                TestR2d
-    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   TestR3
-    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   TestR3a
-    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed              TestR3b
-    R3c   schema, contract major     7 BLOCKLIST       checked_entries                    TestR3c
-    R4    spacing, unseen at once    8 PACING          next_start                         TestR4
-    R4a   between processes          13 RATE LIMITER   RateLimiter.lock                   TestR4a
-    R5    back-off, full jitter      8 PACING          backoff_delay                      TestR5
-    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             TestR5
-    R6    no sub-resources           10 REQUESTS       is_unread_type                     TestR6
-    R7    conditional requests       9 FRESHNESS       conditional_headers                TestR7
-    R7    de-duplication             15 FETCHER        Fetcher.declared                   TestR7
-    R8    hourly at most             8 PACING          too_soon                           TestR8
-    R9    structured formats         18 BOT            Bot.discover                       TestR9
-    R9.1  feeds                      18 BOT            Bot._sources                       TestR9
-    R9.2  markdown                   16 FORMATS        media_kind                         TestR9
-    R9.3  llms.txt                   18 BOT            Bot._sources                       TestR9
-    R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    TestR10
-    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  TestR10
-    R11   caches persist             11 CACHE          Cache._write                       TestR11
-    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance                  TestR12
-    R13   tags                       15 FETCHER        Fetcher.exchange                   TestR13
+    R1    exact User-Agent           10 REQUESTS       request_headers
+    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
+    R2a   longest group              5 ROBOTS          robots_group
+    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches
+    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
+    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
+    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
+    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed
+    R3c   schema, contract major     7 BLOCKLIST       checked_entries
+    R4    spacing, unseen at once    8 PACING          next_start
+    R4a   between processes          13 RATE LIMITER   RateLimiter.lock
+    R5    back-off, full jitter      8 PACING          backoff_delay
+    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back
+    R6    no sub-resources           10 REQUESTS       is_unread_type
+    R7    conditional requests       9 FRESHNESS       conditional_headers
+    R7    de-duplication             15 FETCHER        Fetcher.declared
+    R8    hourly at most             8 PACING          too_soon
+    R9    structured formats         18 BOT            Bot.discover
+    R9.1  feeds                      18 BOT            Bot._sources
+    R9.2  markdown                   16 FORMATS        media_kind
+    R9.3  llms.txt                   18 BOT            Bot._sources
+    R10   no schema, no adoption     7 BLOCKLIST       checked_entries
+    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema
+    R11   caches persist             11 CACHE          Cache._write
+    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance
+    R13   tags                       15 FETCHER        Fetcher.exchange
 
-The order of the gates (spec 7) is `Fetcher.gates_of`, tests `TestGates`. Vectors, fixtures,
+The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
 attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
-the sections. A section uses only sections above it. A pure section reads no clock and no
-environment, rolls no dice, opens no file and no socket, and prints nothing.
+the sections; each uses only those above it. Sections 1 to 10, 16 and 17 are pure: no clock, file,
+socket, environment or printing, and no dice but `roll`.
 
-A copy may change the numbers that are marked "ours", within the clause that each of them serves.
-Those of section 1a are the specification's.
+A copy may change the numbers marked "ours", within the clause that each of them serves. Those of
+section 1a are the specification's.
 """
 from __future__ import annotations
 
