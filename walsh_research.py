@@ -4006,26 +4006,21 @@ def open_pace_cache(
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
 # One HTTP/1.1 exchange at a time, over the one connection that the process has open.
-# Nothing here follows a redirect, retries or sleeps.
-#
-# The wire format is read here and not by http.client, which takes "X: a\rContent-Length: 0" for two
-# headers and "0x2" for a chunk size, and costs 22 ms and 6.6 MiB to load.
-#
-# Inside, trouble that no retry mends is a ValueError, and trouble that a retry may mend an OSError.
+# Nothing here follows a redirect, retries or sleeps. What a decision from the cache does without
+# is imported where it is used.
+# http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
+# 22 ms and 6.6 MiB to load.
+# Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
 # `Deadline.during` makes a TransportError of both.
 
-STATUS_LINE = lazy_re(r"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-# RFC 9110 5.5: a value holds no control characters.
-# RFC 9112 5.2: a line without a name goes on with the value before it.
-HEADER_LINE = lazy_re(
-    r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
-CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-SENT_LINE = lazy_re(
-    r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1"
-    r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
-# What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an ArithmeticError for too large a number, a RuntimeError where there is no thread.
+FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
+STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\n")
+HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
+CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
+SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
+# What the system raises: for a bad certificate an OSError that is a ValueError besides, for too
+# large a number an ArithmeticError, for a thread that does not start a RuntimeError.
 TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
@@ -4043,7 +4038,7 @@ def cause_of(error: BaseException) -> str:
 # 12a. The time and the connection of an exchange.
 
 class Deadline:
-    """The time of one exchange: name, proxy, connect, TLS, header and body together."""
+    """The time of one exchange, from the look-up of the name to the end of the body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
@@ -4070,71 +4065,94 @@ class Deadline:
 
 
 class Route(NamedTuple):
-    """Where a request goes, and by which proxy, if by one."""
+    """Where a request goes. Those with equal routes may share a connection."""
 
-    target: UrlParts
+    site: UrlParts              # scheme, host and port alone
     proxy: UrlParts | None
     allow_private: bool
 
-    @property
-    def ends(self) -> tuple[object, ...]:
-        """Equal for two routes that may share a connection."""
-        target = self.target
-        return target.scheme, target.host, port_of(target), self.proxy, self.allow_private
 
-    @property
-    def next_stop(self) -> UrlParts:
-        return self.proxy or self.target
+class ProcessConnection:
+    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
-    @property
-    def is_forwarded(self) -> bool:
-        """By http through a proxy, which reads the request and may answer it."""
-        return self.proxy is not None and self.target.scheme == "http"
-
-
-class Wire:
-    """A connection, and what has come through it; no call waits beyond the deadline."""
-
-    def __init__(self, route: Route) -> None:
-        self.ends = route.ends
-        self.connection: Any = None
-        self.silences: tuple[type[OSError], ...] = ()       # how it says that nothing has come
-        self.unread = bytearray()           # what has come, and nobody has asked for yet
+    def __init__(self) -> None:
+        self.lock = _thread.RLock()         # held for an exchange
+        self.callers: list[int] = []        # the threads of the calls that are under way
+        self.socket: Any = None
+        self.route: Route | None = None
         self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
 
-    def begin(self, deadline: Deadline) -> None:
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call of a bot: with the outermost of its thread the connection ends."""
+        caller = _thread.get_ident()
+        self.callers.append(caller)
+        try:
+            yield
+        finally:
+            self.callers.remove(caller)
+            if caller not in self.callers:
+                self.rest(math.inf)
+
+    def rest(self, seconds: float) -> None:
+        """Before a pause: what it would carry past its time is closed, unless it is in use."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if time.monotonic() + seconds >= self.kept_until:
+                    self.close()
+            finally:
+                self.lock.release()
+
+    def is_kept_for(self, route: Route) -> bool:
+        is_there = self.socket is not None and self.route == route
+        return is_there and time.monotonic() < self.kept_until
+
+    def begin(self, route: Route, deadline: Deadline) -> None:
+        """An exchange, over the kept connection if it leads there and is as it was left."""
+        if not (self.is_kept_for(route) and self.is_silent()):
+            self.close()
+            self.unread = bytearray()       # what has come, and nobody has asked for yet
+        self.route = route
         self.deadline = deadline
         self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
         self.is_at_end = False              # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
-        """Whether nothing has come since the last answer, not even the end of the connection."""
+        """Whether nothing has come since the last answer, not even an end."""
+        import socket
+
         # Some servers close without a word right behind their answer.
         wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.connection.settimeout(max(0.0, wait_seconds))
-            self.connection.recv(1)
-        except self.silences:
-            return True
-        except TROUBLE:
-            pass
+            self.socket.settimeout(max(LEAST_SLEEP_SECONDS, wait_seconds))
+            self.socket.recv(1)
+        except OSError as error:
+            return isinstance(error, socket.timeout)
         return False
+
+    def settle(self) -> None:
+        """After an exchange: closed, unless it may be kept and a call goes on."""
+        self.rest(0.0 if self.callers else math.inf)
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
 
     def connect(self, addresses: Addresses) -> None:
         """To the first address that answers."""
-        import socket  # a decision from the cache needs none
+        import socket
 
-        self.silences = (BlockingIOError, socket.timeout)
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
             # Each address gets its share of the time, so that a dead one does not use it all.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
-                self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(share_seconds)
-                self.connection.connect(address)
+                self.socket = socket.socket(family, socket.SOCK_STREAM)
+                self.socket.settimeout(share_seconds)
+                self.socket.connect(address)
                 return
             except OSError:
                 self.close()
@@ -4143,23 +4161,17 @@ class Wire:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
-        import ssl
-
-        # A body that ends with the connection is whole only where close_notify came, not at a bare
-        # FIN. The handshake is a step of its own: an interrupt inside finds a socket to close.
-        self.connection = context.wrap_socket(
-            self.connection, server_hostname=host, suppress_ragged_eofs=False,
+        # A bare FIN ends no body, close_notify does. The handshake is a step of its own, so that an
+        # interrupt inside finds a socket to close.
+        self.socket = context.wrap_socket(
+            self.socket, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
-        self.silences += (ssl.SSLWantReadError,)
         self.timed().do_handshake()
 
-    def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-
     def timed(self) -> Any:
-        self.connection.settimeout(self.deadline.remaining_seconds())
-        return self.connection
+        """The socket, which waits no longer than the deadline."""
+        self.socket.settimeout(self.deadline.remaining_seconds())
+        return self.socket
 
     def write(self, data: bytes) -> None:
         while data:
@@ -4182,82 +4194,28 @@ class Wire:
 
     def read_line(self) -> str:
         """Through the next LF, at the expense of the budget."""
-        searched = length = 0
-        while length == 0 and searched <= self.line_budget_bytes:
-            if searched == len(self.unread) and not self.receive():
+        length = self.unread.find(b"\n") + 1
+        while length == 0 and len(self.unread) <= self.line_budget_bytes:
+            searched = len(self.unread)
+            if not self.receive():
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
-            searched = len(self.unread)
-        if length == 0 or length > self.line_budget_bytes:
+        if not 0 < length <= self.line_budget_bytes:
             raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
         self.line_budget_bytes -= length
         return self.read(length).decode("latin-1")
-
-
-class ProcessConnection:
-    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
-
-    def __init__(self) -> None:
-        self.lock = _thread.RLock()         # held for an exchange
-        self.wire: Wire | None = None
-        self.callers: list[int] = []        # the threads of the calls that are under way
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Around each call of a bot: the connection ends with the outermost of its thread."""
-        caller = _thread.get_ident()
-        self.callers.append(caller)
-        try:
-            yield
-        finally:
-            self.callers.remove(caller)
-            if caller not in self.callers:
-                self.rest(math.inf)
-
-    def rest(self, seconds: float) -> None:
-        """Before a pause: what it would carry past its time is closed, unless it is in use."""
-        if self.lock.acquire(blocking=False):
-            try:
-                if self.wire and time.monotonic() + seconds > self.wire.kept_until:
-                    self.close()
-            finally:
-                self.lock.release()
-
-    def is_kept_for(self, route: Route) -> bool:
-        wire = self.wire
-        if wire is None or wire.ends != route.ends:
-            return False
-        return time.monotonic() < wire.kept_until
-
-    def take(self, route: Route) -> Wire:
-        """The kept connection, if it leads there and is as it was left; else it is closed first."""
-        if self.wire and not (self.is_kept_for(route) and self.wire.is_silent()):
-            self.close()
-        self.wire = self.wire or Wire(route)
-        return self.wire
-
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept, and a call goes on."""
-        if self.wire and (self.wire.kept_until == -math.inf or not self.callers):
-            self.close()
-
-    def close(self) -> None:
-        if self.wire is not None:
-            self.wire.close()
-            self.wire = None
 
 
 CONNECTION = ProcessConnection()
 
 
 def abandon_connection() -> None:
-    """In a forked child: its copy of the descriptor goes, without a word of TLS to the server."""
+    """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
     global CONNECTION
-    inherited = CONNECTION.wire
+    inherited = CONNECTION
     CONNECTION = ProcessConnection()
-    if inherited is not None:
-        with suppress(OSError):
-            inherited.close()
+    with suppress(OSError):
+        inherited.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -4267,15 +4225,15 @@ if hasattr(os, "register_at_fork"):
 # 12b. An answer: its header, where its body ends, what the body holds.
 
 class Head(NamedTuple):
-    version: str                # "0" or "1": of HTTP/1
+    version: str                # of HTTP/1: "0" or "1"
     status: int
     headers: HeaderList
     length: int | None          # what Content-Length says
 
 
-def read_head(wire: Wire) -> Head:
-    """The head of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
-    lines = head_lines(wire)
+def read_head(conn: ProcessConnection) -> Head:
+    """1xx answers are skipped (RFC 9110 15.2)."""
+    lines = head_lines(conn)
     while True:
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
@@ -4287,9 +4245,9 @@ def read_head(wire: Wire) -> Head:
             return Head(match[1], status, headers, content_length(headers))
 
 
-def head_lines(wire: Wire) -> Iterator[str]:
+def head_lines(conn: ProcessConnection) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
-        yield wire.read_line()
+        yield conn.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
@@ -4299,12 +4257,11 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
         if line in ("\r\n", "\n"):
             break
         match = HEADER_LINE.fullmatch(line)
-        is_fold = match is not None and match[1] is None
-        if match is None or (is_fold and not headers):
+        if match is None or not (match[1] or headers):
             raise ConnectionError(f"broken header line: {printable(line, 60)}")
         name, value = match.groups()
         value = value.strip(" \t")
-        if is_fold:
+        if name is None:        # RFC 9112 5.2: it goes on with the value before it
             name, begun = headers.pop()
             value = f"{begun} {value}"
         headers.append((name.lower(), value))
@@ -4312,7 +4269,7 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The comma-separated items of a header in lower case, over all the lines that repeat it."""
+    """The items of a header in lower case, over all the lines that repeat it."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4336,16 +4293,16 @@ def kept_seconds(head: Head) -> float:
     """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
-        return -math.inf
+        return 0.0
     seconds = MAX_KEPT_SECONDS
     for item in header_items(head.headers, "keep-alive"):
         match = re.fullmatch("timeout=([0-9]{1,4})", item)
-        if match:                   # the next request must be there a second before it ends
+        if match:       # the next request must be there a second before
             seconds = min(seconds, int(match[1]) - 1.0)
     return seconds
 
 
-def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
+def framed_pieces(conn: ProcessConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
@@ -4353,69 +4310,70 @@ def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
             said = printable(", ".join(codings), 60)
             raise ConnectionError(
                 f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
-        return chunked_pieces(wire)
+        return chunked_pieces(conn)
     if head.length is None:
-        return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
-    return counted_pieces(wire, head.length)
+        return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
+    return counted_pieces(conn, head.length)
 
 
-def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
-    yield from exactly(wire, length)
-    if wire.unread:
+def counted_pieces(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+    yield from exactly(conn, length)
+    if conn.unread:
         raise ConnectionError(f"more than the {length} bytes of its Content-Length")
-    wire.is_at_end = True
+    conn.is_at_end = True
 
 
-def exactly(wire: Wire, length: int) -> Iterator[bytes]:
+def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
     left = length
     while left:
-        piece = wire.read(min(left, PIECE_BYTES))
+        piece = conn.read(min(left, PIECE_BYTES))
         if not piece:
             raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
         left -= len(piece)
         yield piece
 
 
-def chunked_pieces(wire: Wire) -> Iterator[bytes]:
+def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
     size = -1
     while size != 0:
-        match = CHUNK_LINE.fullmatch(wire.read_line())
+        match = CHUNK_LINE.fullmatch(conn.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
-        yield from exactly(wire, size)
+        yield from exactly(conn, size)
         # Chunk framing costs a server nothing, so that the data must pay for it.
-        budget = wire.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        wire.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-        if size != 0 and wire.read_line() != "\r\n":
+        budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
+        conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
+        if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
-    while wire.read_line() != "\r\n":
+    while conn.read_line() != "\r\n":
         pass        # nothing in the trailers is for us
-    wire.is_at_end = True
+    conn.is_at_end = True
 
 
 def content_codings(headers: Headers) -> list[str]:
     items = header_items(headers, "content-encoding")
     codings = [item for item in items if item not in ("", "identity")]
-    is_known = set(codings).issubset(CONTENT_CODINGS)
-    if not is_known or len(codings) > MAX_CONTENT_CODINGS:
+    known = {"gzip", "x-gzip", "deflate"}
+    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
         said = printable(", ".join(codings), 60)
         raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
     return codings
 
 
 def new_decoder(coding: str, beginning: bytes) -> Any:
-    import zlib  # a decision from the cache needs none
+    import zlib
 
+    window_bits = zlib.MAX_WBITS
     if coding != "deflate":
-        return zlib.decompressobj(zlib.MAX_WBITS + 16)      # 16: gzip's wrapper
-    if beginning[0] & 15 == zlib.DEFLATED:
-        return zlib.decompressobj(zlib.MAX_WBITS)
-    return zlib.decompressobj(-zlib.MAX_WBITS)      # RFC 9110 8.4.1.2: some leave the wrapper off
+        window_bits += 16               # gzip's wrapper
+    elif beginning[0] & 15 != zlib.DEFLATED:
+        window_bits = -window_bits      # RFC 9110 8.4.1.2: some leave the wrapper off
+    return zlib.decompressobj(window_bits)
 
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off. gzip may have several members (RFC 1952 2.2)."""
+    """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
     from zlib import error as zlib_error
 
     decoder = None
@@ -4424,7 +4382,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
         data = b""
-        while piece or len(data) == PIECE_BYTES:        # which may not be all
+        while piece or len(data) == PIECE_BYTES:        # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
             except zlib_error:
@@ -4437,7 +4395,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
                     return      # what follows the last member is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
-        # So much for so little is stuffing, such as empty members without end.
+        # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
     if decoder is not None and not decoder.eof:
@@ -4445,11 +4403,11 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
 
 
 def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
-    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
+    """The decoded body, and whether it was cut at `limit` bytes."""
     codings = content_codings(head.headers)
     is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
     if (head.length or 0) > limit and not codings and not is_useful_in_part:
-        return b"", True        # it is not even read
+        return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
     body = io.BytesIO()     # whose `getvalue` is no second copy
@@ -4466,26 +4424,22 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left.
 
-    What was answered is held, and so is that it was given up. Trouble is not.
+    An answer is held, and so is that none came in time. Other trouble is not.
     """
 
     def __init__(self, host: str) -> None:
-        import threading  # a decision from the cache needs none
+        import threading
 
         self.host = host
-        self.addresses: Addresses = []      # none: there is no such name
+        self.addresses: Addresses = []      # without ports; none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
-        name = "walsh-research resolver"
         self.thread = threading.Thread(
-            target=self.ask,
-            name=name,
-            daemon=True,
-        )
+            target=self.ask, name="walsh-research resolver", daemon=True)
 
     def ask(self) -> None:
-        """In a thread of its own. An answer that comes late is an answer."""
+        """In the thread. A late answer is an answer."""
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
@@ -4505,7 +4459,7 @@ class LookUp:
         return time.monotonic() < self.held_since + PIN_SECONDS
 
     def wait(self, deadline: Deadline) -> Addresses:
-        """[] where there is no such name. OSError: there is no answer, or none in time."""
+        """OSError: there is no answer, or none in time."""
         if not self.is_held() and not self.is_done.wait(deadline.remaining_seconds()):
             self.trouble = f"no complete answer within {deadline.seconds:g} s, and none since"
             self.held_since = time.monotonic()
@@ -4515,73 +4469,43 @@ class LookUp:
         return self.addresses
 
 
-class Resolver:
-    """Holds what names resolved to, so that the address which was checked is the one asked."""
-
-    def __init__(self) -> None:
-        self.look_ups: dict[str, LookUp] = {}       # by host
-
-    def addresses(self, host: str, deadline: Deadline) -> Addresses:
-        """All addresses of the name, without a port; else as `LookUp.wait`."""
-        held = self.look_ups.get(host)
-        if held is None or (held.is_done.is_set() and not held.is_held()):
-            held = self.begin(host)
-        return held.wait(deadline)
-
-    def begin(self, host: str) -> LookUp:
-        self.look_ups.pop(host, None)
-        while len(self.look_ups) >= MAX_PINS:
-            self.look_ups.pop(next(iter(self.look_ups)), None)
-        look_up = LookUp(host)
-        try:
-            self.look_ups[host] = look_up
-            look_up.thread.start()
-        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
-            self.look_ups.pop(host, None)
-            raise
-        return look_up
-
-
-def port_of(parts: UrlParts) -> int:
-    return parts.port or DEFAULT_PORTS[parts.scheme]
+def with_port(parts: UrlParts) -> UrlParts:
+    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
 
 
 def environment_proxies() -> dict[str, str]:
-    """By scheme, "all" and "no" besides."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
-    # It brings http.client and email along, which are slow to load.
-    from urllib.request import getproxies_environment
+    from urllib.request import getproxies_environment   # slow to load
 
     return getproxies_environment()
 
 
-def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
-    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting."""
-    name = parts.scheme if proxies.get(parts.scheme) else "all"
+def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
+    """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
+    name = site.scheme if proxies.get(site.scheme) else "all"
     setting = proxies.get(name)
     if not setting:
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    bare_host = parts.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{port_of(parts)}", proxies):
+    bare_host = site.host.strip("[]")
+    if proxy_bypass_environment(f"{bare_host}:{site.port}", proxies):
         return None
     return parse_proxy(f"{name}_proxy", setting.strip())
 
 
 def parse_proxy(name: str, setting: str) -> UrlParts:
-    # No reason shows the setting: with a stray sign, any part of it may be a password.
-    wanted = "want http://[user:password@]host[:port]"
-    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
-    if other_kind:
-        kind = other_kind[1].lower()
-        raise ValueError(f"{name} is a proxy of the kind {kind}, not spoken here, {wanted}")
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
-            return split_url(f"http://{match[1]}")
-    raise ValueError(f"{name} is no proxy that can be used, {wanted}")
+            return with_port(split_url(f"http://{match[1]}"))
+    # No reason shows the setting: any part of a misspelt one may be a password.
+    found = "no proxy that can be used"
+    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
+    if other_kind:
+        found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
+    raise ValueError(f"{name} is {found}, want http://[user:password@]host[:port]")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -4601,18 +4525,18 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "all": ..., "no":
-    "internal.test"}`; {} is none, None reads the environment.
+    `proxies` is `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
+    {} for none, None for those of the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        self.resolver = Resolver()
+        self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
         self.tls_context: ssl.SSLContext | None = None      # made for the first https target
 
     def resolve(self, url: str, timeout: float) -> None:
-        """Whether a request for `url` may go where its name leads, which is pinned.
+        """Pins where the name of `url` leads.
 
         TransportError: `refused` where an address is not public, `final` where there is none.
         """
@@ -4627,20 +4551,19 @@ class HttpTransport:
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
-            head = request_head(request, route)
-        connection = CONNECTION
-        with connection.lock:
+            head = request_head(request, route.proxy)
+        conn = CONNECTION
+        with conn.lock:
             try:
                 try:
-                    wire = connection.take(route)
-                    wire.begin(deadline)
-                    if wire.connection is None:
-                        self.open(wire, route)
-                    return exchange(wire, request, head, route)
+                    conn.begin(route, deadline)
+                    if conn.socket is None:
+                        self.open(conn, route)
+                    return exchange(conn, route, request, head)
                 finally:
-                    connection.settle()
+                    conn.settle()
             finally:
-                connection.settle()     # again: an interrupt may have ended the first one early
+                conn.settle()       # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4648,98 +4571,107 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
-        return Route(target, proxy_for(target, proxies), self.allow_private)
+        site = with_port(target)._replace(userinfo=None, path="", query="")
+        return Route(site, proxy_for(site, proxies), self.allow_private)
+
+    def look_up(self, host: str) -> LookUp:
+        """The one that is held or under way, or a new one."""
+        held = self.look_ups.get(host)
+        if held is not None and (held.is_held() or not held.is_done.is_set()):
+            return held
+        while len(self.look_ups) >= MAX_PINS:
+            self.look_ups.pop(next(iter(self.look_ups)), None)
+        look_up = LookUp(host)
+        try:
+            self.look_ups[host] = look_up
+            look_up.thread.start()
+        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
+            self.look_ups.pop(host, None)
+            raise
+        return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """All addresses of the name, refused if any is not public.
-
-        Behind a proxy they are the proxy's, which may be private; targets' names are its business.
-        """
-        host = route.next_stop.host
-        port = port_of(route.next_stop)
+        """Those of the site, refused if any is not public; else of the proxy, of any kind."""
+        stop = route.proxy or route.site
         addresses: Addresses = []
-        for family, (ip, _, *more) in self.resolver.addresses(host, deadline):
+        for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
             refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
             if refusal:
-                raise TransportError(f"{host}: {refusal}", final=True, refused=True)
-            addresses.append((family, (ip, port, *more)))
+                raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
+            addresses.append((family, (ip, stop.port, *more)))
         if not addresses:
-            raise ValueError(f"{host} does not exist")
+            raise ValueError(f"{stop.host} does not exist")
         return addresses
 
-    def open(self, wire: Wire, route: Route) -> None:
-        """To the next stop, and on through tunnel and TLS."""
+    def open(self, conn: ProcessConnection, route: Route) -> None:
+        """To the proxy or the site, and on through tunnel and TLS."""
+        site, proxy, _ = route
+        during = conn.deadline.during
+        place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
         # That our own proxy is out of reach is no fault of the target's host, and final.
-        is_final = route.proxy is not None
-        place = ""
-        if route.proxy is not None:
-            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
-        with wire.deadline.during(f"{place}name", is_final):
-            addresses = self.checked_addresses(route, wire.deadline)
-        with wire.deadline.during(f"{place}connect", is_final):
-            wire.connect(addresses)
-        if route.target.scheme != "https":
+        with during(f"{place}name", final=bool(proxy)):
+            addresses = self.checked_addresses(route, conn.deadline)
+        with during(f"{place}connect", final=bool(proxy)):
+            conn.connect(addresses)
+        if site.scheme != "https":
             return
-        if route.proxy is not None:
-            with wire.deadline.during("proxy"):
-                open_tunnel(wire, route.target, route.proxy)
-        with wire.deadline.during("TLS"):
+        if proxy:
+            with during("proxy"):
+                open_tunnel(conn, site, proxy)
+        with during("TLS"):
             if self.tls_context is None:
                 self.tls_context = verifying_tls_context()
-            wire.secure(self.tls_context, route.target.host.strip("[]"))
+            conn.secure(self.tls_context, site.host.strip("[]"))
 
 
-def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
-    with wire.deadline.during("request"):
-        wire.write(head)
+def exchange(conn: ProcessConnection, route: Route, request: Request, head: bytes) -> Response:
+    with conn.deadline.during("request"):
+        conn.write(head)
     if request.departed is not None:
         request.departed()
-    with wire.deadline.during("answer"):
-        answer = read_head(wire)
-        pieces = framed_pieces(wire, answer)
-    status = answer.status
-    headers = answer.headers
-    if status == 407 and route.is_forwarded:
+    with conn.deadline.during("answer"):
+        answer = read_head(conn)
+        pieces = framed_pieces(conn, answer)
+    if answer.status == 407 and route.proxy and route.site.scheme == "http":
         raise TransportError("proxy: wants other credentials (407)", final=True)
     body = b""
     is_cut = False
-    if request.method == "HEAD" or status in (204, 304):
-        wire.is_at_end = True
+    if request.method == "HEAD" or answer.status in (204, 304):
+        conn.is_at_end = True
     # R6: what nobody reads is not asked for.
-    elif request.wants is None or request.wants(status, headers):
-        with wire.deadline.during("body"):
+    elif request.wants is None or request.wants(answer.status, answer.headers):
+        with conn.deadline.during("body"):
             body, is_cut = read_body(pieces, answer, request.max_bytes)
-    elif answer.length == len(wire.unread):         # all of it came along with the header
-        wire.unread.clear()
-        wire.is_at_end = True
-    if wire.is_at_end and not wire.unread:
-        wire.answered_at = time.monotonic()
-        wire.kept_until = wire.answered_at + kept_seconds(answer)
-    return Response(status, headers, body, is_cut)
+    elif answer.length == len(conn.unread):         # all of it came along with the header
+        conn.unread.clear()
+        conn.is_at_end = True
+    if conn.is_at_end and not conn.unread:
+        conn.answered_at = time.monotonic()
+        conn.kept_until = conn.answered_at + kept_seconds(answer)
+    return Response(answer.status, answer.headers, body, is_cut)
 
 
-def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
-    authority = f"{target.host}:{port_of(target)}"
-    headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
-    headers.update(proxy_headers(proxy))
-    wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
-    status = read_head(wire).status
-    if status >= 500:
-        raise ConnectionError(f"answers {status} to CONNECT, want 200")
+def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> None:
+    authority = f"{site.host}:{site.port}"
+    headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
+    conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
+    status = read_head(conn).status
     if status != 200:
-        raise ValueError(f"answers {status} to CONNECT, want 200")
-    if wire.unread:
+        kind = ConnectionError if status >= 500 else ValueError
+        raise kind(f"answers {status} to CONNECT, want 200")
+    if conn.unread:
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, route: Route) -> bytes:
+def request_head(request: Request, proxy: UrlParts | None) -> bytes:
     """User-Agent (R1) is the one that was handed in."""
+    target = split_url(request.url)
     authority = host_key(request.url)
-    path = f"{route.target.path or '/'}{route.target.query}"
+    path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
-    if route.proxy is not None and route.is_forwarded:
+    if proxy and target.scheme == "http":
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
-        headers.update(proxy_headers(route.proxy))
+        headers.update(proxy_headers(proxy))
     headers.update(request.headers)
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
@@ -4757,8 +4689,8 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified. OpenSSL itself honours SSL_CERT_DIR."""
-    import ssl  # slow to load, and http needs none
+    """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
+    import ssl  # slow to load
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
