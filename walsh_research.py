@@ -62,8 +62,8 @@ attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh
 the sections. A section uses only sections above it. A pure section reads no clock and no
 environment, rolls no dice, opens no file and no socket, and prints nothing.
 
-A copy may change the numbers that are marked "ours", within the clause that each of them serves.
-Those of section 1a are the specification's.
+A copy may change the numbers of section 1b, and below it those that are marked "ours", within the
+clause that each of them serves. Those of section 1a are the specification's.
 """
 from __future__ import annotations
 
@@ -102,6 +102,7 @@ from typing import (
     Optional,
     TypeVar,
     Union,
+    cast,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ if TYPE_CHECKING:
 
 
 # === 1. CONSTANTS   spec 6 ===================================================
-# 1a. The specification's own names and values.
+# 1a. The names and values of the specification and of RFC 9309.
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"      # R1, exact
 UA_TOKEN = "Walsh-Research"     # R1, R2: matched case-insensitively
 ROBOTS_TTL_SECONDS = 86400      # R2: 24 h
@@ -134,132 +135,114 @@ STALE_HARD_CUTOFF = 2           # R12: times the TTL; unused, since a stale entr
 SPEC_VERSION = "walsh-research-compliance/v1.3"
 BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
 ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
+BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"
+SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
+BACKOFF_STATUSES = (429, 503)   # R5
+HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0      # spec 7, the back-off diagram: "wait 1h"
+MAX_ROBOTS_BYTES = 500 * 1024   # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
+MAX_ROBOTS_REDIRECTS = 5        # RFC 9309 2.3.1.2
+MAX_UNREACHABLE_SECONDS = 30 * 86400.0      # RFC 9309 2.3.1.4
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 __version__ = "1.0.0"
-__all__ = [
-    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
-    "Source", "Sandbox", "tools", "call_tool",
-    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
-    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
-    "read_targets", "split_by_host", "tag_url", "validate",
-    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
-    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
-    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
-    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
-    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
-    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
-    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
-]
 
 # 1b. Our own numbers, each with its unit and its reason: what would happen without it.
-MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
-MAX_URL_LENGTH = 64 * 1024      # ours: characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # ours: says "never"; 400 digits are infinite
+MAX_URL_LENGTH = 64 * 1024      # characters; a Location may have 256 KiB, and each is kept
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # says "never"; 400 digits are infinite
 # robots.txt.
-MAX_SITEMAPS = 1000             # ours: lines kept of one robots.txt; `discover` would list 32,000
-MAX_CONTENT_SIGNALS = 1000      # ours: names kept of a group; 500 KiB may have 80,000, in 7 MiB
-# ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
+MAX_SITEMAPS = 1000             # lines kept of one robots.txt; `discover` would list 32,000
+MAX_CONTENT_SIGNALS = 1000      # names kept of a group; 500 KiB may have 80,000, in 7 MiB
+# Octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds.
 MAX_WILDCARD_OCTETS = 2 ** 26
 # JSON, schemas, the blocklist.
-MAX_JSON_DEPTH = 200            # ours: levels; the spec's have ten, C recursion ends at 1,000
-MAX_JSON_DIGITS = 4300          # ours: of one integer, as in CPython 3.11; converting is quadratic
-LEAST_BYTES_PER_CONTAINER = 16  # ours: of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
-FREE_JSON_CONTAINERS = 10_000   # ours: arrays and objects that any JSON may have; 2 MiB of memory
-JSON_PIECE_BYTES = 64 * 1024    # ours: of JSON, whose brackets are counted at a time, in 4 MiB
-MAX_SUBSCHEMAS = 2_000          # ours: each becomes functions; a published schema has a few hundred
-MAX_PATTERN_STATES = 100_000    # ours: of a schema's patterns; `(a{999}){999}` would have a million
-STATES_OF_A_REGEX = 32          # ours: what compiling a set for Python takes, in states
-MAX_PATTERN_COUNT_LENGTH = 24   # ours: characters of a count as in `a{2,3}`
-MAX_PATTERN_WORK = 2**27        # ours: steps of a schema's patterns on one document, some seconds
-WORK_OF_A_STATE = 8             # ours: steps that visiting a state takes; reading a character, one
-WORK_OF_A_LOOKAROUND = 4        # ours: steps for each character, whose answers take a byte each
-MAX_PATTERN_CELLS = 2**16       # ours: transitions kept, some 10 MiB; beyond it they are made anew
-CELLS_OF_A_STATE = 8            # ours: what a state takes beside its places, in transitions
-MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hammer the origin
-MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
-MAX_BLOCKLIST_KEY = 512         # ours: characters of a host; DNS ends at 253; NFKC is quadratic
-MAX_BLOCKLIST_WARNINGS = 20     # ours: lines told about one document
+MAX_JSON_DEPTH = 200            # levels; the spec's have ten, C recursion ends at 1,000
+MAX_JSON_DIGITS = 4300          # of one integer, as in CPython 3.11; converting is quadratic
+LEAST_BYTES_PER_CONTAINER = 16  # of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
+FREE_JSON_CONTAINERS = 10_000   # arrays and objects that any JSON may have; 2 MiB of memory
+JSON_PIECE_BYTES = 64 * 1024    # of JSON, whose brackets are counted at a time, in 4 MiB
+MAX_SUBSCHEMAS = 2_000          # each becomes functions; a published schema has a few hundred
+MAX_PATTERN_STATES = 100_000    # of a schema's patterns; `(a{999}){999}` would have a million
+STATES_OF_A_REGEX = 32          # what compiling a set for Python takes, in states
+MAX_PATTERN_COUNT_LENGTH = 24   # characters of a count as in `a{2,3}`
+MAX_PATTERN_WORK = 2**27        # steps of a schema's patterns on one document, some seconds
+WORK_OF_A_STATE = 8             # steps that visiting a state takes; reading a character, one
+WORK_OF_A_LOOKAROUND = 4        # steps for each character, whose answers take a byte each
+MAX_PATTERN_CELLS = 2**16       # transitions kept, some 10 MiB; beyond it they are made anew
+CELLS_OF_A_STATE = 8            # what a state takes beside its places, in transitions
+MIN_BLOCKLIST_REFRESH_SECONDS = 300     # five minutes; faster would hammer the origin
+MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
+MAX_BLOCKLIST_KEY = 512         # characters of a host; DNS ends at 253; NFKC is quadratic
+MAX_BLOCKLIST_WARNINGS = 20     # lines told about one document
 # The cache.
-CACHE_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
-# ours: bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
+CACHE_FORMAT = "walsh-research-cache/1"     # what an entry says of itself
+# Bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
 MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20
-# ours: bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
+# Bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
 MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}
-# ours: an entry is a small dict around a body; more could cost seconds (integers that collide).
+# An entry is a small dict around a body; more could cost seconds (integers that collide).
 MAX_PICKLE_OPCODES = 10_000
-# ours: unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
+# Unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
 ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, "": 60 * 86400.0}
-SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
-MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two; some milliseconds
-# ours: after each try to write an entry, by `os.name`; Windows renames onto no file that is open.
+SWEEP_INTERVAL_SECONDS = 86400.0        # a day between two whole passes over the cache folder
+MAX_SWEEP_FILES = 4096                  # looked at in one call between two; some milliseconds
+# After each try to write an entry, by `os.name`; Windows renames onto no file that is open.
 WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
-# ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
-# take beyond what the data pays for.
+# Status lines and headers of one exchange, 1xx answers included; then what chunk framing takes
+# beyond what the data pays for.
 MAX_HEAD_BYTES = 256 * 1024
-MAX_HEADER_LINES = 500          # ours: 87,000 of "a:" fit the bytes above, and a Result keeps them
-DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 192 bytes pays for its own lines
-MAX_LENGTH_DIGITS = 18          # ours: of a Content-Length; an exabyte, and `int` is quadratic
-MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate can flush for ever
-MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
-MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
-PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
-PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
-MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
-MAX_KEPT_SECONDS = 15.0         # ours: an open connection, between two requests to the same place
-UNSAID_CLOSE_SECONDS = 0.005    # ours: after an answer, until a connection counts as kept
-LONGEST_WAIT_SECONDS = 86400.0  # ours: of one sleep or exchange; time.sleep and select() overflow
+MAX_HEADER_LINES = 500          # 87,000 of "a:" fit the bytes above, and a Result keeps them
+DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # a chunk of 192 bytes pays for its own lines
+MAX_LENGTH_DIGITS = 18          # of a Content-Length; an exabyte, and `int` is quadratic
+MAX_EXPANSION = 4               # encoded bytes for a decoded one; deflate can flush for ever
+MAX_CONTENT_CODINGS = 3         # stacked encodings; each keeps a decoder of 40 KiB
+MAX_ADDRESSES_TRIED = 8         # a name with 4,000 would make a port scanner of us
+PIECE_BYTES = 16 * 1024         # read, or decoded, at a time
+PIN_SECONDS = 60.0              # what a name resolved to is held for the requests that follow
+MAX_PINS = 256                  # names held so; a run may visit 10^6
+MAX_KEPT_SECONDS = 15.0         # an open connection, between two requests to the same place
+UNSAID_CLOSE_SECONDS = 0.005    # after an answer, until a connection counts as kept
+LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
-MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
-MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
-MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
-MAX_SCHEMA_BYTES = 2**20                # ours: as an entry of the cache
-MAX_VALIDATOR_LENGTH = 1024             # ours: of an ETag; no server takes its 256 KiB back
-MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: a run may visit 10^6 sites; the cache has the rest
-LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
-MAX_SIMULATED_CLOCKS = 32               # ours: whose pace is remembered
-PROMPT_SECONDS = 2.0            # ours: what exchanges may take before a small max_wait counts them
-MAX_SILENT_TARGETS = 3          # ours: of a host in a row without an HTTP answer; a dead host
-SILENT_HOST_SECONDS = 300.0     # ours: would hold up all others; its own are put off for so long
-MAX_WARNINGS = 1000             # ours: lines about a run; each site may cause some
-PACE_MARGIN_SECONDS = 0.005     # ours: added to every interval, or a server's clock may log less
-SLOT_TOLERANCE_SECONDS = 0.002  # ours: how late a request may leave unwritten; part of the margin
-LOCK_POLL_SECONDS = 0.05        # ours: between two looks at a lock that another process holds
-MAX_CLAIM_SECONDS = 86400.0     # ours: a start further ahead was written by a clock that jumped
-MAX_HOLD_SECONDS = 30 * 86400.0         # ours: a "not before" further away is not believed
-HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
-POLICY_RETRY_SECONDS = 300.0            # ours: before a document that did not come is asked again
-MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
-LEAST_FAILURES_FOR_GOOD = 3             # ours: besides; two a month apart say little
-REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-BACKOFF_STATUSES = (429, 503)           # R5
-BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
-SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
+MAX_REDIRECTS = 10                      # the spec is silent (19, C6); browsers stop at 20
+MAX_BLOCKLIST_BYTES = 128 * 2**20       # a list of 10^6 domains is legitimate
+MAX_SCHEMA_BYTES = 2**20                # as an entry of the cache
+MAX_VALIDATOR_LENGTH = 1024             # of an ETag; no server takes its 256 KiB back
+MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # a run may visit 10^6 sites; the cache has the rest
+LEAST_SLEEP_SECONDS = 0.001             # a shorter one may not move a coarse clock at all
+MAX_SIMULATED_CLOCKS = 32               # whose pace is remembered
+PROMPT_SECONDS = 2.0            # what exchanges may take before a small max_wait counts them
+MAX_SILENT_TARGETS = 3          # of a host in a row without an HTTP answer; a dead host
+SILENT_HOST_SECONDS = 300.0     # would hold up all others; its own are put off for so long
+MAX_WARNINGS = 1000             # lines about a run; each site may cause some
+PACE_MARGIN_SECONDS = 0.005     # added to every interval, or a server's clock may log less
+SLOT_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
+LOCK_POLL_SECONDS = 0.05        # between two looks at a lock that another process holds
+MAX_CLAIM_SECONDS = 86400.0     # a start further ahead was written by a clock that jumped
+MAX_HOLD_SECONDS = 30 * 86400.0         # a "not before" further away is not believed
+POLICY_RETRY_SECONDS = 300.0            # before a document that did not come is asked again
+LEAST_FAILURES_FOR_GOOD = 3             # besides; two a month apart say little
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
 
 class LazyPattern:
-    """A regular expression that is compiled when it is first used."""
+    """A regular expression, compiled when it is first used: all of them would take 20 ms."""
 
-    def __init__(self, source: Union[str, bytes], flags: int) -> None:
+    def __init__(self, source: Union[str, bytes]) -> None:
         self.source = source
-        self.flags = flags
 
     def __getattr__(self, name: str) -> Any:
         # Python calls this only for what the object does not have yet.
-        value = getattr(re.compile(self.source, self.flags), name)
+        value = getattr(re.compile(self.source), name)
         setattr(self, name, value)
         return value
 
 
-def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """re.compile, put off: compiling them all takes 20 ms, and a command needs only a few."""
-    pattern: Any = LazyPattern(source, flags)
-    return pattern  # type: ignore[no-any-return]
+def lazy_re(source: AnyStr) -> re.Pattern[AnyStr]:
+    return cast("re.Pattern[AnyStr]", LazyPattern(source))
 
 
 # === 2. TYPES ================================================================
-# The value tuples that come back, and the exceptions.
 # Python 3.9 cannot resolve `str | None`, so public hints are spelled with Optional and Union.
 
 Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
@@ -269,9 +252,7 @@ Record = TypeVar("Record", bound=NamedTuple)
 
 
 class EmptyMapping(Mapping[str, Any]):
-    """A mapping that stays empty: the default of fields. Unlike a MappingProxyType it pickles."""
-
-    __slots__ = ()
+    """The default of fields: it stays empty, and unlike a MappingProxyType it pickles."""
 
     def __getitem__(self, key: str) -> Any:
         raise KeyError(key)
@@ -307,36 +288,29 @@ def record_dict(record: NamedTuple) -> dict[str, Any]:
     return {name: as_json(item) for name, item in record._asdict().items()}
 
 
-RECOMMENDATIONS = {     # the rows of the WebCanon policy model
-    "allowed_explicit": "recommended",
-    "allowed_implicit": "recommended",
-    "disallowed_explicit": "not_recommended",
-    "unknown_unreachable": "unknown_do_not_fetch_by_default",
-    "unknown_parse_error": "allowed_but_warn",
-    "skipped_by_user_policy": "recommended",
-}
-
-
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, in the words of the WebCanon policy model.
+    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it.
 
     >>> Verdict.UNKNOWN_PARSE_ERROR.recommendation
     'allowed_but_warn'
     """
 
-    ALLOWED_EXPLICIT = "allowed_explicit"
-    ALLOWED_IMPLICIT = "allowed_implicit"
-    DISALLOWED_EXPLICIT = "disallowed_explicit"
-    UNKNOWN_UNREACHABLE = "unknown_unreachable"
-    UNKNOWN_PARSE_ERROR = "unknown_parse_error"
-    SKIPPED_BY_USER_POLICY = "skipped_by_user_policy"
+    recommendation: str
+
+    ALLOWED_EXPLICIT = "allowed_explicit", "recommended"
+    ALLOWED_IMPLICIT = "allowed_implicit", "recommended"
+    DISALLOWED_EXPLICIT = "disallowed_explicit", "not_recommended"
+    UNKNOWN_UNREACHABLE = "unknown_unreachable", "unknown_do_not_fetch_by_default"
+    UNKNOWN_PARSE_ERROR = "unknown_parse_error", "allowed_but_warn"
+    SKIPPED_BY_USER_POLICY = "skipped_by_user_policy", "recommended"
+
+    def __new__(cls, value: str, recommendation: str) -> Verdict:
+        verdict = str.__new__(cls, value)
+        verdict._value_ = value
+        verdict.recommendation = recommendation
+        return verdict
 
     __str__ = str.__str__       # 3.12 changed what an f-string makes of a str enum
-
-    @property
-    def recommendation(self) -> str:
-        """What the policy model advises for this verdict."""
-        return RECOMMENDATIONS[self.value]
 
 
 class Rule(NamedTuple):
@@ -386,10 +360,9 @@ class Response(NamedTuple):
 
 
 class TransportError(Exception):
-    """No HTTP answer came.
+    """No HTTP answer came; `reason` says why in one line.
 
-    `reason` is one line. `final` is true where a retry is pointless, `refused` where the address
-    check refused.
+    `final` is true where a retry is pointless, `refused` where the address check refused.
     """
 
     def __init__(self, reason: str, final: bool = False, refused: bool = False) -> None:
@@ -400,9 +373,9 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold: `pointer` is where, `keyword` the assertion that failed.
+    """The instance does not hold: `keyword` is the assertion that failed, `pointer` where.
 
-    The pointer stands as the document writes its names; the message is one printable line.
+    The pointer has the names as the document writes them; the message is one printable line.
     """
 
     def __init__(self, pointer: str, keyword: str, message: str) -> None:
@@ -422,8 +395,7 @@ class BlocklistRejected(ValueError):
 # Owns what a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
-# Every form has a group for each: week, day, hour, minute, second.
-UNIT_SECONDS = (604800, 86400, 3600, 60, 1)
+UNIT_SECONDS = (604800, 86400, 3600, 60, 1)     # every form has a group for each of these units
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
     rf"(?:{UNIT_COUNT}W"
@@ -435,7 +407,8 @@ MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "o
 WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
 HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
 CLOCK_TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-HTTP_DATE_FORMS = (         # RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime
+# RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime. The specification's own vectors misname weekdays.
+HTTP_DATE_FORMS = (
     rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) {HTTP_MONTH} (?P<year>[0-9]{{4}}) {CLOCK_TIME} GMT",
     rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-{HTTP_MONTH}-(?P<year>[0-9]{{2}})"
     rf" {CLOCK_TIME} GMT",
@@ -446,33 +419,28 @@ LAST_SECOND = 253402300799      # the end of the year 9999
 
 
 def utc_moment(unix_seconds: float) -> datetime:
-    """The whole second in UTC, within the years 1 to 9999; NaN counts as the first second."""
+    """The whole second in UTC, within the years 1 to 9999."""
     from datetime import datetime, timedelta  # a decision needs no calendar
 
     kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
 
 
-def iso_utc_exactly(unix_seconds: float) -> str:
-    """As `iso_utc`, with milliseconds where there are any.
-
-    >>> iso_utc_exactly(1779494400.9), iso_utc_exactly(1779494400.0)
-    ('2026-05-23T00:00:00.900Z', '2026-05-23T00:00:00Z')
-    """
-    text = iso_utc(unix_seconds)
-    milliseconds = int(unix_seconds % 1 * 1000) if math.isfinite(unix_seconds) else 0
-    return text.replace("Z", f".{milliseconds:03d}Z") if milliseconds else text
-
-
-def iso_utc(unix_seconds: float) -> str:
+def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
     """The instant as ISO 8601 in UTC, whole seconds; "" for NaN. Never raises.
 
-    >>> iso_utc(1779494400.9)
-    '2026-05-23T00:00:00Z'
+    With `exactly` it has milliseconds, where there are any.
+    >>> iso_utc(1779494400.9), iso_utc(1779494400.9, exactly=True)
+    ('2026-05-23T00:00:00Z', '2026-05-23T00:00:00.900Z')
     """
     if math.isnan(unix_seconds):
         return ""
-    return f"{utc_moment(unix_seconds).isoformat()}Z"
+    text = utc_moment(unix_seconds).isoformat()
+    if exactly and math.isfinite(unix_seconds):
+        milliseconds = int(unix_seconds % 1 * 1000)
+        if milliseconds:
+            text += f".{milliseconds:03d}"
+    return f"{text}Z"
 
 
 def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
@@ -488,8 +456,8 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
 def parse_duration(text: str) -> float:
     """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. Calendar years and months have no length, so they
-    are a ValueError, as is everything else.
+    Only the last number may have a fraction. Anything else is a ValueError; calendar years and
+    months, too, which have no length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -503,27 +471,16 @@ def parse_duration(text: str) -> float:
 
 
 def parse_http_date(value: str, now: float) -> float | None:
-    """Unix seconds of an HTTP-date in any of its three forms; None otherwise. Never raises.
-
-    The weekday may be any: the specification's own vectors misname it. `now` (Unix seconds)
-    places a two-digit year: RFC 9110 5.6.7 puts what would be more than 50 years ahead into the
-    past.
-    >>> parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT", now=1779494400)
-    784111777.0
-    """
-    for form in HTTP_DATE_FORMS:
-        match = re.fullmatch(form, value, re.ASCII | re.IGNORECASE)
-        if match is not None:
-            return http_date_seconds(match, now)
-    return None
-
-
-def http_date_seconds(match: re.Match[str], now: float) -> float | None:
-    """Unix seconds of a date's named parts; None where no calendar has it."""
+    """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None where it is none."""
+    matches = [re.fullmatch(form, value, re.IGNORECASE) for form in HTTP_DATE_FORMS]
+    match = next(filter(None, matches), None)
+    if match is None:
+        return None
     month = MONTH_NAMES.index(match["month"].lower()) + 1
     names = ("year", "day", "hour", "minute", "second")
     year, day, hour, minute, second = (int(match[name]) for name in names)
     if len(match["year"]) == 2:
+        # RFC 9110 5.6.7: what would be more than 50 years ahead has passed.
         present = utc_moment(max(0.0, now))
         year += (present.year + 50) // 100 * 100
         if (year - 50, month, day, hour, minute, second) > present.timetuple():
@@ -541,8 +498,8 @@ def http_date_seconds(match: re.Match[str], now: float) -> float | None:
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
     """Seconds that Retry-After asks for from `now` (Unix seconds); None where it is neither form.
 
-    R5, RFC 9110 10.2.3. 0.0 for a date that has passed. Never raises; a wait is cut at
-    MAX_RETRY_AFTER_SECONDS.
+    0.0 for a date that has passed; at most MAX_RETRY_AFTER_SECONDS. Never raises.
+    R5, RFC 9110 10.2.3.
     >>> parse_retry_after("120", now=0), parse_retry_after("soon", now=0)
     (120.0, None)
     """
@@ -560,7 +517,7 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
-# Owns the three spellings of a URL (key, throttle, wire), and which addresses are public.
+# The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
 REFERENCE = lazy_re(
@@ -586,7 +543,6 @@ IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
 # Leading 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
 IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
-
 # Up to the last at sign, or what becomes one where a URL is decoded or its host is normalised.
 LAST_AT_SIGN = lazy_re("(?s).*(?:@|%40|\uff20|\ufe6b)")
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
@@ -597,8 +553,7 @@ DOUBTFUL_OPENING = lazy_re(
     r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
     r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-# What prints as nothing or as a blank, though `isprintable` takes it for a sign: fillers, blanks,
-# and the default-ignorable code points of Unicode.
+# What prints as nothing or as a blank, though `isprintable` takes it for a sign.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
     "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -624,7 +579,7 @@ def shown_character(character: str) -> str:
 
 
 def printable(text: str, limit: int = 300) -> str:
-    """Foreign text as one line for a terminal or a log, of at most `limit` characters.
+    """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
     >>> printable("a\x1b[2Jb\\n")
@@ -637,10 +592,9 @@ def printable(text: str, limit: int = 300) -> str:
 
 
 def mask_credentials(text_url: str) -> str:
-    """A URL, a proxy setting or what was meant to be one, with its userinfo as `***`.
+    """A URL, or what was meant to be one, with its userinfo as `***`. Never raises.
 
     What is no URL is hidden up to its last at sign, since any part of it may be a password.
-    Never raises.
     >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
     ('http://***@proxy:3128', 'https://x.test/@user')
     """
@@ -657,7 +611,6 @@ def mask_credentials(text_url: str) -> str:
 
 
 def percent_encode(match: re.Match[str]) -> str:
-    """The octets of its UTF-8, each percent-encoded."""
     octets = match[0].encode("utf-8", "replace")
     return "".join(f"%{octet:02X}" for octet in octets)
 
@@ -666,22 +619,16 @@ def ipv4_part(text: str) -> int:
     """One number of an IPv4 address: hex, octal or decimal. ValueError for `08`."""
     if "x" in text:
         return int(text, 16)
-    if text.startswith("0"):
-        return int(text, 8)
-    return int(text)
+    return int(text, 8 if text.startswith("0") else 10)
 
 
 def ipv4_literal(host: str) -> str | None:
-    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers; else None.
-
-    It has one to four parts, of which the last one fills what is left.
-    >>> [ipv4_literal(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1']
-    """
+    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers, or None."""
     if not IPV4_NUMBERS.fullmatch(host):
         return None
     try:
         *octets, rest = map(ipv4_part, host.split("."))
+        # The last one fills what is left.
         written = bytes(octets) + rest.to_bytes(4 - len(octets), "big")
     except (ValueError, OverflowError):     # 08, or 256
         return None
@@ -702,11 +649,10 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    Lower case, A-labels, no final dot; an IPv4 address in any spelling is dotted.
-    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0:0::1]")
-    ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
-    >>> normalize_host("[::ffff:7f00:1]")
-    '127.0.0.1'
+    >>> normalize_host("B\\xfccher.Example."), normalize_host("[0:0::1]")
+    ('xn--bcher-kva.example', '[::1]')
+    >>> [normalize_host(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433", "[::ffff:7f00:1]")]
+    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -754,7 +700,7 @@ def idna_name(name: str, host: str) -> str:
 
 
 def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each with its mark or ""."""
+    """Scheme, authority, path, query and fragment, each "" or with its mark."""
     found = next(REFERENCE.finditer(reference))
     return list(found.groups(""))
 
@@ -823,9 +769,7 @@ def resolve_dot_segments(path: str) -> str:
     >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
     '/'
     """
-    if "." not in path and "%2" not in path:    # as most are
-        return path
-    if "/." not in f"/{path}" and "%2e" not in path.lower():        # nearly all of them
+    if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
     dots = ""
@@ -856,7 +800,7 @@ def wire_url(url: str) -> str:
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(
             f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}")
-    return url if wire == url else wire         # one string, not two
+    return url if wire == url else wire
 
 
 def path_and_query(wire: str) -> str:
@@ -870,11 +814,7 @@ def site_of(wire: str) -> str:
 
 
 def site_key(url: str) -> str:
-    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url.
-
-    >>> site_key("https://x.test:443/a")
-    'https://x.test'
-    """
+    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url."""
     return site_of(canonical_url(url))
 
 
@@ -889,10 +829,10 @@ def host_key(url: str) -> str:
 
 
 def resolve_url(base: str, reference: str) -> str:
-    """The absolute URL that a link or a Location means (RFC 3986 5.2).
+    """The absolute URL, of any scheme, that a link or a Location means (RFC 3986 5.2).
 
-    It may be of any scheme, so that `wire_url` judges what comes back. ValueError where it has a
-    control character, is relative to nothing, or outgrows MAX_URL_LENGTH.
+    ValueError where it has a control character, is relative to nothing, or outgrows
+    MAX_URL_LENGTH.
     >>> resolve_url("https://x.test/a/b?c", "../d#e")
     'https://x.test/d#e'
     """
@@ -937,9 +877,9 @@ ADDRESS_BLOCKS = {
     "a unique local address": "fc00::/7",
     "outside the global unicast space 2000::/3": "::/0",
 }
-PRIVATE_NAMES = frozenset("""
-    localhost localdomain ip6-localhost ip6-loopback local internal home.arpa
-""".split())
+PRIVATE_NAMES = frozenset((
+    "localhost", "localdomain", "ip6-localhost", "ip6-loopback", "local", "internal", "home.arpa",
+))
 
 
 @cache
@@ -953,27 +893,21 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
 
 
-def block_reason(address: IPv4Address | IPv6Address) -> str:
-    """Why an address is not public; "" where it is."""
-    return next(reason for block, reason in address_blocks() if address in block)
-
-
-def addresses_inside(address: Any) -> Sequence[IPv4Address]:
-    """The IPv4 addresses that an IPv6 address stands for or leads to."""
+def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
+    """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
     if address.version == 4 or int(address) <= 1:
-        return []
-    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+        return [address]
+    # Mapped and NAT64, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
         return [address.sixtofour]
-    return address.teredo or []         # server, client
+    return address.teredo or [address]          # server, client
 
 
 def address_refusal(address_text: str) -> str:
     """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
 
-    NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside.
     >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
     ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
     """
@@ -986,13 +920,12 @@ def address_refusal(address_text: str) -> str:
         address = ip_address(address_text)
     except ValueError:
         return f"{shown} is no IP address"
-    inside = addresses_inside(address)
-    for ipv4 in inside:
-        reason = block_reason(ipv4)
+    for judged in judged_addresses(address):
+        reason = next(reason for block, reason in address_blocks() if judged in block)
         if reason:
-            return f"{shown} is {ipv4} inside, {reason}"
-    reason = "" if inside else block_reason(address)
-    return f"{shown} is {reason}" if reason else ""
+            inside = "" if judged is address else f"{judged} inside, "
+            return f"{shown} is {inside}{reason}"
+    return ""
 
 
 def host_refusal(host: str) -> str:
@@ -1004,10 +937,9 @@ def host_refusal(host: str) -> str:
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
-    for parent in (labels[-1], ".".join(labels[-2:])):
-        if parent in PRIVATE_NAMES:
-            return f"{printable(host, 80)} is a name for private use"
-    return ""
+    if PRIVATE_NAMES.isdisjoint((labels[-1], ".".join(labels[-2:]))):
+        return ""
+    return f"{printable(host, 80)} is a name for private use"
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
@@ -1015,64 +947,50 @@ def host_refusal(host: str) -> str:
 # crawlers do. A misspelt Allow never is (R2c).
 # Editors leave no-break spaces and byte order marks behind; no line ends among these characters.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
-ROBOTS_AGENT_FIELD = r"user[-_{blank}]*ag(?:ent|net|ant|nt)s?"
-ROBOTS_DISALLOW_FIELD = r"d[ei](?:as|s*a?)l+[ao]w"
+ANY_BLANKS = f"[{ROBOTS_BLANKS}]*"
+# The expressions are of whole fields. A text has a line feed before each line, where they begin.
+ROBOTS_LINE = rf"(?ai)\n{ANY_BLANKS}"
 # A field without its colon counts where exactly one word follows: a line of prose is no rule.
 ROBOTS_FIELD_END = (
-    r"(?:[{blank}]*:"
-    r"|[{blank}]+(?=[^{blank}\n#]+[{blank}]*(?:[\n#]|\Z)))"
+    rf"(?:{ANY_BLANKS}:"
+    rf"|[{ROBOTS_BLANKS}]+(?=[^{ROBOTS_BLANKS}\n#]+{ANY_BLANKS}(?:[\n#]|\Z)))"
 )
-
-
-def robots_line_regex(pattern: str) -> re.Pattern[str]:
-    """A regex of whole fields. A text has a line feed before each line, which begins the match."""
-    source = r"(?ai)\n[{blank}]*" + pattern
-    return lazy_re(source.replace("{blank}", ROBOTS_BLANKS))
-
-
-ROBOTS_AGENT_LINE = robots_line_regex(ROBOTS_AGENT_FIELD + ROBOTS_FIELD_END + r"([^\n#]*)")
-ROBOTS_RULE_LINE = robots_line_regex(       # the field unless it is a Disallow, the value
-    r"(?:(allow|crawl-delay)[{blank}]*:|" + ROBOTS_DISALLOW_FIELD + ROBOTS_FIELD_END + r")"
-    r"([^\n#]*)"
+ROBOTS_AGENT_LINE = lazy_re(
+    rf"{ROBOTS_LINE}user[-_{ROBOTS_BLANKS}]*ag(?:ent|net|ant|nt)s?{ROBOTS_FIELD_END}([^\n#]*)"
+)
+ROBOTS_RULE_LINE = lazy_re(         # the field unless it is a Disallow, the value
+    rf"{ROBOTS_LINE}(?:(allow|crawl-delay){ANY_BLANKS}:"
+    rf"|d[ei](?:as|s*a?)l+[ao]w{ROBOTS_FIELD_END})([^\n#]*)"
 )
 # R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
-ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff)[{ROBOTS_BLANKS}]*allow[^\n#]*")
-ROBOTS_DELAY_LINE = robots_line_regex(
-    r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)"
+ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff){ANY_BLANKS}allow[^\n#]*")
+ROBOTS_DELAY_LINE = lazy_re(
+    rf"{ROBOTS_LINE}crawl-delay{ANY_BLANKS}:{ANY_BLANKS}"
+    rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+){ANY_BLANKS}(?=[\n#]|\Z)"
 )
-ROBOTS_SIGNAL_LINE = robots_line_regex(r"content-signal[{blank}]*:([^\n#]*)")
-ROBOTS_SITEMAP_LINE = robots_line_regex(
-    r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)"
-)
-ROBOTS_SIGNAL = lazy_re(    # its name, its answer
+ROBOTS_SIGNAL_LINE = lazy_re(rf"{ROBOTS_LINE}content-signal{ANY_BLANKS}:([^\n#]*)")
+ROBOTS_SIGNAL = lazy_re(            # its name, its answer
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
 )
-# Of a line that was cut in two, what might loosen or lead astray goes; of any other such line,
-# its last octet goes where it is not certain (R2c).
-ROBOTS_LOOSE_LINE = lazy_re(rf"(?i)[{ROBOTS_BLANKS}]*(?:allow|user|site|chain)")
+ROBOTS_SITEMAP_LINE = lazy_re(
+    rf"{ROBOTS_LINE}site-?map{ANY_BLANKS}:{ANY_BLANKS}(https?://[^\n#{ROBOTS_BLANKS}]+)"
+)
+# Of a line that was cut in two, what may loosen or lead astray; what may not be its last octet.
+ROBOTS_LOOSE_LINE = lazy_re(rf"(?i){ANY_BLANKS}(?:allow|user|site)")
 ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
 # `*`, `$` and the line feed between two values stand.
-ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)([0-9A-Fa-f]{2}))?")
+ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
 ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-ROBOTS_OCTET_FORMS = [
-    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}"
-    for octet in range(256)
-]
 ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
-    """What an HTTP status of /robots.txt means. Spec 9.1.1.
-
-    It is "rules", "none", "unreachable", "backoff" or "redirect".
-    >>> [robots_meaning(status) for status in (200, 304, 307, 404, 429, 500)]
-    ['rules', 'none', 'redirect', 'none', 'backoff', 'unreachable']
-    """
+    """What an HTTP status of /robots.txt means. Spec 9.1.1."""
     if status in REDIRECT_STATUSES:     # RFC 9309 2.3.1.2
         return "redirect"
     if status in BACKOFF_STATUSES:      # R5
@@ -1085,9 +1003,9 @@ def robots_meaning(status: int) -> str:
 
 
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
-    """The lines that count, a line feed before each, and whether they are text. Never raises.
+    """The lines that count, a line feed before each, and whether they are text.
 
-    A binary has a NUL, or is to a third no UTF-8. RFC 9309 2.3.1.5 still obeys its lines.
+    A binary has a NUL, or is to a third no UTF-8; RFC 9309 2.3.1.5 still obeys its lines.
     Octets that are no UTF-8 come percent-encoded, as rules compare them.
     """
     if isinstance(body, str):
@@ -1109,12 +1027,11 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
 
 
 def robots_without_cut(text: str) -> str:
-    """R2c: a text whose last line was cut in two, without what is not certain of that line."""
+    """A text whose last line was cut in two, without what is not certain of that line (R2c)."""
     above, _, line = text.rpartition("\n")
     if ROBOTS_LOOSE_LINE.match(line):
         return above + "\n"
-    ending = re.sub(ROBOTS_UNCERTAIN, "#", line[-2:])
-    return f"{above}\n{line[:-2]}{ending}"
+    return re.sub(ROBOTS_UNCERTAIN, "", text)
 
 
 def robots_agent_name(value: str) -> str:
@@ -1132,8 +1049,7 @@ def robots_agent_name(value: str) -> str:
 def robots_group(text: str, token: str) -> tuple[str | None, str]:
     """The selected User-agent value as written, or None, and the lines of its groups.
 
-    For each line of others there is a carriage return, so that ours keep their numbers and no
-    expression stops at them. Spec 9.1.2 and 9.1.3.
+    The lines of others are empty in it, so that ours keep their numbers. Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
@@ -1146,14 +1062,10 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
     groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
     ours = {group for group, name in zip(groups, names) if name == wanted}
-    kept = ["\r" * before.count("\n")]
+    kept = ["\n" * before.count("\n")]
     for group, part in zip(groups, parts):
-        kept.append("\n")
-        if group in ours:
-            kept.append(part)
-        else:
-            kept.append("\r" * part.count("\n"))
-    return values[names.index(wanted)], "".join(kept)
+        kept.append(part if group in ours else "\n" * part.count("\n"))
+    return values[names.index(wanted)], "\n".join(kept)
 
 
 def robots_rules(lines: str) -> Iterator[Rule]:
@@ -1163,7 +1075,6 @@ def robots_rules(lines: str) -> Iterator[Rule]:
     for found in ROBOTS_RULE_LINE.finditer(lines):
         start = found.start() + 1
         line_number += lines.count("\n", counted, start)
-        line_number += lines.count("\r", counted, start)
         counted = start
         field = (found[1] or "").lower()
         if field != "crawl-delay":
@@ -1181,12 +1092,15 @@ def robots_signals(lines: str) -> dict[str, str]:
     return signals
 
 
-def robots_octet_form(found: re.Match[str]) -> str:
-    if found[0] == "%":         # one that escapes nothing
+@cache      # since half a million of them may be held at once
+def robots_octet_form(written: str) -> str:
+    """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
+    if written == "%":          # one that escapes nothing
         return "%"
-    if found[1]:
-        return ROBOTS_OCTET_FORMS[int(found[1], 16)]
-    return ROBOTS_OCTET_FORMS[ord(found[0])]
+    octet = chr(int(written[1:], 16)) if len(written) == 3 else written
+    if octet in ROBOTS_UNRESERVED:
+        return octet
+    return f"%{ord(octet):02X}"
 
 
 def robots_octets(text: str) -> str:
@@ -1200,7 +1114,7 @@ def robots_octets(text: str) -> str:
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
         text = encoded.decode("latin-1")
-    return ROBOTS_OCTET.sub(robots_octet_form, text)
+    return ROBOTS_OCTET.sub(lambda found: robots_octet_form(found[0]), text)
 
 
 def robots_target(target: str) -> str:
@@ -1222,11 +1136,10 @@ def robots_target(target: str) -> str:
 
 
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a rule covers, -1 where it does not match. R2b, spec 9.1.4.
+    """How many octets of `path` a wildcard rule covers, -1 where it does not match. Spec 9.1.4.
 
-    Both are in the one spelling. The path has a `$` at its end, so that the last `$` of a rule
-    is a character like any other, which counts nothing. Other parsers count the pattern. Here a
-    `*` counts what it consumed, in its longest or in its shortest expansion.
+    The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
+    which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
     >>> robots_match_length("/*.pdf$", "/docs/a.pdf$", is_longest=True)
     11
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
@@ -1235,17 +1148,16 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     first, *inner, last = form.split("*")
     if not path.startswith(first):
         return -1
-    # Pieces never overlap. The leftmost place of each inner one leaves the most room to the last
-    # one, which alone decides the length.
+    # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
+    # alone decides the length.
     end = len(first)
     for piece in inner:
         start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-    start = path.find(last, end)
-    if is_longest:
-        start = path.rfind(last, end)
+    find_last = path.rfind if is_longest else path.find
+    start = find_last(last, end)
     if start < 0:
         return -1
     return min(start + len(last), len(path) - 1)
@@ -1339,10 +1251,7 @@ class RobotsTxt(NamedTuple):
 
     def verdict(self, target: str) -> Verdict:
         """What the file says of `target`, an absolute URL or a `path[?query]`."""
-        index = self._deciding_index(target)
-        if index is None:
-            return self.otherwise
-        return Verdict.ALLOWED_EXPLICIT if self.is_allow[index] else Verdict.DISALLOWED_EXPLICIT
+        return self.ruling(target)[0]
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
@@ -1351,7 +1260,7 @@ class RobotsTxt(NamedTuple):
 
     def _deciding_index(self, target: str) -> int | None:
         path = robots_target(target)
-        if path == "/robots.txt" or path.startswith("/robots.txt?"):
+        if path.partition("?")[0] == "/robots.txt":
             return None         # it is always allowed (RFC 9309 2.2.2)
         matches = list(self._matches(path + "$"))
         if not matches:
@@ -3167,7 +3076,7 @@ class RequestRecord(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, the time in ISO 8601 UTC with milliseconds, in which a pace is seen."""
-        return {**self._asdict(), "at": iso_utc_exactly(self.at)}
+        return {**self._asdict(), "at": iso_utc(self.at, exactly=True)}
 
 
 class Result(NamedTuple):
@@ -8916,6 +8825,22 @@ def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
 
 # === 18. BOT   R9, robots2 ===================================================
 # Owns the public face: what an answer says, discover, and the gate of robots2.
+
+# Part I alone has none, so that `import *` of it gives what it has.
+__all__ = [
+    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
+    "Source", "Sandbox", "tools", "call_tool",
+    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
+    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
+    "read_targets", "split_by_host", "tag_url", "validate",
+    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
+    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
+    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
+    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
+    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
+    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
+    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
+]
 
 # robots2: an "allow" is cached for no more than 24 hours
 ROBOTS2_ASK_TTL_SECONDS = 86400
