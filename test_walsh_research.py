@@ -15825,7 +15825,9 @@ def interrupted_at(wanted, names=None):
         sys.settrace(before)
 
 
-SOCKET_HOLDERS = ("send", "open", "exchange", "connect", "secure", "close", "take", "settle")
+SOCKET_HOLDERS = (
+    "send", "open", "exchange", "connect", "secure", "close", "begin", "settle", "rest",
+)
 
 
 # id: (the answer, whether the connection is kept after it)
@@ -15866,7 +15868,7 @@ FORK_OF_A_CONNECTION = """if True:
     request = wr.Request("GET", sys.argv[1], {}, 10.0, 1000)
     with wr.CONNECTION.call():
         door.send(request)
-        fd = wr.CONNECTION.wire.connection.fileno()
+        fd = wr.CONNECTION.socket.fileno()
         pid = os.fork()
         if not pid:
             try:
@@ -16176,7 +16178,7 @@ class TestAnswers:
             result = keeper_bot(server).fetch(f"{server.origin}/page")
             assert result.ok and result.body == b"hello"
             assert server.asked == [[DOCUMENTS["blocklist"], "/robots.txt", "/page"]]
-            assert server.count_open() == 0 and wr.CONNECTION.wire is None
+            assert server.count_open() == 0 and wr.CONNECTION.socket is None
 
     @pytest.mark.parametrize(
         "call",
