@@ -62,8 +62,8 @@ attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh
 the sections. A section uses only sections above it. A pure section reads no clock and no
 environment, rolls no dice, opens no file and no socket, and prints nothing.
 
-A copy may change the numbers that are marked "ours", within the clause that each of them serves.
-Those of section 1a are the specification's.
+A copy may change the numbers of section 1b, and below it those that are marked "ours", within the
+clause that each of them serves. Those of section 1a are the specification's.
 """
 from __future__ import annotations
 
@@ -102,6 +102,7 @@ from typing import (
     Optional,
     TypeVar,
     Union,
+    cast,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ if TYPE_CHECKING:
 
 
 # === 1. CONSTANTS   spec 6 ===================================================
-# 1a. The specification's own names and values.
+# 1a. The names and values of the specification and of RFC 9309.
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"      # R1, exact
 UA_TOKEN = "Walsh-Research"     # R1, R2: matched case-insensitively
 ROBOTS_TTL_SECONDS = 86400      # R2: 24 h
@@ -134,132 +135,114 @@ STALE_HARD_CUTOFF = 2           # R12: times the TTL; unused, since a stale entr
 SPEC_VERSION = "walsh-research-compliance/v1.3"
 BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
 ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
+BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"
+SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
+BACKOFF_STATUSES = (429, 503)   # R5
+HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0      # spec 7, the back-off diagram: "wait 1h"
+MAX_ROBOTS_BYTES = 500 * 1024   # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
+MAX_ROBOTS_REDIRECTS = 5        # RFC 9309 2.3.1.2
+MAX_UNREACHABLE_SECONDS = 30 * 86400.0      # RFC 9309 2.3.1.4
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 __version__ = "1.0.0"
-__all__ = [
-    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
-    "Source", "Sandbox", "tools", "call_tool",
-    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
-    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
-    "read_targets", "split_by_host", "tag_url", "validate",
-    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
-    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
-    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
-    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
-    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
-    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
-    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
-]
 
 # 1b. Our own numbers, each with its unit and its reason: what would happen without it.
-MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
-MAX_URL_LENGTH = 64 * 1024      # ours: characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # ours: says "never"; 400 digits are infinite
+MAX_URL_LENGTH = 64 * 1024      # characters; a Location may have 256 KiB, and each is kept
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # says "never"; 400 digits are infinite
 # robots.txt.
-MAX_SITEMAPS = 1000             # ours: lines kept of one robots.txt; `discover` would list 32,000
-MAX_CONTENT_SIGNALS = 1000      # ours: names kept of a group; 500 KiB may have 80,000, in 7 MiB
-# ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
+MAX_SITEMAPS = 1000             # lines kept of one robots.txt; `discover` would list 32,000
+MAX_CONTENT_SIGNALS = 1000      # names kept of a group; 500 KiB may have 80,000, in 7 MiB
+# Octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds.
 MAX_WILDCARD_OCTETS = 2 ** 26
 # JSON, schemas, the blocklist.
-MAX_JSON_DEPTH = 200            # ours: levels; the spec's have ten, C recursion ends at 1,000
-MAX_JSON_DIGITS = 4300          # ours: of one integer, as in CPython 3.11; converting is quadratic
-LEAST_BYTES_PER_CONTAINER = 16  # ours: of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
-FREE_JSON_CONTAINERS = 10_000   # ours: arrays and objects that any JSON may have; 2 MiB of memory
-JSON_PIECE_BYTES = 64 * 1024    # ours: of JSON, whose brackets are counted at a time, in 4 MiB
-MAX_SUBSCHEMAS = 2_000          # ours: each becomes functions; a published schema has a few hundred
-MAX_PATTERN_STATES = 100_000    # ours: of a schema's patterns; `(a{999}){999}` would have a million
-STATES_OF_A_REGEX = 32          # ours: what compiling a set for Python takes, in states
-MAX_PATTERN_COUNT_LENGTH = 24   # ours: characters of a count as in `a{2,3}`
-MAX_PATTERN_WORK = 2**27        # ours: steps of a schema's patterns on one document, some seconds
-WORK_OF_A_STATE = 8             # ours: steps that visiting a state takes; reading a character, one
-WORK_OF_A_LOOKAROUND = 4        # ours: steps for each character, whose answers take a byte each
-MAX_PATTERN_CELLS = 2**16       # ours: transitions kept, some 10 MiB; beyond it they are made anew
-CELLS_OF_A_STATE = 8            # ours: what a state takes beside its places, in transitions
-MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hammer the origin
-MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
-MAX_BLOCKLIST_KEY = 512         # ours: characters of a host; DNS ends at 253; NFKC is quadratic
-MAX_BLOCKLIST_WARNINGS = 20     # ours: lines told about one document
+MAX_JSON_DEPTH = 200            # levels; the spec's have ten, C recursion ends at 1,000
+MAX_JSON_DIGITS = 4300          # of one integer, as in CPython 3.11; converting is quadratic
+LEAST_BYTES_PER_CONTAINER = 16  # of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
+FREE_JSON_CONTAINERS = 10_000   # arrays and objects that any JSON may have; 2 MiB of memory
+JSON_PIECE_BYTES = 64 * 1024    # of JSON, whose brackets are counted at a time, in 4 MiB
+MAX_SUBSCHEMAS = 2_000          # each becomes functions; a published schema has a few hundred
+MAX_PATTERN_STATES = 100_000    # of a schema's patterns; `(a{999}){999}` would have a million
+STATES_OF_A_REGEX = 32          # what compiling a set for Python takes, in states
+MAX_PATTERN_COUNT_LENGTH = 24   # characters of a count as in `a{2,3}`
+MAX_PATTERN_WORK = 2**27        # steps of a schema's patterns on one document, some seconds
+WORK_OF_A_STATE = 8             # steps that visiting a state takes; reading a character, one
+WORK_OF_A_LOOKAROUND = 4        # steps for each character, whose answers take a byte each
+MAX_PATTERN_CELLS = 2**16       # transitions kept, some 10 MiB; beyond it they are made anew
+CELLS_OF_A_STATE = 8            # what a state takes beside its places, in transitions
+MIN_BLOCKLIST_REFRESH_SECONDS = 300     # five minutes; faster would hammer the origin
+MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
+MAX_BLOCKLIST_KEY = 512         # characters of a host; DNS ends at 253; NFKC is quadratic
+MAX_BLOCKLIST_WARNINGS = 20     # lines told about one document
 # The cache.
-CACHE_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
-# ours: bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
+CACHE_FORMAT = "walsh-research-cache/1"     # what an entry says of itself
+# Bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
 MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20
-# ours: bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
+# Bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
 MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}
-# ours: an entry is a small dict around a body; more could cost seconds (integers that collide).
+# An entry is a small dict around a body; more could cost seconds (integers that collide).
 MAX_PICKLE_OPCODES = 10_000
-# ours: unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
+# Unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
 ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, "": 60 * 86400.0}
-SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
-MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two; some milliseconds
-# ours: after each try to write an entry, by `os.name`; Windows renames onto no file that is open.
+SWEEP_INTERVAL_SECONDS = 86400.0        # a day between two whole passes over the cache folder
+MAX_SWEEP_FILES = 4096                  # looked at in one call between two; some milliseconds
+# After each try to write an entry, by `os.name`; Windows renames onto no file that is open.
 WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
-# ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
-# take beyond what the data pays for.
+# Status lines and headers of one exchange, 1xx answers included; then what chunk framing takes
+# beyond what the data pays for.
 MAX_HEAD_BYTES = 256 * 1024
-MAX_HEADER_LINES = 500          # ours: 87,000 of "a:" fit the bytes above, and a Result keeps them
-DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 192 bytes pays for its own lines
-MAX_LENGTH_DIGITS = 18          # ours: of a Content-Length; an exabyte, and `int` is quadratic
-MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate can flush for ever
-MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
-MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
-PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
-PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
-MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
-MAX_KEPT_SECONDS = 15.0         # ours: an open connection, between two requests to the same place
-UNSAID_CLOSE_SECONDS = 0.005    # ours: after an answer, until a connection counts as kept
-LONGEST_WAIT_SECONDS = 86400.0  # ours: of one sleep or exchange; time.sleep and select() overflow
+MAX_HEADER_LINES = 500          # 87,000 of "a:" fit the bytes above, and a Result keeps them
+DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # a chunk of 192 bytes pays for its own lines
+MAX_LENGTH_DIGITS = 18          # of a Content-Length; an exabyte, and `int` is quadratic
+MAX_EXPANSION = 4               # encoded bytes for a decoded one; deflate can flush for ever
+MAX_CONTENT_CODINGS = 3         # stacked encodings; each keeps a decoder of 40 KiB
+MAX_ADDRESSES_TRIED = 8         # a name with 4,000 would make a port scanner of us
+PIECE_BYTES = 16 * 1024         # read, or decoded, at a time
+PIN_SECONDS = 60.0              # what a name resolved to is held for the requests that follow
+MAX_PINS = 256                  # names held so; a run may visit 10^6
+MAX_KEPT_SECONDS = 15.0         # an open connection, between two requests to the same place
+UNSAID_CLOSE_SECONDS = 0.005    # after an answer, until a connection counts as kept
+LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
-MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
-MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
-MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
-MAX_SCHEMA_BYTES = 2**20                # ours: as an entry of the cache
-MAX_VALIDATOR_LENGTH = 1024             # ours: of an ETag; no server takes its 256 KiB back
-MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: a run may visit 10^6 sites; the cache has the rest
-LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
-MAX_SIMULATED_CLOCKS = 32               # ours: whose pace is remembered
-PROMPT_SECONDS = 2.0            # ours: what exchanges may take before a small max_wait counts them
-MAX_SILENT_TARGETS = 3          # ours: of a host in a row without an HTTP answer; a dead host
-SILENT_HOST_SECONDS = 300.0     # ours: would hold up all others; its own are put off for so long
-MAX_WARNINGS = 1000             # ours: lines about a run; each site may cause some
-PACE_MARGIN_SECONDS = 0.005     # ours: added to every interval, or a server's clock may log less
-SLOT_TOLERANCE_SECONDS = 0.002  # ours: how late a request may leave unwritten; part of the margin
-LOCK_POLL_SECONDS = 0.05        # ours: between two looks at a lock that another process holds
-MAX_CLAIM_SECONDS = 86400.0     # ours: a start further ahead was written by a clock that jumped
-MAX_HOLD_SECONDS = 30 * 86400.0         # ours: a "not before" further away is not believed
-HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
-POLICY_RETRY_SECONDS = 300.0            # ours: before a document that did not come is asked again
-MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
-LEAST_FAILURES_FOR_GOOD = 3             # ours: besides; two a month apart say little
-REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-BACKOFF_STATUSES = (429, 503)           # R5
-BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
-SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
+MAX_REDIRECTS = 10                      # the spec is silent (19, C6); browsers stop at 20
+MAX_BLOCKLIST_BYTES = 128 * 2**20       # a list of 10^6 domains is legitimate
+MAX_SCHEMA_BYTES = 2**20                # as an entry of the cache
+MAX_VALIDATOR_LENGTH = 1024             # of an ETag; no server takes its 256 KiB back
+MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # a run may visit 10^6 sites; the cache has the rest
+LEAST_SLEEP_SECONDS = 0.001             # a shorter one may not move a coarse clock at all
+MAX_SIMULATED_CLOCKS = 32               # whose pace is remembered
+PROMPT_SECONDS = 2.0            # what exchanges may take before a small max_wait counts them
+MAX_SILENT_TARGETS = 3          # of a host in a row without an HTTP answer; a dead host
+SILENT_HOST_SECONDS = 300.0     # would hold up all others; its own are put off for so long
+MAX_WARNINGS = 1000             # lines about a run; each site may cause some
+PACE_MARGIN_SECONDS = 0.005     # added to every interval, or a server's clock may log less
+SLOT_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
+LOCK_POLL_SECONDS = 0.05        # between two looks at a lock that another process holds
+MAX_CLAIM_SECONDS = 86400.0     # a start further ahead was written by a clock that jumped
+MAX_HOLD_SECONDS = 30 * 86400.0         # a "not before" further away is not believed
+POLICY_RETRY_SECONDS = 300.0            # before a document that did not come is asked again
+LEAST_FAILURES_FOR_GOOD = 3             # besides; two a month apart say little
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
 
 class LazyPattern:
-    """A regular expression that is compiled when it is first used."""
+    """A regular expression, compiled when it is first used: all of them would take 20 ms."""
 
-    def __init__(self, source: Union[str, bytes], flags: int) -> None:
+    def __init__(self, source: Union[str, bytes]) -> None:
         self.source = source
-        self.flags = flags
 
     def __getattr__(self, name: str) -> Any:
         # Python calls this only for what the object does not have yet.
-        value = getattr(re.compile(self.source, self.flags), name)
+        value = getattr(re.compile(self.source), name)
         setattr(self, name, value)
         return value
 
 
-def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """re.compile, put off: compiling them all takes 20 ms, and a command needs only a few."""
-    pattern: Any = LazyPattern(source, flags)
-    return pattern  # type: ignore[no-any-return]
+def lazy_re(source: AnyStr) -> re.Pattern[AnyStr]:
+    return cast("re.Pattern[AnyStr]", LazyPattern(source))
 
 
 # === 2. TYPES ================================================================
-# The value tuples that come back, and the exceptions.
 # Python 3.9 cannot resolve `str | None`, so public hints are spelled with Optional and Union.
 
 Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
@@ -269,9 +252,7 @@ Record = TypeVar("Record", bound=NamedTuple)
 
 
 class EmptyMapping(Mapping[str, Any]):
-    """A mapping that stays empty: the default of fields. Unlike a MappingProxyType it pickles."""
-
-    __slots__ = ()
+    """The default of fields: it stays empty, and unlike a MappingProxyType it pickles."""
 
     def __getitem__(self, key: str) -> Any:
         raise KeyError(key)
@@ -307,36 +288,29 @@ def record_dict(record: NamedTuple) -> dict[str, Any]:
     return {name: as_json(item) for name, item in record._asdict().items()}
 
 
-RECOMMENDATIONS = {     # the rows of the WebCanon policy model
-    "allowed_explicit": "recommended",
-    "allowed_implicit": "recommended",
-    "disallowed_explicit": "not_recommended",
-    "unknown_unreachable": "unknown_do_not_fetch_by_default",
-    "unknown_parse_error": "allowed_but_warn",
-    "skipped_by_user_policy": "recommended",
-}
-
-
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, in the words of the WebCanon policy model.
+    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it.
 
     >>> Verdict.UNKNOWN_PARSE_ERROR.recommendation
     'allowed_but_warn'
     """
 
-    ALLOWED_EXPLICIT = "allowed_explicit"
-    ALLOWED_IMPLICIT = "allowed_implicit"
-    DISALLOWED_EXPLICIT = "disallowed_explicit"
-    UNKNOWN_UNREACHABLE = "unknown_unreachable"
-    UNKNOWN_PARSE_ERROR = "unknown_parse_error"
-    SKIPPED_BY_USER_POLICY = "skipped_by_user_policy"
+    recommendation: str
+
+    ALLOWED_EXPLICIT = "allowed_explicit", "recommended"
+    ALLOWED_IMPLICIT = "allowed_implicit", "recommended"
+    DISALLOWED_EXPLICIT = "disallowed_explicit", "not_recommended"
+    UNKNOWN_UNREACHABLE = "unknown_unreachable", "unknown_do_not_fetch_by_default"
+    UNKNOWN_PARSE_ERROR = "unknown_parse_error", "allowed_but_warn"
+    SKIPPED_BY_USER_POLICY = "skipped_by_user_policy", "recommended"
+
+    def __new__(cls, value: str, recommendation: str) -> Verdict:
+        verdict = str.__new__(cls, value)
+        verdict._value_ = value
+        verdict.recommendation = recommendation
+        return verdict
 
     __str__ = str.__str__       # 3.12 changed what an f-string makes of a str enum
-
-    @property
-    def recommendation(self) -> str:
-        """What the policy model advises for this verdict."""
-        return RECOMMENDATIONS[self.value]
 
 
 class Rule(NamedTuple):
@@ -386,10 +360,9 @@ class Response(NamedTuple):
 
 
 class TransportError(Exception):
-    """No HTTP answer came.
+    """No HTTP answer came; `reason` says why in one line.
 
-    `reason` is one line. `final` is true where a retry is pointless, `refused` where the address
-    check refused.
+    `final` is true where a retry is pointless, `refused` where the address check refused.
     """
 
     def __init__(self, reason: str, final: bool = False, refused: bool = False) -> None:
@@ -400,9 +373,9 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold: `pointer` is where, `keyword` the assertion that failed.
+    """The instance does not hold: `keyword` is the assertion that failed, `pointer` where.
 
-    The pointer stands as the document writes its names; the message is one printable line.
+    The pointer has the names as the document writes them; the message is one printable line.
     """
 
     def __init__(self, pointer: str, keyword: str, message: str) -> None:
@@ -422,8 +395,7 @@ class BlocklistRejected(ValueError):
 # Owns what a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
-# Every form has a group for each: week, day, hour, minute, second.
-UNIT_SECONDS = (604800, 86400, 3600, 60, 1)
+UNIT_SECONDS = (604800, 86400, 3600, 60, 1)     # every form has a group for each of these units
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
     rf"(?:{UNIT_COUNT}W"
@@ -435,7 +407,8 @@ MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "o
 WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
 HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
 CLOCK_TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-HTTP_DATE_FORMS = (         # RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime
+# RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime. The specification's own vectors misname weekdays.
+HTTP_DATE_FORMS = (
     rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) {HTTP_MONTH} (?P<year>[0-9]{{4}}) {CLOCK_TIME} GMT",
     rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-{HTTP_MONTH}-(?P<year>[0-9]{{2}})"
     rf" {CLOCK_TIME} GMT",
@@ -446,33 +419,28 @@ LAST_SECOND = 253402300799      # the end of the year 9999
 
 
 def utc_moment(unix_seconds: float) -> datetime:
-    """The whole second in UTC, within the years 1 to 9999; NaN counts as the first second."""
+    """The whole second in UTC, within the years 1 to 9999."""
     from datetime import datetime, timedelta  # a decision needs no calendar
 
     kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
 
 
-def iso_utc_exactly(unix_seconds: float) -> str:
-    """As `iso_utc`, with milliseconds where there are any.
-
-    >>> iso_utc_exactly(1779494400.9), iso_utc_exactly(1779494400.0)
-    ('2026-05-23T00:00:00.900Z', '2026-05-23T00:00:00Z')
-    """
-    text = iso_utc(unix_seconds)
-    milliseconds = int(unix_seconds % 1 * 1000) if math.isfinite(unix_seconds) else 0
-    return text.replace("Z", f".{milliseconds:03d}Z") if milliseconds else text
-
-
-def iso_utc(unix_seconds: float) -> str:
+def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
     """The instant as ISO 8601 in UTC, whole seconds; "" for NaN. Never raises.
 
-    >>> iso_utc(1779494400.9)
-    '2026-05-23T00:00:00Z'
+    With `exactly` it has milliseconds, where there are any.
+    >>> iso_utc(1779494400.9), iso_utc(1779494400.9, exactly=True)
+    ('2026-05-23T00:00:00Z', '2026-05-23T00:00:00.900Z')
     """
     if math.isnan(unix_seconds):
         return ""
-    return f"{utc_moment(unix_seconds).isoformat()}Z"
+    text = utc_moment(unix_seconds).isoformat()
+    if exactly and math.isfinite(unix_seconds):
+        milliseconds = int(unix_seconds % 1 * 1000)
+        if milliseconds:
+            text += f".{milliseconds:03d}"
+    return f"{text}Z"
 
 
 def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
@@ -488,8 +456,8 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
 def parse_duration(text: str) -> float:
     """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. Calendar years and months have no length, so they
-    are a ValueError, as is everything else.
+    Only the last number may have a fraction. Anything else is a ValueError; calendar years and
+    months, too, which have no length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -503,27 +471,16 @@ def parse_duration(text: str) -> float:
 
 
 def parse_http_date(value: str, now: float) -> float | None:
-    """Unix seconds of an HTTP-date in any of its three forms; None otherwise. Never raises.
-
-    The weekday may be any: the specification's own vectors misname it. `now` (Unix seconds)
-    places a two-digit year: RFC 9110 5.6.7 puts what would be more than 50 years ahead into the
-    past.
-    >>> parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT", now=1779494400)
-    784111777.0
-    """
-    for form in HTTP_DATE_FORMS:
-        match = re.fullmatch(form, value, re.ASCII | re.IGNORECASE)
-        if match is not None:
-            return http_date_seconds(match, now)
-    return None
-
-
-def http_date_seconds(match: re.Match[str], now: float) -> float | None:
-    """Unix seconds of a date's named parts; None where no calendar has it."""
+    """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None where it is none."""
+    matches = [re.fullmatch(form, value, re.IGNORECASE) for form in HTTP_DATE_FORMS]
+    match = next(filter(None, matches), None)
+    if match is None:
+        return None
     month = MONTH_NAMES.index(match["month"].lower()) + 1
     names = ("year", "day", "hour", "minute", "second")
     year, day, hour, minute, second = (int(match[name]) for name in names)
     if len(match["year"]) == 2:
+        # RFC 9110 5.6.7: what would be more than 50 years ahead has passed.
         present = utc_moment(max(0.0, now))
         year += (present.year + 50) // 100 * 100
         if (year - 50, month, day, hour, minute, second) > present.timetuple():
@@ -541,8 +498,8 @@ def http_date_seconds(match: re.Match[str], now: float) -> float | None:
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
     """Seconds that Retry-After asks for from `now` (Unix seconds); None where it is neither form.
 
-    R5, RFC 9110 10.2.3. 0.0 for a date that has passed. Never raises; a wait is cut at
-    MAX_RETRY_AFTER_SECONDS.
+    0.0 for a date that has passed; at most MAX_RETRY_AFTER_SECONDS. Never raises.
+    R5, RFC 9110 10.2.3.
     >>> parse_retry_after("120", now=0), parse_retry_after("soon", now=0)
     (120.0, None)
     """
@@ -560,7 +517,7 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
-# Owns the three spellings of a URL (key, throttle, wire), and which addresses are public.
+# The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
 REFERENCE = lazy_re(
@@ -586,7 +543,6 @@ IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
 # Leading 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
 IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
-
 # Up to the last at sign, or what becomes one where a URL is decoded or its host is normalised.
 LAST_AT_SIGN = lazy_re("(?s).*(?:@|%40|\uff20|\ufe6b)")
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
@@ -597,8 +553,7 @@ DOUBTFUL_OPENING = lazy_re(
     r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
     r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-# What prints as nothing or as a blank, though `isprintable` takes it for a sign: fillers, blanks,
-# and the default-ignorable code points of Unicode.
+# What prints as nothing or as a blank, though `isprintable` takes it for a sign.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
     "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -624,7 +579,7 @@ def shown_character(character: str) -> str:
 
 
 def printable(text: str, limit: int = 300) -> str:
-    """Foreign text as one line for a terminal or a log, of at most `limit` characters.
+    """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
     >>> printable("a\x1b[2Jb\\n")
@@ -637,10 +592,9 @@ def printable(text: str, limit: int = 300) -> str:
 
 
 def mask_credentials(text_url: str) -> str:
-    """A URL, a proxy setting or what was meant to be one, with its userinfo as `***`.
+    """A URL, or what was meant to be one, with its userinfo as `***`. Never raises.
 
     What is no URL is hidden up to its last at sign, since any part of it may be a password.
-    Never raises.
     >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
     ('http://***@proxy:3128', 'https://x.test/@user')
     """
@@ -657,7 +611,6 @@ def mask_credentials(text_url: str) -> str:
 
 
 def percent_encode(match: re.Match[str]) -> str:
-    """The octets of its UTF-8, each percent-encoded."""
     octets = match[0].encode("utf-8", "replace")
     return "".join(f"%{octet:02X}" for octet in octets)
 
@@ -666,22 +619,16 @@ def ipv4_part(text: str) -> int:
     """One number of an IPv4 address: hex, octal or decimal. ValueError for `08`."""
     if "x" in text:
         return int(text, 16)
-    if text.startswith("0"):
-        return int(text, 8)
-    return int(text)
+    return int(text, 8 if text.startswith("0") else 10)
 
 
 def ipv4_literal(host: str) -> str | None:
-    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers; else None.
-
-    It has one to four parts, of which the last one fills what is left.
-    >>> [ipv4_literal(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1']
-    """
+    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers, or None."""
     if not IPV4_NUMBERS.fullmatch(host):
         return None
     try:
         *octets, rest = map(ipv4_part, host.split("."))
+        # The last one fills what is left.
         written = bytes(octets) + rest.to_bytes(4 - len(octets), "big")
     except (ValueError, OverflowError):     # 08, or 256
         return None
@@ -702,11 +649,10 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    Lower case, A-labels, no final dot; an IPv4 address in any spelling is dotted.
-    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0:0::1]")
-    ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
-    >>> normalize_host("[::ffff:7f00:1]")
-    '127.0.0.1'
+    >>> normalize_host("B\\xfccher.Example."), normalize_host("[0:0::1]")
+    ('xn--bcher-kva.example', '[::1]')
+    >>> [normalize_host(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433", "[::ffff:7f00:1]")]
+    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -754,7 +700,7 @@ def idna_name(name: str, host: str) -> str:
 
 
 def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each with its mark or ""."""
+    """Scheme, authority, path, query and fragment, each "" or with its mark."""
     found = next(REFERENCE.finditer(reference))
     return list(found.groups(""))
 
@@ -823,9 +769,7 @@ def resolve_dot_segments(path: str) -> str:
     >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
     '/'
     """
-    if "." not in path and "%2" not in path:    # as most are
-        return path
-    if "/." not in f"/{path}" and "%2e" not in path.lower():        # nearly all of them
+    if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
     dots = ""
@@ -856,7 +800,7 @@ def wire_url(url: str) -> str:
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(
             f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}")
-    return url if wire == url else wire         # one string, not two
+    return url if wire == url else wire
 
 
 def path_and_query(wire: str) -> str:
@@ -870,11 +814,7 @@ def site_of(wire: str) -> str:
 
 
 def site_key(url: str) -> str:
-    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url.
-
-    >>> site_key("https://x.test:443/a")
-    'https://x.test'
-    """
+    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url."""
     return site_of(canonical_url(url))
 
 
@@ -889,10 +829,10 @@ def host_key(url: str) -> str:
 
 
 def resolve_url(base: str, reference: str) -> str:
-    """The absolute URL that a link or a Location means (RFC 3986 5.2).
+    """The absolute URL, of any scheme, that a link or a Location means (RFC 3986 5.2).
 
-    It may be of any scheme, so that `wire_url` judges what comes back. ValueError where it has a
-    control character, is relative to nothing, or outgrows MAX_URL_LENGTH.
+    ValueError where it has a control character, is relative to nothing, or outgrows
+    MAX_URL_LENGTH.
     >>> resolve_url("https://x.test/a/b?c", "../d#e")
     'https://x.test/d#e'
     """
@@ -937,9 +877,9 @@ ADDRESS_BLOCKS = {
     "a unique local address": "fc00::/7",
     "outside the global unicast space 2000::/3": "::/0",
 }
-PRIVATE_NAMES = frozenset("""
-    localhost localdomain ip6-localhost ip6-loopback local internal home.arpa
-""".split())
+PRIVATE_NAMES = frozenset((
+    "localhost", "localdomain", "ip6-localhost", "ip6-loopback", "local", "internal", "home.arpa",
+))
 
 
 @cache
@@ -953,27 +893,21 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
 
 
-def block_reason(address: IPv4Address | IPv6Address) -> str:
-    """Why an address is not public; "" where it is."""
-    return next(reason for block, reason in address_blocks() if address in block)
-
-
-def addresses_inside(address: Any) -> Sequence[IPv4Address]:
-    """The IPv4 addresses that an IPv6 address stands for or leads to."""
+def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
+    """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
     if address.version == 4 or int(address) <= 1:
-        return []
-    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+        return [address]
+    # Mapped and NAT64, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
         return [address.sixtofour]
-    return address.teredo or []         # server, client
+    return address.teredo or [address]          # server, client
 
 
 def address_refusal(address_text: str) -> str:
     """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
 
-    NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside.
     >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
     ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
     """
@@ -986,13 +920,12 @@ def address_refusal(address_text: str) -> str:
         address = ip_address(address_text)
     except ValueError:
         return f"{shown} is no IP address"
-    inside = addresses_inside(address)
-    for ipv4 in inside:
-        reason = block_reason(ipv4)
+    for judged in judged_addresses(address):
+        reason = next(reason for block, reason in address_blocks() if judged in block)
         if reason:
-            return f"{shown} is {ipv4} inside, {reason}"
-    reason = "" if inside else block_reason(address)
-    return f"{shown} is {reason}" if reason else ""
+            inside = "" if judged is address else f"{judged} inside, "
+            return f"{shown} is {inside}{reason}"
+    return ""
 
 
 def host_refusal(host: str) -> str:
@@ -1004,10 +937,9 @@ def host_refusal(host: str) -> str:
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
-    for parent in (labels[-1], ".".join(labels[-2:])):
-        if parent in PRIVATE_NAMES:
-            return f"{printable(host, 80)} is a name for private use"
-    return ""
+    if PRIVATE_NAMES.isdisjoint((labels[-1], ".".join(labels[-2:]))):
+        return ""
+    return f"{printable(host, 80)} is a name for private use"
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
@@ -1015,64 +947,50 @@ def host_refusal(host: str) -> str:
 # crawlers do. A misspelt Allow never is (R2c).
 # Editors leave no-break spaces and byte order marks behind; no line ends among these characters.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
-ROBOTS_AGENT_FIELD = r"user[-_{blank}]*ag(?:ent|net|ant|nt)s?"
-ROBOTS_DISALLOW_FIELD = r"d[ei](?:as|s*a?)l+[ao]w"
+ANY_BLANKS = f"[{ROBOTS_BLANKS}]*"
+# The expressions are of whole fields. A text has a line feed before each line, where they begin.
+ROBOTS_LINE = rf"(?ai)\n{ANY_BLANKS}"
 # A field without its colon counts where exactly one word follows: a line of prose is no rule.
 ROBOTS_FIELD_END = (
-    r"(?:[{blank}]*:"
-    r"|[{blank}]+(?=[^{blank}\n#]+[{blank}]*(?:[\n#]|\Z)))"
+    rf"(?:{ANY_BLANKS}:"
+    rf"|[{ROBOTS_BLANKS}]+(?=[^{ROBOTS_BLANKS}\n#]+{ANY_BLANKS}(?:[\n#]|\Z)))"
 )
-
-
-def robots_line_regex(pattern: str) -> re.Pattern[str]:
-    """A regex of whole fields. A text has a line feed before each line, which begins the match."""
-    source = r"(?ai)\n[{blank}]*" + pattern
-    return lazy_re(source.replace("{blank}", ROBOTS_BLANKS))
-
-
-ROBOTS_AGENT_LINE = robots_line_regex(ROBOTS_AGENT_FIELD + ROBOTS_FIELD_END + r"([^\n#]*)")
-ROBOTS_RULE_LINE = robots_line_regex(       # the field unless it is a Disallow, the value
-    r"(?:(allow|crawl-delay)[{blank}]*:|" + ROBOTS_DISALLOW_FIELD + ROBOTS_FIELD_END + r")"
-    r"([^\n#]*)"
+ROBOTS_AGENT_LINE = lazy_re(
+    rf"{ROBOTS_LINE}user[-_{ROBOTS_BLANKS}]*ag(?:ent|net|ant|nt)s?{ROBOTS_FIELD_END}([^\n#]*)"
+)
+ROBOTS_RULE_LINE = lazy_re(         # the field unless it is a Disallow, the value
+    rf"{ROBOTS_LINE}(?:(allow|crawl-delay){ANY_BLANKS}:"
+    rf"|d[ei](?:as|s*a?)l+[ao]w{ROBOTS_FIELD_END})([^\n#]*)"
 )
 # R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
-ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff)[{ROBOTS_BLANKS}]*allow[^\n#]*")
-ROBOTS_DELAY_LINE = robots_line_regex(
-    r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)"
+ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff){ANY_BLANKS}allow[^\n#]*")
+ROBOTS_DELAY_LINE = lazy_re(
+    rf"{ROBOTS_LINE}crawl-delay{ANY_BLANKS}:{ANY_BLANKS}"
+    rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+){ANY_BLANKS}(?=[\n#]|\Z)"
 )
-ROBOTS_SIGNAL_LINE = robots_line_regex(r"content-signal[{blank}]*:([^\n#]*)")
-ROBOTS_SITEMAP_LINE = robots_line_regex(
-    r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)"
-)
-ROBOTS_SIGNAL = lazy_re(    # its name, its answer
+ROBOTS_SIGNAL_LINE = lazy_re(rf"{ROBOTS_LINE}content-signal{ANY_BLANKS}:([^\n#]*)")
+ROBOTS_SIGNAL = lazy_re(            # its name, its answer
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
 )
-# Of a line that was cut in two, what might loosen or lead astray goes; of any other such line,
-# its last octet goes where it is not certain (R2c).
-ROBOTS_LOOSE_LINE = lazy_re(rf"(?i)[{ROBOTS_BLANKS}]*(?:allow|user|site|chain)")
+ROBOTS_SITEMAP_LINE = lazy_re(
+    rf"{ROBOTS_LINE}site-?map{ANY_BLANKS}:{ANY_BLANKS}(https?://[^\n#{ROBOTS_BLANKS}]+)"
+)
+# Of a line that was cut in two, what may loosen or lead astray; what may not be its last octet.
+ROBOTS_LOOSE_LINE = lazy_re(rf"(?i){ANY_BLANKS}(?:allow|user|site)")
 ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
 # `*`, `$` and the line feed between two values stand.
-ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)([0-9A-Fa-f]{2}))?")
+ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
 ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-ROBOTS_OCTET_FORMS = [
-    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}"
-    for octet in range(256)
-]
 ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
-    """What an HTTP status of /robots.txt means. Spec 9.1.1.
-
-    It is "rules", "none", "unreachable", "backoff" or "redirect".
-    >>> [robots_meaning(status) for status in (200, 304, 307, 404, 429, 500)]
-    ['rules', 'none', 'redirect', 'none', 'backoff', 'unreachable']
-    """
+    """What an HTTP status of /robots.txt means. Spec 9.1.1."""
     if status in REDIRECT_STATUSES:     # RFC 9309 2.3.1.2
         return "redirect"
     if status in BACKOFF_STATUSES:      # R5
@@ -1085,9 +1003,9 @@ def robots_meaning(status: int) -> str:
 
 
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
-    """The lines that count, a line feed before each, and whether they are text. Never raises.
+    """The lines that count, a line feed before each, and whether they are text.
 
-    A binary has a NUL, or is to a third no UTF-8. RFC 9309 2.3.1.5 still obeys its lines.
+    A binary has a NUL, or is to a third no UTF-8; RFC 9309 2.3.1.5 still obeys its lines.
     Octets that are no UTF-8 come percent-encoded, as rules compare them.
     """
     if isinstance(body, str):
@@ -1109,12 +1027,11 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
 
 
 def robots_without_cut(text: str) -> str:
-    """R2c: a text whose last line was cut in two, without what is not certain of that line."""
+    """A text whose last line was cut in two, without what is not certain of that line (R2c)."""
     above, _, line = text.rpartition("\n")
     if ROBOTS_LOOSE_LINE.match(line):
         return above + "\n"
-    ending = re.sub(ROBOTS_UNCERTAIN, "#", line[-2:])
-    return f"{above}\n{line[:-2]}{ending}"
+    return re.sub(ROBOTS_UNCERTAIN, "", text)
 
 
 def robots_agent_name(value: str) -> str:
@@ -1132,8 +1049,7 @@ def robots_agent_name(value: str) -> str:
 def robots_group(text: str, token: str) -> tuple[str | None, str]:
     """The selected User-agent value as written, or None, and the lines of its groups.
 
-    For each line of others there is a carriage return, so that ours keep their numbers and no
-    expression stops at them. Spec 9.1.2 and 9.1.3.
+    The lines of others are empty in it, so that ours keep their numbers. Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
@@ -1146,14 +1062,10 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
     groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
     ours = {group for group, name in zip(groups, names) if name == wanted}
-    kept = ["\r" * before.count("\n")]
+    kept = ["\n" * before.count("\n")]
     for group, part in zip(groups, parts):
-        kept.append("\n")
-        if group in ours:
-            kept.append(part)
-        else:
-            kept.append("\r" * part.count("\n"))
-    return values[names.index(wanted)], "".join(kept)
+        kept.append(part if group in ours else "\n" * part.count("\n"))
+    return values[names.index(wanted)], "\n".join(kept)
 
 
 def robots_rules(lines: str) -> Iterator[Rule]:
@@ -1163,7 +1075,6 @@ def robots_rules(lines: str) -> Iterator[Rule]:
     for found in ROBOTS_RULE_LINE.finditer(lines):
         start = found.start() + 1
         line_number += lines.count("\n", counted, start)
-        line_number += lines.count("\r", counted, start)
         counted = start
         field = (found[1] or "").lower()
         if field != "crawl-delay":
@@ -1181,12 +1092,15 @@ def robots_signals(lines: str) -> dict[str, str]:
     return signals
 
 
-def robots_octet_form(found: re.Match[str]) -> str:
-    if found[0] == "%":         # one that escapes nothing
+@cache      # since half a million of them may be held at once
+def robots_octet_form(written: str) -> str:
+    """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
+    if written == "%":          # one that escapes nothing
         return "%"
-    if found[1]:
-        return ROBOTS_OCTET_FORMS[int(found[1], 16)]
-    return ROBOTS_OCTET_FORMS[ord(found[0])]
+    octet = chr(int(written[1:], 16)) if len(written) == 3 else written
+    if octet in ROBOTS_UNRESERVED:
+        return octet
+    return f"%{ord(octet):02X}"
 
 
 def robots_octets(text: str) -> str:
@@ -1200,7 +1114,7 @@ def robots_octets(text: str) -> str:
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
         text = encoded.decode("latin-1")
-    return ROBOTS_OCTET.sub(robots_octet_form, text)
+    return ROBOTS_OCTET.sub(lambda found: robots_octet_form(found[0]), text)
 
 
 def robots_target(target: str) -> str:
@@ -1222,11 +1136,10 @@ def robots_target(target: str) -> str:
 
 
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a rule covers, -1 where it does not match. R2b, spec 9.1.4.
+    """How many octets of `path` a wildcard rule covers, -1 where it does not match. Spec 9.1.4.
 
-    Both are in the one spelling. The path has a `$` at its end, so that the last `$` of a rule
-    is a character like any other, which counts nothing. Other parsers count the pattern. Here a
-    `*` counts what it consumed, in its longest or in its shortest expansion.
+    The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
+    which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
     >>> robots_match_length("/*.pdf$", "/docs/a.pdf$", is_longest=True)
     11
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
@@ -1235,17 +1148,16 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     first, *inner, last = form.split("*")
     if not path.startswith(first):
         return -1
-    # Pieces never overlap. The leftmost place of each inner one leaves the most room to the last
-    # one, which alone decides the length.
+    # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
+    # alone decides the length.
     end = len(first)
     for piece in inner:
         start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-    start = path.find(last, end)
-    if is_longest:
-        start = path.rfind(last, end)
+    find_last = path.rfind if is_longest else path.find
+    start = find_last(last, end)
     if start < 0:
         return -1
     return min(start + len(last), len(path) - 1)
@@ -1339,10 +1251,7 @@ class RobotsTxt(NamedTuple):
 
     def verdict(self, target: str) -> Verdict:
         """What the file says of `target`, an absolute URL or a `path[?query]`."""
-        index = self._deciding_index(target)
-        if index is None:
-            return self.otherwise
-        return Verdict.ALLOWED_EXPLICIT if self.is_allow[index] else Verdict.DISALLOWED_EXPLICIT
+        return self.ruling(target)[0]
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
@@ -1351,7 +1260,7 @@ class RobotsTxt(NamedTuple):
 
     def _deciding_index(self, target: str) -> int | None:
         path = robots_target(target)
-        if path == "/robots.txt" or path.startswith("/robots.txt?"):
+        if path.partition("?")[0] == "/robots.txt":
             return None         # it is always allowed (RFC 9309 2.2.2)
         matches = list(self._matches(path + "$"))
         if not matches:
@@ -3167,7 +3076,7 @@ class RequestRecord(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, the time in ISO 8601 UTC with milliseconds, in which a pace is seen."""
-        return {**self._asdict(), "at": iso_utc_exactly(self.at)}
+        return {**self._asdict(), "at": iso_utc(self.at, exactly=True)}
 
 
 class Result(NamedTuple):
@@ -4007,26 +3916,21 @@ def open_pace_cache(
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
 # One HTTP/1.1 exchange at a time, over the one connection that the process has open.
-# Nothing here follows a redirect, retries or sleeps.
-#
-# The wire format is read here and not by http.client, which takes "X: a\rContent-Length: 0" for two
-# headers and "0x2" for a chunk size, and costs 22 ms and 6.6 MiB to load.
-#
-# Inside, trouble that no retry mends is a ValueError, and trouble that a retry may mend an OSError.
+# Nothing here follows a redirect, retries or sleeps. What a decision from the cache does without
+# is imported where it is used.
+# http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
+# 22 ms and 6.6 MiB to load.
+# Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
 # `Deadline.during` makes a TransportError of both.
 
-STATUS_LINE = lazy_re(r"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-# RFC 9110 5.5: a value holds no control characters.
-# RFC 9112 5.2: a line without a name goes on with the value before it.
-HEADER_LINE = lazy_re(
-    r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
-CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-SENT_LINE = lazy_re(
-    r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1"
-    r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
-# What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an ArithmeticError for too large a number, a RuntimeError where there is no thread.
+FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
+STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\n")
+HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
+CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
+SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
+# What the system raises: for a bad certificate an OSError that is a ValueError besides, for too
+# large a number an ArithmeticError, for a thread that does not start a RuntimeError.
 TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
@@ -4044,7 +3948,7 @@ def cause_of(error: BaseException) -> str:
 # 12a. The time and the connection of an exchange.
 
 class Deadline:
-    """The time of one exchange: name, proxy, connect, TLS, header and body together."""
+    """The time of one exchange, from the look-up of the name to the end of the body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
@@ -4071,71 +3975,94 @@ class Deadline:
 
 
 class Route(NamedTuple):
-    """Where a request goes, and by which proxy, if by one."""
+    """Where a request goes. Those with equal routes may share a connection."""
 
-    target: UrlParts
+    site: UrlParts              # scheme, host and port alone
     proxy: UrlParts | None
     allow_private: bool
 
-    @property
-    def ends(self) -> tuple[object, ...]:
-        """Equal for two routes that may share a connection."""
-        target = self.target
-        return target.scheme, target.host, port_of(target), self.proxy, self.allow_private
 
-    @property
-    def next_stop(self) -> UrlParts:
-        return self.proxy or self.target
+class ProcessConnection:
+    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
-    @property
-    def is_forwarded(self) -> bool:
-        """By http through a proxy, which reads the request and may answer it."""
-        return self.proxy is not None and self.target.scheme == "http"
-
-
-class Wire:
-    """A connection, and what has come through it; no call waits beyond the deadline."""
-
-    def __init__(self, route: Route) -> None:
-        self.ends = route.ends
-        self.connection: Any = None
-        self.silences: tuple[type[OSError], ...] = ()       # how it says that nothing has come
-        self.unread = bytearray()           # what has come, and nobody has asked for yet
+    def __init__(self) -> None:
+        self.lock = _thread.RLock()         # held for an exchange
+        self.callers: list[int] = []        # the threads of the calls that are under way
+        self.socket: Any = None
+        self.route: Route | None = None
         self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
 
-    def begin(self, deadline: Deadline) -> None:
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call of a bot: with the outermost of its thread the connection ends."""
+        caller = _thread.get_ident()
+        self.callers.append(caller)
+        try:
+            yield
+        finally:
+            self.callers.remove(caller)
+            if caller not in self.callers:
+                self.rest(math.inf)
+
+    def rest(self, seconds: float) -> None:
+        """Before a pause: what it would carry past its time is closed, unless it is in use."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if time.monotonic() + seconds >= self.kept_until:
+                    self.close()
+            finally:
+                self.lock.release()
+
+    def is_kept_for(self, route: Route) -> bool:
+        is_there = self.socket is not None and self.route == route
+        return is_there and time.monotonic() < self.kept_until
+
+    def begin(self, route: Route, deadline: Deadline) -> None:
+        """An exchange, over the kept connection if it leads there and is as it was left."""
+        if not (self.is_kept_for(route) and self.is_silent()):
+            self.close()
+            self.unread = bytearray()       # what has come, and nobody has asked for yet
+        self.route = route
         self.deadline = deadline
         self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
         self.is_at_end = False              # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
-        """Whether nothing has come since the last answer, not even the end of the connection."""
+        """Whether nothing has come since the last answer, not even an end."""
+        import socket
+
         # Some servers close without a word right behind their answer.
         wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.connection.settimeout(max(0.0, wait_seconds))
-            self.connection.recv(1)
-        except self.silences:
-            return True
-        except TROUBLE:
-            pass
+            self.socket.settimeout(max(LEAST_SLEEP_SECONDS, wait_seconds))
+            self.socket.recv(1)
+        except OSError as error:
+            return isinstance(error, socket.timeout)
         return False
+
+    def settle(self) -> None:
+        """After an exchange: closed, unless it may be kept and a call goes on."""
+        self.rest(0.0 if self.callers else math.inf)
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
 
     def connect(self, addresses: Addresses) -> None:
         """To the first address that answers."""
-        import socket  # a decision from the cache needs none
+        import socket
 
-        self.silences = (BlockingIOError, socket.timeout)
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
             # Each address gets its share of the time, so that a dead one does not use it all.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
-                self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(share_seconds)
-                self.connection.connect(address)
+                self.socket = socket.socket(family, socket.SOCK_STREAM)
+                self.socket.settimeout(share_seconds)
+                self.socket.connect(address)
                 return
             except OSError:
                 self.close()
@@ -4144,23 +4071,17 @@ class Wire:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
-        import ssl
-
-        # A body that ends with the connection is whole only where close_notify came, not at a bare
-        # FIN. The handshake is a step of its own: an interrupt inside finds a socket to close.
-        self.connection = context.wrap_socket(
-            self.connection, server_hostname=host, suppress_ragged_eofs=False,
+        # A bare FIN ends no body, close_notify does. The handshake is a step of its own, so that an
+        # interrupt inside finds a socket to close.
+        self.socket = context.wrap_socket(
+            self.socket, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
-        self.silences += (ssl.SSLWantReadError,)
         self.timed().do_handshake()
 
-    def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-
     def timed(self) -> Any:
-        self.connection.settimeout(self.deadline.remaining_seconds())
-        return self.connection
+        """The socket, which waits no longer than the deadline."""
+        self.socket.settimeout(self.deadline.remaining_seconds())
+        return self.socket
 
     def write(self, data: bytes) -> None:
         while data:
@@ -4183,82 +4104,28 @@ class Wire:
 
     def read_line(self) -> str:
         """Through the next LF, at the expense of the budget."""
-        searched = length = 0
-        while length == 0 and searched <= self.line_budget_bytes:
-            if searched == len(self.unread) and not self.receive():
+        length = self.unread.find(b"\n") + 1
+        while length == 0 and len(self.unread) <= self.line_budget_bytes:
+            searched = len(self.unread)
+            if not self.receive():
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
-            searched = len(self.unread)
-        if length == 0 or length > self.line_budget_bytes:
+        if not 0 < length <= self.line_budget_bytes:
             raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
         self.line_budget_bytes -= length
         return self.read(length).decode("latin-1")
-
-
-class ProcessConnection:
-    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
-
-    def __init__(self) -> None:
-        self.lock = _thread.RLock()         # held for an exchange
-        self.wire: Wire | None = None
-        self.callers: list[int] = []        # the threads of the calls that are under way
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Around each call of a bot: the connection ends with the outermost of its thread."""
-        caller = _thread.get_ident()
-        self.callers.append(caller)
-        try:
-            yield
-        finally:
-            self.callers.remove(caller)
-            if caller not in self.callers:
-                self.rest(math.inf)
-
-    def rest(self, seconds: float) -> None:
-        """Before a pause: what it would carry past its time is closed, unless it is in use."""
-        if self.lock.acquire(blocking=False):
-            try:
-                if self.wire and time.monotonic() + seconds > self.wire.kept_until:
-                    self.close()
-            finally:
-                self.lock.release()
-
-    def is_kept_for(self, route: Route) -> bool:
-        wire = self.wire
-        if wire is None or wire.ends != route.ends:
-            return False
-        return time.monotonic() < wire.kept_until
-
-    def take(self, route: Route) -> Wire:
-        """The kept connection, if it leads there and is as it was left; else it is closed first."""
-        if self.wire and not (self.is_kept_for(route) and self.wire.is_silent()):
-            self.close()
-        self.wire = self.wire or Wire(route)
-        return self.wire
-
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept, and a call goes on."""
-        if self.wire and (self.wire.kept_until == -math.inf or not self.callers):
-            self.close()
-
-    def close(self) -> None:
-        if self.wire is not None:
-            self.wire.close()
-            self.wire = None
 
 
 CONNECTION = ProcessConnection()
 
 
 def abandon_connection() -> None:
-    """In a forked child: its copy of the descriptor goes, without a word of TLS to the server."""
+    """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
     global CONNECTION
-    inherited = CONNECTION.wire
+    inherited = CONNECTION
     CONNECTION = ProcessConnection()
-    if inherited is not None:
-        with suppress(OSError):
-            inherited.close()
+    with suppress(OSError):
+        inherited.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -4268,15 +4135,15 @@ if hasattr(os, "register_at_fork"):
 # 12b. An answer: its header, where its body ends, what the body holds.
 
 class Head(NamedTuple):
-    version: str                # "0" or "1": of HTTP/1
+    version: str                # of HTTP/1: "0" or "1"
     status: int
     headers: HeaderList
     length: int | None          # what Content-Length says
 
 
-def read_head(wire: Wire) -> Head:
-    """The head of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
-    lines = head_lines(wire)
+def read_head(conn: ProcessConnection) -> Head:
+    """1xx answers are skipped (RFC 9110 15.2)."""
+    lines = head_lines(conn)
     while True:
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
@@ -4288,9 +4155,9 @@ def read_head(wire: Wire) -> Head:
             return Head(match[1], status, headers, content_length(headers))
 
 
-def head_lines(wire: Wire) -> Iterator[str]:
+def head_lines(conn: ProcessConnection) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
-        yield wire.read_line()
+        yield conn.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
@@ -4300,12 +4167,11 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
         if line in ("\r\n", "\n"):
             break
         match = HEADER_LINE.fullmatch(line)
-        is_fold = match is not None and match[1] is None
-        if match is None or (is_fold and not headers):
+        if match is None or not (match[1] or headers):
             raise ConnectionError(f"broken header line: {printable(line, 60)}")
         name, value = match.groups()
         value = value.strip(" \t")
-        if is_fold:
+        if name is None:        # RFC 9112 5.2: it goes on with the value before it
             name, begun = headers.pop()
             value = f"{begun} {value}"
         headers.append((name.lower(), value))
@@ -4313,7 +4179,7 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The comma-separated items of a header in lower case, over all the lines that repeat it."""
+    """The items of a header in lower case, over all the lines that repeat it."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4337,16 +4203,16 @@ def kept_seconds(head: Head) -> float:
     """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
-        return -math.inf
+        return 0.0
     seconds = MAX_KEPT_SECONDS
     for item in header_items(head.headers, "keep-alive"):
         match = re.fullmatch("timeout=([0-9]{1,4})", item)
-        if match:                   # the next request must be there a second before it ends
+        if match:       # the next request must be there a second before
             seconds = min(seconds, int(match[1]) - 1.0)
     return seconds
 
 
-def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
+def framed_pieces(conn: ProcessConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
@@ -4354,69 +4220,70 @@ def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
             said = printable(", ".join(codings), 60)
             raise ConnectionError(
                 f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
-        return chunked_pieces(wire)
+        return chunked_pieces(conn)
     if head.length is None:
-        return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
-    return counted_pieces(wire, head.length)
+        return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
+    return counted_pieces(conn, head.length)
 
 
-def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
-    yield from exactly(wire, length)
-    if wire.unread:
+def counted_pieces(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+    yield from exactly(conn, length)
+    if conn.unread:
         raise ConnectionError(f"more than the {length} bytes of its Content-Length")
-    wire.is_at_end = True
+    conn.is_at_end = True
 
 
-def exactly(wire: Wire, length: int) -> Iterator[bytes]:
+def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
     left = length
     while left:
-        piece = wire.read(min(left, PIECE_BYTES))
+        piece = conn.read(min(left, PIECE_BYTES))
         if not piece:
             raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
         left -= len(piece)
         yield piece
 
 
-def chunked_pieces(wire: Wire) -> Iterator[bytes]:
+def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
     size = -1
     while size != 0:
-        match = CHUNK_LINE.fullmatch(wire.read_line())
+        match = CHUNK_LINE.fullmatch(conn.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
-        yield from exactly(wire, size)
+        yield from exactly(conn, size)
         # Chunk framing costs a server nothing, so that the data must pay for it.
-        budget = wire.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        wire.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-        if size != 0 and wire.read_line() != "\r\n":
+        budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
+        conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
+        if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
-    while wire.read_line() != "\r\n":
+    while conn.read_line() != "\r\n":
         pass        # nothing in the trailers is for us
-    wire.is_at_end = True
+    conn.is_at_end = True
 
 
 def content_codings(headers: Headers) -> list[str]:
     items = header_items(headers, "content-encoding")
     codings = [item for item in items if item not in ("", "identity")]
-    is_known = set(codings).issubset(CONTENT_CODINGS)
-    if not is_known or len(codings) > MAX_CONTENT_CODINGS:
+    known = {"gzip", "x-gzip", "deflate"}
+    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
         said = printable(", ".join(codings), 60)
         raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
     return codings
 
 
 def new_decoder(coding: str, beginning: bytes) -> Any:
-    import zlib  # a decision from the cache needs none
+    import zlib
 
+    window_bits = zlib.MAX_WBITS
     if coding != "deflate":
-        return zlib.decompressobj(zlib.MAX_WBITS + 16)      # 16: gzip's wrapper
-    if beginning[0] & 15 == zlib.DEFLATED:
-        return zlib.decompressobj(zlib.MAX_WBITS)
-    return zlib.decompressobj(-zlib.MAX_WBITS)      # RFC 9110 8.4.1.2: some leave the wrapper off
+        window_bits += 16               # gzip's wrapper
+    elif beginning[0] & 15 != zlib.DEFLATED:
+        window_bits = -window_bits      # RFC 9110 8.4.1.2: some leave the wrapper off
+    return zlib.decompressobj(window_bits)
 
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off. gzip may have several members (RFC 1952 2.2)."""
+    """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
     from zlib import error as zlib_error
 
     decoder = None
@@ -4425,7 +4292,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
         data = b""
-        while piece or len(data) == PIECE_BYTES:        # which may not be all
+        while piece or len(data) == PIECE_BYTES:        # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
             except zlib_error:
@@ -4438,7 +4305,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
                     return      # what follows the last member is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
-        # So much for so little is stuffing, such as empty members without end.
+        # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
     if decoder is not None and not decoder.eof:
@@ -4446,11 +4313,11 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
 
 
 def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
-    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
+    """The decoded body, and whether it was cut at `limit` bytes."""
     codings = content_codings(head.headers)
     is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
     if (head.length or 0) > limit and not codings and not is_useful_in_part:
-        return b"", True        # it is not even read
+        return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
     body = io.BytesIO()     # whose `getvalue` is no second copy
@@ -4467,26 +4334,22 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left.
 
-    What was answered is held, and so is that it was given up. Trouble is not.
+    An answer is held, and so is that none came in time. Other trouble is not.
     """
 
     def __init__(self, host: str) -> None:
-        import threading  # a decision from the cache needs none
+        import threading
 
         self.host = host
-        self.addresses: Addresses = []      # none: there is no such name
+        self.addresses: Addresses = []      # without ports; none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
-        name = "walsh-research resolver"
         self.thread = threading.Thread(
-            target=self.ask,
-            name=name,
-            daemon=True,
-        )
+            target=self.ask, name="walsh-research resolver", daemon=True)
 
     def ask(self) -> None:
-        """In a thread of its own. An answer that comes late is an answer."""
+        """In the thread. A late answer is an answer."""
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
@@ -4506,7 +4369,7 @@ class LookUp:
         return time.monotonic() < self.held_since + PIN_SECONDS
 
     def wait(self, deadline: Deadline) -> Addresses:
-        """[] where there is no such name. OSError: there is no answer, or none in time."""
+        """OSError: there is no answer, or none in time."""
         if not self.is_held() and not self.is_done.wait(deadline.remaining_seconds()):
             self.trouble = f"no complete answer within {deadline.seconds:g} s, and none since"
             self.held_since = time.monotonic()
@@ -4516,73 +4379,43 @@ class LookUp:
         return self.addresses
 
 
-class Resolver:
-    """Holds what names resolved to, so that the address which was checked is the one asked."""
-
-    def __init__(self) -> None:
-        self.look_ups: dict[str, LookUp] = {}       # by host
-
-    def addresses(self, host: str, deadline: Deadline) -> Addresses:
-        """All addresses of the name, without a port; else as `LookUp.wait`."""
-        held = self.look_ups.get(host)
-        if held is None or (held.is_done.is_set() and not held.is_held()):
-            held = self.begin(host)
-        return held.wait(deadline)
-
-    def begin(self, host: str) -> LookUp:
-        self.look_ups.pop(host, None)
-        while len(self.look_ups) >= MAX_PINS:
-            self.look_ups.pop(next(iter(self.look_ups)), None)
-        look_up = LookUp(host)
-        try:
-            self.look_ups[host] = look_up
-            look_up.thread.start()
-        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
-            self.look_ups.pop(host, None)
-            raise
-        return look_up
-
-
-def port_of(parts: UrlParts) -> int:
-    return parts.port or DEFAULT_PORTS[parts.scheme]
+def with_port(parts: UrlParts) -> UrlParts:
+    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
 
 
 def environment_proxies() -> dict[str, str]:
-    """By scheme, "all" and "no" besides."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
-    # It brings http.client and email along, which are slow to load.
-    from urllib.request import getproxies_environment
+    from urllib.request import getproxies_environment   # slow to load
 
     return getproxies_environment()
 
 
-def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
-    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting."""
-    name = parts.scheme if proxies.get(parts.scheme) else "all"
+def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
+    """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
+    name = site.scheme if proxies.get(site.scheme) else "all"
     setting = proxies.get(name)
     if not setting:
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    bare_host = parts.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{port_of(parts)}", proxies):
+    bare_host = site.host.strip("[]")
+    if proxy_bypass_environment(f"{bare_host}:{site.port}", proxies):
         return None
     return parse_proxy(f"{name}_proxy", setting.strip())
 
 
 def parse_proxy(name: str, setting: str) -> UrlParts:
-    # No reason shows the setting: with a stray sign, any part of it may be a password.
-    wanted = "want http://[user:password@]host[:port]"
-    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
-    if other_kind:
-        kind = other_kind[1].lower()
-        raise ValueError(f"{name} is a proxy of the kind {kind}, not spoken here, {wanted}")
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
-            return split_url(f"http://{match[1]}")
-    raise ValueError(f"{name} is no proxy that can be used, {wanted}")
+            return with_port(split_url(f"http://{match[1]}"))
+    # No reason shows the setting: any part of a misspelt one may be a password.
+    found = "no proxy that can be used"
+    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
+    if other_kind:
+        found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
+    raise ValueError(f"{name} is {found}, want http://[user:password@]host[:port]")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -4602,18 +4435,18 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "all": ..., "no":
-    "internal.test"}`; {} is none, None reads the environment.
+    `proxies` is `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
+    {} for none, None for those of the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        self.resolver = Resolver()
+        self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
         self.tls_context: ssl.SSLContext | None = None      # made for the first https target
 
     def resolve(self, url: str, timeout: float) -> None:
-        """Whether a request for `url` may go where its name leads, which is pinned.
+        """Pins where the name of `url` leads.
 
         TransportError: `refused` where an address is not public, `final` where there is none.
         """
@@ -4628,20 +4461,19 @@ class HttpTransport:
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
-            head = request_head(request, route)
-        connection = CONNECTION
-        with connection.lock:
+            head = request_head(request, route.proxy)
+        conn = CONNECTION
+        with conn.lock:
             try:
                 try:
-                    wire = connection.take(route)
-                    wire.begin(deadline)
-                    if wire.connection is None:
-                        self.open(wire, route)
-                    return exchange(wire, request, head, route)
+                    conn.begin(route, deadline)
+                    if conn.socket is None:
+                        self.open(conn, route)
+                    return exchange(conn, route, request, head)
                 finally:
-                    connection.settle()
+                    conn.settle()
             finally:
-                connection.settle()     # again: an interrupt may have ended the first one early
+                conn.settle()       # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4649,98 +4481,107 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
-        return Route(target, proxy_for(target, proxies), self.allow_private)
+        site = with_port(target)._replace(userinfo=None, path="", query="")
+        return Route(site, proxy_for(site, proxies), self.allow_private)
+
+    def look_up(self, host: str) -> LookUp:
+        """The one that is held or under way, or a new one."""
+        held = self.look_ups.get(host)
+        if held is not None and (held.is_held() or not held.is_done.is_set()):
+            return held
+        while len(self.look_ups) >= MAX_PINS:
+            self.look_ups.pop(next(iter(self.look_ups)), None)
+        look_up = LookUp(host)
+        try:
+            self.look_ups[host] = look_up
+            look_up.thread.start()
+        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
+            self.look_ups.pop(host, None)
+            raise
+        return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """All addresses of the name, refused if any is not public.
-
-        Behind a proxy they are the proxy's, which may be private; targets' names are its business.
-        """
-        host = route.next_stop.host
-        port = port_of(route.next_stop)
+        """Those of the site, refused if any is not public; else of the proxy, of any kind."""
+        stop = route.proxy or route.site
         addresses: Addresses = []
-        for family, (ip, _, *more) in self.resolver.addresses(host, deadline):
+        for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
             refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
             if refusal:
-                raise TransportError(f"{host}: {refusal}", final=True, refused=True)
-            addresses.append((family, (ip, port, *more)))
+                raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
+            addresses.append((family, (ip, stop.port, *more)))
         if not addresses:
-            raise ValueError(f"{host} does not exist")
+            raise ValueError(f"{stop.host} does not exist")
         return addresses
 
-    def open(self, wire: Wire, route: Route) -> None:
-        """To the next stop, and on through tunnel and TLS."""
+    def open(self, conn: ProcessConnection, route: Route) -> None:
+        """To the proxy or the site, and on through tunnel and TLS."""
+        site, proxy, _ = route
+        during = conn.deadline.during
+        place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
         # That our own proxy is out of reach is no fault of the target's host, and final.
-        is_final = route.proxy is not None
-        place = ""
-        if route.proxy is not None:
-            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
-        with wire.deadline.during(f"{place}name", is_final):
-            addresses = self.checked_addresses(route, wire.deadline)
-        with wire.deadline.during(f"{place}connect", is_final):
-            wire.connect(addresses)
-        if route.target.scheme != "https":
+        with during(f"{place}name", final=bool(proxy)):
+            addresses = self.checked_addresses(route, conn.deadline)
+        with during(f"{place}connect", final=bool(proxy)):
+            conn.connect(addresses)
+        if site.scheme != "https":
             return
-        if route.proxy is not None:
-            with wire.deadline.during("proxy"):
-                open_tunnel(wire, route.target, route.proxy)
-        with wire.deadline.during("TLS"):
+        if proxy:
+            with during("proxy"):
+                open_tunnel(conn, site, proxy)
+        with during("TLS"):
             if self.tls_context is None:
                 self.tls_context = verifying_tls_context()
-            wire.secure(self.tls_context, route.target.host.strip("[]"))
+            conn.secure(self.tls_context, site.host.strip("[]"))
 
 
-def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
-    with wire.deadline.during("request"):
-        wire.write(head)
+def exchange(conn: ProcessConnection, route: Route, request: Request, head: bytes) -> Response:
+    with conn.deadline.during("request"):
+        conn.write(head)
     if request.departed is not None:
         request.departed()
-    with wire.deadline.during("answer"):
-        answer = read_head(wire)
-        pieces = framed_pieces(wire, answer)
-    status = answer.status
-    headers = answer.headers
-    if status == 407 and route.is_forwarded:
+    with conn.deadline.during("answer"):
+        answer = read_head(conn)
+        pieces = framed_pieces(conn, answer)
+    if answer.status == 407 and route.proxy and route.site.scheme == "http":
         raise TransportError("proxy: wants other credentials (407)", final=True)
     body = b""
     is_cut = False
-    if request.method == "HEAD" or status in (204, 304):
-        wire.is_at_end = True
+    if request.method == "HEAD" or answer.status in (204, 304):
+        conn.is_at_end = True
     # R6: what nobody reads is not asked for.
-    elif request.wants is None or request.wants(status, headers):
-        with wire.deadline.during("body"):
+    elif request.wants is None or request.wants(answer.status, answer.headers):
+        with conn.deadline.during("body"):
             body, is_cut = read_body(pieces, answer, request.max_bytes)
-    elif answer.length == len(wire.unread):         # all of it came along with the header
-        wire.unread.clear()
-        wire.is_at_end = True
-    if wire.is_at_end and not wire.unread:
-        wire.answered_at = time.monotonic()
-        wire.kept_until = wire.answered_at + kept_seconds(answer)
-    return Response(status, headers, body, is_cut)
+    elif answer.length == len(conn.unread):         # all of it came along with the header
+        conn.unread.clear()
+        conn.is_at_end = True
+    if conn.is_at_end and not conn.unread:
+        conn.answered_at = time.monotonic()
+        conn.kept_until = conn.answered_at + kept_seconds(answer)
+    return Response(answer.status, answer.headers, body, is_cut)
 
 
-def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
-    authority = f"{target.host}:{port_of(target)}"
-    headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
-    headers.update(proxy_headers(proxy))
-    wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
-    status = read_head(wire).status
-    if status >= 500:
-        raise ConnectionError(f"answers {status} to CONNECT, want 200")
+def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> None:
+    authority = f"{site.host}:{site.port}"
+    headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
+    conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
+    status = read_head(conn).status
     if status != 200:
-        raise ValueError(f"answers {status} to CONNECT, want 200")
-    if wire.unread:
+        kind = ConnectionError if status >= 500 else ValueError
+        raise kind(f"answers {status} to CONNECT, want 200")
+    if conn.unread:
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, route: Route) -> bytes:
+def request_head(request: Request, proxy: UrlParts | None) -> bytes:
     """User-Agent (R1) is the one that was handed in."""
+    target = split_url(request.url)
     authority = host_key(request.url)
-    path = f"{route.target.path or '/'}{route.target.query}"
+    path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
-    if route.proxy is not None and route.is_forwarded:
+    if proxy and target.scheme == "http":
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
-        headers.update(proxy_headers(route.proxy))
+        headers.update(proxy_headers(proxy))
     headers.update(request.headers)
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
@@ -4758,8 +4599,8 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified. OpenSSL itself honours SSL_CERT_DIR."""
-    import ssl  # slow to load, and http needs none
+    """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
+    import ssl  # slow to load
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -8985,6 +8826,22 @@ def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
 
 # === 18. BOT   R9, robots2 ===================================================
 # Owns the public face: what an answer says, discover, and the gate of robots2.
+
+# Part I alone has none, so that `import *` of it gives what it has.
+__all__ = [
+    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
+    "Source", "Sandbox", "tools", "call_tool",
+    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
+    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
+    "read_targets", "split_by_host", "tag_url", "validate",
+    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
+    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
+    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
+    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
+    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
+    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
+    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
+]
 
 # robots2: an "allow" is cached for no more than 24 hours
 ROBOTS2_ASK_TTL_SECONDS = 86400
