@@ -3206,18 +3206,17 @@ if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Data = dict[str, Any]
     Warn = Callable[[str], None]
-    WallTime = Callable[[], float]          # Unix seconds
-    PacePlace = tuple[str, str]     # a folder; the cache folder around it, "" for a temporary one
+    WallTime = Callable[[], float]      # Unix seconds
+    PacePlace = tuple[str, str]         # a folder; the cache folder around it, or ""
 
 # 11a. Where the folders are.
 
 # By platform: the variables that may name a root, and the cache folder below it.
 CACHE_FOLDERS = {
-    "win32": {"LOCALAPPDATA": "walsh-research"},
-    "darwin": {"HOME": "Library/Caches/walsh-research"},
-    "": {"XDG_CACHE_HOME": "walsh-research", "HOME": ".cache/walsh-research"},
+    "win32": {"LOCALAPPDATA": "\\walsh-research"},
+    "darwin": {"HOME": "/Library/Caches/walsh-research"},
+    "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
-SEPARATORS = {"win32": "\\"}
 
 
 def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
@@ -3225,7 +3224,7 @@ def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
     for variable, below in roots.items():
         root = environ.get(variable, "")
         if root.startswith("/") or (root and platform == "win32"):      # XDG: never a relative one
-            return root.rstrip("/\\") + SEPARATORS.get(platform, "/") + below
+            return root.rstrip("/\\") + below
     return None
 
 
@@ -3237,22 +3236,28 @@ def default_cache_dir(environ: Environ, platform: str) -> str | None:
 
 def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
     """Where the pace of a command without a cache may lie, the best first."""
-    around = default_cache_dir(environ, platform) or ""
-    below = SEPARATORS.get(platform, "/") + "pace"
-    if platform != "win32":
+    separator = "/"
+    if platform == "win32":
+        separator = "\\"
+    else:
         environ = {**environ, "": "/tmp"}
+    places = []
+    cache_folder = default_cache_dir(environ, platform)
+    if cache_folder:
+        places.append((f"{cache_folder}{separator}pace", cache_folder))
     variables = ["TMPDIR", "TEMP", "TMP", ""]           # as Python's tempfile asks
-    roots = dict.fromkeys(variables, f"walsh-research-{user_id}")
-    temporary_folder = folder_below(environ, platform, roots) or ""
-    places = [(around and around + below, around), (temporary_folder, "")]
-    return [place for place in places if place[0]]
+    roots = dict.fromkeys(variables, f"{separator}walsh-research-{user_id}")
+    temporary_folder = folder_below(environ, platform, roots)
+    if temporary_folder:
+        places.append((temporary_folder, ""))
+    return places
 
 
 # 11b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
 
-# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: as
-# a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5), and takes twice as long
-# with each level that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
+# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: a
+# key's hash recurses in C (a crash at a depth of 10^5), and takes twice as long with each level
+# that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
 PLAIN_OPCODES = frozenset("""
     PROTO FRAME NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
     SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8
@@ -3267,89 +3272,93 @@ def sha256_hex(data: bytes) -> str:
 @cache
 def sha256_function() -> Any:
     """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
-    from importlib import import_module
-
-    for name in ("_sha2", "_sha256"):           # by version
+    for name in ("_sha2", "_sha256", "hashlib"):        # the first two by version
         with suppress(ImportError, AttributeError):
-            return import_module(name).sha256
-    return import_module("hashlib").sha256
-
-
-def pickle_plain(value: Any) -> bytes:
-    """`value` as a pickle that refers to nothing twice; `ValueError` where it is not plain."""
-    import pickle  # takes a millisecond
-
-    out = io.BytesIO()
-    pickler = pickle.Pickler(out, protocol=4)
-    pickler.fast = True         # without a memo
-    pickler.dump(value)
-    blob = out.getvalue()
-    check_pickle(blob)
-    return blob
+            return __import__(name).sha256
 
 
 @cache
 def plain_opcodes() -> dict[bytes, Any]:
-    import pickletools  # takes a millisecond
+    from pickletools import opcodes  # takes a millisecond
 
-    plain = [opcode for opcode in pickletools.opcodes if opcode.name in PLAIN_OPCODES]
-    return {opcode.code.encode("latin-1"): opcode for opcode in plain}
+    return {op.code.encode("latin-1"): op for op in opcodes if op.name in PLAIN_OPCODES}
 
 
-def pickle_opcodes(blob: bytes) -> Iterator[tuple[str, Any]]:
-    """The name and the argument of each opcode; `ValueError` at the first that is not plain."""
-    stream = io.BytesIO(blob)
-    for _ in range(MAX_PICKLE_OPCODES):
-        code = stream.read(1)
-        opcode = plain_opcodes().get(code)
-        if opcode is None:
-            raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
-        argument = opcode.arg and opcode.arg.reader(stream)
-        if opcode.name == "FRAME" and argument > len(blob):
-            raise ValueError("is torn")
-        yield opcode.name, argument
-        if opcode.name == "STOP":
-            if stream.read(1):
-                raise ValueError("goes on after its end")
-            return
-    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
+def read_opcode(stream: io.BytesIO) -> tuple[str, Any]:
+    """Its name and its argument."""
+    code = stream.read(1)
+    opcode = plain_opcodes().get(code)
+    if opcode is None:
+        raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
+    return opcode.name, opcode.arg and opcode.arg.reader(stream)
 
 
 def check_pickle(blob: bytes) -> None:
     """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
-    memo: list[float] = []          # the length of each thing that MEMOIZE numbered
-    pushed_length = math.inf        # by the opcode before; a list is endless
-    repeated_length = 0.0
     if not blob.startswith(b"\x80\x04"):
         raise ValueError("is no pickle of protocol 4")
-    for name, argument in pickle_opcodes(blob):
+    stream = io.BytesIO(blob)
+    memo: dict[int, float] = {}     # the length of each thing that MEMOIZE numbered
+    pushed_length = math.inf        # by the opcode before; a list is endless
+    repeated_length = 0.0
+    for _ in range(MAX_PICKLE_OPCODES):
+        name, argument = read_opcode(stream)
+        if name == "STOP":
+            if stream.read(1):
+                raise ValueError("goes on after its end")
+            return
+        if name == "FRAME":
+            if argument > len(blob):
+                raise ValueError("is torn")
+            continue
         if name == "MEMOIZE":
-            memo.append(pushed_length)
-        if name in ("BINGET", "LONG_BINGET"):
-            repeated_length += memo[argument] if argument < len(memo) else math.inf
-        if repeated_length > len(blob):         # earlier versions repeated short strings
+            memo[len(memo)] = pushed_length
+        if name in ("BINGET", "LONG_BINGET"):       # earlier versions repeated short strings
+            repeated_length += memo.get(argument, math.inf)
+        if repeated_length > len(blob):
             raise ValueError("repeats by reference more than it holds")
-        if name != "FRAME":
-            is_string = isinstance(argument, (str, bytes))
-            pushed_length = len(argument) if is_string else math.inf
+        pushed_length = math.inf
+        if isinstance(argument, (str, bytes)):
+            pushed_length = len(argument)
+    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
 
 
-def cache_entry(kind: str, key: str, data: Data) -> Data:
-    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
+def pickle_plain(value: Any) -> bytes:
+    import pickle  # takes a millisecond
+
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, protocol=4)
+    pickler.fast = True         # without a memo, so that nothing is written by reference
+    pickler.dump(value)
+    return out.getvalue()
 
 
-def entry_data(blob: bytes, kind: str, key: str) -> Data:
-    """`ValueError` where `blob` is no entry of that kind and key."""
+def unpickle_plain(blob: bytes) -> Any:
+    return plain_unpickler()(io.BytesIO(blob)).load()
+
+
+@cache
+def plain_unpickler() -> Any:
     import pickle
 
     class PlainUnpickler(pickle.Unpickler):     # the second wall, behind `check_pickle`
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError("globals are refused")
 
+    return PlainUnpickler
+
+
+def entry_of(kind: str, key: str, data: Data) -> Data:
+    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
+
+
+def entry_data(blob: bytes, kind: str, key: str) -> Data:
+    """`ValueError` where `blob` is no entry of that kind and key."""
+    check_pickle(blob)
     try:
-        entry = PlainUnpickler(io.BytesIO(blob)).load()
+        entry = unpickle_plain(blob)
         data: Data = entry["data"]
-        is_ours = isinstance(data, dict) and entry == cache_entry(kind, key, data)
+        is_ours = isinstance(data, dict) and entry == entry_of(kind, key, data)
     except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
         raise ValueError(type(error).__name__) from None        # what a decoder quotes stays unsaid
     if not is_ours:
@@ -3357,19 +3366,18 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
     return data
 
 
-# 11c. Private files, and locks. What is locked is a file that exists only meanwhile; the kernel
-# lets go of it when its holder dies.
+# 11c. Private files, and locks: files that exist only while they are held. The kernel lets go of a
+# lock when its holder dies.
 
 OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-FILE_IS_GONE = (errno.ENOENT, errno.ESTALE)
 
 
 def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes the items off the list and does `action` with each, never twice.
+    """Takes each item off the list and does `action` with it, both within one bytecode.
 
-    Ctrl-C comes between two bytecodes, and `list` drives both maps within one.
+    Ctrl-C comes between two.
     """
     while items:
         taken = map(items.pop, (-1,))
@@ -3401,7 +3409,7 @@ class PrivateFile:
         self.fds: list[int] = []
 
     def open(self, path: str, flags: int) -> int:
-        """The number of the descriptor, noted within one bytecode; a new file is 0600."""
+        """The descriptor, noted within one bytecode; a new file is 0600."""
         self.fds.extend(map(os.open, (path,), (flags,), (0o600,)))
         return self.fds[0]
 
@@ -3435,10 +3443,13 @@ class CacheLock(PrivateFile):
         return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def lock(self, path: str) -> bool:
-        """Opens and locks the file at `path`, which goes with the lock; False where another has it.
+        """Claims the name, and locks the file at `path`, which goes with the lock.
 
-        `OSError`: there are no locks; if the file is open, it goes with the lock all the same.
+        False where another has either. `OSError`: there are no locks; what is open goes all the
+        same.
         """
+        if not self.claim():
+            return False
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
             # The file that was opened may be gone from its path before it is locked.
@@ -3446,7 +3457,7 @@ class CacheLock(PrivateFile):
                 self._paths.append(path)
                 return True
         except OSError as error:
-            if error.errno not in FILE_IS_GONE:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
                 self._paths.append(path)
                 raise
         self.close()
@@ -3469,13 +3480,7 @@ class CacheLock(PrivateFile):
         return self
 
     __exit__ = release
-
-    def __del__(self) -> None:
-        """An interrupt can lose a lock on its way to who asked for it."""
-        try:
-            self.release()
-        finally:
-            self.close()
+    __del__ = release           # an interrupt can lose a lock on its way to who asked for it
 
 
 def abandon_locks() -> None:
@@ -3518,6 +3523,14 @@ def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
     return private_doubt(status, stat.S_ISDIR, "folder")
 
 
+def make_private_folders(folder: str) -> None:
+    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
+    if folder and not os.path.isdir(folder):
+        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
+        with suppress(FileExistsError):             # another process was faster
+            os.mkdir(folder, 0o700)
+
+
 def pace_doubt(place: PacePlace, create: bool) -> str:
     """`folder_doubt` of a folder for the pace, and of the cache folder around it."""
     folder, around = place
@@ -3529,17 +3542,9 @@ def pace_doubt(place: PacePlace, create: bool) -> str:
 def takes_locked_files(place: PacePlace) -> bool:
     path = os.path.join(place[0], f"lock-{os.urandom(16).hex()}.pickle.tmp")
     with suppress(OSError), CacheLock(path) as lock:
-        if not pace_doubt(place, create=True) and lock.claim() and lock.lock(path):
+        if not pace_doubt(place, create=True) and lock.lock(path):
             return os.write(lock.fds[0], b"\0") > 0
     return False
-
-
-def make_private_folders(folder: str) -> None:
-    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
-    if folder and not os.path.isdir(folder):
-        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
-        with suppress(FileExistsError):             # another process was faster
-            os.mkdir(folder, 0o700)
 
 
 def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
@@ -3564,13 +3569,11 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
     with CacheLock(scratch) as file:
         try:
-            is_ours = file.claim() and file.lock(scratch)
+            if not file.lock(scratch):
+                raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
         except OSError:
-            if not file.fds:
+            if not file.fds:        # else the disk has no locks
                 raise
-            is_ours = True          # on a disk without locks
-        if not is_ours:
-            raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
         rest = memoryview(blob)
         while rest:
             rest = rest[os.write(file.fds[0], rest):]
@@ -3590,32 +3593,29 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
 
 # 11d. Sweeping.
 
-# An entry has a kind and a digest for its name. With ".tmp" it is a file that lives while its lock
-# is held: what an entry is written to, or a lock itself.
+# An entry is named by its kind and a digest of its key. With ".tmp" it is what an entry is written
+# to, or a lock: a file that lives while its lock is held.
 CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
 
 
 def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
-    """Removes what is outlived among the first `most_files` files, or among all.
-
-    What cannot be removed is left to the next sweep.
-    """
+    """Removes what is outlived, as far as it can be, among the first `most_files` files or all."""
     with suppress(OSError), os.scandir(folder) as files:
         for file in islice(files, most_files):
-            found = CACHE_FILE.match(file.name)
             with suppress(OSError):
-                if found and file.is_file(follow_symlinks=False):
-                    remove_outlived(file, found[1], found[2] is not None, now)
+                sweep_file(file, now)
 
 
-def remove_outlived(file: os.DirEntry[str], kind: str, is_scratch: bool, now: float) -> None:
-    if is_scratch:          # its lock alone says whether its holder lives: clocks jump
+def sweep_file(file: os.DirEntry[str], now: float) -> None:
+    found = CACHE_FILE.match(file.name)
+    if not found or not file.is_file(follow_symlinks=False):
+        return
+    if found[2]:            # its lock alone says whether its holder lives: clocks jump
         with CacheLock(file.path) as lock:
-            if lock.claim():
-                lock.lock(file.path)        # what is locked goes with the lock
+            lock.lock(file.path)        # what is locked goes with the lock
         return
     age_seconds = now - file.stat(follow_symlinks=False).st_mtime
-    if age_seconds > ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""]):
+    if age_seconds > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
         os.unlink(file.path)
 
 
@@ -3629,20 +3629,16 @@ class Cache:
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
-        self.folder = folder
+        self.folder: str | None = None
         self.warn = warn
         self.wall_time = wall_time
-        self._memory: dict[tuple[str, str], bytes] = {}     # what the disk did not take
+        # Pickles of what the disk did not take, by kind and key.
+        self._memory: collections.defaultdict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
-        self._pace = self._pace_in(folder)
-
-    def _pace_in(self, folder: str | None) -> Cache:
-        if folder is None:
-            return self
-        pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
-        pace._warned = self._warned         # the same trouble twice is one line
-        return pace
+        self._pace = self
+        if folder is not None:
+            self.move_to(folder)
 
     def pace(self) -> Cache:
         """The sub-folder with the hosts' pace, which commands without a cache share."""
@@ -3651,46 +3647,53 @@ class Cache:
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
         self.folder = folder
-        self._pace = self._pace_in(folder)
-        for (kind, key), blob in list(self._memory.items()):
-            self.store(kind, key, entry_data(blob, kind, key))
+        self._pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
+        self._pace._warned = self._warned       # the same trouble twice is one line
+        for kind, pickles in list(self._memory.items()):
+            for key, blob in list(pickles.items()):
+                self.store(kind, key, unpickle_plain(blob))
 
     def load(self, kind: str, key: str) -> Data | None:
         """The data last stored under `kind` and `key`; None, with a warning, where it is spoilt."""
+        data: Data | None = None
         try:
-            blob = self._memory.get((kind, key))        # which beats what the disk says
-            if blob is None and self._is_folder_usable():
-                blob = self._read(kind, key)
-            return None if blob is None else entry_data(blob, kind, key)
+            remembered = self._memory[kind].get(key)        # which beats what the disk says
+            if remembered is not None:
+                data = unpickle_plain(remembered)
+            elif self._is_folder_usable():
+                data = self._read(kind, key)
         except FileNotFoundError:
-            return None
+            pass
         except (OSError, ValueError, MemoryError) as error:
             name = os.path.basename(self._path(kind, key))
             cause = "read" if isinstance(error, OSError) else name      # a sick disk is one line
             self._say(cause, f"cache: {name}: {disk_trouble(error)}; taken as absent")
-        return None
+        return data
 
-    def _read(self, kind: str, key: str) -> bytes:
+    def _read(self, kind: str, key: str) -> Data:
         path = self._path(kind, key)
         limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
         blob, modified_at = read_private_file(path, limit_bytes)
-        check_pickle(blob)
+        data = entry_data(blob, kind, key)
         now = self.wall_time()
         if now - modified_at > SWEEP_INTERVAL_SECONDS:      # what is used is not swept
             with suppress(OSError, OverflowError, ValueError):
                 os.utime(path, (now, now))
-        return blob
+        return data
 
     def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
         """True where `data` now lies whole on the disk; else this process remembers it.
 
         `durable` data is there also after a power cut. `ValueError` where it is not plain.
         """
-        blob = pickle_plain(cache_entry(kind, key, data))
         is_written = False
         if self._is_folder_usable(create=True):
+            blob = pickle_plain(entry_of(kind, key, data))
+            check_pickle(blob)
             is_written = self._write(self._path(kind, key), blob, durable)
-        self.forget(kind, key, b"" if is_written else blob)
+        self.forget(kind, key)
+        if not is_written:
+            self._remember(kind, key, pickle_plain(data))
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
@@ -3705,20 +3708,19 @@ class Cache:
         self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         return False
 
-    def forget(self, kind: str, key: str, instead: bytes = b"") -> None:
-        """What the disk did not take is not remembered in this process either, or `instead` is.
-
-        Of robots.txt bodies only so many are, the oldest going first.
-        """
-        forgotten = self._memory.pop((kind, key), b"")
-        if instead:
-            self._memory[kind, key] = instead
-        if kind != "robots":
-            return
-        self._robots_bytes += len(instead) - len(forgotten)
+    def _remember(self, kind: str, key: str, blob: bytes) -> None:
+        """Of robots.txt bodies only so many, the oldest going first."""
+        self._memory[kind][key] = blob
+        if kind == "robots":
+            self._robots_bytes += len(blob)
         while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            oldest = next(name for name in self._memory if name[0] == "robots")
-            self._robots_bytes -= len(self._memory.pop(oldest))
+            self.forget("robots", next(iter(self._memory["robots"])))
+
+    def forget(self, kind: str, key: str) -> None:
+        """What the disk did not take is not remembered in this process either."""
+        forgotten = self._memory[kind].pop(key, b"")
+        if kind == "robots":
+            self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
         """The lock of that name; None where another process or a thread of this one holds it.
@@ -3728,21 +3730,20 @@ class Cache:
         lock = CacheLock(name)
         is_held = False
         try:
-            is_held = lock.claim() and self._lock_folder(lock)
+            is_held = self._take(lock)
         finally:
             if not is_held:
                 lock.release()
         return lock if is_held else None
 
-    def _lock_folder(self, lock: CacheLock) -> bool:
-        """False where another process holds the lock."""
+    def _take(self, lock: CacheLock) -> bool:
         if self._is_folder_usable(create=True):
             try:
                 return lock.lock(self._path("lock", lock.name) + ".tmp")       # R4a
             except OSError as error:
                 self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
                                    " other processes are not waited for")
-        return True
+        return lock.claim()
 
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
