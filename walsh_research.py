@@ -20,50 +20,49 @@ What to call:
         print(result.outcome, result.url, result.reason)
 
 Policy, network and server trouble never raise: the Result says what became of the target. As a
-command: `python walsh_research.py URL...`, with `--help` for the rest, and
-`python walsh_research.py --selftest --offline` for the proof.
+command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest --offline` for proof.
 
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
-needs the standard library alone, and runs on CPython 3.9 to 3.14.
+needs CPython 3.9 to 3.14 and the standard library alone.
 
-Where each clause of the checklist is decided: section, function, class of its tests.
-`grep '# R2a' walsh_research.py` finds the line itself.
+Where each clause of the checklist is decided: section and function. Its tests are named after it,
+as class TestR2a; `grep '# R2a' walsh_research.py` finds the line itself.
 
-    R1    exact User-Agent           10 REQUESTS       request_headers                    TestR1
-    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               TestR2
-    R2a   longest group              5 ROBOTS          robots_group                       TestR2a
-    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          TestR2b
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 TestR2c
-    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                TestR2d
-    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   TestR3
-    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   TestR3a
-    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed              TestR3b
-    R3c   schema, contract major     7 BLOCKLIST       checked_entries                    TestR3c
-    R4    spacing, unseen at once    8 PACING          next_start                         TestR4
-    R4a   between processes          13 RATE LIMITER   RateLimiter.lock                   TestR4a
-    R5    back-off, full jitter      8 PACING          backoff_delay                      TestR5
-    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             TestR5
-    R6    no sub-resources           10 REQUESTS       is_unread_type                     TestR6
-    R7    conditional requests       9 FRESHNESS       conditional_headers                TestR7
-    R7    de-duplication             15 FETCHER        Fetcher.declared                   TestR7
-    R8    hourly at most             8 PACING          too_soon                           TestR8
-    R9    structured formats         18 BOT            Bot.discover                       TestR9
-    R9.1  feeds                      18 BOT            Bot._sources                       TestR9
-    R9.2  markdown                   16 FORMATS        media_kind                         TestR9
-    R9.3  llms.txt                   18 BOT            Bot._sources                       TestR9
-    R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    TestR10
-    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  TestR10
-    R11   caches persist             11 CACHE          Cache._write                       TestR11
-    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance                  TestR12
-    R13   tags                       15 FETCHER        Fetcher.exchange                   TestR13
+    R1    exact User-Agent           10 REQUESTS       request_headers
+    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
+    R2a   longest group              5 ROBOTS          robots_group
+    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches
+    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
+    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
+    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
+    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed
+    R3c   schema, contract major     7 BLOCKLIST       checked_entries
+    R4    spacing, unseen at once    8 PACING          next_start
+    R4a   between processes          13 RATE LIMITER   RateLimiter.lock
+    R5    back-off, full jitter      8 PACING          backoff_delay
+    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back
+    R6    no sub-resources           10 REQUESTS       is_unread_type
+    R7    conditional requests       9 FRESHNESS       conditional_headers
+    R7    de-duplication             15 FETCHER        Fetcher.declared
+    R8    hourly at most             8 PACING          too_soon
+    R9    structured formats         18 BOT            Bot.discover
+    R9.1  feeds                      18 BOT            Bot._sources
+    R9.2  markdown                   16 FORMATS        media_kind
+    R9.3  llms.txt                   18 BOT            Bot._sources
+    R10   no schema, no adoption     7 BLOCKLIST       checked_entries
+    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema
+    R11   caches persist             11 CACHE          Cache._write
+    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance
+    R13   tags                       15 FETCHER        Fetcher.exchange
 
-The order of the gates (spec 7) is `Fetcher.gates_of`, tests `TestGates`. Vectors, fixtures,
+The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
 attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
-the sections. A section uses only sections above it. A pure section reads no clock and no
-environment, rolls no dice, opens no file and no socket, and prints nothing.
+the sections; each uses only those above it. Sections 1 to 10, 16 and 17 are pure: no clock, file,
+socket, environment or printing, and no dice but `roll`.
 
-A copy may change the numbers of section 1b, and below it those that are marked "ours", within the
-clause that each of them serves. Those of section 1a are the specification's.
+A copy may change the numbers of section 1b, and others marked "ours", within the clause that each
+of them serves. Those of section 1a are the specification's.
 """
 from __future__ import annotations
 
@@ -272,8 +271,8 @@ NO_FIELDS = EmptyMapping()
 
 def as_json(value: Any) -> Any:
     """Plain data for a value tuple or for what it holds."""
-    if hasattr(value, "_fields"):
-        return record_dict(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
     if isinstance(value, Mapping):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -2389,24 +2388,25 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
 # Owns when the next request may start and when a source is due.
 
-class HostPace(NamedTuple):
-    """What is known of one host's pace. Times are seconds on one clock, -inf for never."""
+NEVER = -math.inf       # as a time: long past
 
-    last_at: float = -math.inf      # the latest start of a request that takes a slot, or its claim
+
+class HostPace(NamedTuple):
+    """What is known of one host's pace. Times are seconds on one clock."""
+
+    last_at: float = NEVER          # the latest start of a request that takes a slot, or its claim
     interval: float = MIN_REQUEST_INTERVAL      # seconds that this start leaves after it
-    departed_at: float = -math.inf  # when such a request last really left
-    policy_at: float = -math.inf    # the latest first request for a policy document
+    departed_at: float = NEVER      # when such a request last really left
+    policy_at: float = NEVER        # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
-    not_before: float = -math.inf   # Retry-After, back-off, or the hold after the last retry
+    not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
     why: str = ""                   # who asked for `not_before`, in a few words
 
 
-UNSEEN_HOST = HostPace()
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
 
 
 def roll() -> float:
-    """random.random."""
     import random  # slow to import, and most runs never back off
 
     return random.random()
@@ -2429,40 +2429,29 @@ def backoff_delay(
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)        # R5
 
 
-def is_unseen(pace: HostPace) -> bool:
-    return pace.last_at == -math.inf and pace.policy_at == -math.inf
-
-
 def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
-    """When the host's next request may start; -inf where it may at once.  Spec 9.3.
+    """When the host's next request may start; NEVER, which is past, on an unseen one.  Spec 9.3.
 
     The first request of a target follows a policy document after `policy_gap`: at once on an
-    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
-    that one pair, or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
+    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for that one pair,
+    or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
     """
     after_last = pace.last_at + max(interval, pace.interval)
     after_policy = pace.policy_at + (pace.policy_gap if is_first_target else interval)
-    return max(after_last, after_policy, pace.not_before)           # R4: -inf where unseen
-
-
-def takes_no_slot(pace: HostPace, interval: float, now: float) -> bool:
-    """Whether a policy document needs no slot: the host was asked for nothing in its interval."""
-    unheld = pace._replace(not_before=-math.inf)
-    return next_start(unheld, interval, is_first_target=False) <= now
+    return max(after_last, after_policy, pace.not_before)           # R4
 
 
 def believable_pace(pace: HostPace, now: float) -> HostPace:
     """What another process wrote, without the times of a clock that jumped."""
-    pace = pace._replace(
-        interval=min(pace.interval, MAX_CLAIM_SECONDS), policy_gap=min(pace.policy_gap, 2.0)
-    )
+    interval = min(pace.interval, MAX_CLAIM_SECONDS)
+    pace = pace._replace(interval=interval, policy_gap=min(pace.policy_gap, 2.0))
     is_claim_absurd = pace.last_at > now + MAX_CLAIM_SECONDS
     if is_claim_absurd or max(pace.departed_at, pace.policy_at) > now + 1.0:
         # "Just now" is safe.
         times = {name: min(getattr(pace, name), now) for name in PACE_TIMES[:3]}
         pace = pace._replace(**times)
     if pace.not_before > now + MAX_HOLD_SECONDS:
-        pace = pace._replace(not_before=-math.inf, why="")
+        pace = pace._replace(not_before=NEVER, why="")
     return pace
 
 
@@ -2472,14 +2461,12 @@ def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     start = max(ours, theirs, key=lambda pace: pace.last_at)
     policy = max(ours, theirs, key=lambda pace: pace.policy_at)
     hold = max(ours, theirs, key=lambda pace: pace.not_before)
-    return HostPace(
-        start.last_at,
-        start.interval,
-        max(ours.departed_at, theirs.departed_at),
-        policy.policy_at,
-        policy.policy_gap,
-        hold.not_before,
-        hold.why,
+    return start._replace(
+        departed_at=max(ours.departed_at, theirs.departed_at),
+        policy_at=policy.policy_at,
+        policy_gap=policy.policy_gap,
+        not_before=hold.not_before,
+        why=hold.why,
     )
 
 
@@ -2489,26 +2476,22 @@ def shifted_pace(pace: HostPace, seconds: float) -> HostPace:
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
-    """R12: younger than its time to live. A time from the future is stale: some clock jumped.
-
-    >>> is_fresh(100.0, 60.0, 159.0), is_fresh(100.0, 60.0, 160.0), is_fresh(200.0, 60.0, 100.0)
-    (True, False, False)
-    """
+    """R12: younger than its time to live. A time from the future is stale: some clock jumped."""
     return 0.0 <= now - checked_at < ttl_seconds
 
 
 class KnownSource(NamedTuple):
-    """What earlier requests for one target left. Times are Unix seconds, -inf for never."""
+    """What earlier requests for one target left. Times are Unix seconds."""
 
-    at: float = -math.inf           # the latest success
+    at: float = NEVER               # the latest success
     wire: str = ""                  # the validators are those of exactly this URL
     etag: str = ""
     last_modified: str = ""
-    requested_at: float = -math.inf     # the latest request, whatever came of it
-    failed_at: float = -math.inf    # the latest failure with an HTTP answer, if no success followed
+    requested_at: float = NEVER     # the latest request, whatever came of it
+    failed_at: float = NEVER        # the latest failure with an HTTP answer, if no success followed
     failed_status: int = 0
     failure: str = ""               # its reason, in one line
-    retry_at: float = -math.inf     # due then, whatever the floor
+    retry_at: float = NEVER         # due then, whatever the floor
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
@@ -2577,16 +2560,13 @@ class RobotsState(NamedTuple):
         return len(self.body) + parsed_bytes + 1000
 
 
-NO_RULES = RobotsState()
-
-
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
     serial: float = 0.0                 # of the generation in the cache
-    checked_at: float = -math.inf       # last known to be current
-    failed_at: float = -math.inf        # asked in vain
-    retry_at: float = -math.inf         # not to be asked again before
+    checked_at: float = NEVER           # last known to be current
+    failed_at: float = NEVER            # asked in vain
+    retry_at: float = NEVER             # not to be asked again before
     etag: str = ""
     last_modified: str = ""
 
@@ -2598,27 +2578,15 @@ def header_value(headers: Headers, name: str) -> str:
 
 def validators_of(headers: Headers) -> Validators:
     """The validators of an answer; one longer than a header of ours may be is not kept."""
-    kept = []
-    for name in ("etag", "last-modified"):      # R7
-        value = header_value(headers, name)
-        if len(value) > MAX_VALIDATOR_LENGTH:
-            value = ""
-        kept.append(value)
-    return Validators(*kept)
+    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
+    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not.
-
-    >>> conditional_headers(Validators('W/"a"', ""))
-    {'If-None-Match': 'W/"a"'}
-    """
-    headers = {}
+    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
-    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):     # R7
-        if re.fullmatch(header_text, value):
-            headers[name] = value
-    return headers
+    headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
+    return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
@@ -2629,27 +2597,23 @@ def robots_is_current(state: RobotsState, now: float) -> bool:
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
+    state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        unchanged = RobotsState(held.robots, held.body, 200, now, now)
-        return unchanged._replace(validators=held.validators)
+        state = state._replace(status=200, validators=held.validators)
+        return state._replace(robots=held.robots, body=held.body)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
-        state = RobotsState(RobotsTxt.parse(body), body, response.status, now, now)
+        state = state._replace(robots=RobotsTxt.parse(body), body=body)
         return state._replace(validators=validators_of(response.headers))
     if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
-        return RobotsState(status=response.status, fetched_at=now, checked_at=now)
+        return state
     trouble = f"robots.txt answered {response.status}"
     unreachable: RobotsState = robots_after_failure(held, trouble, response.status, now)
     return unreachable
 
 
-def robots_after_failure(
-    held: Any,
-    trouble: str,
-    status: int,
-    now: float,
-) -> Any:
+def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
     """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
@@ -2665,20 +2629,13 @@ def robots_after_failure(
     )
 
 
-def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
-    """RFC 9309 2.3.1.4: after thirty days and several failures a host counts as without rules."""
-    if not state.unreachable_since or now - state.unreachable_since <= MAX_UNREACHABLE_SECONDS:
-        return False
-    return state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD
-
-
 # What the cache keeps, and back: every field is checked, since a cache is hostile too.
 
 def as_number(value: Any) -> float:
-    """A finite number, or -inf: a time that is long past."""
+    """A finite number, or NEVER."""
     if isinstance(value, (int, float)) and -1e12 < value < 1e12:
         return float(value)
-    return -math.inf
+    return NEVER
 
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
@@ -2694,20 +2651,17 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    entry = state._asdict()
-    entry.update(state.validators._asdict())
-    entry.update(robots=None, validators=None)
+    entry = {**state._asdict(), **state.validators._asdict(), "robots": None, "validators": None}
     if state.robots is None:
         entry["body"] = None
     return entry
 
 
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
-    state = from_entry(NO_RULES, entry)
+    state = from_entry(RobotsState(), entry)
     if isinstance(entry.get("body"), bytes):
         robots = RobotsTxt.parse(state.body)
-        validators = from_entry(NO_VALIDATORS, entry)
-        return state._replace(robots=robots, validators=validators)
+        return state._replace(robots=robots, validators=from_entry(NO_VALIDATORS, entry))
     return state
 
 
@@ -2716,13 +2670,11 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 
 # Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
 # seen in a body and never believed.
-CODECS = """
-    big5hkscs cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp866 cp874 cp932 cp949
-    euc_jp gb18030 iso2022_jp iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8
-    iso8859_10 iso8859_13 iso8859_14 iso8859_15 iso8859_16 koi8_r koi8_u mac_cyrillic mac_roman
-"""
-CODEC_BY_NAME = {name: name for name in CODECS.split()}
-CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is windows-1252
+CODEC = (
+    "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
+    "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
+)
+CODEC_BY_NAME = {       # what the web means by other names: its latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
     "cp31j": "cp932",
@@ -2738,13 +2690,13 @@ CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is 
     "shift_jis": "cp932",
     "tis_620": "cp874",
     "utf_8": "utf-8",
-})
-BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
-    (b"\xef\xbb\xbf", "utf_8"),
-    (b"\xff\xfe\0\0", "utf_32_le"),
-    (b"\0\0\xfe\xff", "utf_32_be"),
-    (b"\xff\xfe", "utf_16_le"),
-    (b"\xfe\xff", "utf_16_be"),
+}
+CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UTF-16
+    (rb"\xef\xbb\xbf", "utf_8"),
+    (rb"\xff\xfe\0\0", "utf_32_le"),       # which begins with the mark of UTF-16
+    (rb"\0\0\xfe\xff", "utf_32_be"),
+    (rb"\xff\xfe|.\0", "utf_16_le"),
+    (rb"\xfe\xff|\0.", "utf_16_be"),
 )
 DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
@@ -2770,12 +2722,11 @@ TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
 
 
 def media_type_of(content_type: str) -> str:
-    """The media type of a Content-Type without its parameters, lower-case."""
+    """Of a Content-Type, without its parameters, lower-case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_unread_type(content_type: str) -> bool:
-    """Whether a body of this type is never read."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     is_font = subtype.startswith("font-")
@@ -2783,39 +2734,26 @@ def is_unread_type(content_type: str) -> bool:
 
 
 def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web; None for a name that is not listed.
-
-    >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
-    ('gb18030', 'cp1252', None)
-    """
+    """The Python codec for a charset's name on the web; None for a name that is not listed."""
     from encodings.aliases import aliases
 
-    label = label[:64].lower().strip(" \t\r\n\"'")
-    name = re.sub("[^a-z0-9]+", "_", label)
+    name = re.sub("[^a-z0-9]+", "_", label.lower())
     name = name.removeprefix("x_").replace("windows_", "cp")
-    return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
-
-
-def marked_codec(body: bytes) -> str:
-    """The codec that a byte order mark, or a NUL among the first two bytes, gives away; or ""."""
-    for mark, codec in BYTE_ORDER_MARKS:
-        if body.startswith(mark):
+    for name in (name, aliases.get(name, "")):
+        codec = CODEC_BY_NAME.get(name, name)
+        if re.fullmatch(CODEC, codec):
             return codec
-    if body[1:2] == b"\0":
-        return "utf_16_le"
-    if body[:1] == b"\0" and len(body) > 1:
-        return "utf_16_be"
-    return ""
+    return None
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, in their order (RFC 7303 3).
+    """The codecs to try: a byte order mark's alone; else the header's, the body's own, UTF-8.
 
-    That of a byte order mark alone; else those of the header, of the body's own declaration, UTF-8.
+    The order is that of RFC 7303 3.
     """
-    marked = marked_codec(body)
-    if marked:
-        return [marked]
+    for mark, codec in CODEC_MARKS:
+        if re.match(mark, body, re.DOTALL):
+            return [codec]
     labels = CHARSET_PARAMETER.findall(content_type)[:1]
     declaration = XML_CHARSET
     if media_type_of(content_type) in HTML_TYPES:
@@ -2823,19 +2761,18 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     declared = declaration.search(body[:DECLARATION_BYTES])
     if declared:
         labels.append(declared[1].decode("latin-1"))
-    labels.append("utf-8")
-    codecs = map(charset_codec, labels)
+    codecs = map(charset_codec, [*labels, "utf-8"])
     return [codec for codec in codecs if codec]
 
 
 def decode_body(body: bytes, content_type: str) -> str:
-    """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
+    """The text of a body; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
 def text_of(body: bytes, content_type: str) -> str:
-    """As `decode_body`; "" where the type, or the body itself, is no text: a PDF, a binary."""
+    """As `decode_body`, though "" where the type or the body itself is no text."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
@@ -2847,7 +2784,7 @@ def text_of(body: bytes, content_type: str) -> str:
 # 10b. The only spelling of a request, and what a caller sees of what came back.
 
 class Kind(NamedTuple):
-    """How requests of one kind behave; everything not said here is the same for all."""
+    """How requests of one kind behave."""
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
@@ -2900,33 +2837,27 @@ def untagged(location: str, tag: tuple[str, str]) -> str:
 
 def parse_tag(text: str) -> tuple[str, str]:
     """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
-    part = "[A-Za-z0-9._-]"
-    match = re.fullmatch(f"({part}{{1,100}}/{part}{{1,100}})(?:@({part}{{1,64}}))?", text)
+    match = re.fullmatch(r"(?a)([\w.-]{1,100}/[\w.-]{1,100})(?:@([\w.-]{1,64}))?", text)
     if match is None:
         raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
     return match[1], match[2] or ""
 
 
 def request_headers(
-    kind: Kind,
-    validators: Validators,
-    extra: dict[str, str],
+    kind: Kind, validators: Validators, extra: dict[str, str]
 ) -> dict[str, str]:
-    """Every header of a request but Host and Connection, which belong to the socket.
-
-    User-Agent comes last, so that nothing overrides it (R1).
-    """
+    """Every header of a request but Host and Connection, which belong to the socket."""
     return {
         "Accept": kind.accept,
         "Accept-Encoding": "gzip, deflate",
         **conditional_headers(validators),
         **extra,
-        "User-Agent": USER_AGENT,           # R1
+        "User-Agent": USER_AGENT,       # R1: last, so that nothing overrides it
     }
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a body is read of a policy document, which servers send under any type."""
+    """Whether a policy document is read: servers send them under any type."""
     return 200 <= status < 300
 
 
@@ -2940,32 +2871,14 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
-    return Response(
-        operator.index(given.status),
-        headers,
-        body,
-        bool(given.truncated),
-    )
-
-
-READ_FIRST = ("outcome", "allowed", "url", "status", "gate", "reason", "title")
+    return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
 def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
-    """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
-    fields = record_dict(value)
-    # What people read first comes first.
-    shown = {name: fields.pop(name) for name in READ_FIRST if name in fields}
-    shown.update(fields)
-    for name in ("body", "headers"):
-        shown.pop(name, None)
-    for name in ("at", "retry_at"):
-        if shown.get(name) is not None:
-            shown[name] = iso_utc(shown[name])
+    shown = record_dict(value)
+    if value.retry_at is not None:
+        shown["retry_at"] = iso_utc(value.retry_at)
     shown["recommendation"] = value.recommendation
-    if isinstance(value, Result):
-        shown["ok"] = value.ok
-        shown["requests"] = [request.to_dict() for request in value.requests]
     return shown
 
 
@@ -2981,7 +2894,7 @@ def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
 class Decision(NamedTuple):
     """What the gates say of a URL; true where they allow it.
 
-    `retry_at` (Unix seconds) stands where the answer is "not yet"; without it a refusal is final.
+    `retry_at` (Unix seconds) says "not yet"; without it a refusal is final.
     """
 
     allowed: bool
@@ -3030,14 +2943,13 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    `gate`, `reason`, `verdict`, `rule`, `group` and `robots_source` say who decided, and by which
-    line of what. `at` and `retry_at` are Unix seconds; `waited`, `elapsed` and `crawl_delay` are
-    seconds; `bytes` and `sha256` are of the decoded body. `links` is [Link(title, url)] of
-    Markdown and feeds, never of a page; `metadata` is of a page's head or of a feed.
-    `robots_directives` are those of meta robots and X-Robots-Tag that bind us. `attempts` counts
-    the requests for this target, and `requests` records them with those for policy documents.
-    `read` is false where R6 left the body unread. `body` and `headers` (lower-case names) are in
-    memory only.
+    What a `Decision` has too means the same. `at` and `retry_at` are Unix seconds; `waited`,
+    `elapsed` and `crawl_delay` are seconds; `bytes` and `sha256` are of the decoded body. `links`
+    is [Link(title, url)] of Markdown and feeds, never of a page; `metadata` is of a page's head or
+    of a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind us.
+    `attempts` counts the requests for this target, and `requests` records them with those for
+    policy documents. `read` is false where R6 left the body unread. `body` and `headers`
+    (lower-case names) are in memory only.
     """
 
     outcome: Outcome
@@ -3048,7 +2960,7 @@ class Result(NamedTuple):
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    group: Optional[str] = None                 # the selected User-agent value
+    group: Optional[str] = None
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -3066,7 +2978,7 @@ class Result(NamedTuple):
     at: float = 0.0
     retry_at: Optional[float] = None
     warnings: Sequence[str] = ()
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    robots_source: str = ""
     crawl_delay: Optional[float] = None
     read: bool = True
     requests: Sequence[RequestRecord] = ()
@@ -3085,15 +2997,18 @@ class Result(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The body as text, by its byte order mark, its header, its own word, or as UTF-8.
+        """The body as text; "" where its type, or the body itself, is no text: a PDF, a binary.
 
-        It is "" where its type, or the body itself, is no text: a PDF, a binary.
+        Its charset is that of its byte order mark, its header, its own word, or UTF-8.
         """
         return text_of(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
-        return decided_dict(self)
+        shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
+        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
+        del shown["body"], shown["headers"]
+        return shown
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
@@ -3166,9 +3081,10 @@ def robots_source(state: RobotsState, now: float) -> str:
             held = f"a copy held since {iso_utc(state.fetched_at)}"
         return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
     age_seconds = now - state.checked_at
-    if age_seconds < 1.0:
-        return f"robots.txt ({state.status}) fetched now"
-    return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
+    age = "fetched now"
+    if age_seconds >= 1.0:
+        age = f"from the cache, {spell_seconds(age_seconds)} old"
+    return f"robots.txt ({state.status}) {age}"
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
@@ -3195,26 +3111,23 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
 def robots_decision(
     url: str, target: str, state: RobotsState, now: float, unreachable: str
 ) -> Decision:
-    """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
-    allowed = Decision(
-        True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=robots_source(state, now))
-    if robots_undefined_for_good(state, now):
-        reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
-        return allowed._replace(reason=reason)
+    """R2: what is held of a site's robots.txt says this of a target.  Spec 9.1.1, 9.1.4."""
+    source = robots_source(state, now)
+    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
+    since = state.unreachable_since
+    if since and now - since > MAX_UNREACHABLE_SECONDS:
+        if state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD:
+            reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
+            return allowed._replace(reason=reason)
     if state.robots is not None:
         return rules_decision(allowed, target, state.robots)
-    if not state.unreachable_since:
+    if not since:
         return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
     if unreachable == "defer":
         reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
-        retry_at = max(state.retry_at, now)
-        return unknown._replace(
-            allowed=False,
-            gate="R2",
-            reason=reason,
-            retry_at=retry_at,
-        )
+        refused = unknown._replace(allowed=False, gate="R2", reason=reason)
+        return refused._replace(retry_at=max(state.retry_at, now))
     return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
 
 
@@ -3239,18 +3152,17 @@ if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Data = dict[str, Any]
     Warn = Callable[[str], None]
-    WallTime = Callable[[], float]          # Unix seconds
-    PacePlace = tuple[str, str]     # a folder; the cache folder around it, "" for a temporary one
+    WallTime = Callable[[], float]      # Unix seconds
+    PacePlace = tuple[str, str]         # a folder; the cache folder around it, or ""
 
 # 11a. Where the folders are.
 
 # By platform: the variables that may name a root, and the cache folder below it.
 CACHE_FOLDERS = {
-    "win32": {"LOCALAPPDATA": "walsh-research"},
-    "darwin": {"HOME": "Library/Caches/walsh-research"},
-    "": {"XDG_CACHE_HOME": "walsh-research", "HOME": ".cache/walsh-research"},
+    "win32": {"LOCALAPPDATA": "\\walsh-research"},
+    "darwin": {"HOME": "/Library/Caches/walsh-research"},
+    "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
-SEPARATORS = {"win32": "\\"}
 
 
 def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
@@ -3258,7 +3170,7 @@ def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
     for variable, below in roots.items():
         root = environ.get(variable, "")
         if root.startswith("/") or (root and platform == "win32"):      # XDG: never a relative one
-            return root.rstrip("/\\") + SEPARATORS.get(platform, "/") + below
+            return root.rstrip("/\\") + below
     return None
 
 
@@ -3270,22 +3182,28 @@ def default_cache_dir(environ: Environ, platform: str) -> str | None:
 
 def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
     """Where the pace of a command without a cache may lie, the best first."""
-    around = default_cache_dir(environ, platform) or ""
-    below = SEPARATORS.get(platform, "/") + "pace"
-    if platform != "win32":
+    separator = "/"
+    if platform == "win32":
+        separator = "\\"
+    else:
         environ = {**environ, "": "/tmp"}
+    places = []
+    cache_folder = default_cache_dir(environ, platform)
+    if cache_folder:
+        places.append((f"{cache_folder}{separator}pace", cache_folder))
     variables = ["TMPDIR", "TEMP", "TMP", ""]           # as Python's tempfile asks
-    roots = dict.fromkeys(variables, f"walsh-research-{user_id}")
-    temporary_folder = folder_below(environ, platform, roots) or ""
-    places = [(around and around + below, around), (temporary_folder, "")]
-    return [place for place in places if place[0]]
+    roots = dict.fromkeys(variables, f"{separator}walsh-research-{user_id}")
+    temporary_folder = folder_below(environ, platform, roots)
+    if temporary_folder:
+        places.append((temporary_folder, ""))
+    return places
 
 
 # 11b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
 
-# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: as
-# a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5), and takes twice as long
-# with each level that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
+# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: a
+# key's hash recurses in C (a crash at a depth of 10^5), and takes twice as long with each level
+# that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
 PLAIN_OPCODES = frozenset("""
     PROTO FRAME NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
     SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8
@@ -3300,89 +3218,93 @@ def sha256_hex(data: bytes) -> str:
 @cache
 def sha256_function() -> Any:
     """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
-    from importlib import import_module
-
-    for name in ("_sha2", "_sha256"):           # by version
+    for name in ("_sha2", "_sha256", "hashlib"):        # the first two by version
         with suppress(ImportError, AttributeError):
-            return import_module(name).sha256
-    return import_module("hashlib").sha256
-
-
-def pickle_plain(value: Any) -> bytes:
-    """`value` as a pickle that refers to nothing twice; `ValueError` where it is not plain."""
-    import pickle  # takes a millisecond
-
-    out = io.BytesIO()
-    pickler = pickle.Pickler(out, protocol=4)
-    pickler.fast = True         # without a memo
-    pickler.dump(value)
-    blob = out.getvalue()
-    check_pickle(blob)
-    return blob
+            return __import__(name).sha256
 
 
 @cache
 def plain_opcodes() -> dict[bytes, Any]:
-    import pickletools  # takes a millisecond
+    from pickletools import opcodes  # takes a millisecond
 
-    plain = [opcode for opcode in pickletools.opcodes if opcode.name in PLAIN_OPCODES]
-    return {opcode.code.encode("latin-1"): opcode for opcode in plain}
+    return {op.code.encode("latin-1"): op for op in opcodes if op.name in PLAIN_OPCODES}
 
 
-def pickle_opcodes(blob: bytes) -> Iterator[tuple[str, Any]]:
-    """The name and the argument of each opcode; `ValueError` at the first that is not plain."""
-    stream = io.BytesIO(blob)
-    for _ in range(MAX_PICKLE_OPCODES):
-        code = stream.read(1)
-        opcode = plain_opcodes().get(code)
-        if opcode is None:
-            raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
-        argument = opcode.arg and opcode.arg.reader(stream)
-        if opcode.name == "FRAME" and argument > len(blob):
-            raise ValueError("is torn")
-        yield opcode.name, argument
-        if opcode.name == "STOP":
-            if stream.read(1):
-                raise ValueError("goes on after its end")
-            return
-    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
+def read_opcode(stream: io.BytesIO) -> tuple[str, Any]:
+    """Its name and its argument."""
+    code = stream.read(1)
+    opcode = plain_opcodes().get(code)
+    if opcode is None:
+        raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
+    return opcode.name, opcode.arg and opcode.arg.reader(stream)
 
 
 def check_pickle(blob: bytes) -> None:
     """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
-    memo: list[float] = []          # the length of each thing that MEMOIZE numbered
-    pushed_length = math.inf        # by the opcode before; a list is endless
-    repeated_length = 0.0
     if not blob.startswith(b"\x80\x04"):
         raise ValueError("is no pickle of protocol 4")
-    for name, argument in pickle_opcodes(blob):
+    stream = io.BytesIO(blob)
+    memo: dict[int, float] = {}     # the length of each thing that MEMOIZE numbered
+    pushed_length = math.inf        # by the opcode before; a list is endless
+    repeated_length = 0.0
+    for _ in range(MAX_PICKLE_OPCODES):
+        name, argument = read_opcode(stream)
+        if name == "STOP":
+            if stream.read(1):
+                raise ValueError("goes on after its end")
+            return
+        if name == "FRAME":
+            if argument > len(blob):
+                raise ValueError("is torn")
+            continue
         if name == "MEMOIZE":
-            memo.append(pushed_length)
-        if name in ("BINGET", "LONG_BINGET"):
-            repeated_length += memo[argument] if argument < len(memo) else math.inf
-        if repeated_length > len(blob):         # earlier versions repeated short strings
+            memo[len(memo)] = pushed_length
+        if name in ("BINGET", "LONG_BINGET"):       # earlier versions repeated short strings
+            repeated_length += memo.get(argument, math.inf)
+        if repeated_length > len(blob):
             raise ValueError("repeats by reference more than it holds")
-        if name != "FRAME":
-            is_string = isinstance(argument, (str, bytes))
-            pushed_length = len(argument) if is_string else math.inf
+        pushed_length = math.inf
+        if isinstance(argument, (str, bytes)):
+            pushed_length = len(argument)
+    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
 
 
-def cache_entry(kind: str, key: str, data: Data) -> Data:
-    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
+def pickle_plain(value: Any) -> bytes:
+    import pickle  # takes a millisecond
+
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, protocol=4)
+    pickler.fast = True         # without a memo, so that nothing is written by reference
+    pickler.dump(value)
+    return out.getvalue()
 
 
-def entry_data(blob: bytes, kind: str, key: str) -> Data:
-    """`ValueError` where `blob` is no entry of that kind and key."""
+def unpickle_plain(blob: bytes) -> Any:
+    return plain_unpickler()(io.BytesIO(blob)).load()
+
+
+@cache
+def plain_unpickler() -> Any:
     import pickle
 
     class PlainUnpickler(pickle.Unpickler):     # the second wall, behind `check_pickle`
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError("globals are refused")
 
+    return PlainUnpickler
+
+
+def entry_of(kind: str, key: str, data: Data) -> Data:
+    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
+
+
+def entry_data(blob: bytes, kind: str, key: str) -> Data:
+    """`ValueError` where `blob` is no entry of that kind and key."""
+    check_pickle(blob)
     try:
-        entry = PlainUnpickler(io.BytesIO(blob)).load()
+        entry = unpickle_plain(blob)
         data: Data = entry["data"]
-        is_ours = isinstance(data, dict) and entry == cache_entry(kind, key, data)
+        is_ours = isinstance(data, dict) and entry == entry_of(kind, key, data)
     except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
         raise ValueError(type(error).__name__) from None        # what a decoder quotes stays unsaid
     if not is_ours:
@@ -3390,19 +3312,18 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
     return data
 
 
-# 11c. Private files, and locks. What is locked is a file that exists only meanwhile; the kernel
-# lets go of it when its holder dies.
+# 11c. Private files, and locks: files that exist only while they are held. The kernel lets go of a
+# lock when its holder dies.
 
 OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-FILE_IS_GONE = (errno.ENOENT, errno.ESTALE)
 
 
 def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes the items off the list and does `action` with each, never twice.
+    """Takes each item off the list and does `action` with it, both within one bytecode.
 
-    Ctrl-C comes between two bytecodes, and `list` drives both maps within one.
+    Ctrl-C comes between two.
     """
     while items:
         taken = map(items.pop, (-1,))
@@ -3434,7 +3355,7 @@ class PrivateFile:
         self.fds: list[int] = []
 
     def open(self, path: str, flags: int) -> int:
-        """The number of the descriptor, noted within one bytecode; a new file is 0600."""
+        """The descriptor, noted within one bytecode; a new file is 0600."""
         self.fds.extend(map(os.open, (path,), (flags,), (0o600,)))
         return self.fds[0]
 
@@ -3468,10 +3389,13 @@ class CacheLock(PrivateFile):
         return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def lock(self, path: str) -> bool:
-        """Opens and locks the file at `path`, which goes with the lock; False where another has it.
+        """Claims the name, and locks the file at `path`, which goes with the lock.
 
-        `OSError`: there are no locks; if the file is open, it goes with the lock all the same.
+        False where another has either. `OSError`: there are no locks; what is open goes all the
+        same.
         """
+        if not self.claim():
+            return False
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
             # The file that was opened may be gone from its path before it is locked.
@@ -3479,7 +3403,7 @@ class CacheLock(PrivateFile):
                 self._paths.append(path)
                 return True
         except OSError as error:
-            if error.errno not in FILE_IS_GONE:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
                 self._paths.append(path)
                 raise
         self.close()
@@ -3502,13 +3426,7 @@ class CacheLock(PrivateFile):
         return self
 
     __exit__ = release
-
-    def __del__(self) -> None:
-        """An interrupt can lose a lock on its way to who asked for it."""
-        try:
-            self.release()
-        finally:
-            self.close()
+    __del__ = release           # an interrupt can lose a lock on its way to who asked for it
 
 
 def abandon_locks() -> None:
@@ -3551,6 +3469,14 @@ def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
     return private_doubt(status, stat.S_ISDIR, "folder")
 
 
+def make_private_folders(folder: str) -> None:
+    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
+    if folder and not os.path.isdir(folder):
+        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
+        with suppress(FileExistsError):             # another process was faster
+            os.mkdir(folder, 0o700)
+
+
 def pace_doubt(place: PacePlace, create: bool) -> str:
     """`folder_doubt` of a folder for the pace, and of the cache folder around it."""
     folder, around = place
@@ -3562,17 +3488,9 @@ def pace_doubt(place: PacePlace, create: bool) -> str:
 def takes_locked_files(place: PacePlace) -> bool:
     path = os.path.join(place[0], f"lock-{os.urandom(16).hex()}.pickle.tmp")
     with suppress(OSError), CacheLock(path) as lock:
-        if not pace_doubt(place, create=True) and lock.claim() and lock.lock(path):
+        if not pace_doubt(place, create=True) and lock.lock(path):
             return os.write(lock.fds[0], b"\0") > 0
     return False
-
-
-def make_private_folders(folder: str) -> None:
-    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
-    if folder and not os.path.isdir(folder):
-        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
-        with suppress(FileExistsError):             # another process was faster
-            os.mkdir(folder, 0o700)
 
 
 def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
@@ -3597,13 +3515,11 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
     with CacheLock(scratch) as file:
         try:
-            is_ours = file.claim() and file.lock(scratch)
+            if not file.lock(scratch):
+                raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
         except OSError:
-            if not file.fds:
+            if not file.fds:        # else the disk has no locks
                 raise
-            is_ours = True          # on a disk without locks
-        if not is_ours:
-            raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
         rest = memoryview(blob)
         while rest:
             rest = rest[os.write(file.fds[0], rest):]
@@ -3623,32 +3539,29 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
 
 # 11d. Sweeping.
 
-# An entry has a kind and a digest for its name. With ".tmp" it is a file that lives while its lock
-# is held: what an entry is written to, or a lock itself.
+# An entry is named by its kind and a digest of its key. With ".tmp" it is what an entry is written
+# to, or a lock: a file that lives while its lock is held.
 CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
 
 
 def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
-    """Removes what is outlived among the first `most_files` files, or among all.
-
-    What cannot be removed is left to the next sweep.
-    """
+    """Removes what is outlived, as far as it can be, among the first `most_files` files or all."""
     with suppress(OSError), os.scandir(folder) as files:
         for file in islice(files, most_files):
-            found = CACHE_FILE.match(file.name)
             with suppress(OSError):
-                if found and file.is_file(follow_symlinks=False):
-                    remove_outlived(file, found[1], found[2] is not None, now)
+                sweep_file(file, now)
 
 
-def remove_outlived(file: os.DirEntry[str], kind: str, is_scratch: bool, now: float) -> None:
-    if is_scratch:          # its lock alone says whether its holder lives: clocks jump
+def sweep_file(file: os.DirEntry[str], now: float) -> None:
+    found = CACHE_FILE.match(file.name)
+    if not found or not file.is_file(follow_symlinks=False):
+        return
+    if found[2]:            # its lock alone says whether its holder lives: clocks jump
         with CacheLock(file.path) as lock:
-            if lock.claim():
-                lock.lock(file.path)        # what is locked goes with the lock
+            lock.lock(file.path)        # what is locked goes with the lock
         return
     age_seconds = now - file.stat(follow_symlinks=False).st_mtime
-    if age_seconds > ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""]):
+    if age_seconds > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
         os.unlink(file.path)
 
 
@@ -3662,20 +3575,16 @@ class Cache:
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
-        self.folder = folder
+        self.folder: str | None = None
         self.warn = warn
         self.wall_time = wall_time
-        self._memory: dict[tuple[str, str], bytes] = {}     # what the disk did not take
+        # Pickles of what the disk did not take, by kind and key.
+        self._memory: collections.defaultdict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
-        self._pace = self._pace_in(folder)
-
-    def _pace_in(self, folder: str | None) -> Cache:
-        if folder is None:
-            return self
-        pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
-        pace._warned = self._warned         # the same trouble twice is one line
-        return pace
+        self._pace = self
+        if folder is not None:
+            self.move_to(folder)
 
     def pace(self) -> Cache:
         """The sub-folder with the hosts' pace, which commands without a cache share."""
@@ -3684,46 +3593,53 @@ class Cache:
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
         self.folder = folder
-        self._pace = self._pace_in(folder)
-        for (kind, key), blob in list(self._memory.items()):
-            self.store(kind, key, entry_data(blob, kind, key))
+        self._pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
+        self._pace._warned = self._warned       # the same trouble twice is one line
+        for kind, pickles in list(self._memory.items()):
+            for key, blob in list(pickles.items()):
+                self.store(kind, key, unpickle_plain(blob))
 
     def load(self, kind: str, key: str) -> Data | None:
         """The data last stored under `kind` and `key`; None, with a warning, where it is spoilt."""
+        data: Data | None = None
         try:
-            blob = self._memory.get((kind, key))        # which beats what the disk says
-            if blob is None and self._is_folder_usable():
-                blob = self._read(kind, key)
-            return None if blob is None else entry_data(blob, kind, key)
+            remembered = self._memory[kind].get(key)        # which beats what the disk says
+            if remembered is not None:
+                data = unpickle_plain(remembered)
+            elif self._is_folder_usable():
+                data = self._read(kind, key)
         except FileNotFoundError:
-            return None
+            pass
         except (OSError, ValueError, MemoryError) as error:
             name = os.path.basename(self._path(kind, key))
             cause = "read" if isinstance(error, OSError) else name      # a sick disk is one line
             self._say(cause, f"cache: {name}: {disk_trouble(error)}; taken as absent")
-        return None
+        return data
 
-    def _read(self, kind: str, key: str) -> bytes:
+    def _read(self, kind: str, key: str) -> Data:
         path = self._path(kind, key)
         limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
         blob, modified_at = read_private_file(path, limit_bytes)
-        check_pickle(blob)
+        data = entry_data(blob, kind, key)
         now = self.wall_time()
         if now - modified_at > SWEEP_INTERVAL_SECONDS:      # what is used is not swept
             with suppress(OSError, OverflowError, ValueError):
                 os.utime(path, (now, now))
-        return blob
+        return data
 
     def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
         """True where `data` now lies whole on the disk; else this process remembers it.
 
         `durable` data is there also after a power cut. `ValueError` where it is not plain.
         """
-        blob = pickle_plain(cache_entry(kind, key, data))
         is_written = False
         if self._is_folder_usable(create=True):
+            blob = pickle_plain(entry_of(kind, key, data))
+            check_pickle(blob)
             is_written = self._write(self._path(kind, key), blob, durable)
-        self.forget(kind, key, b"" if is_written else blob)
+        self.forget(kind, key)
+        if not is_written:
+            self._remember(kind, key, pickle_plain(data))
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
@@ -3738,20 +3654,19 @@ class Cache:
         self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         return False
 
-    def forget(self, kind: str, key: str, instead: bytes = b"") -> None:
-        """What the disk did not take is not remembered in this process either, or `instead` is.
-
-        Of robots.txt bodies only so many are, the oldest going first.
-        """
-        forgotten = self._memory.pop((kind, key), b"")
-        if instead:
-            self._memory[kind, key] = instead
-        if kind != "robots":
-            return
-        self._robots_bytes += len(instead) - len(forgotten)
+    def _remember(self, kind: str, key: str, blob: bytes) -> None:
+        """Of robots.txt bodies only so many, the oldest going first."""
+        self._memory[kind][key] = blob
+        if kind == "robots":
+            self._robots_bytes += len(blob)
         while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            oldest = next(name for name in self._memory if name[0] == "robots")
-            self._robots_bytes -= len(self._memory.pop(oldest))
+            self.forget("robots", next(iter(self._memory["robots"])))
+
+    def forget(self, kind: str, key: str) -> None:
+        """What the disk did not take is not remembered in this process either."""
+        forgotten = self._memory[kind].pop(key, b"")
+        if kind == "robots":
+            self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
         """The lock of that name; None where another process or a thread of this one holds it.
@@ -3761,21 +3676,20 @@ class Cache:
         lock = CacheLock(name)
         is_held = False
         try:
-            is_held = lock.claim() and self._lock_folder(lock)
+            is_held = self._take(lock)
         finally:
             if not is_held:
                 lock.release()
         return lock if is_held else None
 
-    def _lock_folder(self, lock: CacheLock) -> bool:
-        """False where another process holds the lock."""
+    def _take(self, lock: CacheLock) -> bool:
         if self._is_folder_usable(create=True):
             try:
                 return lock.lock(self._path("lock", lock.name) + ".tmp")       # R4a
             except OSError as error:
                 self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
                                    " other processes are not waited for")
-        return True
+        return lock.claim()
 
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
@@ -3861,26 +3775,21 @@ def open_pace_cache(
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
 # One HTTP/1.1 exchange at a time, over the one connection that the process has open.
-# Nothing here follows a redirect, retries or sleeps.
-#
-# The wire format is read here and not by http.client, which takes "X: a\rContent-Length: 0" for two
-# headers and "0x2" for a chunk size, and costs 22 ms and 6.6 MiB to load.
-#
-# Inside, trouble that no retry mends is a ValueError, and trouble that a retry may mend an OSError.
+# Nothing here follows a redirect, retries or sleeps. What a decision from the cache does without
+# is imported where it is used.
+# http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
+# 22 ms and 6.6 MiB to load.
+# Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
 # `Deadline.during` makes a TransportError of both.
 
-STATUS_LINE = lazy_re(r"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-# RFC 9110 5.5: a value holds no control characters.
-# RFC 9112 5.2: a line without a name goes on with the value before it.
-HEADER_LINE = lazy_re(
-    r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
-CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-SENT_LINE = lazy_re(
-    r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1"
-    r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
-# What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an ArithmeticError for too large a number, a RuntimeError where there is no thread.
+FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
+STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\n")
+HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
+CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
+SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
+# What the system raises: for a bad certificate an OSError that is a ValueError besides, for too
+# large a number an ArithmeticError, for a thread that does not start a RuntimeError.
 TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
@@ -3898,7 +3807,7 @@ def cause_of(error: BaseException) -> str:
 # 12a. The time and the connection of an exchange.
 
 class Deadline:
-    """The time of one exchange: name, proxy, connect, TLS, header and body together."""
+    """The time of one exchange, from the look-up of the name to the end of the body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
@@ -3925,71 +3834,94 @@ class Deadline:
 
 
 class Route(NamedTuple):
-    """Where a request goes, and by which proxy, if by one."""
+    """Where a request goes. Those with equal routes may share a connection."""
 
-    target: UrlParts
+    site: UrlParts              # scheme, host and port alone
     proxy: UrlParts | None
     allow_private: bool
 
-    @property
-    def ends(self) -> tuple[object, ...]:
-        """Equal for two routes that may share a connection."""
-        target = self.target
-        return target.scheme, target.host, port_of(target), self.proxy, self.allow_private
 
-    @property
-    def next_stop(self) -> UrlParts:
-        return self.proxy or self.target
+class ProcessConnection:
+    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
-    @property
-    def is_forwarded(self) -> bool:
-        """By http through a proxy, which reads the request and may answer it."""
-        return self.proxy is not None and self.target.scheme == "http"
-
-
-class Wire:
-    """A connection, and what has come through it; no call waits beyond the deadline."""
-
-    def __init__(self, route: Route) -> None:
-        self.ends = route.ends
-        self.connection: Any = None
-        self.silences: tuple[type[OSError], ...] = ()       # how it says that nothing has come
-        self.unread = bytearray()           # what has come, and nobody has asked for yet
+    def __init__(self) -> None:
+        self.lock = _thread.RLock()         # held for an exchange
+        self.callers: list[int] = []        # the threads of the calls that are under way
+        self.socket: Any = None
+        self.route: Route | None = None
         self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
 
-    def begin(self, deadline: Deadline) -> None:
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call of a bot: with the outermost of its thread the connection ends."""
+        caller = _thread.get_ident()
+        self.callers.append(caller)
+        try:
+            yield
+        finally:
+            self.callers.remove(caller)
+            if caller not in self.callers:
+                self.rest(math.inf)
+
+    def rest(self, seconds: float) -> None:
+        """Before a pause: what it would carry past its time is closed, unless it is in use."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if time.monotonic() + seconds >= self.kept_until:
+                    self.close()
+            finally:
+                self.lock.release()
+
+    def is_kept_for(self, route: Route) -> bool:
+        is_there = self.socket is not None and self.route == route
+        return is_there and time.monotonic() < self.kept_until
+
+    def begin(self, route: Route, deadline: Deadline) -> None:
+        """An exchange, over the kept connection if it leads there and is as it was left."""
+        if not (self.is_kept_for(route) and self.is_silent()):
+            self.close()
+            self.unread = bytearray()       # what has come, and nobody has asked for yet
+        self.route = route
         self.deadline = deadline
         self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
         self.is_at_end = False              # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
-        """Whether nothing has come since the last answer, not even the end of the connection."""
+        """Whether nothing has come since the last answer, not even an end."""
+        import socket
+
         # Some servers close without a word right behind their answer.
         wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.connection.settimeout(max(0.0, wait_seconds))
-            self.connection.recv(1)
-        except self.silences:
-            return True
-        except TROUBLE:
-            pass
+            self.socket.settimeout(max(LEAST_SLEEP_SECONDS, wait_seconds))
+            self.socket.recv(1)
+        except OSError as error:
+            return isinstance(error, socket.timeout)
         return False
+
+    def settle(self) -> None:
+        """After an exchange: closed, unless it may be kept and a call goes on."""
+        self.rest(0.0 if self.callers else math.inf)
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
 
     def connect(self, addresses: Addresses) -> None:
         """To the first address that answers."""
-        import socket  # a decision from the cache needs none
+        import socket
 
-        self.silences = (BlockingIOError, socket.timeout)
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
             # Each address gets its share of the time, so that a dead one does not use it all.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
-                self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(share_seconds)
-                self.connection.connect(address)
+                self.socket = socket.socket(family, socket.SOCK_STREAM)
+                self.socket.settimeout(share_seconds)
+                self.socket.connect(address)
                 return
             except OSError:
                 self.close()
@@ -3998,23 +3930,17 @@ class Wire:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
-        import ssl
-
-        # A body that ends with the connection is whole only where close_notify came, not at a bare
-        # FIN. The handshake is a step of its own: an interrupt inside finds a socket to close.
-        self.connection = context.wrap_socket(
-            self.connection, server_hostname=host, suppress_ragged_eofs=False,
+        # A bare FIN ends no body, close_notify does. The handshake is a step of its own, so that an
+        # interrupt inside finds a socket to close.
+        self.socket = context.wrap_socket(
+            self.socket, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
-        self.silences += (ssl.SSLWantReadError,)
         self.timed().do_handshake()
 
-    def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-
     def timed(self) -> Any:
-        self.connection.settimeout(self.deadline.remaining_seconds())
-        return self.connection
+        """The socket, which waits no longer than the deadline."""
+        self.socket.settimeout(self.deadline.remaining_seconds())
+        return self.socket
 
     def write(self, data: bytes) -> None:
         while data:
@@ -4037,82 +3963,28 @@ class Wire:
 
     def read_line(self) -> str:
         """Through the next LF, at the expense of the budget."""
-        searched = length = 0
-        while length == 0 and searched <= self.line_budget_bytes:
-            if searched == len(self.unread) and not self.receive():
+        length = self.unread.find(b"\n") + 1
+        while length == 0 and len(self.unread) <= self.line_budget_bytes:
+            searched = len(self.unread)
+            if not self.receive():
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
-            searched = len(self.unread)
-        if length == 0 or length > self.line_budget_bytes:
+        if not 0 < length <= self.line_budget_bytes:
             raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
         self.line_budget_bytes -= length
         return self.read(length).decode("latin-1")
-
-
-class ProcessConnection:
-    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
-
-    def __init__(self) -> None:
-        self.lock = _thread.RLock()         # held for an exchange
-        self.wire: Wire | None = None
-        self.callers: list[int] = []        # the threads of the calls that are under way
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Around each call of a bot: the connection ends with the outermost of its thread."""
-        caller = _thread.get_ident()
-        self.callers.append(caller)
-        try:
-            yield
-        finally:
-            self.callers.remove(caller)
-            if caller not in self.callers:
-                self.rest(math.inf)
-
-    def rest(self, seconds: float) -> None:
-        """Before a pause: what it would carry past its time is closed, unless it is in use."""
-        if self.lock.acquire(blocking=False):
-            try:
-                if self.wire and time.monotonic() + seconds > self.wire.kept_until:
-                    self.close()
-            finally:
-                self.lock.release()
-
-    def is_kept_for(self, route: Route) -> bool:
-        wire = self.wire
-        if wire is None or wire.ends != route.ends:
-            return False
-        return time.monotonic() < wire.kept_until
-
-    def take(self, route: Route) -> Wire:
-        """The kept connection, if it leads there and is as it was left; else it is closed first."""
-        if self.wire and not (self.is_kept_for(route) and self.wire.is_silent()):
-            self.close()
-        self.wire = self.wire or Wire(route)
-        return self.wire
-
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept, and a call goes on."""
-        if self.wire and (self.wire.kept_until == -math.inf or not self.callers):
-            self.close()
-
-    def close(self) -> None:
-        if self.wire is not None:
-            self.wire.close()
-            self.wire = None
 
 
 CONNECTION = ProcessConnection()
 
 
 def abandon_connection() -> None:
-    """In a forked child: its copy of the descriptor goes, without a word of TLS to the server."""
+    """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
     global CONNECTION
-    inherited = CONNECTION.wire
+    inherited = CONNECTION
     CONNECTION = ProcessConnection()
-    if inherited is not None:
-        with suppress(OSError):
-            inherited.close()
+    with suppress(OSError):
+        inherited.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -4122,15 +3994,15 @@ if hasattr(os, "register_at_fork"):
 # 12b. An answer: its header, where its body ends, what the body holds.
 
 class Head(NamedTuple):
-    version: str                # "0" or "1": of HTTP/1
+    version: str                # of HTTP/1: "0" or "1"
     status: int
     headers: HeaderList
     length: int | None          # what Content-Length says
 
 
-def read_head(wire: Wire) -> Head:
-    """The head of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
-    lines = head_lines(wire)
+def read_head(conn: ProcessConnection) -> Head:
+    """1xx answers are skipped (RFC 9110 15.2)."""
+    lines = head_lines(conn)
     while True:
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
@@ -4142,9 +4014,9 @@ def read_head(wire: Wire) -> Head:
             return Head(match[1], status, headers, content_length(headers))
 
 
-def head_lines(wire: Wire) -> Iterator[str]:
+def head_lines(conn: ProcessConnection) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
-        yield wire.read_line()
+        yield conn.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
@@ -4154,12 +4026,11 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
         if line in ("\r\n", "\n"):
             break
         match = HEADER_LINE.fullmatch(line)
-        is_fold = match is not None and match[1] is None
-        if match is None or (is_fold and not headers):
+        if match is None or not (match[1] or headers):
             raise ConnectionError(f"broken header line: {printable(line, 60)}")
         name, value = match.groups()
         value = value.strip(" \t")
-        if is_fold:
+        if name is None:        # RFC 9112 5.2: it goes on with the value before it
             name, begun = headers.pop()
             value = f"{begun} {value}"
         headers.append((name.lower(), value))
@@ -4167,7 +4038,7 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The comma-separated items of a header in lower case, over all the lines that repeat it."""
+    """The items of a header in lower case, over all the lines that repeat it."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4191,16 +4062,16 @@ def kept_seconds(head: Head) -> float:
     """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
-        return -math.inf
+        return 0.0
     seconds = MAX_KEPT_SECONDS
     for item in header_items(head.headers, "keep-alive"):
         match = re.fullmatch("timeout=([0-9]{1,4})", item)
-        if match:                   # the next request must be there a second before it ends
+        if match:       # the next request must be there a second before
             seconds = min(seconds, int(match[1]) - 1.0)
     return seconds
 
 
-def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
+def framed_pieces(conn: ProcessConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
@@ -4208,69 +4079,70 @@ def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
             said = printable(", ".join(codings), 60)
             raise ConnectionError(
                 f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
-        return chunked_pieces(wire)
+        return chunked_pieces(conn)
     if head.length is None:
-        return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
-    return counted_pieces(wire, head.length)
+        return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
+    return counted_pieces(conn, head.length)
 
 
-def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
-    yield from exactly(wire, length)
-    if wire.unread:
+def counted_pieces(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+    yield from exactly(conn, length)
+    if conn.unread:
         raise ConnectionError(f"more than the {length} bytes of its Content-Length")
-    wire.is_at_end = True
+    conn.is_at_end = True
 
 
-def exactly(wire: Wire, length: int) -> Iterator[bytes]:
+def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
     left = length
     while left:
-        piece = wire.read(min(left, PIECE_BYTES))
+        piece = conn.read(min(left, PIECE_BYTES))
         if not piece:
             raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
         left -= len(piece)
         yield piece
 
 
-def chunked_pieces(wire: Wire) -> Iterator[bytes]:
+def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
     size = -1
     while size != 0:
-        match = CHUNK_LINE.fullmatch(wire.read_line())
+        match = CHUNK_LINE.fullmatch(conn.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
-        yield from exactly(wire, size)
+        yield from exactly(conn, size)
         # Chunk framing costs a server nothing, so that the data must pay for it.
-        budget = wire.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        wire.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-        if size != 0 and wire.read_line() != "\r\n":
+        budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
+        conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
+        if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
-    while wire.read_line() != "\r\n":
+    while conn.read_line() != "\r\n":
         pass        # nothing in the trailers is for us
-    wire.is_at_end = True
+    conn.is_at_end = True
 
 
 def content_codings(headers: Headers) -> list[str]:
     items = header_items(headers, "content-encoding")
     codings = [item for item in items if item not in ("", "identity")]
-    is_known = set(codings).issubset(CONTENT_CODINGS)
-    if not is_known or len(codings) > MAX_CONTENT_CODINGS:
+    known = {"gzip", "x-gzip", "deflate"}
+    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
         said = printable(", ".join(codings), 60)
         raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
     return codings
 
 
 def new_decoder(coding: str, beginning: bytes) -> Any:
-    import zlib  # a decision from the cache needs none
+    import zlib
 
+    window_bits = zlib.MAX_WBITS
     if coding != "deflate":
-        return zlib.decompressobj(zlib.MAX_WBITS + 16)      # 16: gzip's wrapper
-    if beginning[0] & 15 == zlib.DEFLATED:
-        return zlib.decompressobj(zlib.MAX_WBITS)
-    return zlib.decompressobj(-zlib.MAX_WBITS)      # RFC 9110 8.4.1.2: some leave the wrapper off
+        window_bits += 16               # gzip's wrapper
+    elif beginning[0] & 15 != zlib.DEFLATED:
+        window_bits = -window_bits      # RFC 9110 8.4.1.2: some leave the wrapper off
+    return zlib.decompressobj(window_bits)
 
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off. gzip may have several members (RFC 1952 2.2)."""
+    """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
     from zlib import error as zlib_error
 
     decoder = None
@@ -4279,7 +4151,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
         data = b""
-        while piece or len(data) == PIECE_BYTES:        # which may not be all
+        while piece or len(data) == PIECE_BYTES:        # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
             except zlib_error:
@@ -4292,7 +4164,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
                     return      # what follows the last member is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
-        # So much for so little is stuffing, such as empty members without end.
+        # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
     if decoder is not None and not decoder.eof:
@@ -4300,11 +4172,11 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
 
 
 def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
-    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
+    """The decoded body, and whether it was cut at `limit` bytes."""
     codings = content_codings(head.headers)
     is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
     if (head.length or 0) > limit and not codings and not is_useful_in_part:
-        return b"", True        # it is not even read
+        return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
     body = io.BytesIO()     # whose `getvalue` is no second copy
@@ -4321,26 +4193,22 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left.
 
-    What was answered is held, and so is that it was given up. Trouble is not.
+    An answer is held, and so is that none came in time. Other trouble is not.
     """
 
     def __init__(self, host: str) -> None:
-        import threading  # a decision from the cache needs none
+        import threading
 
         self.host = host
-        self.addresses: Addresses = []      # none: there is no such name
+        self.addresses: Addresses = []      # without ports; none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
-        name = "walsh-research resolver"
         self.thread = threading.Thread(
-            target=self.ask,
-            name=name,
-            daemon=True,
-        )
+            target=self.ask, name="walsh-research resolver", daemon=True)
 
     def ask(self) -> None:
-        """In a thread of its own. An answer that comes late is an answer."""
+        """In the thread. A late answer is an answer."""
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
@@ -4360,7 +4228,7 @@ class LookUp:
         return time.monotonic() < self.held_since + PIN_SECONDS
 
     def wait(self, deadline: Deadline) -> Addresses:
-        """[] where there is no such name. OSError: there is no answer, or none in time."""
+        """OSError: there is no answer, or none in time."""
         if not self.is_held() and not self.is_done.wait(deadline.remaining_seconds()):
             self.trouble = f"no complete answer within {deadline.seconds:g} s, and none since"
             self.held_since = time.monotonic()
@@ -4370,73 +4238,43 @@ class LookUp:
         return self.addresses
 
 
-class Resolver:
-    """Holds what names resolved to, so that the address which was checked is the one asked."""
-
-    def __init__(self) -> None:
-        self.look_ups: dict[str, LookUp] = {}       # by host
-
-    def addresses(self, host: str, deadline: Deadline) -> Addresses:
-        """All addresses of the name, without a port; else as `LookUp.wait`."""
-        held = self.look_ups.get(host)
-        if held is None or (held.is_done.is_set() and not held.is_held()):
-            held = self.begin(host)
-        return held.wait(deadline)
-
-    def begin(self, host: str) -> LookUp:
-        self.look_ups.pop(host, None)
-        while len(self.look_ups) >= MAX_PINS:
-            self.look_ups.pop(next(iter(self.look_ups)), None)
-        look_up = LookUp(host)
-        try:
-            self.look_ups[host] = look_up
-            look_up.thread.start()
-        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
-            self.look_ups.pop(host, None)
-            raise
-        return look_up
-
-
-def port_of(parts: UrlParts) -> int:
-    return parts.port or DEFAULT_PORTS[parts.scheme]
+def with_port(parts: UrlParts) -> UrlParts:
+    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
 
 
 def environment_proxies() -> dict[str, str]:
-    """By scheme, "all" and "no" besides."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
-    # It brings http.client and email along, which are slow to load.
-    from urllib.request import getproxies_environment
+    from urllib.request import getproxies_environment   # slow to load
 
     return getproxies_environment()
 
 
-def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
-    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting."""
-    name = parts.scheme if proxies.get(parts.scheme) else "all"
+def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
+    """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
+    name = site.scheme if proxies.get(site.scheme) else "all"
     setting = proxies.get(name)
     if not setting:
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    bare_host = parts.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{port_of(parts)}", proxies):
+    bare_host = site.host.strip("[]")
+    if proxy_bypass_environment(f"{bare_host}:{site.port}", proxies):
         return None
     return parse_proxy(f"{name}_proxy", setting.strip())
 
 
 def parse_proxy(name: str, setting: str) -> UrlParts:
-    # No reason shows the setting: with a stray sign, any part of it may be a password.
-    wanted = "want http://[user:password@]host[:port]"
-    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
-    if other_kind:
-        kind = other_kind[1].lower()
-        raise ValueError(f"{name} is a proxy of the kind {kind}, not spoken here, {wanted}")
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
-            return split_url(f"http://{match[1]}")
-    raise ValueError(f"{name} is no proxy that can be used, {wanted}")
+            return with_port(split_url(f"http://{match[1]}"))
+    # No reason shows the setting: any part of a misspelt one may be a password.
+    found = "no proxy that can be used"
+    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
+    if other_kind:
+        found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
+    raise ValueError(f"{name} is {found}, want http://[user:password@]host[:port]")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -4456,18 +4294,18 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "all": ..., "no":
-    "internal.test"}`; {} is none, None reads the environment.
+    `proxies` is `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
+    {} for none, None for those of the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        self.resolver = Resolver()
+        self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
         self.tls_context: ssl.SSLContext | None = None      # made for the first https target
 
     def resolve(self, url: str, timeout: float) -> None:
-        """Whether a request for `url` may go where its name leads, which is pinned.
+        """Pins where the name of `url` leads.
 
         TransportError: `refused` where an address is not public, `final` where there is none.
         """
@@ -4482,20 +4320,19 @@ class HttpTransport:
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
-            head = request_head(request, route)
-        connection = CONNECTION
-        with connection.lock:
+            head = request_head(request, route.proxy)
+        conn = CONNECTION
+        with conn.lock:
             try:
                 try:
-                    wire = connection.take(route)
-                    wire.begin(deadline)
-                    if wire.connection is None:
-                        self.open(wire, route)
-                    return exchange(wire, request, head, route)
+                    conn.begin(route, deadline)
+                    if conn.socket is None:
+                        self.open(conn, route)
+                    return exchange(conn, route, request, head)
                 finally:
-                    connection.settle()
+                    conn.settle()
             finally:
-                connection.settle()     # again: an interrupt may have ended the first one early
+                conn.settle()       # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4503,98 +4340,107 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
-        return Route(target, proxy_for(target, proxies), self.allow_private)
+        site = with_port(target)._replace(userinfo=None, path="", query="")
+        return Route(site, proxy_for(site, proxies), self.allow_private)
+
+    def look_up(self, host: str) -> LookUp:
+        """The one that is held or under way, or a new one."""
+        held = self.look_ups.get(host)
+        if held is not None and (held.is_held() or not held.is_done.is_set()):
+            return held
+        while len(self.look_ups) >= MAX_PINS:
+            self.look_ups.pop(next(iter(self.look_ups)), None)
+        look_up = LookUp(host)
+        try:
+            self.look_ups[host] = look_up
+            look_up.thread.start()
+        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
+            self.look_ups.pop(host, None)
+            raise
+        return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """All addresses of the name, refused if any is not public.
-
-        Behind a proxy they are the proxy's, which may be private; targets' names are its business.
-        """
-        host = route.next_stop.host
-        port = port_of(route.next_stop)
+        """Those of the site, refused if any is not public; else of the proxy, of any kind."""
+        stop = route.proxy or route.site
         addresses: Addresses = []
-        for family, (ip, _, *more) in self.resolver.addresses(host, deadline):
+        for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
             refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
             if refusal:
-                raise TransportError(f"{host}: {refusal}", final=True, refused=True)
-            addresses.append((family, (ip, port, *more)))
+                raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
+            addresses.append((family, (ip, stop.port, *more)))
         if not addresses:
-            raise ValueError(f"{host} does not exist")
+            raise ValueError(f"{stop.host} does not exist")
         return addresses
 
-    def open(self, wire: Wire, route: Route) -> None:
-        """To the next stop, and on through tunnel and TLS."""
+    def open(self, conn: ProcessConnection, route: Route) -> None:
+        """To the proxy or the site, and on through tunnel and TLS."""
+        site, proxy, _ = route
+        during = conn.deadline.during
+        place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
         # That our own proxy is out of reach is no fault of the target's host, and final.
-        is_final = route.proxy is not None
-        place = ""
-        if route.proxy is not None:
-            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
-        with wire.deadline.during(f"{place}name", is_final):
-            addresses = self.checked_addresses(route, wire.deadline)
-        with wire.deadline.during(f"{place}connect", is_final):
-            wire.connect(addresses)
-        if route.target.scheme != "https":
+        with during(f"{place}name", final=bool(proxy)):
+            addresses = self.checked_addresses(route, conn.deadline)
+        with during(f"{place}connect", final=bool(proxy)):
+            conn.connect(addresses)
+        if site.scheme != "https":
             return
-        if route.proxy is not None:
-            with wire.deadline.during("proxy"):
-                open_tunnel(wire, route.target, route.proxy)
-        with wire.deadline.during("TLS"):
+        if proxy:
+            with during("proxy"):
+                open_tunnel(conn, site, proxy)
+        with during("TLS"):
             if self.tls_context is None:
                 self.tls_context = verifying_tls_context()
-            wire.secure(self.tls_context, route.target.host.strip("[]"))
+            conn.secure(self.tls_context, site.host.strip("[]"))
 
 
-def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
-    with wire.deadline.during("request"):
-        wire.write(head)
+def exchange(conn: ProcessConnection, route: Route, request: Request, head: bytes) -> Response:
+    with conn.deadline.during("request"):
+        conn.write(head)
     if request.departed is not None:
         request.departed()
-    with wire.deadline.during("answer"):
-        answer = read_head(wire)
-        pieces = framed_pieces(wire, answer)
-    status = answer.status
-    headers = answer.headers
-    if status == 407 and route.is_forwarded:
+    with conn.deadline.during("answer"):
+        answer = read_head(conn)
+        pieces = framed_pieces(conn, answer)
+    if answer.status == 407 and route.proxy and route.site.scheme == "http":
         raise TransportError("proxy: wants other credentials (407)", final=True)
     body = b""
     is_cut = False
-    if request.method == "HEAD" or status in (204, 304):
-        wire.is_at_end = True
+    if request.method == "HEAD" or answer.status in (204, 304):
+        conn.is_at_end = True
     # R6: what nobody reads is not asked for.
-    elif request.wants is None or request.wants(status, headers):
-        with wire.deadline.during("body"):
+    elif request.wants is None or request.wants(answer.status, answer.headers):
+        with conn.deadline.during("body"):
             body, is_cut = read_body(pieces, answer, request.max_bytes)
-    elif answer.length == len(wire.unread):         # all of it came along with the header
-        wire.unread.clear()
-        wire.is_at_end = True
-    if wire.is_at_end and not wire.unread:
-        wire.answered_at = time.monotonic()
-        wire.kept_until = wire.answered_at + kept_seconds(answer)
-    return Response(status, headers, body, is_cut)
+    elif answer.length == len(conn.unread):         # all of it came along with the header
+        conn.unread.clear()
+        conn.is_at_end = True
+    if conn.is_at_end and not conn.unread:
+        conn.answered_at = time.monotonic()
+        conn.kept_until = conn.answered_at + kept_seconds(answer)
+    return Response(answer.status, answer.headers, body, is_cut)
 
 
-def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
-    authority = f"{target.host}:{port_of(target)}"
-    headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
-    headers.update(proxy_headers(proxy))
-    wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
-    status = read_head(wire).status
-    if status >= 500:
-        raise ConnectionError(f"answers {status} to CONNECT, want 200")
+def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> None:
+    authority = f"{site.host}:{site.port}"
+    headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
+    conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
+    status = read_head(conn).status
     if status != 200:
-        raise ValueError(f"answers {status} to CONNECT, want 200")
-    if wire.unread:
+        kind = ConnectionError if status >= 500 else ValueError
+        raise kind(f"answers {status} to CONNECT, want 200")
+    if conn.unread:
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, route: Route) -> bytes:
+def request_head(request: Request, proxy: UrlParts | None) -> bytes:
     """User-Agent (R1) is the one that was handed in."""
+    target = split_url(request.url)
     authority = host_key(request.url)
-    path = f"{route.target.path or '/'}{route.target.query}"
+    path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
-    if route.proxy is not None and route.is_forwarded:
+    if proxy and target.scheme == "http":
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
-        headers.update(proxy_headers(route.proxy))
+        headers.update(proxy_headers(proxy))
     headers.update(request.headers)
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
@@ -4612,8 +4458,8 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified. OpenSSL itself honours SSL_CERT_DIR."""
-    import ssl  # slow to load, and http needs none
+    """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
+    import ssl  # slow to load
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -4814,7 +4660,7 @@ class RateLimiter:
             entry = self._cache.load(kind, host)
             own = self._process.written.get((kind, host))
             if entry and entry != own:      # our own words: the monotonic clock knows them better
-                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self.time())
+                theirs = shifted_pace(from_entry(HostPace(), entry), now - self.time())
                 pace = merge_paces(pace, theirs, now)
         return pace
 
@@ -4840,7 +4686,7 @@ class Slot:
         self._role = "other"
         self._interval = 0.0        # as `claim` has them
         self._start = -math.inf         # the claimed start, on the monotonic clock
-        self._before = UNSEEN_HOST      # the host's pace before the claim
+        self._before = HostPace()      # the host's pace before the claim
         self._left_at: float | None = None          # when its request left, Unix seconds
         self._lock = CacheLock("")      # the host's, until the request has left; "" is none
 
@@ -4890,7 +4736,8 @@ class Slot:
         """Whether it is a policy document that waits for no pace, though for a hold (R5)."""
         if self._role != "policy" or self.is_claimed:
             return False
-        return takes_no_slot(pace, self._interval, now)
+        unheld = pace._replace(not_before=NEVER)        # its host, in its interval
+        return next_start(unheld, self._interval, is_first_target=False) <= now
 
     def _earliest_start(self, pace: HostPace) -> float:
         if not self.is_claimed:
@@ -4960,7 +4807,7 @@ def after_policy(pace: HostPace, interval: float, gap: float, now: float) -> Hos
 
     The slot that it may have waited for no longer counts as a start.
     """
-    if is_unseen(pace):                     # R4: its first target follows at once
+    if max(pace.last_at, pace.policy_at) == NEVER:      # R4: its first target follows at once
         gap = 0.0
     last_at = pace.last_at
     if last_at <= now:                      # else another has claimed a slot behind it
@@ -5236,7 +5083,7 @@ class RobotsStore:
 
     kind = "robots"
     gate = "R2"
-    no_state: Any = NO_RULES
+    no_state: Any = RobotsState()
 
     def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
         self._cache = cache
@@ -8878,10 +8725,7 @@ class Source(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        shown = record_dict(self._replace(result=None))
-        if self.result is not None:
-            shown["result"] = self.result.to_dict()
-        return shown
+        return record_dict(self)
 
 
 NO_FILES: dict[str, bytes] = {}
