@@ -186,8 +186,7 @@ MAX_SWEEP_FILES = 4096                  # looked at in one call between two; som
 # After each try to write an entry, by `os.name`; Windows renames onto no file that is open.
 WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
-# Status lines and headers of one exchange, 1xx answers included; then what chunk framing takes
-# beyond what the data pays for.
+# Of status lines and headers, 1xx answers included; again of chunk framing that no data pays for.
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADER_LINES = 500          # 87,000 of "a:" fit the bytes above, and a Result keeps them
 DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # a chunk of 192 bytes pays for its own lines
@@ -219,7 +218,7 @@ LOCK_POLL_SECONDS = 0.05        # between two looks at a lock that another proce
 MAX_CLAIM_SECONDS = 86400.0     # a start further ahead was written by a clock that jumped
 MAX_HOLD_SECONDS = 30 * 86400.0         # a "not before" further away is not believed
 POLICY_RETRY_SECONDS = 300.0            # before a document that did not come is asked again
-LEAST_FAILURES_FOR_GOOD = 3             # besides; two a month apart say little
+LEAST_FAILURES_FOR_GOOD = 3     # of a robots.txt, besides a month; two a month apart say little
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
@@ -568,8 +567,6 @@ def printable(text: str, limit: int = 300) -> str:
     """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
-    >>> printable("a\x1b[2Jb\\n")
-    'a\\\\x1b[2Jb\\\\n'
     """
     shown = "".join(map(shown_character, text[:limit + 1]))
     if len(shown) <= limit:
@@ -896,11 +893,7 @@ def address_refusal(address_text: str) -> str:
 
 
 def host_refusal(host: str) -> str:
-    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be.
-
-    >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
-    ('printer.local is a name for private use', '::1 is a loopback address', '')
-    """
+    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be."""
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
@@ -948,7 +941,7 @@ ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ANY_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-# An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
+# An octet that does not stand as it is; a percent sign takes two hex digits along.
 # `*`, `$` and the line feed between two values stand.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
@@ -1124,8 +1117,8 @@ class RobotsTxt(NamedTuple):
     Rule(allow=False, value='/private', line=2)
     """
 
-    group: Optional[str]                   # the selected User-agent value as the file writes it
-    crawl_delay: Optional[float]           # seconds, the largest; None where the group names none
+    group: Optional[str]                # the selected User-agent value as the file writes it
+    crawl_delay: Optional[float]        # seconds, the largest; None where the group names none
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
@@ -1138,7 +1131,7 @@ class RobotsTxt(NamedTuple):
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
-        """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1.1-9.1.3."""
+        """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
         group, lines = robots_group(text, robots_agent_name(token))
         delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
