@@ -3767,11 +3767,9 @@ def open_pace_cache(
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
-# One HTTP/1.1 exchange at a time, over the one connection that the process has open.
-# Nothing here follows a redirect, retries or sleeps. What a decision from the cache does without
-# is imported where it is used.
+# One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
 # http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
-# 22 ms and 6.6 MiB to load.
+# 22 ms and 6.6 MiB to load. A decision from the cache loads no socket, ssl, threading or zlib.
 # Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
 # `Deadline.during` makes a TransportError of both.
 
@@ -3781,12 +3779,10 @@ STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\
 HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
 CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
 SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
-# What the system raises: for a bad certificate an OSError that is a ValueError besides, for too
-# large a number an ArithmeticError, for a thread that does not start a RuntimeError.
-TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
+    # Site, proxy, allow_private. Requests with equal routes may share a connection.
+    Route = tuple[UrlParts, UrlParts | None, bool]
     Addresses = list[tuple[int, Any]]       # (family, socket address)
-    HeaderList = list[tuple[str, str]]      # (lower-case name, value)
 
 
 def cause_of(error: BaseException) -> str:
@@ -3797,10 +3793,10 @@ def cause_of(error: BaseException) -> str:
     return printable(text or type(error).__name__, 200)
 
 
-# 12a. The time and the connection of an exchange.
+# 12a. The connection.
 
 class Deadline:
-    """The time of one exchange, from the look-up of the name to the end of the body."""
+    """Of one exchange, from the look-up of the name to the end of the body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
@@ -3809,7 +3805,7 @@ class Deadline:
     def remaining_seconds(self) -> float:
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
-            raise TimeoutError("timed out")
+            raise TimeoutError
         return seconds
 
     @contextmanager
@@ -3818,7 +3814,8 @@ class Deadline:
         try:
             self.remaining_seconds()
             yield
-        except TROUBLE as error:
+        # `ssl` raises both at once for a bad certificate; a thread may not start.
+        except (OSError, ValueError, RuntimeError) as error:
             final = final or isinstance(error, ValueError)
             reason = f"{stage}: {cause_of(error)}"
             if time.monotonic() >= self.ends_at:
@@ -3826,15 +3823,7 @@ class Deadline:
             raise TransportError(reason, final) from None
 
 
-class Route(NamedTuple):
-    """Where a request goes. Those with equal routes may share a connection."""
-
-    site: UrlParts              # scheme, host and port alone
-    proxy: UrlParts | None
-    allow_private: bool
-
-
-class ProcessConnection:
+class HttpConnection:
     """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
     def __init__(self) -> None:
@@ -3842,7 +3831,7 @@ class ProcessConnection:
         self.callers: list[int] = []        # the threads of the calls that are under way
         self.socket: Any = None
         self.route: Route | None = None
-        self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
+        self.kept_until = -math.inf         # monotonic; so during an exchange
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -3857,7 +3846,7 @@ class ProcessConnection:
                 self.rest(math.inf)
 
     def rest(self, seconds: float) -> None:
-        """Before a pause: what it would carry past its time is closed, unless it is in use."""
+        """Before a pause: closed, if it may not be kept so long, unless it is in use."""
         if self.lock.acquire(blocking=False):
             try:
                 if time.monotonic() + seconds >= self.kept_until:
@@ -3866,8 +3855,7 @@ class ProcessConnection:
                 self.lock.release()
 
     def is_kept_for(self, route: Route) -> bool:
-        is_there = self.socket is not None and self.route == route
-        return is_there and time.monotonic() < self.kept_until
+        return self.route == route and time.monotonic() < self.kept_until
 
     def begin(self, route: Route, deadline: Deadline) -> None:
         """An exchange, over the kept connection if it leads there and is as it was left."""
@@ -3876,21 +3864,20 @@ class ProcessConnection:
             self.unread = bytearray()       # what has come, and nobody has asked for yet
         self.route = route
         self.deadline = deadline
-        self.kept_until = -math.inf
+        self.answered_at = self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
         self.is_at_end = False              # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
         """Whether nothing has come since the last answer, not even an end."""
-        import socket
-
         # Some servers close without a word right behind their answer.
         wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.socket.settimeout(max(LEAST_SLEEP_SECONDS, wait_seconds))
+            self.socket.settimeout(max(0.0, wait_seconds))
             self.socket.recv(1)
-        except OSError as error:
-            return isinstance(error, socket.timeout)
+        except OSError as error:        # `ssl` need not be loaded
+            silences = {"BlockingIOError", "timeout", "TimeoutError", "SSLWantReadError"}
+            return type(error).__name__ in silences
         return False
 
     def settle(self) -> None:
@@ -3898,6 +3885,7 @@ class ProcessConnection:
         self.rest(0.0 if self.callers else math.inf)
 
     def close(self) -> None:
+        self.kept_until = -math.inf
         if self.socket is not None:
             self.socket.close()
             self.socket = None
@@ -3923,8 +3911,8 @@ class ProcessConnection:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
-        # A bare FIN ends no body, close_notify does. The handshake is a step of its own, so that an
-        # interrupt inside finds a socket to close.
+        # A bare FIN ends no body. The handshake is a step of its own, so that an interrupt inside
+        # finds a socket to close.
         self.socket = context.wrap_socket(
             self.socket, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
@@ -3968,14 +3956,14 @@ class ProcessConnection:
         return self.read(length).decode("latin-1")
 
 
-CONNECTION = ProcessConnection()
+CONNECTION = HttpConnection()
 
 
 def abandon_connection() -> None:
     """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
     global CONNECTION
     inherited = CONNECTION
-    CONNECTION = ProcessConnection()
+    CONNECTION = HttpConnection()
     with suppress(OSError):
         inherited.close()
 
@@ -3984,19 +3972,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=abandon_connection)
 
 
-# 12b. An answer: its header, where its body ends, what the body holds.
+# 12b. An answer.
 
 class Head(NamedTuple):
     version: str                # of HTTP/1: "0" or "1"
     status: int
-    headers: HeaderList
+    headers: list[tuple[str, str]]
     length: int | None          # what Content-Length says
 
 
-def read_head(conn: ProcessConnection) -> Head:
-    """1xx answers are skipped (RFC 9110 15.2)."""
+def read_head(conn: HttpConnection) -> Head:
     lines = head_lines(conn)
-    while True:
+    while True:         # RFC 9110 15.2: 1xx answers come before the one that counts
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
         if match is None:
@@ -4007,14 +3994,14 @@ def read_head(conn: ProcessConnection) -> Head:
             return Head(match[1], status, headers, content_length(headers))
 
 
-def head_lines(conn: ProcessConnection) -> Iterator[str]:
+def head_lines(conn: HttpConnection) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
         yield conn.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
-def read_headers(lines: Iterator[str]) -> HeaderList:
-    headers: HeaderList = []
+def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
+    headers: list[tuple[str, str]] = []
     for line in lines:
         if line in ("\r\n", "\n"):
             break
@@ -4064,28 +4051,28 @@ def kept_seconds(head: Head) -> float:
     return seconds
 
 
-def framed_pieces(conn: ProcessConnection, head: Head) -> Iterator[bytes]:
+def framed_pieces(conn: HttpConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
         if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
             said = printable(", ".join(codings), 60)
-            raise ConnectionError(
-                f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
+            wanted = "want chunked, and no Content-Length beside it"
+            raise ConnectionError(f"Transfer-Encoding {said!r}, {wanted}")
         return chunked_pieces(conn)
     if head.length is None:
         return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
     return counted_pieces(conn, head.length)
 
 
-def counted_pieces(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+def counted_pieces(conn: HttpConnection, length: int) -> Iterator[bytes]:
     yield from exactly(conn, length)
     if conn.unread:
         raise ConnectionError(f"more than the {length} bytes of its Content-Length")
     conn.is_at_end = True
 
 
-def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+def exactly(conn: HttpConnection, length: int) -> Iterator[bytes]:
     left = length
     while left:
         piece = conn.read(min(left, PIECE_BYTES))
@@ -4095,7 +4082,7 @@ def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
         yield piece
 
 
-def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
+def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
     size = -1
     while size != 0:
         match = CHUNK_LINE.fullmatch(conn.read_line())
@@ -4113,16 +4100,6 @@ def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
     conn.is_at_end = True
 
 
-def content_codings(headers: Headers) -> list[str]:
-    items = header_items(headers, "content-encoding")
-    codings = [item for item in items if item not in ("", "identity")]
-    known = {"gzip", "x-gzip", "deflate"}
-    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
-        said = printable(", ".join(codings), 60)
-        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
-    return codings
-
-
 def new_decoder(coding: str, beginning: bytes) -> Any:
     import zlib
 
@@ -4136,7 +4113,7 @@ def new_decoder(coding: str, beginning: bytes) -> Any:
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
     """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
-    from zlib import error as zlib_error
+    import zlib
 
     decoder = None
     taken_bytes = given_bytes = 0
@@ -4147,7 +4124,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         while piece or len(data) == PIECE_BYTES:        # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
-            except zlib_error:
+            except zlib.error:
                 raise ConnectionError(f"broken {coding} data") from None
             given_bytes += len(data)
             if data:
@@ -4155,7 +4132,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
             piece = decoder.unconsumed_tail or decoder.unused_data
             if decoder.eof and piece:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # what follows the last member is padding, which gzip ignores too
+                    return      # the rest is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
         # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
@@ -4166,7 +4143,12 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
 
 def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
     """The decoded body, and whether it was cut at `limit` bytes."""
-    codings = content_codings(head.headers)
+    items = header_items(head.headers, "content-encoding")
+    codings = [item for item in items if item not in ("", "identity")]
+    known = {"gzip", "x-gzip", "deflate"}
+    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
+        said = printable(", ".join(codings), 60)
+        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
     is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
     if (head.length or 0) > limit and not codings and not is_useful_in_part:
         return b"", True
@@ -4186,28 +4168,26 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left.
 
-    An answer is held, and so is that none came in time. Other trouble is not.
+    An answer is held, even a late one, and so is that none came in time.
     """
 
     def __init__(self, host: str) -> None:
         import threading
 
-        self.host = host
         self.addresses: Addresses = []      # without ports; none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
-        self.thread = threading.Thread(
-            target=self.ask, name="walsh-research resolver", daemon=True)
+        name = "walsh-research resolver"
+        self.thread = threading.Thread(target=self.ask, args=(host,), name=name, daemon=True)
 
-    def ask(self) -> None:
-        """In the thread. A late answer is an answer."""
+    def ask(self, host: str) -> None:
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
         trouble = ""
         try:
-            name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
+            name = host.strip("[]").encode()        # as bytes it needs no codec: it is ASCII
             for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
                 self.addresses.append((answer[0], answer[4]))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
@@ -4231,10 +4211,6 @@ class LookUp:
         return self.addresses
 
 
-def with_port(parts: UrlParts) -> UrlParts:
-    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
-
-
 def environment_proxies() -> dict[str, str]:
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
@@ -4246,28 +4222,24 @@ def environment_proxies() -> dict[str, str]:
 def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
     """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
     name = site.scheme if proxies.get(site.scheme) else "all"
-    setting = proxies.get(name)
-    if not setting:
+    if not proxies.get(name):
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    bare_host = site.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{site.port}", proxies):
+    if proxy_bypass_environment(f"{site.host.strip('[]')}:{site.port}", proxies):
         return None
-    return parse_proxy(f"{name}_proxy", setting.strip())
-
-
-def parse_proxy(name: str, setting: str) -> UrlParts:
+    setting = proxies[name].strip()
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
-            return with_port(split_url(f"http://{match[1]}"))
+            proxy = split_url(f"http://{match[1]}")
+            return proxy._replace(port=proxy.port or 80)
     # No reason shows the setting: any part of a misspelt one may be a password.
     found = "no proxy that can be used"
     other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
     if other_kind:
         found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
-    raise ValueError(f"{name} is {found}, want http://[user:password@]host[:port]")
+    raise ValueError(f"{name}_proxy is {found}, want http://[user:password@]host[:port]")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -4287,8 +4259,8 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies` is `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
-    {} for none, None for those of the environment.
+    `proxies`: `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
+    None for those of the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
@@ -4313,7 +4285,7 @@ class HttpTransport:
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
-            head = request_head(request, route.proxy)
+            head = request_head(request, route)
         conn = CONNECTION
         with conn.lock:
             try:
@@ -4333,11 +4305,11 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
-        site = with_port(target)._replace(userinfo=None, path="", query="")
-        return Route(site, proxy_for(site, proxies), self.allow_private)
+        port = target.port or DEFAULT_PORTS[target.scheme]
+        site = UrlParts(target.scheme, None, target.host, port, "", "")
+        return site, proxy_for(site, proxies), self.allow_private
 
     def look_up(self, host: str) -> LookUp:
-        """The one that is held or under way, or a new one."""
         held = self.look_ups.get(host)
         if held is not None and (held.is_held() or not held.is_done.is_set()):
             return held
@@ -4354,10 +4326,11 @@ class HttpTransport:
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
         """Those of the site, refused if any is not public; else of the proxy, of any kind."""
-        stop = route.proxy or route.site
+        site, proxy, _ = route
+        stop = proxy or site
         addresses: Addresses = []
         for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
-            refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
+            refusal = "" if self.allow_private or proxy else address_refusal(ip)
             if refusal:
                 raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
             addresses.append((family, (ip, stop.port, *more)))
@@ -4365,7 +4338,7 @@ class HttpTransport:
             raise ValueError(f"{stop.host} does not exist")
         return addresses
 
-    def open(self, conn: ProcessConnection, route: Route) -> None:
+    def open(self, conn: HttpConnection, route: Route) -> None:
         """To the proxy or the site, and on through tunnel and TLS."""
         site, proxy, _ = route
         during = conn.deadline.during
@@ -4386,7 +4359,7 @@ class HttpTransport:
             conn.secure(self.tls_context, site.host.strip("[]"))
 
 
-def exchange(conn: ProcessConnection, route: Route, request: Request, head: bytes) -> Response:
+def exchange(conn: HttpConnection, route: Route, request: Request, head: bytes) -> Response:
     with conn.deadline.during("request"):
         conn.write(head)
     if request.departed is not None:
@@ -4394,10 +4367,10 @@ def exchange(conn: ProcessConnection, route: Route, request: Request, head: byte
     with conn.deadline.during("answer"):
         answer = read_head(conn)
         pieces = framed_pieces(conn, answer)
-    if answer.status == 407 and route.proxy and route.site.scheme == "http":
+    site, proxy, _ = route
+    if answer.status == 407 and proxy and site.scheme == "http":
         raise TransportError("proxy: wants other credentials (407)", final=True)
-    body = b""
-    is_cut = False
+    body, is_cut = b"", False
     if request.method == "HEAD" or answer.status in (204, 304):
         conn.is_at_end = True
     # R6: what nobody reads is not asked for.
@@ -4413,7 +4386,7 @@ def exchange(conn: ProcessConnection, route: Route, request: Request, head: byte
     return Response(answer.status, answer.headers, body, is_cut)
 
 
-def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> None:
+def open_tunnel(conn: HttpConnection, site: UrlParts, proxy: UrlParts) -> None:
     authority = f"{site.host}:{site.port}"
     headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
     conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
@@ -4425,16 +4398,16 @@ def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> Non
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, proxy: UrlParts | None) -> bytes:
-    """User-Agent (R1) is the one that was handed in."""
+def request_head(request: Request, route: Route) -> bytes:
+    site, proxy, _ = route
     target = split_url(request.url)
     authority = host_key(request.url)
     path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
-    if proxy and target.scheme == "http":
+    if proxy and site.scheme == "http":
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
         headers.update(proxy_headers(proxy))
-    headers.update(request.headers)
+    headers.update(request.headers)     # R1: the User-Agent is among them
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
 
@@ -4446,8 +4419,7 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
         if not SENT_LINE.fullmatch(line):
             name = printable(line.partition(":")[0], 60)
             raise ValueError(f"{name!r} cannot be sent as it is")
-    head = "\r\n".join([*lines, "", ""])
-    return head.encode("latin-1")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def verifying_tls_context() -> ssl.SSLContext:
