@@ -5178,17 +5178,17 @@ class SourceStore:
 # The way of a URL, from who asks to the socket:
 #   Fetcher.fetch, run     R7: one Target for each source
 #   Scheduler.results      whose turn it is; sleeps where it is nobody's
-#   Fetcher.target_steps   R8; the Visit knows where the URL is now
+#   Fetcher.target_steps   R8
 #   Visit.walk             every gate, an exchange; then a hop, a retry or the end
-#   Fetcher.exchange       R1, R13, R4's departure: the only caller of the transport
+#   Fetcher.exchange       R1, R13: the only caller of the transport
 # And back: `walk` returns an Ending, of which `conclude` makes the Result.
-# Whoever must wait yields a Later. A policy document that a gate wants first is a Visit of its own,
-# which `Refreshes.advance` moves on for all who wait for it.
+# Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, moved on
+# by `Refreshes.advance` for all who wait for it.
 
-Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
+Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
-GateAnswer = Union[Later, Decision, None]       # come again, refused, passed
+GateAnswer = Union[Later, Decision, None]  # come again, refused, passed
 Gate = Callable[["Visit"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
@@ -5205,24 +5205,23 @@ class Visit:
         wire: str,
         held: KnownSource = NEVER_ASKED,
         wants: Wants = wants_any_success,
-        could_begin_at: float = math.inf,
+        since: float = math.inf,
     ) -> None:
         self.fetcher = fetcher
         self.kind = kind
         self.how = fetcher.kinds[kind]
         self.url = url
-        self.held = held                            # R7: validators, and of exactly which URL
-        self.wants = wants                          # whether a body is read
-        self.started_at = fetcher.now()             # of the target's first step, monotonic
-        self.waited = max(0.0, self.started_at - could_begin_at)
-        self.decision = Decision(True, url)         # the latest of R2 that let it pass
+        self.held = held    # R7: validators, and of exactly which URL
+        self.wants = wants  # whether a body is read
+        self.started_at = fetcher.now()
+        self.waited = max(0.0, self.started_at - since)
+        self.decision = Decision(True, url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
-        self.requests: list[RequestRecord] = []     # with those of policy documents
+        self.requests: list[RequestRecord] = []  # with those of policy documents
         self.retries = 0
         self.slot = Slot(fetcher.limiter)
-        # Spec 1.1: its first request is its last, and binds nobody.
-        self._is_single = fetcher.options.interactive
+        self._is_single = fetcher.options.interactive  # one request, which binds nobody
         self._move(wire)
 
     def _move(self, wire: str) -> None:
@@ -5231,23 +5230,23 @@ class Visit:
         self.host = host_key(wire)
 
     def document(
-        self, kind: str, url: str, validators: Validators, is_single: bool = False
+        self,
+        kind: str,
+        url: str,
+        validators: Validators,
+        is_single: bool = False,
     ) -> Visit:
-        """The visit of a policy document that this one waits for, under the same deadline.
-
-        `is_single`: one request, which binds nobody whatever it brings.
-        """
+        """A policy document that this visit waits for, under the same deadline."""
         visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
         visit.started_at = self.started_at
         visit.requests = self.requests
         visit._is_single = is_single or self._is_single
-        if visit.host == self.host:             # else each would wait for the other
+        if visit.host == self.host:  # else each would wait for the other
             self.slot.hand_over(visit.slot)
         return visit
 
     @property
     def deadline(self) -> float:
-        """No pause goes beyond it."""
         return self.started_at + self.fetcher.options.max_wait
 
     @property
@@ -5272,7 +5271,10 @@ class Visit:
         self.decision = decision
 
     def refused(
-        self, gate: GateName | None, reason: str, retry_at: float | None = None
+        self,
+        gate: GateName,
+        reason: str,
+        retry_at: float | None = None,
     ) -> Decision:
         """With what robots.txt said before."""
         return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
@@ -5284,10 +5286,7 @@ class Visit:
         return self.refused(later.gate, reason, self.fetcher.time() + seconds)
 
     def too_late(self) -> Decision | None:
-        """The refusal where nothing new may start for it but the target's own first request.
-
-        What needs no pause is not cut short by a small `max_wait`.
-        """
+        """The refusal where nothing but the target's own first request may start any more."""
         now = self.fetcher.now()
         max_wait = self.fetcher.options.max_wait
         if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
@@ -5324,17 +5323,18 @@ class Visit:
             else:
                 return self.decision
             if isinstance(answer, Decision):
-                return answer._replace(url=self.url)        # not that of a policy document
+                return answer._replace(url=self.url)  # not that of a policy document
             if answer.is_hopeless or answer.at > self.deadline:
                 return self.not_yet(answer)
             yield from self._wait(answer)
 
     def _wait(self, later: Later, frees_host: bool = False) -> Steps[None]:
-        before = self.fetcher.now()
-        if not later.host:              # else the document that it waits for has said so
-            self.fetcher.trace_wait(self.wire, later.at - before, later.reason)
+        fetcher = self.fetcher
+        before = fetcher.now()
+        if not later.host:  # else the document that it waits for has said so
+            fetcher.trace_wait(self.wire, later.at - before, later.reason)
         yield later._replace(host=self.host, frees_host=frees_host)
-        self.waited += self.fetcher.now() - before
+        self.waited += fetcher.now() - before
 
     def _after(self, answer: Answer, seconds: float) -> Steps[Ending | None]:
         """How the walk ends, or None where another request is due: a hop, or a retry."""
@@ -5357,7 +5357,7 @@ class Visit:
         if error.final or is_cut_off or self._is_single:
             limit = 0
         elif seconds >= fetcher.options.timeout:
-            limit = 1                   # a time-out costs too much to be tried five times
+            limit = 1  # a time-out costs too much to be tried five times
         if self.retries >= limit:
             return Ending(error)
         delay = backoff_delay(self.retries, None, fetcher.options.rand)
@@ -5375,8 +5375,8 @@ class Visit:
         if self._is_single:
             return Ending(answer)
         retry_after = retry_after_of(answer.headers, fetcher.time())
-        is_last = self.retries >= DEFAULT_MAX_RETRIES               # R5
-        if is_last:                                                 # spec 7: "wait 1h"
+        is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
+        if is_last:                                    # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
@@ -5402,7 +5402,7 @@ class Visit:
         fetcher = self.fetcher
         limit = self.how.max_redirects
         location = header_value(answer.headers, "location")
-        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
+        with suppress(UnicodeError):  # headers come as latin-1; what servers mean is UTF-8
             location = location.encode("latin-1").decode("utf-8")
         if not location:
             return Ending(answer, trouble=f"{answer.status} without a Location")
@@ -5422,7 +5422,7 @@ class Visit:
 
 
 def retry_after_of(headers: Headers, now: float) -> float | None:
-    """Seconds that the server asks for; of several headers the longest.  R5."""
+    """R5: seconds that the server asks for; of several headers the longest."""
     waits = [parse_retry_after(value, now) for name, value in headers if name == "retry-after"]
     return max((wait for wait in waits if wait is not None), default=None)
 
@@ -5431,22 +5431,29 @@ def retry_after_of(headers: Headers, now: float) -> float | None:
 
 def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
-    refusal = ending.refusal
-    if refusal is not None:
-        return visit_result(visit, "denied" if refusal.retry_at is None else "deferred", refusal)
+    outcome: Outcome = "failed"
+    decision = ending.refusal
+    if decision is not None:
+        outcome = "denied" if decision.retry_at is None else "deferred"
+        return visit_result(visit, outcome, decision)
     answer = ending.answer
-    trouble = ending.trouble or trouble_of(visit, answer)
-    if not trouble:
-        return conclude_success(visit, answer)
-    gate: GateName | None = None if ending.retry_at is None else "R5"
-    decision = visit.refused(gate, trouble, ending.retry_at)
-    return visit_result(visit, "deferred" if ending.is_put_off else "failed", decision, answer)
+    trouble = ending.why
+    seen = {}
+    if isinstance(answer, Response):
+        trouble = ending.trouble or trouble_of(visit, answer)
+        if not trouble:
+            return conclude_success(visit, answer)
+        seen = shown_answer(answer)
+    decision = visit.decision._replace(reason=trouble)
+    if ending.retry_at is not None:
+        decision = decision._replace(gate="R5", retry_at=ending.retry_at)
+    if ending.is_put_off:
+        outcome = "deferred"
+    return visit_result(visit, outcome, decision, **seen)
 
 
-def trouble_of(visit: Visit, answer: Any) -> str:
+def trouble_of(visit: Visit, answer: Response) -> str:
     """Why an answer is no success, "" where it is one."""
-    if isinstance(answer, TransportError):
-        return answer.reason
     if answer.truncated:
         return f"more than {visit.fetcher.options.max_bytes} bytes"
     if answer.status == 206:
@@ -5456,34 +5463,54 @@ def trouble_of(visit: Visit, answer: Any) -> str:
     return f"the server answered {answer.status}"
 
 
-def conclude_success(visit: Visit, answer: Any) -> Result:
+def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
     outcome: Outcome = "fetched"
     decision = visit.decision
-    fields: dict[str, Any] = {}
+    fields = shown_answer(answer)
     etag, last_modified = validators_of(answer.headers)
-    body = answer.body
     if answer.status == 304:
         outcome = "unchanged"
         decision = decision._replace(reason="not modified")
-        body = b""
+        answer = answer._replace(body=b"")
         etag = etag or visit.validators.etag
         last_modified = last_modified or visit.validators.last_modified
     elif visit.wants(answer.status, answer.headers):
-        fields["sha256"] = sha256_hex(body)
+        fields["sha256"] = sha256_hex(answer.body)
     else:
         fields["read"] = False
-        body = b""
-        media_type = media_type_of(header_value(answer.headers, "content-type"))
-        visit.warn(f"{media_type} is not read (R6)")
-    reading = visit.fetcher.read_body(visit, answer._replace(body=body))
+        answer = answer._replace(body=b"")
+        visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
+    reading = visit.fetcher.read_body(visit, answer)
     fields.update(reading._asdict(), warnings=[*visit.warnings, *reading.warnings])
-    fields.update(etag=etag, last_modified=last_modified, bytes=len(body), body=body)
-    return visit_result(visit, outcome, decision, answer, **fields)
+    return visit_result(
+        visit,
+        outcome,
+        decision,
+        bytes=len(answer.body),
+        body=answer.body,
+        etag=etag,
+        last_modified=last_modified,
+        **fields,
+    )
+
+
+def shown_answer(answer: Response) -> dict[str, Any]:
+    """What a Result shows of an answer, without the credentials that a Location may have."""
+    headers = []
+    for name, value in answer.headers:
+        if name == "location":
+            value = mask_credentials(value)
+        headers.append((name, value))
+    content_type = header_value(answer.headers, "content-type")
+    return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
 def visit_result(
-    visit: Visit, outcome: Outcome, decision: Decision, answer: Any = None, **fields: Any
+    visit: Visit,
+    outcome: Outcome,
+    decision: Decision,
+    **fields: Any,
 ) -> Result:
     """A Result with all that is the same for every outcome."""
     common = decision._asdict()
@@ -5499,21 +5526,8 @@ def visit_result(
         at=visit.fetcher.time(),
         warnings=visit.warnings,
     )
-    if isinstance(answer, Response):
-        common.update(
-            status=answer.status,
-            content_type=header_value(answer.headers, "content-type"),
-            headers=[shown_header(*header) for header in answer.headers],
-        )
     common.update(fields)
     return result_of(outcome, **common)
-
-
-def shown_header(name: str, value: str) -> tuple[str, str]:
-    """Without the credentials that a Location may have."""
-    if name == "location":
-        value = mask_credentials(value)
-    return name, value
 
 
 # The order of targets.
@@ -5521,20 +5535,20 @@ def shown_header(name: str, value: str) -> tuple[str, str]:
 class Target(NamedTuple):
     """One declared target, and how it is wanted."""
 
-    url: str                            # as asked
+    url: str  # as asked
     wire: str
-    key: str                            # canonical URL (R7), after what has a floor of its own
-    min_age: float = 0.0                # R8: seconds
-    wants: Wants = wants_body           # whether a body is read
-    is_anew: bool = False               # a body is wanted, so no validators are sent
+    key: str                   # canonical URL (R7), after what has a floor of its own
+    min_age: float = 0.0       # R8: seconds
+    wants: Wants = wants_body  # whether a body is read
+    is_anew: bool = False      # a body is wanted, so no validators are sent
     kind: str = "target"
 
 
 class Turn(NamedTuple):
     """Whose turn it is: the next target of a host, or one that is on its way."""
 
-    key: float                          # when it may go on; then its rank among those that may
-    serial: int                         # of two that are alike the first goes first
+    key: float   # when it may go on; then its rank among those that may
+    serial: int  # of two that are alike the first goes first
     host: str
     steps: Steps[Result] | None = None  # None: the host's next target begins
     is_alone: bool = False              # redirected to another host, or backing off
@@ -5546,10 +5560,10 @@ class Scheduler:
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
         self.targets: dict[str, collections.deque[Target]] = {}     # that wait, by host
-        self._freed_at: dict[str, float] = {}       # when the host's target before ended
+        self._freed_at: dict[str, float] = {}       # when the target before it ended
         self._silent: collections.Counter[str] = collections.Counter()
-        self.waiting: list[Turn] = []               # a heap: the one that is due first
-        self.ready: list[Turn] = []                 # a heap: a retry, or the host with most to do
+        self.waiting: list[Turn] = []   # a heap: the one that is due first
+        self.ready: list[Turn] = []     # a heap: a retry, or the host with most to do
         self._serial = itertools.count()
 
     def add(self, target: Target) -> None:
@@ -5561,17 +5575,21 @@ class Scheduler:
 
     def results(self) -> Iterator[Result]:
         """A Result each as it is done."""
+        fetcher = self._fetcher
         while self.waiting or self.ready:
-            now = self._fetcher.now()
+            now = fetcher.now()
             while self.waiting and self.waiting[0].key <= now:
                 turn = heapq.heappop(self.waiting)
-                rank = -math.inf if turn.is_alone else -self._work(turn.host)
+                rank = -math.inf
+                if not turn.is_alone:
+                    interval = fetcher.limiter.known_pace(turn.host).interval
+                    rank = -interval * len(self.targets[turn.host])
                 turn = turn._replace(key=rank, serial=next(self._serial))
                 heapq.heappush(self.ready, turn)
             if self.ready:
                 yield from self._take(self.ready[0])
             else:
-                sleep_until(self.waiting[0].key, self._fetcher.clock)
+                sleep_until(self.waiting[0].key, fetcher.clock)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
@@ -5579,28 +5597,20 @@ class Scheduler:
             if turn.steps is not None:
                 turn.steps.close()
 
-    def _work(self, host: str) -> float:
-        """Seconds that the targets of a host take at its pace."""
-        return len(self.targets[host]) * self._fetcher.limiter.known_pace(host).interval
-
-    def _wait(
-        self, until: float, host: str, steps: Steps[Result] | None = None, is_alone: bool = False
-    ) -> None:
-        turn = Turn(until, next(self._serial), host, steps, is_alone)
-        heapq.heappush(self.waiting, turn)
+    def _wait(self, until: float, *turn: Any) -> None:
+        heapq.heappush(self.waiting, Turn(until, next(self._serial), *turn))
 
     def _take(self, turn: Turn) -> Iterator[Result]:
         """A step of a target, and what follows from it."""
         host = turn.host
-        if turn.steps is None and not self.targets[host]:       # they were deferred meanwhile
+        if turn.steps is None and not self.targets[host]:  # they were deferred meanwhile
             heapq.heappop(self.ready)
             return
         steps = turn.steps or self._begin(host)
         self.ready[0] = turn._replace(steps=steps)
         outcome = self._fetcher.process.step(steps)
         heapq.heappop(self.ready)
-        if isinstance(outcome, Later):
-            # No target waits for another's trouble.
+        if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
             self._wait(outcome.at, outcome.host, steps, is_alone)
             if is_alone and not turn.is_alone:
@@ -5612,13 +5622,13 @@ class Scheduler:
         yield from self._count_silence(host, outcome)
 
     def _begin(self, host: str) -> Steps[Result]:
-        """The host's targets go in the order of their last request: no URL starves another."""
+        """Of a host's targets the one whose last request is oldest: no URL starves another."""
         targets = self.targets[host]
         if host not in self._freed_at and len(targets) > 1:
             last_request = self._fetcher.sources.last_request
             ordered = sorted(targets, key=lambda target: last_request(target.key))
             targets = self.targets[host] = collections.deque(ordered)
-        since = self._freed_at.get(host, math.inf)      # the first waits for no pace
+        since = self._freed_at.get(host, math.inf)  # the first waits for no pace
         return self._fetcher.target_steps(targets.popleft(), since)
 
     def _free(self, host: str) -> None:
@@ -5638,7 +5648,7 @@ class Scheduler:
         """A dead host must not hold up a serial run: its other targets are deferred."""
         if result.status is not None:
             self._silent[host] = 0
-        elif result.attempts > 0 or result.outcome == "failed":     # the latter: not connected
+        elif result.attempts > 0 or result.outcome == "failed":  # the latter: not connected
             self._silent[host] += 1
         if self._silent[host] < MAX_SILENT_TARGETS:
             return
@@ -5674,8 +5684,8 @@ class Options(NamedTuple):
 
     cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE
     origin: str = ORIGIN
-    timeout: float = 30.0               # seconds
-    max_wait: float = 300.0             # seconds
+    timeout: float = 30.0    # seconds
+    max_wait: float = 300.0  # seconds
     max_bytes: int = 10 * 2**20
     unreachable: str = "allow"
     robots_mode: str = "respect"
@@ -5721,10 +5731,11 @@ class Options(NamedTuple):
 
     def parsed_tag(self) -> tuple[str, str] | None:
         """R13: repository and SHA, where a tag is sent."""
-        repository, sha = parse_tag(self.tag) if self.tag else ("", "")
-        if self.interactive:                                        # spec 1.1
-            return repository or TOOL_NAME, "repl"
-        return (repository, sha) if repository else None
+        tag = parse_tag(self.tag) if self.tag else None
+        if self.interactive:  # spec 1.1
+            repository, _ = tag or (TOOL_NAME, "")
+            return repository, "repl"
+        return tag
 
 
 def is_number(value: Any) -> bool:
@@ -5738,7 +5749,9 @@ def log_warning(line: str) -> None:
 
 
 def open_caches(
-    options: Options, warn: Callable[[str], None], wall_time: Callable[[], float]
+    options: Options,
+    warn: Callable[[str], None],
+    wall_time: Callable[[], float],
 ) -> tuple[Cache, Cache | None]:
     """The cache, and where the pace is shared with other processes, if it is."""
     folder = options.cache_dir
@@ -5759,8 +5772,7 @@ def open_caches(
 class Fetcher:
     """The bot without its readings: every request passes R3, the address check, R2 and R4.
 
-    Its Results have no title, links, metadata or robots directives; `Bot` adds those, and says
-    what the arguments mean. A subclass may fill `kinds` and the hooks at the end.
+    `Bot` says what the arguments mean, and adds title, links, metadata and robots directives.
     """
 
     kinds = KINDS
@@ -5768,13 +5780,12 @@ class Fetcher:
     def __init__(self, **arguments: Any) -> None:
         options = self.options = Options(**arguments)
         options.check()
-        self.tag = options.parsed_tag()                             # R13
+        self.tag = options.parsed_tag()  # R13
         self.origin = site_of(wire_url(options.origin))
-        self.clock = options.clock or SYSTEM_CLOCK      # whose sleep may show what it is for
+        self.clock = options.clock or SYSTEM_CLOCK  # whose sleep may show what it is for
         self.process = process_pace(self.clock)
         self.now: Callable[[], float] = self.process.clock.monotonic
         self.time: Callable[[], float] = self.process.clock.time
-        self.requests = 0               # that left, of any kind
         self._warned: set[str] = set()
         self._transport = options.transport
         if self._transport is None:
@@ -5806,7 +5817,7 @@ class Fetcher:
         CONNECTION.rest(math.inf)
         self._refreshes.clear()
         if self._cache.folder is not None:
-            self._cache.sweep(self.time())          # and the pace in it
+            self._cache.sweep(self.time())  # and the pace in it
         elif self._pace_cache is not None:
             self._pace_cache.sweep(self.time())
 
@@ -5820,15 +5831,14 @@ class Fetcher:
         if self.options.trace and seconds > LOCK_POLL_SECONDS:
             self.options.trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
-    # --- What callers ask -------------------------------------------------
+    # --- What callers ask ---
 
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
         """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
 
         `wait=True` takes the host's slot and returns when it is due: send one request. `wait=False`
-        takes none and waits for none: a host that is held back, or whose next slot is beyond
-        `max_wait`, is not allowed, with gate and `retry_at`. Stale policy documents are waited for
-        either way (R12). A bad URL is a refusal with its reason.
+        takes none and says what `fetch` would do now. Stale policy documents are waited for either
+        way (R12). A bad URL is a refusal with its reason.
         """
         gates = self.gates_of("target")
         if not wait:
@@ -5849,22 +5859,26 @@ class Fetcher:
         return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
-        """One target through every gate, to its end.
+        """One target through every gate, to its end. Policy, network and server never raise.
 
-        Policy, network and server trouble never raise: they are outcomes. A page that has not
-        changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it
-        anew.
+        What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
+        asks for it anew.
         """
         return next(self._results([url], is_anew=fresh))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-        """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
+        """Many targets, each host at its own pace: a Result each, as it is done.
 
         One that was asked for less than `min_age` seconds ago is skipped (R8).
         """
         return self._results(urls, min_age=min_age)
 
-    def _results(self, urls: Iterable[str], purpose: str = "", **wanted: Any) -> Iterator[Result]:
+    def _results(
+        self,
+        urls: Iterable[str],
+        purpose: str = "",
+        **wanted: Any,
+    ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
         scheduler = self._scheduler = Scheduler(self)
         for item in self.declared(urls):
@@ -5885,23 +5899,20 @@ class Fetcher:
             except ValueError as error:
                 yield self.unasked("failed", mask_credentials(url), str(error))
                 continue
-            if key in first_spelling:                               # R7
+            if key in first_spelling:  # R7
                 reason = f"the same source as {first_spelling[key]} (R7)"
                 yield self.unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
             yield Target(url, wire, key)
 
-    # --- One target -------------------------------------------------------
+    # --- One target ---
 
     def target_steps(self, target: Target, since: float) -> Steps[Result]:
-        """A declared target, to its Result; it could have begun at `since`.
-
-        No exception of one target reaches another.
-        """
+        """A declared target, to its Result; it could have begun at `since`."""
         try:
             known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.time())   # R8
+            reason = too_soon(known, target.min_age, self.time())  # R8
             if reason:
                 return self._skipped(target, known, reason)
             visit = Visit(
@@ -5918,7 +5929,7 @@ class Fetcher:
             if result.attempts:
                 self.sources.remember(target.key, known, result)
             return result
-        except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
+        except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
             what = f"unexpected {type(error).__name__}"
             why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
@@ -5931,24 +5942,30 @@ class Fetcher:
         due_at = asked_at + target.min_age
         return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
 
-    def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
+    def unasked(
+        self,
+        outcome: Outcome,
+        url: str,
+        reason: str,
+        **fields: Any,
+    ) -> Result:
         """A Result that no gate was asked for."""
         return result_of(outcome, url, reason=reason, at=self.time(), **fields)
 
     def exchange(self, visit: Visit) -> Answer:
-        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
+        """The only caller of the transport: the gates have just passed, the slot is ours."""
         how = visit.how
         url = visit.wire
         if self.tag is not None and visit.host == host_key(self.origin):
-            url = tag_url(url, *self.tag)           # R13: at transmission, after the gates
+            url = tag_url(url, *self.tag)  # R13: at transmission, after the gates
         request = Request(
             how.method,
             url,
-            request_headers(how, visit.validators, self.extra_headers(visit)),      # R1
+            request_headers(how, visit.validators, self.extra_headers(visit)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
-            visit.wants,                            # R6
-            visit.slot.left,                        # R4 counts from its departure
+            visit.wants,      # R6
+            visit.slot.left,  # R4 counts from its departure
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
@@ -5964,23 +5981,26 @@ class Fetcher:
         finally:
             left_at = visit.slot.spend()
         if left_at is None and self.options.transport is not None:
-            left_at = began_at          # a foreign transport need not say when a request leaves
+            left_at = began_at  # a foreign transport need not say when a request leaves
         if left_at is not None:
-            self.requests += 1
             status = getattr(answer, "status", None)
             record = RequestRecord(left_at, visit.kind, request.method, request.url, status)
             visit.requests.append(record)
             self.request_left(visit)
         return answer
 
-    # --- The gates --------------------------------------------------------
+    # --- The gates ---
 
     def gates_of(self, kind: str) -> list[Gate]:
         """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
-        gates: list[Gate] = [self._blocklist_gate, self._address_gate]      # R3
-        if self.kinds[kind].role == "target":
-            gates.append(self._robots_gate)
-        gates.append(self._throttle_gate)
+        gates: list[Gate] = [
+            self._blocklist_gate,   # R3
+            self._address_gate,
+            self._robots_gate,      # R2
+            self._throttle_gate,    # R4
+        ]
+        if self.kinds[kind].role != "target":
+            gates.remove(self._robots_gate)
         return gates
 
     def _blocklist_gate(self, visit: Visit) -> GateAnswer:
@@ -5989,15 +6009,15 @@ class Fetcher:
             return None
         store = self._blocklist
         if store.blocklist is None or visit.slot.is_claimed:
-            store.load()                # another process may have adopted one meanwhile
+            store.load()  # another process may have adopted one meanwhile
         answer = self._refreshes.advance(visit, store)
         if isinstance(answer, Later) and answer.is_hopeless:
-            store.failed(answer.reason)         # whoever refreshes it has stopped
+            store.failed(answer.reason)  # whoever refreshes it has stopped
         elif answer is not None:
             return answer
-        if store.blocklist is None:             # R3b
+        if store.blocklist is None:  # R3b
             return None
-        entry = store.blocklist.blocks(visit.host)                  # R3a
+        entry = store.blocklist.blocks(visit.host)  # R3a
         if entry is None:
             return None
         reason = f"{visit.host}: operator blocklist entry {printable(entry.domain)}"
@@ -6016,7 +6036,7 @@ class Fetcher:
             if not reason and hasattr(self._transport, "resolve"):
                 self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:           # a name that does not exist fails later, by itself
+            if error.refused:  # a name that does not exist fails later, by itself
                 reason = error.reason
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
@@ -6041,7 +6061,7 @@ class Fetcher:
         )
         if mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
-        if not decision.allowed:                                    # R2
+        if not decision.allowed:  # R2
             return decision
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
             visit.warn(
@@ -6056,10 +6076,9 @@ class Fetcher:
     def _throttle_gate(self, visit: Visit) -> GateAnswer:
         """R4: claims the host's next slot; passes when it is due.
 
-        The host's lock is kept from here until the request has left, so that no other process
-        starts meanwhile.
+        From here until the request has left, the host's lock keeps other processes away.
         """
-        if self.options.interactive:                                # spec 1.1
+        if self.options.interactive:  # spec 1.1
             return None
         role = visit.role
         refusal = visit.too_late()
@@ -6078,14 +6097,14 @@ class Fetcher:
             return visit.not_yet(later)
         return None
 
-    # --- What a subclass may fill -----------------------------------------
+    # --- What a subclass may fill ---
 
     def interval_of(self, site: str) -> float:
         """Hook: seconds between two requests.  R4, R2d."""
         robots = self.robots.state_of(site).robots
         if robots is None:
             return MIN_REQUEST_INTERVAL
-        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d
+        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)  # R2d
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """Hook: headers of a request besides those of every request."""
@@ -8884,6 +8903,7 @@ class Bot(Fetcher):
         trace: Optional[Callable[[str], None]] = None,
         shares_pace: bool = False,
     ) -> None:
+        self.requests = 0               # that left, of any kind
         self._category = self._identity = ""
         if not isinstance(robots2, (bool, str)):
             raise ValueError(f"robots2 is {robots2!r:.80}, want True, False or an agent category")
@@ -9205,6 +9225,7 @@ class Bot(Fetcher):
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
+        self.requests += 1
         if self._category and visit.how.role == "target":
             self._answers.use_up(visit.site)
 
