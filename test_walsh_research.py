@@ -15822,7 +15822,7 @@ def interrupted_at(wanted, names=None):
 
 
 SOCKET_HOLDERS = (
-    "send", "open", "exchange", "connect", "secure", "close", "begin", "settle", "rest",
+    "send", "open", "exchange", "connect", "secure", "close", "begin", "rest",
 )
 
 

@@ -3830,9 +3830,7 @@ def open_pace_cache(
 # === 12. TRANSPORT   R1 R6   the only socket =================================
 # One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
 # http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
-# 22 ms and 6.6 MiB to load. A decision from the cache loads no socket, ssl, threading or zlib.
-# Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
-# `Deadline.during` makes a TransportError of both.
+# 22 ms and 6.6 MiB to load. No import inside is needed by a decision from the cache.
 
 FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
@@ -3847,7 +3845,7 @@ if TYPE_CHECKING:
 
 
 def cause_of(error: BaseException) -> str:
-    """One line of what went wrong, without error numbers and lines of C."""
+    """One line, without error numbers and lines of C."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
@@ -3871,7 +3869,7 @@ class Deadline:
 
     @contextmanager
     def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a TransportError of one line, which names the stage."""
+        """Trouble inside becomes a TransportError. What no retry mends is raised as ValueError."""
         try:
             self.remaining_seconds()
             yield
@@ -3907,10 +3905,10 @@ class HttpConnection:
                 self.rest(math.inf)
 
     def rest(self, seconds: float) -> None:
-        """Before a pause: closed, if it may not be kept so long, unless it is in use."""
+        """Before a pause: closed, unless it may be kept so long for a call, or is in use."""
         if self.lock.acquire(blocking=False):
             try:
-                if time.monotonic() + seconds >= self.kept_until:
+                if not self.callers or time.monotonic() + seconds >= self.kept_until:
                     self.close()
             finally:
                 self.lock.release()
@@ -3941,10 +3939,6 @@ class HttpConnection:
             return type(error).__name__ in silences
         return False
 
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept and a call goes on."""
-        self.rest(0.0 if self.callers else math.inf)
-
     def close(self) -> None:
         self.kept_until = -math.inf
         if self.socket is not None:
@@ -3957,7 +3951,7 @@ class HttpConnection:
 
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
-            # Each address gets its share of the time, so that a dead one does not use it all.
+            # A dead one may not use up the time of the others.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
@@ -3989,11 +3983,8 @@ class HttpConnection:
             sent_bytes = self.timed().send(data)
             data = data[sent_bytes:]
 
-    def receive(self) -> bool:
-        """False where the peer has closed."""
-        piece = self.timed().recv(PIECE_BYTES)
-        self.unread += piece
-        return len(piece) > 0
+    def receive(self) -> None:
+        self.unread += self.timed().recv(PIECE_BYTES)
 
     def read(self, size: int) -> bytes:
         """One to `size` bytes, or b"" where the peer has closed."""
@@ -4008,7 +3999,8 @@ class HttpConnection:
         length = self.unread.find(b"\n") + 1
         while length == 0 and len(self.unread) <= self.line_budget_bytes:
             searched = len(self.unread)
-            if not self.receive():
+            self.receive()
+            if len(self.unread) == searched:
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
         if not 0 < length <= self.line_budget_bytes:
@@ -4079,7 +4071,7 @@ def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The items of a header in lower case, over all the lines that repeat it."""
+    """The items of all lines of that name, in lower case."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4100,7 +4092,7 @@ def content_length(headers: Headers) -> int | None:
 
 
 def kept_seconds(head: Head) -> float:
-    """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
+    """How long the server lets us keep the connection (RFC 9112 9.3)."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
         return 0.0
@@ -4151,13 +4143,13 @@ def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
         yield from exactly(conn, size)
-        # Chunk framing costs a server nothing, so that the data must pay for it.
+        # Chunk framing costs a server nothing: the data must pay for it.
         budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
         conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
         if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
     while conn.read_line() != "\r\n":
-        pass        # nothing in the trailers is for us
+        pass        # trailers
     conn.is_at_end = True
 
 
@@ -4198,7 +4190,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
-    if decoder is not None and not decoder.eof:
+    if decoder and not decoder.eof:
         raise ConnectionError(f"{coding} data ends early")
 
 
@@ -4210,8 +4202,8 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
     if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
         said = printable(", ".join(codings), 60)
         raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
-    is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
-    if (head.length or 0) > limit and not codings and not is_useful_in_part:
+    # Nothing but a robots.txt is useful in part.
+    if not codings and (head.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
@@ -4307,7 +4299,7 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
     if not proxy.userinfo:
         return {}
     import binascii
-    from urllib.parse import unquote_to_bytes  # rarely needed
+    from urllib.parse import unquote_to_bytes
 
     user, _, password = proxy.userinfo.partition(":")
     credentials = unquote_to_bytes(f"{user}:{password}")
@@ -4328,7 +4320,7 @@ class HttpTransport:
         self.allow_private = allow_private
         self.proxies = proxies
         self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
-        self.tls_context: ssl.SSLContext | None = None      # made for the first https target
+        self.tls_context: ssl.SSLContext | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
         """Pins where the name of `url` leads.
@@ -4356,9 +4348,9 @@ class HttpTransport:
                         self.open(conn, route)
                     return exchange(conn, route, request, head)
                 finally:
-                    conn.settle()
+                    conn.rest(0.0)
             finally:
-                conn.settle()       # again: an interrupt may have ended the first one early
+                conn.rest(0.0)      # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4386,7 +4378,7 @@ class HttpTransport:
         return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """Those of the site, refused if any is not public; else of the proxy, of any kind."""
+        """Of the site, refused if any is not public; or of the proxy, whatever they are."""
         site, proxy, _ = route
         stop = proxy or site
         addresses: Addresses = []
@@ -4485,11 +4477,11 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 def verifying_tls_context() -> ssl.SSLContext:
     """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
-    import ssl  # slow to load
+    import ssl
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
+    # 3.9 has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
     # OpenSSL passes over an unreadable one: every site would look self-signed.
