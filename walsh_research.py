@@ -2745,7 +2745,7 @@ CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UT
     (rb"\xff\xfe|.\0", "utf_16_le"),
     (rb"\xfe\xff|\0.", "utf_16_be"),
 )
-DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
+DECLARATION_BYTES = 1024        # HTML's prescan; XML's declaration stands at the start
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
@@ -2843,8 +2843,7 @@ TARGET_ACCEPT = (       # R9.2: markdown first
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, True),
-    "fixture": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, 1, True),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, is_target=True),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2852,9 +2851,8 @@ KINDS = {
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own.
+    """The URL with R13's parameters after its own, before the fragment; `sha` may be empty.
 
-    Query and fragment are kept; an empty `sha` is left out.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2872,11 +2870,10 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
     """A Location without R13's parameters: the gates never see them, if repeated too."""
-    own = tag_url("", *tag)[1:]
-    for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
-        location = location.replace(f"?{tags}&", "?")
-        location = location.replace(f"?{tags}", "").replace(f"&{tags}", "")
-    return location
+    own = re.escape(tag_url("", *tag)[1:])
+    tags = re.sub("/|%2F", "(?:/|%2F)", own)
+    location = re.sub(rf"\?(?:{tags}&)+", "?", location)
+    return re.sub(rf"[?&]{tags}", "", location)
 
 
 def parse_tag(text: str) -> tuple[str, str]:
@@ -8994,6 +8991,7 @@ class AnswerStore:
 
 BOT_KINDS = {
     **KINDS,
+    "fixture": KINDS["target"]._replace(transport_retries=1),
     "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
 }
