@@ -2547,10 +2547,7 @@ class KnownSource(NamedTuple):
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """Why the source is not asked again yet, "" where it is due.  Spec 10.3.
-
-    The floor is about requests: a failure with an HTTP answer has it as a success has.
-    """
+    """Why the source is not asked again yet, or "". A failure counts like a success: spec 10.3."""
     asked_at = max(known.at, known.failed_at)
     if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):       # R8
         return ""
@@ -2631,14 +2628,14 @@ def validators_of(headers: Headers) -> Validators:
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """What is replayed, unless it cannot stand in a header: a cache is hostile."""
+    """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
     headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
     return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """The site need not be asked: the copy is fresh, or it is too early to ask it again."""
+    """Whether the copy is fresh, or it is too early to ask the site again."""
     stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
@@ -2647,8 +2644,8 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        state = state._replace(status=200, validators=held.validators)
-        return state._replace(robots=held.robots, body=held.body)
+        state = state._replace(status=200, robots=held.robots, body=held.body)
+        return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
@@ -2677,7 +2674,7 @@ def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> An
     )
 
 
-# What the cache keeps, and back: every field is checked, since a cache is hostile too.
+# What the cache keeps, and back: a cache is hostile, so that every field is checked.
 
 def as_number(value: Any) -> float:
     """A finite number, or NEVER."""
@@ -2898,12 +2895,12 @@ def request_headers(
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a policy document is read: servers send them under any type."""
+    """A policy document may come under any type."""
     return 200 <= status < 300
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Whether a body is read: only of a success of a readable type."""
+    """Only the body of a success of a readable type is read."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
@@ -3070,7 +3067,7 @@ class Reading(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How the walk of a URL ended: with a refusal by a gate, or with the last answer."""
+    """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
 
     answer: Response | TransportError | None = None
     refusal: Decision | None = None
