@@ -10189,13 +10189,19 @@ class TestR13:
         )
 
     @pytest.mark.parametrize(
-        "repeated", [TAGGED, TAGGED.replace("%2F", "/"), TAGGED.replace("/", "%2F")]
+        "repeated, kept",
+        [
+            (TAGGED, "?"),
+            (TAGGED.replace("%2F", "/"), "?"),
+            (TAGGED.replace("/", "%2F"), "?"),
+            (f"{TAGGED}&{TAGGED}&x=1", "?x=1&"),
+        ],
     )
-    def test_results_and_redirects_show_the_untagged_url(self, repeated, make_bot, web):
+    def test_results_and_redirects_show_the_untagged_url(self, repeated, kept, make_bot, web):
         web.pages.update(
             {
                 f"https://wal.sh/robots.txt?{TAGGED}": 404,
-                f"https://wal.sh/new?{TAGGED}": b"",
+                f"https://wal.sh/new{kept}{TAGGED}": b"",
                 f"https://wal.sh/old?{TAGGED}": (
                     301,
                     {"Location": f"https://wal.sh/new?{repeated}"},
@@ -10205,7 +10211,7 @@ class TestR13:
         result = make_bot(tag="walsh/research@afd2c01").fetch("https://wal.sh/old")
         assert (
             result.ok
-            and result.final_url == "https://wal.sh/new"
+            and result.final_url == f"https://wal.sh/new{kept[:-1]}"
             and web.urls()[-1].count("impl=") == 1
         )
 

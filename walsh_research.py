@@ -2411,10 +2411,8 @@ def backoff_delay(
     """Seconds before retry number `attempt` (from 0).  R5, spec 9.4.
 
     `retry_after` (seconds) where given, else full jitter: `rand()` times the capped power of two.
-    >>> backoff_delay(3, rand=lambda: 1.0), backoff_delay(99, rand=lambda: 0.5)
-    (8.0, 30.0)
-    >>> backoff_delay(0, retry_after=0.0)
-    0.0
+    >>> [backoff_delay(attempt, rand=lambda: 0.5) for attempt in (3, 99)], backoff_delay(3, 0.0)
+    ([4.0, 30.0], 0.0)
     """
     if retry_after is not None:
         return retry_after
@@ -2488,10 +2486,7 @@ class KnownSource(NamedTuple):
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """Why the source is not asked again yet, "" where it is due.  Spec 10.3.
-
-    The floor is about requests: a failure with an HTTP answer has it as a success has.
-    """
+    """Why the source is not asked again yet, or "". A failure counts like a success: spec 10.3."""
     asked_at = max(known.at, known.failed_at)
     if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):       # R8
         return ""
@@ -2503,11 +2498,7 @@ def too_soon(known: KnownSource, min_age: float, now: float) -> str:
 
 
 def spell_seconds(seconds: float) -> str:
-    """A span as people say it.
-
-    >>> [spell_seconds(seconds) for seconds in (2.345, 90, 7200, 200000)]
-    ['2.3 s', '90 s', '2 h', '2.3 d']
-    """
+    """For people: 2.345 is "2.3 s", 90 is "90 s", 7200 is "2 h"."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{round(seconds / size, 1):g} {unit}"
@@ -2533,22 +2524,22 @@ NO_VALIDATORS = Validators()
 class RobotsState(NamedTuple):
     """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
 
-    robots: RobotsTxt | None = None     # the rules; None: there are none to be had
-    body: bytes = b""                   # as fetched, for the cache
-    status: int = 0                     # of the answer that stands; 0: no HTTP answer
-    fetched_at: float = 0.0             # when `body` was last known to be current
-    checked_at: float = 0.0             # when the site was last asked
-    retry_at: float = 0.0               # not to be asked again before; 0.0: when the copy is stale
-    unreachable_since: float = 0.0      # 0.0: it is reachable
-    failures: int = 0                   # since then
-    no_network: bool = False            # the last attempt got no HTTP answer at all
-    has_held_host: bool = False         # its 429 or 503 has held the host back: it may not again
-    trouble: str = ""                   # why it is unreachable, in one line
+    robots: RobotsTxt | None = None     # None: there are no rules to be had
+    body: bytes = b""               # as fetched, for the cache
+    status: int = 0                 # of the answer that stands; 0: no HTTP answer
+    fetched_at: float = 0.0         # when `body` was last known to be current
+    checked_at: float = 0.0         # when the site was last asked
+    retry_at: float = 0.0           # not to be asked again before; 0.0: when the copy is stale
+    unreachable_since: float = 0.0  # 0.0: it is reachable
+    failures: int = 0               # since then
+    no_network: bool = False        # the last attempt got no HTTP answer at all
+    has_held_host: bool = False     # its 429 or 503 has held the host back: it may not again
+    trouble: str = ""               # why it is unreachable, in one line
     validators: Validators = NO_VALIDATORS
 
     @property
     def held_bytes(self) -> int:
-        """An estimate of the memory that this takes."""
+        """About what memory this takes."""
         parsed_bytes = self.robots.held_bytes if self.robots else 0
         return len(self.body) + parsed_bytes + 1000
 
@@ -2556,10 +2547,10 @@ class RobotsState(NamedTuple):
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
-    serial: float = 0.0                 # of the generation in the cache
-    checked_at: float = NEVER           # last known to be current
-    failed_at: float = NEVER            # asked in vain
-    retry_at: float = NEVER             # not to be asked again before
+    serial: float = 0.0             # of the generation in the cache
+    checked_at: float = NEVER       # last known to be current
+    failed_at: float = NEVER        # asked in vain
+    retry_at: float = NEVER         # not to be asked again before
     etag: str = ""
     last_modified: str = ""
 
@@ -2570,20 +2561,20 @@ def header_value(headers: Headers, name: str) -> str:
 
 
 def validators_of(headers: Headers) -> Validators:
-    """The validators of an answer; one longer than a header of ours may be is not kept."""
+    """Those of an answer; one that is too long for a header of ours is not kept."""
     values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
     return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not."""
+    """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
     headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
     return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """The site need not be asked: the copy is fresh, or it is too early to ask it again."""
+    """Whether the copy is fresh, or it is too early to ask the site again."""
     stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
@@ -2592,8 +2583,8 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        state = state._replace(status=200, validators=held.validators)
-        return state._replace(robots=held.robots, body=held.body)
+        state = state._replace(status=200, robots=held.robots, body=held.body)
+        return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
@@ -2622,7 +2613,7 @@ def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> An
     )
 
 
-# What the cache keeps, and back: every field is checked, since a cache is hostile too.
+# What the cache keeps, and back: a cache is hostile, so that every field is checked.
 
 def as_number(value: Any) -> float:
     """A finite number, or NEVER."""
@@ -2661,8 +2652,7 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
 # 10a. The letters of a body: its media type, and the charset that it is written in.
 
-# Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
-# seen in a body and never believed.
+# zlib, punycode and utf-7 do more than map letters; UTF-16 and UTF-32 are seen, never believed.
 CODEC = (
     "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
     "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
@@ -2691,7 +2681,7 @@ CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UT
     (rb"\xff\xfe|.\0", "utf_16_le"),
     (rb"\xfe\xff|\0.", "utf_16_be"),
 )
-DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
+DECLARATION_BYTES = 1024        # HTML's prescan; XML's declaration stands at the start
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
@@ -2740,10 +2730,7 @@ def charset_codec(label: str) -> str | None:
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try: a byte order mark's alone; else the header's, the body's own, UTF-8.
-
-    The order is that of RFC 7303 3.
-    """
+    """The codecs to try (RFC 7303 3): of a mark alone; else of header, declaration, and UTF-8."""
     for mark, codec in CODEC_MARKS:
         if re.match(mark, body, re.DOTALL):
             return [codec]
@@ -2781,19 +2768,18 @@ class Kind(NamedTuple):
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
-    max_bytes: int = 0                  # of a decoded body; 0: as the bot was told
+    max_bytes: int = 0              # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
-    transport_retries: int = 1          # after an exchange that got no HTTP answer
-    is_target: bool = False             # behind robots.txt, and read for its meaning
+    transport_retries: int = 1      # after an exchange that got no HTTP answer
+    is_target: bool = False         # behind robots.txt, and read for its meaning
 
 
-TARGET_ACCEPT = (                       # R9.2: markdown first
+TARGET_ACCEPT = (       # R9.2: markdown first
     "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, True),
-    "fixture": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, 1, True),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, is_target=True),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2801,9 +2787,8 @@ KINDS = {
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own.
+    """The URL with R13's parameters after its own, before the fragment; `sha` may be empty.
 
-    Query and fragment are kept; an empty `sha` is left out.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2821,11 +2806,10 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
     """A Location without R13's parameters: the gates never see them, if repeated too."""
-    own = tag_url("", *tag)[1:]
-    for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
-        location = location.replace(f"?{tags}&", "?")
-        location = location.replace(f"?{tags}", "").replace(f"&{tags}", "")
-    return location
+    own = re.escape(tag_url("", *tag)[1:])
+    tags = re.sub("/|%2F", "(?:/|%2F)", own)
+    location = re.sub(rf"\?(?:{tags}&)+", "?", location)
+    return re.sub(rf"[?&]{tags}", "", location)
 
 
 def parse_tag(text: str) -> tuple[str, str]:
@@ -2850,12 +2834,12 @@ def request_headers(
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a policy document is read: servers send them under any type."""
+    """A policy document may come under any type."""
     return 200 <= status < 300
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Whether a body is read: only of a success of a readable type."""
+    """Only the body of a success of a readable type is read."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
@@ -2867,7 +2851,7 @@ def as_response(given: Any) -> Response:
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
-def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
+def decided_dict(value: Decision | Result) -> dict[str, Any]:
     shown = record_dict(value)
     if value.retry_at is not None:
         shown["retry_at"] = iso_utc(value.retry_at)
@@ -2875,13 +2859,11 @@ def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
     return shown
 
 
-def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
+def recommendation_of(value: Decision | Result) -> str | None:
     """The policy model's word for the verdict, or for a final refusal by another gate than R2."""
     if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
         return "not_recommended"
-    if value.verdict is None:
-        return None
-    return value.verdict.recommendation
+    return value.verdict.recommendation if value.verdict else None
 
 
 class Decision(NamedTuple):
@@ -2892,15 +2874,15 @@ class Decision(NamedTuple):
 
     allowed: bool
     url: str
-    gate: Optional[GateName] = None             # which refused; "R4" and "R5": it is too early
+    gate: Optional[GateName] = None         # which refused; "R4" and "R5": it is too early
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    crawl_delay: Optional[float] = None         # seconds
-    waited: float = 0.0                         # seconds
-    retry_at: Optional[float] = None            # Unix seconds
-    group: Optional[str] = None                 # the selected User-agent value
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    crawl_delay: Optional[float] = None     # seconds
+    waited: float = 0.0                     # seconds
+    retry_at: Optional[float] = None
+    group: Optional[str] = None             # the selected User-agent value
+    robots_source: str = ""                 # where robots.txt came from, and how old it is
     blocked_by: Optional[BlockedDomain] = None
     content_signals: Mapping[str, str] = NO_FIELDS
 
@@ -2936,19 +2918,18 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    What a `Decision` has too means the same. `at` and `retry_at` are Unix seconds; `waited`,
-    `elapsed` and `crawl_delay` are seconds; `bytes` and `sha256` are of the decoded body. `links`
-    is [Link(title, url)] of Markdown and feeds, never of a page; `metadata` is of a page's head or
-    of a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind us.
-    `attempts` counts the requests for this target, and `requests` records them with those for
-    policy documents. `read` is false where R6 left the body unread. `body` and `headers`
-    (lower-case names) are in memory only.
+    What a `Decision` has too means the same. `at` is in Unix seconds, `elapsed` in seconds; `bytes`
+    and `sha256` are of the decoded body. `links` are of Markdown and feeds, never of a page;
+    `metadata` is of a page's head or of a feed. `robots_directives` are those of meta robots and
+    X-Robots-Tag that bind us. `attempts` counts the requests for this target, and `requests` lists
+    them with those for policy documents. `read` is false where R6 left the body unread. `headers`
+    (lower-case names) and `body` are in memory only.
     """
 
     outcome: Outcome
-    url: str                                    # as asked
+    url: str                        # as asked
     final_url: str = ""
-    status: Optional[int] = None                # of HTTP
+    status: Optional[int] = None    # of HTTP
     gate: Optional[GateName] = None
     reason: str = ""
     verdict: Optional[Verdict] = None
@@ -2975,7 +2956,7 @@ class Result(NamedTuple):
     crawl_delay: Optional[float] = None
     read: bool = True
     requests: Sequence[RequestRecord] = ()
-    headers: Sequence[tuple[str, str]] = ()
+    headers: Headers = ()
     body: Octets = b""
 
     @property
@@ -2985,14 +2966,14 @@ class Result(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """What the policy model advises, or None where no verdict was reached."""
+        """As of a `Decision`."""
         return recommendation_of(self)
 
     @property
     def text(self) -> str:
-        """The body as text; "" where its type, or the body itself, is no text: a PDF, a binary.
+        """The body by its byte order mark, its header, its own word, or as UTF-8.
 
-        Its charset is that of its byte order mark, its header, its own word, or UTF-8.
+        It is "" where its type, or the body itself, is no text: a PDF, a binary.
         """
         return text_of(self.body, self.content_type)
 
@@ -3025,14 +3006,14 @@ class Reading(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How the walk of a URL ended: with a refusal by a gate, or with the last answer."""
+    """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
 
     answer: Response | TransportError | None = None
     refusal: Decision | None = None
-    trouble: str = ""                   # why it could not go on, in one line
-    retry_at: float | None = None       # Unix seconds; None where coming back is no use
-    is_put_off: bool = False            # a retry is due, though not within `max_wait`
-    has_strayed: bool = False           # redirected to where it must not follow
+    trouble: str = ""               # why it could not go on, in one line
+    retry_at: float | None = None   # Unix seconds; None where coming back is no use
+    is_put_off: bool = False        # a retry is due, though not within `max_wait`
+    has_strayed: bool = False       # redirected to where it must not follow
 
     @property
     def status(self) -> int:
@@ -3041,7 +3022,7 @@ class Ending(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why a policy document did not come, in one line."""
+        """Why a policy document did not come."""
         if self.refusal is not None:
             return self.refusal.reason
         if self.trouble:
@@ -8919,6 +8900,7 @@ class AnswerStore:
 
 BOT_KINDS = {
     **KINDS,
+    "fixture": KINDS["target"]._replace(transport_retries=1),
     "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
 }
