@@ -20,50 +20,49 @@ What to call:
         print(result.outcome, result.url, result.reason)
 
 Policy, network and server trouble never raise: the Result says what became of the target. As a
-command: `python walsh_research.py URL...`, with `--help` for the rest, and
-`python walsh_research.py --selftest --offline` for the proof.
+command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest --offline` for proof.
 
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
-needs the standard library alone, and runs on CPython 3.9 to 3.14.
+needs CPython 3.9 to 3.14 and the standard library alone.
 
-Where each clause of the checklist is decided: section, function, class of its tests.
-`grep '# R2a' walsh_research.py` finds the line itself.
+Where each clause of the checklist is decided: section and function. Its tests are named after it,
+as class TestR2a; `grep '# R2a' walsh_research.py` finds the line itself.
 
-    R1    exact User-Agent           10 REQUESTS       request_headers                    TestR1
-    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               TestR2
-    R2a   longest group              5 ROBOTS          robots_group                       TestR2a
-    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          TestR2b
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 TestR2c
-    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                TestR2d
-    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   TestR3
-    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   TestR3a
-    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed              TestR3b
-    R3c   schema, contract major     7 BLOCKLIST       checked_entries                    TestR3c
-    R4    spacing, unseen at once    8 PACING          next_start                         TestR4
-    R4a   between processes          13 RATE LIMITER   RateLimiter.lock                   TestR4a
-    R5    back-off, full jitter      8 PACING          backoff_delay                      TestR5
-    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             TestR5
-    R6    no sub-resources           10 REQUESTS       is_unread_type                     TestR6
-    R7    conditional requests       9 FRESHNESS       conditional_headers                TestR7
-    R7    de-duplication             15 FETCHER        Fetcher.declared                   TestR7
-    R8    hourly at most             8 PACING          too_soon                           TestR8
-    R9    structured formats         18 BOT            Bot.discover                       TestR9
-    R9.1  feeds                      18 BOT            Bot._sources                       TestR9
-    R9.2  markdown                   16 FORMATS        media_kind                         TestR9
-    R9.3  llms.txt                   18 BOT            Bot._sources                       TestR9
-    R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    TestR10
-    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  TestR10
-    R11   caches persist             11 CACHE          Cache._write                       TestR11
-    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance                  TestR12
-    R13   tags                       15 FETCHER        Fetcher.exchange                   TestR13
+    R1    exact User-Agent           10 REQUESTS       request_headers
+    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
+    R2a   longest group              5 ROBOTS          robots_group
+    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches
+    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
+    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
+    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
+    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed
+    R3c   schema, contract major     7 BLOCKLIST       checked_entries
+    R4    spacing, unseen at once    8 PACING          next_start
+    R4a   between processes          13 RATE LIMITER   RateLimiter.lock
+    R5    back-off, full jitter      8 PACING          backoff_delay
+    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back
+    R6    no sub-resources           10 REQUESTS       is_unread_type
+    R7    conditional requests       9 FRESHNESS       conditional_headers
+    R7    de-duplication             15 FETCHER        Fetcher.declared
+    R8    hourly at most             8 PACING          too_soon
+    R9    structured formats         18 BOT            Bot.discover
+    R9.1  feeds                      18 BOT            Bot._sources
+    R9.2  markdown                   16 FORMATS        media_kind
+    R9.3  llms.txt                   18 BOT            Bot._sources
+    R10   no schema, no adoption     7 BLOCKLIST       checked_entries
+    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema
+    R11   caches persist             11 CACHE          Cache._write
+    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance
+    R13   tags                       15 FETCHER        Fetcher.exchange
 
-The order of the gates (spec 7) is `Fetcher.gates_of`, tests `TestGates`. Vectors, fixtures,
+The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
 attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
-the sections. A section uses only sections above it. A pure section reads no clock and no
-environment, rolls no dice, opens no file and no socket, and prints nothing.
+the sections; each uses only those above it. Sections 1 to 10, 16 and 17 are pure: no clock, file,
+socket, environment or printing, and no dice but `roll`.
 
-A copy may change the numbers that are marked "ours", within the clause that each of them serves.
-Those of section 1a are the specification's.
+A copy may change the numbers of section 1b, and others marked "ours", within the clause that each
+of them serves. Those of section 1a are the specification's.
 """
 from __future__ import annotations
 
@@ -102,6 +101,7 @@ from typing import (
     Optional,
     TypeVar,
     Union,
+    cast,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ if TYPE_CHECKING:
 
 
 # === 1. CONSTANTS   spec 6 ===================================================
-# 1a. The specification's own names and values.
+# 1a. The names and values of the specification and of RFC 9309.
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"      # R1, exact
 UA_TOKEN = "Walsh-Research"     # R1, R2: matched case-insensitively
 ROBOTS_TTL_SECONDS = 86400      # R2: 24 h
@@ -134,132 +134,114 @@ STALE_HARD_CUTOFF = 2           # R12: times the TTL; unused, since a stale entr
 SPEC_VERSION = "walsh-research-compliance/v1.3"
 BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
 ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
+BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"
+SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
+BACKOFF_STATUSES = (429, 503)   # R5
+HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0      # spec 7, the back-off diagram: "wait 1h"
+MAX_ROBOTS_BYTES = 500 * 1024   # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
+MAX_ROBOTS_REDIRECTS = 5        # RFC 9309 2.3.1.2
+MAX_UNREACHABLE_SECONDS = 30 * 86400.0      # RFC 9309 2.3.1.4
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 __version__ = "1.0.0"
-__all__ = [
-    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
-    "Source", "Sandbox", "tools", "call_tool",
-    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
-    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
-    "read_targets", "split_by_host", "tag_url", "validate",
-    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
-    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
-    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
-    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
-    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
-    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
-    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
-]
 
 # 1b. Our own numbers, each with its unit and its reason: what would happen without it.
-MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
-MAX_URL_LENGTH = 64 * 1024      # ours: characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # ours: says "never"; 400 digits are infinite
+MAX_URL_LENGTH = 64 * 1024      # characters; a Location may have 256 KiB, and each is kept
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # says "never"; 400 digits are infinite
 # robots.txt.
-MAX_SITEMAPS = 1000             # ours: lines kept of one robots.txt; `discover` would list 32,000
-MAX_CONTENT_SIGNALS = 1000      # ours: names kept of a group; 500 KiB may have 80,000, in 7 MiB
-# ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
+MAX_SITEMAPS = 1000             # lines kept of one robots.txt; `discover` would list 32,000
+MAX_CONTENT_SIGNALS = 1000      # names kept of a group; 500 KiB may have 80,000, in 7 MiB
+# Octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds.
 MAX_WILDCARD_OCTETS = 2 ** 26
 # JSON, schemas, the blocklist.
-MAX_JSON_DEPTH = 200            # ours: levels; the spec's have ten, C recursion ends at 1,000
-MAX_JSON_DIGITS = 4300          # ours: of one integer, as in CPython 3.11; converting is quadratic
-LEAST_BYTES_PER_CONTAINER = 16  # ours: of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
-FREE_JSON_CONTAINERS = 10_000   # ours: arrays and objects that any JSON may have; 2 MiB of memory
-JSON_PIECE_BYTES = 64 * 1024    # ours: of JSON, whose brackets are counted at a time, in 4 MiB
-MAX_SUBSCHEMAS = 2_000          # ours: each becomes functions; a published schema has a few hundred
-MAX_PATTERN_STATES = 100_000    # ours: of a schema's patterns; `(a{999}){999}` would have a million
-STATES_OF_A_REGEX = 32          # ours: what compiling a set for Python takes, in states
-MAX_PATTERN_COUNT_LENGTH = 24   # ours: characters of a count as in `a{2,3}`
-MAX_PATTERN_WORK = 2**27        # ours: steps of a schema's patterns on one document, some seconds
-WORK_OF_A_STATE = 8             # ours: steps that visiting a state takes; reading a character, one
-WORK_OF_A_LOOKAROUND = 4        # ours: steps for each character, whose answers take a byte each
-MAX_PATTERN_CELLS = 2**16       # ours: transitions kept, some 10 MiB; beyond it they are made anew
-CELLS_OF_A_STATE = 8            # ours: what a state takes beside its places, in transitions
-MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hammer the origin
-MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
-MAX_BLOCKLIST_KEY = 512         # ours: characters of a host; DNS ends at 253; NFKC is quadratic
-MAX_BLOCKLIST_WARNINGS = 20     # ours: lines told about one document
+MAX_JSON_DEPTH = 200            # levels; the spec's have ten, C recursion ends at 1,000
+MAX_JSON_DIGITS = 4300          # of one integer, as in CPython 3.11; converting is quadratic
+LEAST_BYTES_PER_CONTAINER = 16  # of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
+FREE_JSON_CONTAINERS = 10_000   # arrays and objects that any JSON may have; 2 MiB of memory
+JSON_PIECE_BYTES = 64 * 1024    # of JSON, whose brackets are counted at a time, in 4 MiB
+MAX_SUBSCHEMAS = 2_000          # each becomes functions; a published schema has a few hundred
+MAX_PATTERN_STATES = 100_000    # of a schema's patterns; `(a{999}){999}` would have a million
+STATES_OF_A_REGEX = 32          # what compiling a set for Python takes, in states
+MAX_PATTERN_COUNT_LENGTH = 24   # characters of a count as in `a{2,3}`
+MAX_PATTERN_WORK = 2**27        # steps of a schema's patterns on one document, some seconds
+WORK_OF_A_STATE = 8             # steps that visiting a state takes; reading a character, one
+WORK_OF_A_LOOKAROUND = 4        # steps for each character, whose answers take a byte each
+MAX_PATTERN_CELLS = 2**16       # transitions kept, some 10 MiB; beyond it they are made anew
+CELLS_OF_A_STATE = 8            # what a state takes beside its places, in transitions
+MIN_BLOCKLIST_REFRESH_SECONDS = 300     # five minutes; faster would hammer the origin
+MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
+MAX_BLOCKLIST_KEY = 512         # characters of a host; DNS ends at 253; NFKC is quadratic
+MAX_BLOCKLIST_WARNINGS = 20     # lines told about one document
 # The cache.
-CACHE_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
-# ours: bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
+CACHE_FORMAT = "walsh-research-cache/1"     # what an entry says of itself
+# Bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
 MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20
-# ours: bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
+# Bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
 MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}
-# ours: an entry is a small dict around a body; more could cost seconds (integers that collide).
+# An entry is a small dict around a body; more could cost seconds (integers that collide).
 MAX_PICKLE_OPCODES = 10_000
-# ours: unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
+# Unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
 ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, "": 60 * 86400.0}
-SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
-MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two; some milliseconds
-# ours: after each try to write an entry, by `os.name`; Windows renames onto no file that is open.
+SWEEP_INTERVAL_SECONDS = 86400.0        # a day between two whole passes over the cache folder
+MAX_SWEEP_FILES = 4096                  # looked at in one call between two; some milliseconds
+# After each try to write an entry, by `os.name`; Windows renames onto no file that is open.
 WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
-# ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
-# take beyond what the data pays for.
+# Status lines and headers of one exchange, 1xx answers included; then what chunk framing takes
+# beyond what the data pays for.
 MAX_HEAD_BYTES = 256 * 1024
-MAX_HEADER_LINES = 500          # ours: 87,000 of "a:" fit the bytes above, and a Result keeps them
-DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 192 bytes pays for its own lines
-MAX_LENGTH_DIGITS = 18          # ours: of a Content-Length; an exabyte, and `int` is quadratic
-MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate can flush for ever
-MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
-MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
-PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
-PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
-MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
-MAX_KEPT_SECONDS = 15.0         # ours: an open connection, between two requests to the same place
-UNSAID_CLOSE_SECONDS = 0.005    # ours: after an answer, until a connection counts as kept
-LONGEST_WAIT_SECONDS = 86400.0  # ours: of one sleep or exchange; time.sleep and select() overflow
+MAX_HEADER_LINES = 500          # 87,000 of "a:" fit the bytes above, and a Result keeps them
+DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # a chunk of 192 bytes pays for its own lines
+MAX_LENGTH_DIGITS = 18          # of a Content-Length; an exabyte, and `int` is quadratic
+MAX_EXPANSION = 4               # encoded bytes for a decoded one; deflate can flush for ever
+MAX_CONTENT_CODINGS = 3         # stacked encodings; each keeps a decoder of 40 KiB
+MAX_ADDRESSES_TRIED = 8         # a name with 4,000 would make a port scanner of us
+PIECE_BYTES = 16 * 1024         # read, or decoded, at a time
+PIN_SECONDS = 60.0              # what a name resolved to is held for the requests that follow
+MAX_PINS = 256                  # names held so; a run may visit 10^6
+MAX_KEPT_SECONDS = 15.0         # an open connection, between two requests to the same place
+UNSAID_CLOSE_SECONDS = 0.005    # after an answer, until a connection counts as kept
+LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
-MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
-MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
-MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
-MAX_SCHEMA_BYTES = 2**20                # ours: as an entry of the cache
-MAX_VALIDATOR_LENGTH = 1024             # ours: of an ETag; no server takes its 256 KiB back
-MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: a run may visit 10^6 sites; the cache has the rest
-LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
-MAX_SIMULATED_CLOCKS = 32               # ours: whose pace is remembered
-PROMPT_SECONDS = 2.0            # ours: what exchanges may take before a small max_wait counts them
-MAX_SILENT_TARGETS = 3          # ours: of a host in a row without an HTTP answer; a dead host
-SILENT_HOST_SECONDS = 300.0     # ours: would hold up all others; its own are put off for so long
-MAX_WARNINGS = 1000             # ours: lines about a run; each site may cause some
-PACE_MARGIN_SECONDS = 0.005     # ours: added to every interval, or a server's clock may log less
-SLOT_TOLERANCE_SECONDS = 0.002  # ours: how late a request may leave unwritten; part of the margin
-LOCK_POLL_SECONDS = 0.05        # ours: between two looks at a lock that another process holds
-MAX_CLAIM_SECONDS = 86400.0     # ours: a start further ahead was written by a clock that jumped
-MAX_HOLD_SECONDS = 30 * 86400.0         # ours: a "not before" further away is not believed
-HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
-POLICY_RETRY_SECONDS = 300.0            # ours: before a document that did not come is asked again
-MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
-LEAST_FAILURES_FOR_GOOD = 3             # ours: besides; two a month apart say little
-REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-BACKOFF_STATUSES = (429, 503)           # R5
-BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
-SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
+MAX_REDIRECTS = 10                      # the spec is silent (19, C6); browsers stop at 20
+MAX_BLOCKLIST_BYTES = 128 * 2**20       # a list of 10^6 domains is legitimate
+MAX_SCHEMA_BYTES = 2**20                # as an entry of the cache
+MAX_VALIDATOR_LENGTH = 1024             # of an ETag; no server takes its 256 KiB back
+MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # a run may visit 10^6 sites; the cache has the rest
+LEAST_SLEEP_SECONDS = 0.001             # a shorter one may not move a coarse clock at all
+MAX_SIMULATED_CLOCKS = 32               # whose pace is remembered
+PROMPT_SECONDS = 2.0            # what exchanges may take before a small max_wait counts them
+MAX_SILENT_TARGETS = 3          # of a host in a row without an HTTP answer; a dead host
+SILENT_HOST_SECONDS = 300.0     # would hold up all others; its own are put off for so long
+MAX_WARNINGS = 1000             # lines about a run; each site may cause some
+PACE_MARGIN_SECONDS = 0.005     # added to every interval, or a server's clock may log less
+SLOT_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
+LOCK_POLL_SECONDS = 0.05        # between two looks at a lock that another process holds
+MAX_CLAIM_SECONDS = 86400.0     # a start further ahead was written by a clock that jumped
+MAX_HOLD_SECONDS = 30 * 86400.0         # a "not before" further away is not believed
+POLICY_RETRY_SECONDS = 300.0            # before a document that did not come is asked again
+LEAST_FAILURES_FOR_GOOD = 3             # besides; two a month apart say little
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
 
 class LazyPattern:
-    """A regular expression that is compiled when it is first used."""
+    """A regular expression, compiled when it is first used: all of them would take 20 ms."""
 
-    def __init__(self, source: Union[str, bytes], flags: int) -> None:
+    def __init__(self, source: Union[str, bytes]) -> None:
         self.source = source
-        self.flags = flags
 
     def __getattr__(self, name: str) -> Any:
         # Python calls this only for what the object does not have yet.
-        value = getattr(re.compile(self.source, self.flags), name)
+        value = getattr(re.compile(self.source), name)
         setattr(self, name, value)
         return value
 
 
-def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """re.compile, put off: compiling them all takes 20 ms, and a command needs only a few."""
-    pattern: Any = LazyPattern(source, flags)
-    return pattern  # type: ignore[no-any-return]
+def lazy_re(source: AnyStr) -> re.Pattern[AnyStr]:
+    return cast("re.Pattern[AnyStr]", LazyPattern(source))
 
 
 # === 2. TYPES ================================================================
-# The value tuples that come back, and the exceptions.
 # Python 3.9 cannot resolve `str | None`, so public hints are spelled with Optional and Union.
 
 Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
@@ -269,9 +251,7 @@ Record = TypeVar("Record", bound=NamedTuple)
 
 
 class EmptyMapping(Mapping[str, Any]):
-    """A mapping that stays empty: the default of fields. Unlike a MappingProxyType it pickles."""
-
-    __slots__ = ()
+    """The default of fields: it stays empty, and unlike a MappingProxyType it pickles."""
 
     def __getitem__(self, key: str) -> Any:
         raise KeyError(key)
@@ -291,8 +271,8 @@ NO_FIELDS = EmptyMapping()
 
 def as_json(value: Any) -> Any:
     """Plain data for a value tuple or for what it holds."""
-    if hasattr(value, "_fields"):
-        return record_dict(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
     if isinstance(value, Mapping):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -307,36 +287,29 @@ def record_dict(record: NamedTuple) -> dict[str, Any]:
     return {name: as_json(item) for name, item in record._asdict().items()}
 
 
-RECOMMENDATIONS = {     # the rows of the WebCanon policy model
-    "allowed_explicit": "recommended",
-    "allowed_implicit": "recommended",
-    "disallowed_explicit": "not_recommended",
-    "unknown_unreachable": "unknown_do_not_fetch_by_default",
-    "unknown_parse_error": "allowed_but_warn",
-    "skipped_by_user_policy": "recommended",
-}
-
-
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, in the words of the WebCanon policy model.
+    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it.
 
     >>> Verdict.UNKNOWN_PARSE_ERROR.recommendation
     'allowed_but_warn'
     """
 
-    ALLOWED_EXPLICIT = "allowed_explicit"
-    ALLOWED_IMPLICIT = "allowed_implicit"
-    DISALLOWED_EXPLICIT = "disallowed_explicit"
-    UNKNOWN_UNREACHABLE = "unknown_unreachable"
-    UNKNOWN_PARSE_ERROR = "unknown_parse_error"
-    SKIPPED_BY_USER_POLICY = "skipped_by_user_policy"
+    recommendation: str
+
+    ALLOWED_EXPLICIT = "allowed_explicit", "recommended"
+    ALLOWED_IMPLICIT = "allowed_implicit", "recommended"
+    DISALLOWED_EXPLICIT = "disallowed_explicit", "not_recommended"
+    UNKNOWN_UNREACHABLE = "unknown_unreachable", "unknown_do_not_fetch_by_default"
+    UNKNOWN_PARSE_ERROR = "unknown_parse_error", "allowed_but_warn"
+    SKIPPED_BY_USER_POLICY = "skipped_by_user_policy", "recommended"
+
+    def __new__(cls, value: str, recommendation: str) -> Verdict:
+        verdict = str.__new__(cls, value)
+        verdict._value_ = value
+        verdict.recommendation = recommendation
+        return verdict
 
     __str__ = str.__str__       # 3.12 changed what an f-string makes of a str enum
-
-    @property
-    def recommendation(self) -> str:
-        """What the policy model advises for this verdict."""
-        return RECOMMENDATIONS[self.value]
 
 
 class Rule(NamedTuple):
@@ -386,10 +359,9 @@ class Response(NamedTuple):
 
 
 class TransportError(Exception):
-    """No HTTP answer came.
+    """No HTTP answer came; `reason` says why in one line.
 
-    `reason` is one line. `final` is true where a retry is pointless, `refused` where the address
-    check refused.
+    `final` is true where a retry is pointless, `refused` where the address check refused.
     """
 
     def __init__(self, reason: str, final: bool = False, refused: bool = False) -> None:
@@ -400,9 +372,9 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold: `pointer` is where, `keyword` the assertion that failed.
+    """The instance does not hold: `keyword` is the assertion that failed, `pointer` where.
 
-    The pointer stands as the document writes its names; the message is one printable line.
+    The pointer has the names as the document writes them; the message is one printable line.
     """
 
     def __init__(self, pointer: str, keyword: str, message: str) -> None:
@@ -422,8 +394,7 @@ class BlocklistRejected(ValueError):
 # Owns what a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
-# Every form has a group for each: week, day, hour, minute, second.
-UNIT_SECONDS = (604800, 86400, 3600, 60, 1)
+UNIT_SECONDS = (604800, 86400, 3600, 60, 1)     # every form has a group for each of these units
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
     rf"(?:{UNIT_COUNT}W"
@@ -435,7 +406,8 @@ MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "o
 WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
 HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
 CLOCK_TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-HTTP_DATE_FORMS = (         # RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime
+# RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime. The specification's own vectors misname weekdays.
+HTTP_DATE_FORMS = (
     rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) {HTTP_MONTH} (?P<year>[0-9]{{4}}) {CLOCK_TIME} GMT",
     rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-{HTTP_MONTH}-(?P<year>[0-9]{{2}})"
     rf" {CLOCK_TIME} GMT",
@@ -446,33 +418,28 @@ LAST_SECOND = 253402300799      # the end of the year 9999
 
 
 def utc_moment(unix_seconds: float) -> datetime:
-    """The whole second in UTC, within the years 1 to 9999; NaN counts as the first second."""
+    """The whole second in UTC, within the years 1 to 9999."""
     from datetime import datetime, timedelta  # a decision needs no calendar
 
     kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
 
 
-def iso_utc_exactly(unix_seconds: float) -> str:
-    """As `iso_utc`, with milliseconds where there are any.
-
-    >>> iso_utc_exactly(1779494400.9), iso_utc_exactly(1779494400.0)
-    ('2026-05-23T00:00:00.900Z', '2026-05-23T00:00:00Z')
-    """
-    text = iso_utc(unix_seconds)
-    milliseconds = int(unix_seconds % 1 * 1000) if math.isfinite(unix_seconds) else 0
-    return text.replace("Z", f".{milliseconds:03d}Z") if milliseconds else text
-
-
-def iso_utc(unix_seconds: float) -> str:
+def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
     """The instant as ISO 8601 in UTC, whole seconds; "" for NaN. Never raises.
 
-    >>> iso_utc(1779494400.9)
-    '2026-05-23T00:00:00Z'
+    With `exactly` it has milliseconds, where there are any.
+    >>> iso_utc(1779494400.9), iso_utc(1779494400.9, exactly=True)
+    ('2026-05-23T00:00:00Z', '2026-05-23T00:00:00.900Z')
     """
     if math.isnan(unix_seconds):
         return ""
-    return f"{utc_moment(unix_seconds).isoformat()}Z"
+    text = utc_moment(unix_seconds).isoformat()
+    if exactly and math.isfinite(unix_seconds):
+        milliseconds = int(unix_seconds % 1 * 1000)
+        if milliseconds:
+            text += f".{milliseconds:03d}"
+    return f"{text}Z"
 
 
 def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
@@ -488,8 +455,8 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
 def parse_duration(text: str) -> float:
     """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. Calendar years and months have no length, so they
-    are a ValueError, as is everything else.
+    Only the last number may have a fraction. Anything else is a ValueError; calendar years and
+    months, too, which have no length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -503,27 +470,16 @@ def parse_duration(text: str) -> float:
 
 
 def parse_http_date(value: str, now: float) -> float | None:
-    """Unix seconds of an HTTP-date in any of its three forms; None otherwise. Never raises.
-
-    The weekday may be any: the specification's own vectors misname it. `now` (Unix seconds)
-    places a two-digit year: RFC 9110 5.6.7 puts what would be more than 50 years ahead into the
-    past.
-    >>> parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT", now=1779494400)
-    784111777.0
-    """
-    for form in HTTP_DATE_FORMS:
-        match = re.fullmatch(form, value, re.ASCII | re.IGNORECASE)
-        if match is not None:
-            return http_date_seconds(match, now)
-    return None
-
-
-def http_date_seconds(match: re.Match[str], now: float) -> float | None:
-    """Unix seconds of a date's named parts; None where no calendar has it."""
+    """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None where it is none."""
+    matches = [re.fullmatch(form, value, re.IGNORECASE) for form in HTTP_DATE_FORMS]
+    match = next(filter(None, matches), None)
+    if match is None:
+        return None
     month = MONTH_NAMES.index(match["month"].lower()) + 1
     names = ("year", "day", "hour", "minute", "second")
     year, day, hour, minute, second = (int(match[name]) for name in names)
     if len(match["year"]) == 2:
+        # RFC 9110 5.6.7: what would be more than 50 years ahead has passed.
         present = utc_moment(max(0.0, now))
         year += (present.year + 50) // 100 * 100
         if (year - 50, month, day, hour, minute, second) > present.timetuple():
@@ -541,8 +497,8 @@ def http_date_seconds(match: re.Match[str], now: float) -> float | None:
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
     """Seconds that Retry-After asks for from `now` (Unix seconds); None where it is neither form.
 
-    R5, RFC 9110 10.2.3. 0.0 for a date that has passed. Never raises; a wait is cut at
-    MAX_RETRY_AFTER_SECONDS.
+    0.0 for a date that has passed; at most MAX_RETRY_AFTER_SECONDS. Never raises.
+    R5, RFC 9110 10.2.3.
     >>> parse_retry_after("120", now=0), parse_retry_after("soon", now=0)
     (120.0, None)
     """
@@ -560,7 +516,7 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
-# Owns the three spellings of a URL (key, throttle, wire), and which addresses are public.
+# The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
 REFERENCE = lazy_re(
@@ -586,7 +542,6 @@ IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
 # Leading 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
 IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
-
 # Up to the last at sign, or what becomes one where a URL is decoded or its host is normalised.
 LAST_AT_SIGN = lazy_re("(?s).*(?:@|%40|\uff20|\ufe6b)")
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
@@ -597,8 +552,7 @@ DOUBTFUL_OPENING = lazy_re(
     r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
     r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-# What prints as nothing or as a blank, though `isprintable` takes it for a sign: fillers, blanks,
-# and the default-ignorable code points of Unicode.
+# What prints as nothing or as a blank, though `isprintable` takes it for a sign.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
     "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -624,7 +578,7 @@ def shown_character(character: str) -> str:
 
 
 def printable(text: str, limit: int = 300) -> str:
-    """Foreign text as one line for a terminal or a log, of at most `limit` characters.
+    """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
     >>> printable("a\x1b[2Jb\\n")
@@ -637,10 +591,9 @@ def printable(text: str, limit: int = 300) -> str:
 
 
 def mask_credentials(text_url: str) -> str:
-    """A URL, a proxy setting or what was meant to be one, with its userinfo as `***`.
+    """A URL, or what was meant to be one, with its userinfo as `***`. Never raises.
 
     What is no URL is hidden up to its last at sign, since any part of it may be a password.
-    Never raises.
     >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
     ('http://***@proxy:3128', 'https://x.test/@user')
     """
@@ -657,7 +610,6 @@ def mask_credentials(text_url: str) -> str:
 
 
 def percent_encode(match: re.Match[str]) -> str:
-    """The octets of its UTF-8, each percent-encoded."""
     octets = match[0].encode("utf-8", "replace")
     return "".join(f"%{octet:02X}" for octet in octets)
 
@@ -666,22 +618,16 @@ def ipv4_part(text: str) -> int:
     """One number of an IPv4 address: hex, octal or decimal. ValueError for `08`."""
     if "x" in text:
         return int(text, 16)
-    if text.startswith("0"):
-        return int(text, 8)
-    return int(text)
+    return int(text, 8 if text.startswith("0") else 10)
 
 
 def ipv4_literal(host: str) -> str | None:
-    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers; else None.
-
-    It has one to four parts, of which the last one fills what is left.
-    >>> [ipv4_literal(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1']
-    """
+    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers, or None."""
     if not IPV4_NUMBERS.fullmatch(host):
         return None
     try:
         *octets, rest = map(ipv4_part, host.split("."))
+        # The last one fills what is left.
         written = bytes(octets) + rest.to_bytes(4 - len(octets), "big")
     except (ValueError, OverflowError):     # 08, or 256
         return None
@@ -702,11 +648,10 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    Lower case, A-labels, no final dot; an IPv4 address in any spelling is dotted.
-    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0:0::1]")
-    ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
-    >>> normalize_host("[::ffff:7f00:1]")
-    '127.0.0.1'
+    >>> normalize_host("B\\xfccher.Example."), normalize_host("[0:0::1]")
+    ('xn--bcher-kva.example', '[::1]')
+    >>> [normalize_host(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433", "[::ffff:7f00:1]")]
+    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -754,7 +699,7 @@ def idna_name(name: str, host: str) -> str:
 
 
 def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each with its mark or ""."""
+    """Scheme, authority, path, query and fragment, each "" or with its mark."""
     found = next(REFERENCE.finditer(reference))
     return list(found.groups(""))
 
@@ -823,9 +768,7 @@ def resolve_dot_segments(path: str) -> str:
     >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
     '/'
     """
-    if "." not in path and "%2" not in path:    # as most are
-        return path
-    if "/." not in f"/{path}" and "%2e" not in path.lower():        # nearly all of them
+    if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
     dots = ""
@@ -856,7 +799,7 @@ def wire_url(url: str) -> str:
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(
             f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}")
-    return url if wire == url else wire         # one string, not two
+    return url if wire == url else wire
 
 
 def path_and_query(wire: str) -> str:
@@ -870,11 +813,7 @@ def site_of(wire: str) -> str:
 
 
 def site_key(url: str) -> str:
-    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url.
-
-    >>> site_key("https://x.test:443/a")
-    'https://x.test'
-    """
+    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url."""
     return site_of(canonical_url(url))
 
 
@@ -889,10 +828,10 @@ def host_key(url: str) -> str:
 
 
 def resolve_url(base: str, reference: str) -> str:
-    """The absolute URL that a link or a Location means (RFC 3986 5.2).
+    """The absolute URL, of any scheme, that a link or a Location means (RFC 3986 5.2).
 
-    It may be of any scheme, so that `wire_url` judges what comes back. ValueError where it has a
-    control character, is relative to nothing, or outgrows MAX_URL_LENGTH.
+    ValueError where it has a control character, is relative to nothing, or outgrows
+    MAX_URL_LENGTH.
     >>> resolve_url("https://x.test/a/b?c", "../d#e")
     'https://x.test/d#e'
     """
@@ -937,9 +876,9 @@ ADDRESS_BLOCKS = {
     "a unique local address": "fc00::/7",
     "outside the global unicast space 2000::/3": "::/0",
 }
-PRIVATE_NAMES = frozenset("""
-    localhost localdomain ip6-localhost ip6-loopback local internal home.arpa
-""".split())
+PRIVATE_NAMES = frozenset((
+    "localhost", "localdomain", "ip6-localhost", "ip6-loopback", "local", "internal", "home.arpa",
+))
 
 
 @cache
@@ -953,27 +892,21 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
 
 
-def block_reason(address: IPv4Address | IPv6Address) -> str:
-    """Why an address is not public; "" where it is."""
-    return next(reason for block, reason in address_blocks() if address in block)
-
-
-def addresses_inside(address: Any) -> Sequence[IPv4Address]:
-    """The IPv4 addresses that an IPv6 address stands for or leads to."""
+def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
+    """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
     if address.version == 4 or int(address) <= 1:
-        return []
-    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+        return [address]
+    # Mapped and NAT64, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
         return [address.sixtofour]
-    return address.teredo or []         # server, client
+    return address.teredo or [address]          # server, client
 
 
 def address_refusal(address_text: str) -> str:
     """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
 
-    NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside.
     >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
     ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
     """
@@ -986,13 +919,12 @@ def address_refusal(address_text: str) -> str:
         address = ip_address(address_text)
     except ValueError:
         return f"{shown} is no IP address"
-    inside = addresses_inside(address)
-    for ipv4 in inside:
-        reason = block_reason(ipv4)
+    for judged in judged_addresses(address):
+        reason = next(reason for block, reason in address_blocks() if judged in block)
         if reason:
-            return f"{shown} is {ipv4} inside, {reason}"
-    reason = "" if inside else block_reason(address)
-    return f"{shown} is {reason}" if reason else ""
+            inside = "" if judged is address else f"{judged} inside, "
+            return f"{shown} is {inside}{reason}"
+    return ""
 
 
 def host_refusal(host: str) -> str:
@@ -1004,10 +936,9 @@ def host_refusal(host: str) -> str:
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
-    for parent in (labels[-1], ".".join(labels[-2:])):
-        if parent in PRIVATE_NAMES:
-            return f"{printable(host, 80)} is a name for private use"
-    return ""
+    if PRIVATE_NAMES.isdisjoint((labels[-1], ".".join(labels[-2:]))):
+        return ""
+    return f"{printable(host, 80)} is a name for private use"
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
@@ -1015,64 +946,50 @@ def host_refusal(host: str) -> str:
 # crawlers do. A misspelt Allow never is (R2c).
 # Editors leave no-break spaces and byte order marks behind; no line ends among these characters.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
-ROBOTS_AGENT_FIELD = r"user[-_{blank}]*ag(?:ent|net|ant|nt)s?"
-ROBOTS_DISALLOW_FIELD = r"d[ei](?:as|s*a?)l+[ao]w"
+ANY_BLANKS = f"[{ROBOTS_BLANKS}]*"
+# The expressions are of whole fields. A text has a line feed before each line, where they begin.
+ROBOTS_LINE = rf"(?ai)\n{ANY_BLANKS}"
 # A field without its colon counts where exactly one word follows: a line of prose is no rule.
 ROBOTS_FIELD_END = (
-    r"(?:[{blank}]*:"
-    r"|[{blank}]+(?=[^{blank}\n#]+[{blank}]*(?:[\n#]|\Z)))"
+    rf"(?:{ANY_BLANKS}:"
+    rf"|[{ROBOTS_BLANKS}]+(?=[^{ROBOTS_BLANKS}\n#]+{ANY_BLANKS}(?:[\n#]|\Z)))"
 )
-
-
-def robots_line_regex(pattern: str) -> re.Pattern[str]:
-    """A regex of whole fields. A text has a line feed before each line, which begins the match."""
-    source = r"(?ai)\n[{blank}]*" + pattern
-    return lazy_re(source.replace("{blank}", ROBOTS_BLANKS))
-
-
-ROBOTS_AGENT_LINE = robots_line_regex(ROBOTS_AGENT_FIELD + ROBOTS_FIELD_END + r"([^\n#]*)")
-ROBOTS_RULE_LINE = robots_line_regex(       # the field unless it is a Disallow, the value
-    r"(?:(allow|crawl-delay)[{blank}]*:|" + ROBOTS_DISALLOW_FIELD + ROBOTS_FIELD_END + r")"
-    r"([^\n#]*)"
+ROBOTS_AGENT_LINE = lazy_re(
+    rf"{ROBOTS_LINE}user[-_{ROBOTS_BLANKS}]*ag(?:ent|net|ant|nt)s?{ROBOTS_FIELD_END}([^\n#]*)"
+)
+ROBOTS_RULE_LINE = lazy_re(         # the field unless it is a Disallow, the value
+    rf"{ROBOTS_LINE}(?:(allow|crawl-delay){ANY_BLANKS}:"
+    rf"|d[ei](?:as|s*a?)l+[ao]w{ROBOTS_FIELD_END})([^\n#]*)"
 )
 # R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
-ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff)[{ROBOTS_BLANKS}]*allow[^\n#]*")
-ROBOTS_DELAY_LINE = robots_line_regex(
-    r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)"
+ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff){ANY_BLANKS}allow[^\n#]*")
+ROBOTS_DELAY_LINE = lazy_re(
+    rf"{ROBOTS_LINE}crawl-delay{ANY_BLANKS}:{ANY_BLANKS}"
+    rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+){ANY_BLANKS}(?=[\n#]|\Z)"
 )
-ROBOTS_SIGNAL_LINE = robots_line_regex(r"content-signal[{blank}]*:([^\n#]*)")
-ROBOTS_SITEMAP_LINE = robots_line_regex(
-    r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)"
-)
-ROBOTS_SIGNAL = lazy_re(    # its name, its answer
+ROBOTS_SIGNAL_LINE = lazy_re(rf"{ROBOTS_LINE}content-signal{ANY_BLANKS}:([^\n#]*)")
+ROBOTS_SIGNAL = lazy_re(            # its name, its answer
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
 )
-# Of a line that was cut in two, what might loosen or lead astray goes; of any other such line,
-# its last octet goes where it is not certain (R2c).
-ROBOTS_LOOSE_LINE = lazy_re(rf"(?i)[{ROBOTS_BLANKS}]*(?:allow|user|site|chain)")
+ROBOTS_SITEMAP_LINE = lazy_re(
+    rf"{ROBOTS_LINE}site-?map{ANY_BLANKS}:{ANY_BLANKS}(https?://[^\n#{ROBOTS_BLANKS}]+)"
+)
+# Of a line that was cut in two, what may loosen or lead astray; what may not be its last octet.
+ROBOTS_LOOSE_LINE = lazy_re(rf"(?i){ANY_BLANKS}(?:allow|user|site)")
 ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
 # `*`, `$` and the line feed between two values stand.
-ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)([0-9A-Fa-f]{2}))?")
+ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
 ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-ROBOTS_OCTET_FORMS = [
-    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}"
-    for octet in range(256)
-]
 ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
-    """What an HTTP status of /robots.txt means. Spec 9.1.1.
-
-    It is "rules", "none", "unreachable", "backoff" or "redirect".
-    >>> [robots_meaning(status) for status in (200, 304, 307, 404, 429, 500)]
-    ['rules', 'none', 'redirect', 'none', 'backoff', 'unreachable']
-    """
+    """What an HTTP status of /robots.txt means. Spec 9.1.1."""
     if status in REDIRECT_STATUSES:     # RFC 9309 2.3.1.2
         return "redirect"
     if status in BACKOFF_STATUSES:      # R5
@@ -1085,9 +1002,9 @@ def robots_meaning(status: int) -> str:
 
 
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
-    """The lines that count, a line feed before each, and whether they are text. Never raises.
+    """The lines that count, a line feed before each, and whether they are text.
 
-    A binary has a NUL, or is to a third no UTF-8. RFC 9309 2.3.1.5 still obeys its lines.
+    A binary has a NUL, or is to a third no UTF-8; RFC 9309 2.3.1.5 still obeys its lines.
     Octets that are no UTF-8 come percent-encoded, as rules compare them.
     """
     if isinstance(body, str):
@@ -1109,12 +1026,11 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
 
 
 def robots_without_cut(text: str) -> str:
-    """R2c: a text whose last line was cut in two, without what is not certain of that line."""
+    """A text whose last line was cut in two, without what is not certain of that line (R2c)."""
     above, _, line = text.rpartition("\n")
     if ROBOTS_LOOSE_LINE.match(line):
         return above + "\n"
-    ending = re.sub(ROBOTS_UNCERTAIN, "#", line[-2:])
-    return f"{above}\n{line[:-2]}{ending}"
+    return re.sub(ROBOTS_UNCERTAIN, "", text)
 
 
 def robots_agent_name(value: str) -> str:
@@ -1132,8 +1048,7 @@ def robots_agent_name(value: str) -> str:
 def robots_group(text: str, token: str) -> tuple[str | None, str]:
     """The selected User-agent value as written, or None, and the lines of its groups.
 
-    For each line of others there is a carriage return, so that ours keep their numbers and no
-    expression stops at them. Spec 9.1.2 and 9.1.3.
+    The lines of others are empty in it, so that ours keep their numbers. Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
@@ -1146,14 +1061,10 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
     groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
     ours = {group for group, name in zip(groups, names) if name == wanted}
-    kept = ["\r" * before.count("\n")]
+    kept = ["\n" * before.count("\n")]
     for group, part in zip(groups, parts):
-        kept.append("\n")
-        if group in ours:
-            kept.append(part)
-        else:
-            kept.append("\r" * part.count("\n"))
-    return values[names.index(wanted)], "".join(kept)
+        kept.append(part if group in ours else "\n" * part.count("\n"))
+    return values[names.index(wanted)], "\n".join(kept)
 
 
 def robots_rules(lines: str) -> Iterator[Rule]:
@@ -1163,7 +1074,6 @@ def robots_rules(lines: str) -> Iterator[Rule]:
     for found in ROBOTS_RULE_LINE.finditer(lines):
         start = found.start() + 1
         line_number += lines.count("\n", counted, start)
-        line_number += lines.count("\r", counted, start)
         counted = start
         field = (found[1] or "").lower()
         if field != "crawl-delay":
@@ -1181,12 +1091,15 @@ def robots_signals(lines: str) -> dict[str, str]:
     return signals
 
 
-def robots_octet_form(found: re.Match[str]) -> str:
-    if found[0] == "%":         # one that escapes nothing
+@cache      # since half a million of them may be held at once
+def robots_octet_form(written: str) -> str:
+    """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
+    if written == "%":          # one that escapes nothing
         return "%"
-    if found[1]:
-        return ROBOTS_OCTET_FORMS[int(found[1], 16)]
-    return ROBOTS_OCTET_FORMS[ord(found[0])]
+    octet = chr(int(written[1:], 16)) if len(written) == 3 else written
+    if octet in ROBOTS_UNRESERVED:
+        return octet
+    return f"%{ord(octet):02X}"
 
 
 def robots_octets(text: str) -> str:
@@ -1200,7 +1113,7 @@ def robots_octets(text: str) -> str:
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
         text = encoded.decode("latin-1")
-    return ROBOTS_OCTET.sub(robots_octet_form, text)
+    return ROBOTS_OCTET.sub(lambda found: robots_octet_form(found[0]), text)
 
 
 def robots_target(target: str) -> str:
@@ -1222,11 +1135,10 @@ def robots_target(target: str) -> str:
 
 
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a rule covers, -1 where it does not match. R2b, spec 9.1.4.
+    """How many octets of `path` a wildcard rule covers, -1 where it does not match. Spec 9.1.4.
 
-    Both are in the one spelling. The path has a `$` at its end, so that the last `$` of a rule
-    is a character like any other, which counts nothing. Other parsers count the pattern. Here a
-    `*` counts what it consumed, in its longest or in its shortest expansion.
+    The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
+    which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
     >>> robots_match_length("/*.pdf$", "/docs/a.pdf$", is_longest=True)
     11
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
@@ -1235,17 +1147,16 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     first, *inner, last = form.split("*")
     if not path.startswith(first):
         return -1
-    # Pieces never overlap. The leftmost place of each inner one leaves the most room to the last
-    # one, which alone decides the length.
+    # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
+    # alone decides the length.
     end = len(first)
     for piece in inner:
         start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-    start = path.find(last, end)
-    if is_longest:
-        start = path.rfind(last, end)
+    find_last = path.rfind if is_longest else path.find
+    start = find_last(last, end)
     if start < 0:
         return -1
     return min(start + len(last), len(path) - 1)
@@ -1339,10 +1250,7 @@ class RobotsTxt(NamedTuple):
 
     def verdict(self, target: str) -> Verdict:
         """What the file says of `target`, an absolute URL or a `path[?query]`."""
-        index = self._deciding_index(target)
-        if index is None:
-            return self.otherwise
-        return Verdict.ALLOWED_EXPLICIT if self.is_allow[index] else Verdict.DISALLOWED_EXPLICIT
+        return self.ruling(target)[0]
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
@@ -1351,7 +1259,7 @@ class RobotsTxt(NamedTuple):
 
     def _deciding_index(self, target: str) -> int | None:
         path = robots_target(target)
-        if path == "/robots.txt" or path.startswith("/robots.txt?"):
+        if path.partition("?")[0] == "/robots.txt":
             return None         # it is always allowed (RFC 9309 2.2.2)
         matches = list(self._matches(path + "$"))
         if not matches:
@@ -2534,24 +2442,25 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
 # Owns when the next request may start and when a source is due.
 
-class HostPace(NamedTuple):
-    """What is known of one host's pace. Times are seconds on one clock, -inf for never."""
+NEVER = -math.inf       # as a time: long past
 
-    last_at: float = -math.inf      # the latest start of a request that takes a slot, or its claim
+
+class HostPace(NamedTuple):
+    """What is known of one host's pace. Times are seconds on one clock."""
+
+    last_at: float = NEVER          # the latest start of a request that takes a slot, or its claim
     interval: float = MIN_REQUEST_INTERVAL      # seconds that this start leaves after it
-    departed_at: float = -math.inf  # when such a request last really left
-    policy_at: float = -math.inf    # the latest first request for a policy document
+    departed_at: float = NEVER      # when such a request last really left
+    policy_at: float = NEVER        # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
-    not_before: float = -math.inf   # Retry-After, back-off, or the hold after the last retry
+    not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
     why: str = ""                   # who asked for `not_before`, in a few words
 
 
-UNSEEN_HOST = HostPace()
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
 
 
 def roll() -> float:
-    """random.random."""
     import random  # slow to import, and most runs never back off
 
     return random.random()
@@ -2574,40 +2483,29 @@ def backoff_delay(
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)        # R5
 
 
-def is_unseen(pace: HostPace) -> bool:
-    return pace.last_at == -math.inf and pace.policy_at == -math.inf
-
-
 def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
-    """When the host's next request may start; -inf where it may at once.  Spec 9.3.
+    """When the host's next request may start; NEVER, which is past, on an unseen one.  Spec 9.3.
 
     The first request of a target follows a policy document after `policy_gap`: at once on an
-    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
-    that one pair, or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
+    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for that one pair,
+    or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
     """
     after_last = pace.last_at + max(interval, pace.interval)
     after_policy = pace.policy_at + (pace.policy_gap if is_first_target else interval)
-    return max(after_last, after_policy, pace.not_before)           # R4: -inf where unseen
-
-
-def takes_no_slot(pace: HostPace, interval: float, now: float) -> bool:
-    """Whether a policy document needs no slot: the host was asked for nothing in its interval."""
-    unheld = pace._replace(not_before=-math.inf)
-    return next_start(unheld, interval, is_first_target=False) <= now
+    return max(after_last, after_policy, pace.not_before)           # R4
 
 
 def believable_pace(pace: HostPace, now: float) -> HostPace:
     """What another process wrote, without the times of a clock that jumped."""
-    pace = pace._replace(
-        interval=min(pace.interval, MAX_CLAIM_SECONDS), policy_gap=min(pace.policy_gap, 2.0)
-    )
+    interval = min(pace.interval, MAX_CLAIM_SECONDS)
+    pace = pace._replace(interval=interval, policy_gap=min(pace.policy_gap, 2.0))
     is_claim_absurd = pace.last_at > now + MAX_CLAIM_SECONDS
     if is_claim_absurd or max(pace.departed_at, pace.policy_at) > now + 1.0:
         # "Just now" is safe.
         times = {name: min(getattr(pace, name), now) for name in PACE_TIMES[:3]}
         pace = pace._replace(**times)
     if pace.not_before > now + MAX_HOLD_SECONDS:
-        pace = pace._replace(not_before=-math.inf, why="")
+        pace = pace._replace(not_before=NEVER, why="")
     return pace
 
 
@@ -2617,14 +2515,12 @@ def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     start = max(ours, theirs, key=lambda pace: pace.last_at)
     policy = max(ours, theirs, key=lambda pace: pace.policy_at)
     hold = max(ours, theirs, key=lambda pace: pace.not_before)
-    return HostPace(
-        start.last_at,
-        start.interval,
-        max(ours.departed_at, theirs.departed_at),
-        policy.policy_at,
-        policy.policy_gap,
-        hold.not_before,
-        hold.why,
+    return start._replace(
+        departed_at=max(ours.departed_at, theirs.departed_at),
+        policy_at=policy.policy_at,
+        policy_gap=policy.policy_gap,
+        not_before=hold.not_before,
+        why=hold.why,
     )
 
 
@@ -2634,26 +2530,22 @@ def shifted_pace(pace: HostPace, seconds: float) -> HostPace:
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
-    """R12: younger than its time to live. A time from the future is stale: some clock jumped.
-
-    >>> is_fresh(100.0, 60.0, 159.0), is_fresh(100.0, 60.0, 160.0), is_fresh(200.0, 60.0, 100.0)
-    (True, False, False)
-    """
+    """R12: younger than its time to live. A time from the future is stale: some clock jumped."""
     return 0.0 <= now - checked_at < ttl_seconds
 
 
 class KnownSource(NamedTuple):
-    """What earlier requests for one target left. Times are Unix seconds, -inf for never."""
+    """What earlier requests for one target left. Times are Unix seconds."""
 
-    at: float = -math.inf           # the latest success
+    at: float = NEVER               # the latest success
     wire: str = ""                  # the validators are those of exactly this URL
     etag: str = ""
     last_modified: str = ""
-    requested_at: float = -math.inf     # the latest request, whatever came of it
-    failed_at: float = -math.inf    # the latest failure with an HTTP answer, if no success followed
+    requested_at: float = NEVER     # the latest request, whatever came of it
+    failed_at: float = NEVER        # the latest failure with an HTTP answer, if no success followed
     failed_status: int = 0
     failure: str = ""               # its reason, in one line
-    retry_at: float = -math.inf     # due then, whatever the floor
+    retry_at: float = NEVER         # due then, whatever the floor
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
@@ -2722,16 +2614,13 @@ class RobotsState(NamedTuple):
         return len(self.body) + parsed_bytes + 1000
 
 
-NO_RULES = RobotsState()
-
-
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
     serial: float = 0.0                 # of the generation in the cache
-    checked_at: float = -math.inf       # last known to be current
-    failed_at: float = -math.inf        # asked in vain
-    retry_at: float = -math.inf         # not to be asked again before
+    checked_at: float = NEVER           # last known to be current
+    failed_at: float = NEVER            # asked in vain
+    retry_at: float = NEVER             # not to be asked again before
     etag: str = ""
     last_modified: str = ""
 
@@ -2743,27 +2632,15 @@ def header_value(headers: Headers, name: str) -> str:
 
 def validators_of(headers: Headers) -> Validators:
     """The validators of an answer; one longer than a header of ours may be is not kept."""
-    kept = []
-    for name in ("etag", "last-modified"):      # R7
-        value = header_value(headers, name)
-        if len(value) > MAX_VALIDATOR_LENGTH:
-            value = ""
-        kept.append(value)
-    return Validators(*kept)
+    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
+    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not.
-
-    >>> conditional_headers(Validators('W/"a"', ""))
-    {'If-None-Match': 'W/"a"'}
-    """
-    headers = {}
+    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
-    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):     # R7
-        if re.fullmatch(header_text, value):
-            headers[name] = value
-    return headers
+    headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
+    return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
@@ -2774,27 +2651,23 @@ def robots_is_current(state: RobotsState, now: float) -> bool:
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
+    state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        unchanged = RobotsState(held.robots, held.body, 200, now, now)
-        return unchanged._replace(validators=held.validators)
+        state = state._replace(status=200, validators=held.validators)
+        return state._replace(robots=held.robots, body=held.body)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
-        state = RobotsState(RobotsTxt.parse(body), body, response.status, now, now)
+        state = state._replace(robots=RobotsTxt.parse(body), body=body)
         return state._replace(validators=validators_of(response.headers))
     if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
-        return RobotsState(status=response.status, fetched_at=now, checked_at=now)
+        return state
     trouble = f"robots.txt answered {response.status}"
     unreachable: RobotsState = robots_after_failure(held, trouble, response.status, now)
     return unreachable
 
 
-def robots_after_failure(
-    held: Any,
-    trouble: str,
-    status: int,
-    now: float,
-) -> Any:
+def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
     """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
@@ -2810,20 +2683,13 @@ def robots_after_failure(
     )
 
 
-def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
-    """RFC 9309 2.3.1.4: after thirty days and several failures a host counts as without rules."""
-    if not state.unreachable_since or now - state.unreachable_since <= MAX_UNREACHABLE_SECONDS:
-        return False
-    return state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD
-
-
 # What the cache keeps, and back: every field is checked, since a cache is hostile too.
 
 def as_number(value: Any) -> float:
-    """A finite number, or -inf: a time that is long past."""
+    """A finite number, or NEVER."""
     if isinstance(value, (int, float)) and -1e12 < value < 1e12:
         return float(value)
-    return -math.inf
+    return NEVER
 
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
@@ -2839,20 +2705,17 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    entry = state._asdict()
-    entry.update(state.validators._asdict())
-    entry.update(robots=None, validators=None)
+    entry = {**state._asdict(), **state.validators._asdict(), "robots": None, "validators": None}
     if state.robots is None:
         entry["body"] = None
     return entry
 
 
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
-    state = from_entry(NO_RULES, entry)
+    state = from_entry(RobotsState(), entry)
     if isinstance(entry.get("body"), bytes):
         robots = RobotsTxt.parse(state.body)
-        validators = from_entry(NO_VALIDATORS, entry)
-        return state._replace(robots=robots, validators=validators)
+        return state._replace(robots=robots, validators=from_entry(NO_VALIDATORS, entry))
     return state
 
 
@@ -2861,13 +2724,11 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 
 # Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
 # seen in a body and never believed.
-CODECS = """
-    big5hkscs cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp866 cp874 cp932 cp949
-    euc_jp gb18030 iso2022_jp iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8
-    iso8859_10 iso8859_13 iso8859_14 iso8859_15 iso8859_16 koi8_r koi8_u mac_cyrillic mac_roman
-"""
-CODEC_BY_NAME = {name: name for name in CODECS.split()}
-CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is windows-1252
+CODEC = (
+    "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
+    "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
+)
+CODEC_BY_NAME = {       # what the web means by other names: its latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
     "cp31j": "cp932",
@@ -2883,13 +2744,13 @@ CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is 
     "shift_jis": "cp932",
     "tis_620": "cp874",
     "utf_8": "utf-8",
-})
-BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
-    (b"\xef\xbb\xbf", "utf_8"),
-    (b"\xff\xfe\0\0", "utf_32_le"),
-    (b"\0\0\xfe\xff", "utf_32_be"),
-    (b"\xff\xfe", "utf_16_le"),
-    (b"\xfe\xff", "utf_16_be"),
+}
+CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UTF-16
+    (rb"\xef\xbb\xbf", "utf_8"),
+    (rb"\xff\xfe\0\0", "utf_32_le"),       # which begins with the mark of UTF-16
+    (rb"\0\0\xfe\xff", "utf_32_be"),
+    (rb"\xff\xfe|.\0", "utf_16_le"),
+    (rb"\xfe\xff|\0.", "utf_16_be"),
 )
 DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
@@ -2915,12 +2776,11 @@ TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
 
 
 def media_type_of(content_type: str) -> str:
-    """The media type of a Content-Type without its parameters, lower-case."""
+    """Of a Content-Type, without its parameters, lower-case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_unread_type(content_type: str) -> bool:
-    """Whether a body of this type is never read."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     is_font = subtype.startswith("font-")
@@ -2928,39 +2788,26 @@ def is_unread_type(content_type: str) -> bool:
 
 
 def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web; None for a name that is not listed.
-
-    >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
-    ('gb18030', 'cp1252', None)
-    """
+    """The Python codec for a charset's name on the web; None for a name that is not listed."""
     from encodings.aliases import aliases
 
-    label = label[:64].lower().strip(" \t\r\n\"'")
-    name = re.sub("[^a-z0-9]+", "_", label)
+    name = re.sub("[^a-z0-9]+", "_", label.lower())
     name = name.removeprefix("x_").replace("windows_", "cp")
-    return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
-
-
-def marked_codec(body: bytes) -> str:
-    """The codec that a byte order mark, or a NUL among the first two bytes, gives away; or ""."""
-    for mark, codec in BYTE_ORDER_MARKS:
-        if body.startswith(mark):
+    for name in (name, aliases.get(name, "")):
+        codec = CODEC_BY_NAME.get(name, name)
+        if re.fullmatch(CODEC, codec):
             return codec
-    if body[1:2] == b"\0":
-        return "utf_16_le"
-    if body[:1] == b"\0" and len(body) > 1:
-        return "utf_16_be"
-    return ""
+    return None
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, in their order (RFC 7303 3).
+    """The codecs to try: a byte order mark's alone; else the header's, the body's own, UTF-8.
 
-    That of a byte order mark alone; else those of the header, of the body's own declaration, UTF-8.
+    The order is that of RFC 7303 3.
     """
-    marked = marked_codec(body)
-    if marked:
-        return [marked]
+    for mark, codec in CODEC_MARKS:
+        if re.match(mark, body, re.DOTALL):
+            return [codec]
     labels = CHARSET_PARAMETER.findall(content_type)[:1]
     declaration = XML_CHARSET
     if media_type_of(content_type) in HTML_TYPES:
@@ -2968,19 +2815,18 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     declared = declaration.search(body[:DECLARATION_BYTES])
     if declared:
         labels.append(declared[1].decode("latin-1"))
-    labels.append("utf-8")
-    codecs = map(charset_codec, labels)
+    codecs = map(charset_codec, [*labels, "utf-8"])
     return [codec for codec in codecs if codec]
 
 
 def decode_body(body: bytes, content_type: str) -> str:
-    """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
+    """The text of a body; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
 def text_of(body: bytes, content_type: str) -> str:
-    """As `decode_body`; "" where the type, or the body itself, is no text: a PDF, a binary."""
+    """As `decode_body`, though "" where the type or the body itself is no text."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
@@ -2992,7 +2838,7 @@ def text_of(body: bytes, content_type: str) -> str:
 # 10b. The only spelling of a request, and what a caller sees of what came back.
 
 class Kind(NamedTuple):
-    """How requests of one kind behave; everything not said here is the same for all."""
+    """How requests of one kind behave."""
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
@@ -3045,33 +2891,27 @@ def untagged(location: str, tag: tuple[str, str]) -> str:
 
 def parse_tag(text: str) -> tuple[str, str]:
     """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
-    part = "[A-Za-z0-9._-]"
-    match = re.fullmatch(f"({part}{{1,100}}/{part}{{1,100}})(?:@({part}{{1,64}}))?", text)
+    match = re.fullmatch(r"(?a)([\w.-]{1,100}/[\w.-]{1,100})(?:@([\w.-]{1,64}))?", text)
     if match is None:
         raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
     return match[1], match[2] or ""
 
 
 def request_headers(
-    kind: Kind,
-    validators: Validators,
-    extra: dict[str, str],
+    kind: Kind, validators: Validators, extra: dict[str, str]
 ) -> dict[str, str]:
-    """Every header of a request but Host and Connection, which belong to the socket.
-
-    User-Agent comes last, so that nothing overrides it (R1).
-    """
+    """Every header of a request but Host and Connection, which belong to the socket."""
     return {
         "Accept": kind.accept,
         "Accept-Encoding": "gzip, deflate",
         **conditional_headers(validators),
         **extra,
-        "User-Agent": USER_AGENT,           # R1
+        "User-Agent": USER_AGENT,       # R1: last, so that nothing overrides it
     }
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a body is read of a policy document, which servers send under any type."""
+    """Whether a policy document is read: servers send them under any type."""
     return 200 <= status < 300
 
 
@@ -3085,32 +2925,14 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
-    return Response(
-        operator.index(given.status),
-        headers,
-        body,
-        bool(given.truncated),
-    )
-
-
-READ_FIRST = ("outcome", "allowed", "url", "status", "gate", "reason", "title")
+    return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
 def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
-    """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
-    fields = record_dict(value)
-    # What people read first comes first.
-    shown = {name: fields.pop(name) for name in READ_FIRST if name in fields}
-    shown.update(fields)
-    for name in ("body", "headers"):
-        shown.pop(name, None)
-    for name in ("at", "retry_at"):
-        if shown.get(name) is not None:
-            shown[name] = iso_utc(shown[name])
+    shown = record_dict(value)
+    if value.retry_at is not None:
+        shown["retry_at"] = iso_utc(value.retry_at)
     shown["recommendation"] = value.recommendation
-    if isinstance(value, Result):
-        shown["ok"] = value.ok
-        shown["requests"] = [request.to_dict() for request in value.requests]
     return shown
 
 
@@ -3126,7 +2948,7 @@ def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
 class Decision(NamedTuple):
     """What the gates say of a URL; true where they allow it.
 
-    `retry_at` (Unix seconds) stands where the answer is "not yet"; without it a refusal is final.
+    `retry_at` (Unix seconds) says "not yet"; without it a refusal is final.
     """
 
     allowed: bool
@@ -3167,7 +2989,7 @@ class RequestRecord(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, the time in ISO 8601 UTC with milliseconds, in which a pace is seen."""
-        return {**self._asdict(), "at": iso_utc_exactly(self.at)}
+        return {**self._asdict(), "at": iso_utc(self.at, exactly=True)}
 
 
 class Result(NamedTuple):
@@ -3175,14 +2997,13 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    `gate`, `reason`, `verdict`, `rule`, `group` and `robots_source` say who decided, and by which
-    line of what. `at` and `retry_at` are Unix seconds; `waited`, `elapsed` and `crawl_delay` are
-    seconds; `bytes` and `sha256` are of the decoded body. `links` is [Link(title, url)] of
-    Markdown and feeds, never of a page; `metadata` is of a page's head or of a feed.
-    `robots_directives` are those of meta robots and X-Robots-Tag that bind us. `attempts` counts
-    the requests for this target, and `requests` records them with those for policy documents.
-    `read` is false where R6 left the body unread. `body` and `headers` (lower-case names) are in
-    memory only.
+    What a `Decision` has too means the same. `at` and `retry_at` are Unix seconds; `waited`,
+    `elapsed` and `crawl_delay` are seconds; `bytes` and `sha256` are of the decoded body. `links`
+    is [Link(title, url)] of Markdown and feeds, never of a page; `metadata` is of a page's head or
+    of a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind us.
+    `attempts` counts the requests for this target, and `requests` records them with those for
+    policy documents. `read` is false where R6 left the body unread. `body` and `headers`
+    (lower-case names) are in memory only.
     """
 
     outcome: Outcome
@@ -3193,7 +3014,7 @@ class Result(NamedTuple):
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    group: Optional[str] = None                 # the selected User-agent value
+    group: Optional[str] = None
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -3211,7 +3032,7 @@ class Result(NamedTuple):
     at: float = 0.0
     retry_at: Optional[float] = None
     warnings: Sequence[str] = ()
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    robots_source: str = ""
     crawl_delay: Optional[float] = None
     read: bool = True
     requests: Sequence[RequestRecord] = ()
@@ -3230,15 +3051,18 @@ class Result(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The body as text, by its byte order mark, its header, its own word, or as UTF-8.
+        """The body as text; "" where its type, or the body itself, is no text: a PDF, a binary.
 
-        It is "" where its type, or the body itself, is no text: a PDF, a binary.
+        Its charset is that of its byte order mark, its header, its own word, or UTF-8.
         """
         return text_of(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
-        return decided_dict(self)
+        shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
+        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
+        del shown["body"], shown["headers"]
+        return shown
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
@@ -3311,9 +3135,10 @@ def robots_source(state: RobotsState, now: float) -> str:
             held = f"a copy held since {iso_utc(state.fetched_at)}"
         return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
     age_seconds = now - state.checked_at
-    if age_seconds < 1.0:
-        return f"robots.txt ({state.status}) fetched now"
-    return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
+    age = "fetched now"
+    if age_seconds >= 1.0:
+        age = f"from the cache, {spell_seconds(age_seconds)} old"
+    return f"robots.txt ({state.status}) {age}"
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
@@ -3340,26 +3165,23 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
 def robots_decision(
     url: str, target: str, state: RobotsState, now: float, unreachable: str
 ) -> Decision:
-    """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
-    allowed = Decision(
-        True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=robots_source(state, now))
-    if robots_undefined_for_good(state, now):
-        reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
-        return allowed._replace(reason=reason)
+    """R2: what is held of a site's robots.txt says this of a target.  Spec 9.1.1, 9.1.4."""
+    source = robots_source(state, now)
+    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
+    since = state.unreachable_since
+    if since and now - since > MAX_UNREACHABLE_SECONDS:
+        if state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD:
+            reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
+            return allowed._replace(reason=reason)
     if state.robots is not None:
         return rules_decision(allowed, target, state.robots)
-    if not state.unreachable_since:
+    if not since:
         return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
     if unreachable == "defer":
         reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
-        retry_at = max(state.retry_at, now)
-        return unknown._replace(
-            allowed=False,
-            gate="R2",
-            reason=reason,
-            retry_at=retry_at,
-        )
+        refused = unknown._replace(allowed=False, gate="R2", reason=reason)
+        return refused._replace(retry_at=max(state.retry_at, now))
     return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
 
 
@@ -3384,18 +3206,17 @@ if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Data = dict[str, Any]
     Warn = Callable[[str], None]
-    WallTime = Callable[[], float]          # Unix seconds
-    PacePlace = tuple[str, str]     # a folder; the cache folder around it, "" for a temporary one
+    WallTime = Callable[[], float]      # Unix seconds
+    PacePlace = tuple[str, str]         # a folder; the cache folder around it, or ""
 
 # 11a. Where the folders are.
 
 # By platform: the variables that may name a root, and the cache folder below it.
 CACHE_FOLDERS = {
-    "win32": {"LOCALAPPDATA": "walsh-research"},
-    "darwin": {"HOME": "Library/Caches/walsh-research"},
-    "": {"XDG_CACHE_HOME": "walsh-research", "HOME": ".cache/walsh-research"},
+    "win32": {"LOCALAPPDATA": "\\walsh-research"},
+    "darwin": {"HOME": "/Library/Caches/walsh-research"},
+    "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
-SEPARATORS = {"win32": "\\"}
 
 
 def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
@@ -3403,7 +3224,7 @@ def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
     for variable, below in roots.items():
         root = environ.get(variable, "")
         if root.startswith("/") or (root and platform == "win32"):      # XDG: never a relative one
-            return root.rstrip("/\\") + SEPARATORS.get(platform, "/") + below
+            return root.rstrip("/\\") + below
     return None
 
 
@@ -3415,22 +3236,28 @@ def default_cache_dir(environ: Environ, platform: str) -> str | None:
 
 def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
     """Where the pace of a command without a cache may lie, the best first."""
-    around = default_cache_dir(environ, platform) or ""
-    below = SEPARATORS.get(platform, "/") + "pace"
-    if platform != "win32":
+    separator = "/"
+    if platform == "win32":
+        separator = "\\"
+    else:
         environ = {**environ, "": "/tmp"}
+    places = []
+    cache_folder = default_cache_dir(environ, platform)
+    if cache_folder:
+        places.append((f"{cache_folder}{separator}pace", cache_folder))
     variables = ["TMPDIR", "TEMP", "TMP", ""]           # as Python's tempfile asks
-    roots = dict.fromkeys(variables, f"walsh-research-{user_id}")
-    temporary_folder = folder_below(environ, platform, roots) or ""
-    places = [(around and around + below, around), (temporary_folder, "")]
-    return [place for place in places if place[0]]
+    roots = dict.fromkeys(variables, f"{separator}walsh-research-{user_id}")
+    temporary_folder = folder_below(environ, platform, roots)
+    if temporary_folder:
+        places.append((temporary_folder, ""))
+    return places
 
 
 # 11b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
 
-# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: as
-# a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5), and takes twice as long
-# with each level that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
+# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: a
+# key's hash recurses in C (a crash at a depth of 10^5), and takes twice as long with each level
+# that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
 PLAIN_OPCODES = frozenset("""
     PROTO FRAME NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
     SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8
@@ -3445,89 +3272,93 @@ def sha256_hex(data: bytes) -> str:
 @cache
 def sha256_function() -> Any:
     """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
-    from importlib import import_module
-
-    for name in ("_sha2", "_sha256"):           # by version
+    for name in ("_sha2", "_sha256", "hashlib"):        # the first two by version
         with suppress(ImportError, AttributeError):
-            return import_module(name).sha256
-    return import_module("hashlib").sha256
-
-
-def pickle_plain(value: Any) -> bytes:
-    """`value` as a pickle that refers to nothing twice; `ValueError` where it is not plain."""
-    import pickle  # takes a millisecond
-
-    out = io.BytesIO()
-    pickler = pickle.Pickler(out, protocol=4)
-    pickler.fast = True         # without a memo
-    pickler.dump(value)
-    blob = out.getvalue()
-    check_pickle(blob)
-    return blob
+            return __import__(name).sha256
 
 
 @cache
 def plain_opcodes() -> dict[bytes, Any]:
-    import pickletools  # takes a millisecond
+    from pickletools import opcodes  # takes a millisecond
 
-    plain = [opcode for opcode in pickletools.opcodes if opcode.name in PLAIN_OPCODES]
-    return {opcode.code.encode("latin-1"): opcode for opcode in plain}
+    return {op.code.encode("latin-1"): op for op in opcodes if op.name in PLAIN_OPCODES}
 
 
-def pickle_opcodes(blob: bytes) -> Iterator[tuple[str, Any]]:
-    """The name and the argument of each opcode; `ValueError` at the first that is not plain."""
-    stream = io.BytesIO(blob)
-    for _ in range(MAX_PICKLE_OPCODES):
-        code = stream.read(1)
-        opcode = plain_opcodes().get(code)
-        if opcode is None:
-            raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
-        argument = opcode.arg and opcode.arg.reader(stream)
-        if opcode.name == "FRAME" and argument > len(blob):
-            raise ValueError("is torn")
-        yield opcode.name, argument
-        if opcode.name == "STOP":
-            if stream.read(1):
-                raise ValueError("goes on after its end")
-            return
-    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
+def read_opcode(stream: io.BytesIO) -> tuple[str, Any]:
+    """Its name and its argument."""
+    code = stream.read(1)
+    opcode = plain_opcodes().get(code)
+    if opcode is None:
+        raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
+    return opcode.name, opcode.arg and opcode.arg.reader(stream)
 
 
 def check_pickle(blob: bytes) -> None:
     """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
-    memo: list[float] = []          # the length of each thing that MEMOIZE numbered
-    pushed_length = math.inf        # by the opcode before; a list is endless
-    repeated_length = 0.0
     if not blob.startswith(b"\x80\x04"):
         raise ValueError("is no pickle of protocol 4")
-    for name, argument in pickle_opcodes(blob):
+    stream = io.BytesIO(blob)
+    memo: dict[int, float] = {}     # the length of each thing that MEMOIZE numbered
+    pushed_length = math.inf        # by the opcode before; a list is endless
+    repeated_length = 0.0
+    for _ in range(MAX_PICKLE_OPCODES):
+        name, argument = read_opcode(stream)
+        if name == "STOP":
+            if stream.read(1):
+                raise ValueError("goes on after its end")
+            return
+        if name == "FRAME":
+            if argument > len(blob):
+                raise ValueError("is torn")
+            continue
         if name == "MEMOIZE":
-            memo.append(pushed_length)
-        if name in ("BINGET", "LONG_BINGET"):
-            repeated_length += memo[argument] if argument < len(memo) else math.inf
-        if repeated_length > len(blob):         # earlier versions repeated short strings
+            memo[len(memo)] = pushed_length
+        if name in ("BINGET", "LONG_BINGET"):       # earlier versions repeated short strings
+            repeated_length += memo.get(argument, math.inf)
+        if repeated_length > len(blob):
             raise ValueError("repeats by reference more than it holds")
-        if name != "FRAME":
-            is_string = isinstance(argument, (str, bytes))
-            pushed_length = len(argument) if is_string else math.inf
+        pushed_length = math.inf
+        if isinstance(argument, (str, bytes)):
+            pushed_length = len(argument)
+    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
 
 
-def cache_entry(kind: str, key: str, data: Data) -> Data:
-    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
+def pickle_plain(value: Any) -> bytes:
+    import pickle  # takes a millisecond
+
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, protocol=4)
+    pickler.fast = True         # without a memo, so that nothing is written by reference
+    pickler.dump(value)
+    return out.getvalue()
 
 
-def entry_data(blob: bytes, kind: str, key: str) -> Data:
-    """`ValueError` where `blob` is no entry of that kind and key."""
+def unpickle_plain(blob: bytes) -> Any:
+    return plain_unpickler()(io.BytesIO(blob)).load()
+
+
+@cache
+def plain_unpickler() -> Any:
     import pickle
 
     class PlainUnpickler(pickle.Unpickler):     # the second wall, behind `check_pickle`
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError("globals are refused")
 
+    return PlainUnpickler
+
+
+def entry_of(kind: str, key: str, data: Data) -> Data:
+    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
+
+
+def entry_data(blob: bytes, kind: str, key: str) -> Data:
+    """`ValueError` where `blob` is no entry of that kind and key."""
+    check_pickle(blob)
     try:
-        entry = PlainUnpickler(io.BytesIO(blob)).load()
+        entry = unpickle_plain(blob)
         data: Data = entry["data"]
-        is_ours = isinstance(data, dict) and entry == cache_entry(kind, key, data)
+        is_ours = isinstance(data, dict) and entry == entry_of(kind, key, data)
     except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
         raise ValueError(type(error).__name__) from None        # what a decoder quotes stays unsaid
     if not is_ours:
@@ -3535,19 +3366,18 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
     return data
 
 
-# 11c. Private files, and locks. What is locked is a file that exists only meanwhile; the kernel
-# lets go of it when its holder dies.
+# 11c. Private files, and locks: files that exist only while they are held. The kernel lets go of a
+# lock when its holder dies.
 
 OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-FILE_IS_GONE = (errno.ENOENT, errno.ESTALE)
 
 
 def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes the items off the list and does `action` with each, never twice.
+    """Takes each item off the list and does `action` with it, both within one bytecode.
 
-    Ctrl-C comes between two bytecodes, and `list` drives both maps within one.
+    Ctrl-C comes between two.
     """
     while items:
         taken = map(items.pop, (-1,))
@@ -3579,7 +3409,7 @@ class PrivateFile:
         self.fds: list[int] = []
 
     def open(self, path: str, flags: int) -> int:
-        """The number of the descriptor, noted within one bytecode; a new file is 0600."""
+        """The descriptor, noted within one bytecode; a new file is 0600."""
         self.fds.extend(map(os.open, (path,), (flags,), (0o600,)))
         return self.fds[0]
 
@@ -3613,10 +3443,13 @@ class CacheLock(PrivateFile):
         return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def lock(self, path: str) -> bool:
-        """Opens and locks the file at `path`, which goes with the lock; False where another has it.
+        """Claims the name, and locks the file at `path`, which goes with the lock.
 
-        `OSError`: there are no locks; if the file is open, it goes with the lock all the same.
+        False where another has either. `OSError`: there are no locks; what is open goes all the
+        same.
         """
+        if not self.claim():
+            return False
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
             # The file that was opened may be gone from its path before it is locked.
@@ -3624,7 +3457,7 @@ class CacheLock(PrivateFile):
                 self._paths.append(path)
                 return True
         except OSError as error:
-            if error.errno not in FILE_IS_GONE:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
                 self._paths.append(path)
                 raise
         self.close()
@@ -3647,13 +3480,7 @@ class CacheLock(PrivateFile):
         return self
 
     __exit__ = release
-
-    def __del__(self) -> None:
-        """An interrupt can lose a lock on its way to who asked for it."""
-        try:
-            self.release()
-        finally:
-            self.close()
+    __del__ = release           # an interrupt can lose a lock on its way to who asked for it
 
 
 def abandon_locks() -> None:
@@ -3696,6 +3523,14 @@ def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
     return private_doubt(status, stat.S_ISDIR, "folder")
 
 
+def make_private_folders(folder: str) -> None:
+    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
+    if folder and not os.path.isdir(folder):
+        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
+        with suppress(FileExistsError):             # another process was faster
+            os.mkdir(folder, 0o700)
+
+
 def pace_doubt(place: PacePlace, create: bool) -> str:
     """`folder_doubt` of a folder for the pace, and of the cache folder around it."""
     folder, around = place
@@ -3707,17 +3542,9 @@ def pace_doubt(place: PacePlace, create: bool) -> str:
 def takes_locked_files(place: PacePlace) -> bool:
     path = os.path.join(place[0], f"lock-{os.urandom(16).hex()}.pickle.tmp")
     with suppress(OSError), CacheLock(path) as lock:
-        if not pace_doubt(place, create=True) and lock.claim() and lock.lock(path):
+        if not pace_doubt(place, create=True) and lock.lock(path):
             return os.write(lock.fds[0], b"\0") > 0
     return False
-
-
-def make_private_folders(folder: str) -> None:
-    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
-    if folder and not os.path.isdir(folder):
-        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
-        with suppress(FileExistsError):             # another process was faster
-            os.mkdir(folder, 0o700)
 
 
 def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
@@ -3742,13 +3569,11 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
     with CacheLock(scratch) as file:
         try:
-            is_ours = file.claim() and file.lock(scratch)
+            if not file.lock(scratch):
+                raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
         except OSError:
-            if not file.fds:
+            if not file.fds:        # else the disk has no locks
                 raise
-            is_ours = True          # on a disk without locks
-        if not is_ours:
-            raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
         rest = memoryview(blob)
         while rest:
             rest = rest[os.write(file.fds[0], rest):]
@@ -3768,32 +3593,29 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
 
 # 11d. Sweeping.
 
-# An entry has a kind and a digest for its name. With ".tmp" it is a file that lives while its lock
-# is held: what an entry is written to, or a lock itself.
+# An entry is named by its kind and a digest of its key. With ".tmp" it is what an entry is written
+# to, or a lock: a file that lives while its lock is held.
 CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
 
 
 def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
-    """Removes what is outlived among the first `most_files` files, or among all.
-
-    What cannot be removed is left to the next sweep.
-    """
+    """Removes what is outlived, as far as it can be, among the first `most_files` files or all."""
     with suppress(OSError), os.scandir(folder) as files:
         for file in islice(files, most_files):
-            found = CACHE_FILE.match(file.name)
             with suppress(OSError):
-                if found and file.is_file(follow_symlinks=False):
-                    remove_outlived(file, found[1], found[2] is not None, now)
+                sweep_file(file, now)
 
 
-def remove_outlived(file: os.DirEntry[str], kind: str, is_scratch: bool, now: float) -> None:
-    if is_scratch:          # its lock alone says whether its holder lives: clocks jump
+def sweep_file(file: os.DirEntry[str], now: float) -> None:
+    found = CACHE_FILE.match(file.name)
+    if not found or not file.is_file(follow_symlinks=False):
+        return
+    if found[2]:            # its lock alone says whether its holder lives: clocks jump
         with CacheLock(file.path) as lock:
-            if lock.claim():
-                lock.lock(file.path)        # what is locked goes with the lock
+            lock.lock(file.path)        # what is locked goes with the lock
         return
     age_seconds = now - file.stat(follow_symlinks=False).st_mtime
-    if age_seconds > ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""]):
+    if age_seconds > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
         os.unlink(file.path)
 
 
@@ -3807,20 +3629,16 @@ class Cache:
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
-        self.folder = folder
+        self.folder: str | None = None
         self.warn = warn
         self.wall_time = wall_time
-        self._memory: dict[tuple[str, str], bytes] = {}     # what the disk did not take
+        # Pickles of what the disk did not take, by kind and key.
+        self._memory: collections.defaultdict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
-        self._pace = self._pace_in(folder)
-
-    def _pace_in(self, folder: str | None) -> Cache:
-        if folder is None:
-            return self
-        pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
-        pace._warned = self._warned         # the same trouble twice is one line
-        return pace
+        self._pace = self
+        if folder is not None:
+            self.move_to(folder)
 
     def pace(self) -> Cache:
         """The sub-folder with the hosts' pace, which commands without a cache share."""
@@ -3829,46 +3647,53 @@ class Cache:
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
         self.folder = folder
-        self._pace = self._pace_in(folder)
-        for (kind, key), blob in list(self._memory.items()):
-            self.store(kind, key, entry_data(blob, kind, key))
+        self._pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
+        self._pace._warned = self._warned       # the same trouble twice is one line
+        for kind, pickles in list(self._memory.items()):
+            for key, blob in list(pickles.items()):
+                self.store(kind, key, unpickle_plain(blob))
 
     def load(self, kind: str, key: str) -> Data | None:
         """The data last stored under `kind` and `key`; None, with a warning, where it is spoilt."""
+        data: Data | None = None
         try:
-            blob = self._memory.get((kind, key))        # which beats what the disk says
-            if blob is None and self._is_folder_usable():
-                blob = self._read(kind, key)
-            return None if blob is None else entry_data(blob, kind, key)
+            remembered = self._memory[kind].get(key)        # which beats what the disk says
+            if remembered is not None:
+                data = unpickle_plain(remembered)
+            elif self._is_folder_usable():
+                data = self._read(kind, key)
         except FileNotFoundError:
-            return None
+            pass
         except (OSError, ValueError, MemoryError) as error:
             name = os.path.basename(self._path(kind, key))
             cause = "read" if isinstance(error, OSError) else name      # a sick disk is one line
             self._say(cause, f"cache: {name}: {disk_trouble(error)}; taken as absent")
-        return None
+        return data
 
-    def _read(self, kind: str, key: str) -> bytes:
+    def _read(self, kind: str, key: str) -> Data:
         path = self._path(kind, key)
         limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
         blob, modified_at = read_private_file(path, limit_bytes)
-        check_pickle(blob)
+        data = entry_data(blob, kind, key)
         now = self.wall_time()
         if now - modified_at > SWEEP_INTERVAL_SECONDS:      # what is used is not swept
             with suppress(OSError, OverflowError, ValueError):
                 os.utime(path, (now, now))
-        return blob
+        return data
 
     def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
         """True where `data` now lies whole on the disk; else this process remembers it.
 
         `durable` data is there also after a power cut. `ValueError` where it is not plain.
         """
-        blob = pickle_plain(cache_entry(kind, key, data))
         is_written = False
         if self._is_folder_usable(create=True):
+            blob = pickle_plain(entry_of(kind, key, data))
+            check_pickle(blob)
             is_written = self._write(self._path(kind, key), blob, durable)
-        self.forget(kind, key, b"" if is_written else blob)
+        self.forget(kind, key)
+        if not is_written:
+            self._remember(kind, key, pickle_plain(data))
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
@@ -3883,20 +3708,19 @@ class Cache:
         self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         return False
 
-    def forget(self, kind: str, key: str, instead: bytes = b"") -> None:
-        """What the disk did not take is not remembered in this process either, or `instead` is.
-
-        Of robots.txt bodies only so many are, the oldest going first.
-        """
-        forgotten = self._memory.pop((kind, key), b"")
-        if instead:
-            self._memory[kind, key] = instead
-        if kind != "robots":
-            return
-        self._robots_bytes += len(instead) - len(forgotten)
+    def _remember(self, kind: str, key: str, blob: bytes) -> None:
+        """Of robots.txt bodies only so many, the oldest going first."""
+        self._memory[kind][key] = blob
+        if kind == "robots":
+            self._robots_bytes += len(blob)
         while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            oldest = next(name for name in self._memory if name[0] == "robots")
-            self._robots_bytes -= len(self._memory.pop(oldest))
+            self.forget("robots", next(iter(self._memory["robots"])))
+
+    def forget(self, kind: str, key: str) -> None:
+        """What the disk did not take is not remembered in this process either."""
+        forgotten = self._memory[kind].pop(key, b"")
+        if kind == "robots":
+            self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
         """The lock of that name; None where another process or a thread of this one holds it.
@@ -3906,21 +3730,20 @@ class Cache:
         lock = CacheLock(name)
         is_held = False
         try:
-            is_held = lock.claim() and self._lock_folder(lock)
+            is_held = self._take(lock)
         finally:
             if not is_held:
                 lock.release()
         return lock if is_held else None
 
-    def _lock_folder(self, lock: CacheLock) -> bool:
-        """False where another process holds the lock."""
+    def _take(self, lock: CacheLock) -> bool:
         if self._is_folder_usable(create=True):
             try:
                 return lock.lock(self._path("lock", lock.name) + ".tmp")       # R4a
             except OSError as error:
                 self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
                                    " other processes are not waited for")
-        return True
+        return lock.claim()
 
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
@@ -4006,26 +3829,21 @@ def open_pace_cache(
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
 # One HTTP/1.1 exchange at a time, over the one connection that the process has open.
-# Nothing here follows a redirect, retries or sleeps.
-#
-# The wire format is read here and not by http.client, which takes "X: a\rContent-Length: 0" for two
-# headers and "0x2" for a chunk size, and costs 22 ms and 6.6 MiB to load.
-#
-# Inside, trouble that no retry mends is a ValueError, and trouble that a retry may mend an OSError.
+# Nothing here follows a redirect, retries or sleeps. What a decision from the cache does without
+# is imported where it is used.
+# http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
+# 22 ms and 6.6 MiB to load.
+# Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
 # `Deadline.during` makes a TransportError of both.
 
-STATUS_LINE = lazy_re(r"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-# RFC 9110 5.5: a value holds no control characters.
-# RFC 9112 5.2: a line without a name goes on with the value before it.
-HEADER_LINE = lazy_re(
-    r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
-CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-SENT_LINE = lazy_re(
-    r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1"
-    r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
-# What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an ArithmeticError for too large a number, a RuntimeError where there is no thread.
+FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
+STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\n")
+HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
+CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
+SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
+# What the system raises: for a bad certificate an OSError that is a ValueError besides, for too
+# large a number an ArithmeticError, for a thread that does not start a RuntimeError.
 TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
     Addresses = list[tuple[int, Any]]       # (family, socket address)
@@ -4043,7 +3861,7 @@ def cause_of(error: BaseException) -> str:
 # 12a. The time and the connection of an exchange.
 
 class Deadline:
-    """The time of one exchange: name, proxy, connect, TLS, header and body together."""
+    """The time of one exchange, from the look-up of the name to the end of the body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
@@ -4070,71 +3888,94 @@ class Deadline:
 
 
 class Route(NamedTuple):
-    """Where a request goes, and by which proxy, if by one."""
+    """Where a request goes. Those with equal routes may share a connection."""
 
-    target: UrlParts
+    site: UrlParts              # scheme, host and port alone
     proxy: UrlParts | None
     allow_private: bool
 
-    @property
-    def ends(self) -> tuple[object, ...]:
-        """Equal for two routes that may share a connection."""
-        target = self.target
-        return target.scheme, target.host, port_of(target), self.proxy, self.allow_private
 
-    @property
-    def next_stop(self) -> UrlParts:
-        return self.proxy or self.target
+class ProcessConnection:
+    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
-    @property
-    def is_forwarded(self) -> bool:
-        """By http through a proxy, which reads the request and may answer it."""
-        return self.proxy is not None and self.target.scheme == "http"
-
-
-class Wire:
-    """A connection, and what has come through it; no call waits beyond the deadline."""
-
-    def __init__(self, route: Route) -> None:
-        self.ends = route.ends
-        self.connection: Any = None
-        self.silences: tuple[type[OSError], ...] = ()       # how it says that nothing has come
-        self.unread = bytearray()           # what has come, and nobody has asked for yet
+    def __init__(self) -> None:
+        self.lock = _thread.RLock()         # held for an exchange
+        self.callers: list[int] = []        # the threads of the calls that are under way
+        self.socket: Any = None
+        self.route: Route | None = None
         self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
 
-    def begin(self, deadline: Deadline) -> None:
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call of a bot: with the outermost of its thread the connection ends."""
+        caller = _thread.get_ident()
+        self.callers.append(caller)
+        try:
+            yield
+        finally:
+            self.callers.remove(caller)
+            if caller not in self.callers:
+                self.rest(math.inf)
+
+    def rest(self, seconds: float) -> None:
+        """Before a pause: what it would carry past its time is closed, unless it is in use."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if time.monotonic() + seconds >= self.kept_until:
+                    self.close()
+            finally:
+                self.lock.release()
+
+    def is_kept_for(self, route: Route) -> bool:
+        is_there = self.socket is not None and self.route == route
+        return is_there and time.monotonic() < self.kept_until
+
+    def begin(self, route: Route, deadline: Deadline) -> None:
+        """An exchange, over the kept connection if it leads there and is as it was left."""
+        if not (self.is_kept_for(route) and self.is_silent()):
+            self.close()
+            self.unread = bytearray()       # what has come, and nobody has asked for yet
+        self.route = route
         self.deadline = deadline
         self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
         self.is_at_end = False              # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
-        """Whether nothing has come since the last answer, not even the end of the connection."""
+        """Whether nothing has come since the last answer, not even an end."""
+        import socket
+
         # Some servers close without a word right behind their answer.
         wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.connection.settimeout(max(0.0, wait_seconds))
-            self.connection.recv(1)
-        except self.silences:
-            return True
-        except TROUBLE:
-            pass
+            self.socket.settimeout(max(LEAST_SLEEP_SECONDS, wait_seconds))
+            self.socket.recv(1)
+        except OSError as error:
+            return isinstance(error, socket.timeout)
         return False
+
+    def settle(self) -> None:
+        """After an exchange: closed, unless it may be kept and a call goes on."""
+        self.rest(0.0 if self.callers else math.inf)
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
 
     def connect(self, addresses: Addresses) -> None:
         """To the first address that answers."""
-        import socket  # a decision from the cache needs none
+        import socket
 
-        self.silences = (BlockingIOError, socket.timeout)
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
             # Each address gets its share of the time, so that a dead one does not use it all.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
-                self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(share_seconds)
-                self.connection.connect(address)
+                self.socket = socket.socket(family, socket.SOCK_STREAM)
+                self.socket.settimeout(share_seconds)
+                self.socket.connect(address)
                 return
             except OSError:
                 self.close()
@@ -4143,23 +3984,17 @@ class Wire:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
-        import ssl
-
-        # A body that ends with the connection is whole only where close_notify came, not at a bare
-        # FIN. The handshake is a step of its own: an interrupt inside finds a socket to close.
-        self.connection = context.wrap_socket(
-            self.connection, server_hostname=host, suppress_ragged_eofs=False,
+        # A bare FIN ends no body, close_notify does. The handshake is a step of its own, so that an
+        # interrupt inside finds a socket to close.
+        self.socket = context.wrap_socket(
+            self.socket, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
-        self.silences += (ssl.SSLWantReadError,)
         self.timed().do_handshake()
 
-    def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-
     def timed(self) -> Any:
-        self.connection.settimeout(self.deadline.remaining_seconds())
-        return self.connection
+        """The socket, which waits no longer than the deadline."""
+        self.socket.settimeout(self.deadline.remaining_seconds())
+        return self.socket
 
     def write(self, data: bytes) -> None:
         while data:
@@ -4182,82 +4017,28 @@ class Wire:
 
     def read_line(self) -> str:
         """Through the next LF, at the expense of the budget."""
-        searched = length = 0
-        while length == 0 and searched <= self.line_budget_bytes:
-            if searched == len(self.unread) and not self.receive():
+        length = self.unread.find(b"\n") + 1
+        while length == 0 and len(self.unread) <= self.line_budget_bytes:
+            searched = len(self.unread)
+            if not self.receive():
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
-            searched = len(self.unread)
-        if length == 0 or length > self.line_budget_bytes:
+        if not 0 < length <= self.line_budget_bytes:
             raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
         self.line_budget_bytes -= length
         return self.read(length).decode("latin-1")
-
-
-class ProcessConnection:
-    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
-
-    def __init__(self) -> None:
-        self.lock = _thread.RLock()         # held for an exchange
-        self.wire: Wire | None = None
-        self.callers: list[int] = []        # the threads of the calls that are under way
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Around each call of a bot: the connection ends with the outermost of its thread."""
-        caller = _thread.get_ident()
-        self.callers.append(caller)
-        try:
-            yield
-        finally:
-            self.callers.remove(caller)
-            if caller not in self.callers:
-                self.rest(math.inf)
-
-    def rest(self, seconds: float) -> None:
-        """Before a pause: what it would carry past its time is closed, unless it is in use."""
-        if self.lock.acquire(blocking=False):
-            try:
-                if self.wire and time.monotonic() + seconds > self.wire.kept_until:
-                    self.close()
-            finally:
-                self.lock.release()
-
-    def is_kept_for(self, route: Route) -> bool:
-        wire = self.wire
-        if wire is None or wire.ends != route.ends:
-            return False
-        return time.monotonic() < wire.kept_until
-
-    def take(self, route: Route) -> Wire:
-        """The kept connection, if it leads there and is as it was left; else it is closed first."""
-        if self.wire and not (self.is_kept_for(route) and self.wire.is_silent()):
-            self.close()
-        self.wire = self.wire or Wire(route)
-        return self.wire
-
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept, and a call goes on."""
-        if self.wire and (self.wire.kept_until == -math.inf or not self.callers):
-            self.close()
-
-    def close(self) -> None:
-        if self.wire is not None:
-            self.wire.close()
-            self.wire = None
 
 
 CONNECTION = ProcessConnection()
 
 
 def abandon_connection() -> None:
-    """In a forked child: its copy of the descriptor goes, without a word of TLS to the server."""
+    """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
     global CONNECTION
-    inherited = CONNECTION.wire
+    inherited = CONNECTION
     CONNECTION = ProcessConnection()
-    if inherited is not None:
-        with suppress(OSError):
-            inherited.close()
+    with suppress(OSError):
+        inherited.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -4267,15 +4048,15 @@ if hasattr(os, "register_at_fork"):
 # 12b. An answer: its header, where its body ends, what the body holds.
 
 class Head(NamedTuple):
-    version: str                # "0" or "1": of HTTP/1
+    version: str                # of HTTP/1: "0" or "1"
     status: int
     headers: HeaderList
     length: int | None          # what Content-Length says
 
 
-def read_head(wire: Wire) -> Head:
-    """The head of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
-    lines = head_lines(wire)
+def read_head(conn: ProcessConnection) -> Head:
+    """1xx answers are skipped (RFC 9110 15.2)."""
+    lines = head_lines(conn)
     while True:
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
@@ -4287,9 +4068,9 @@ def read_head(wire: Wire) -> Head:
             return Head(match[1], status, headers, content_length(headers))
 
 
-def head_lines(wire: Wire) -> Iterator[str]:
+def head_lines(conn: ProcessConnection) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
-        yield wire.read_line()
+        yield conn.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
@@ -4299,12 +4080,11 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
         if line in ("\r\n", "\n"):
             break
         match = HEADER_LINE.fullmatch(line)
-        is_fold = match is not None and match[1] is None
-        if match is None or (is_fold and not headers):
+        if match is None or not (match[1] or headers):
             raise ConnectionError(f"broken header line: {printable(line, 60)}")
         name, value = match.groups()
         value = value.strip(" \t")
-        if is_fold:
+        if name is None:        # RFC 9112 5.2: it goes on with the value before it
             name, begun = headers.pop()
             value = f"{begun} {value}"
         headers.append((name.lower(), value))
@@ -4312,7 +4092,7 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The comma-separated items of a header in lower case, over all the lines that repeat it."""
+    """The items of a header in lower case, over all the lines that repeat it."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4336,16 +4116,16 @@ def kept_seconds(head: Head) -> float:
     """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
-        return -math.inf
+        return 0.0
     seconds = MAX_KEPT_SECONDS
     for item in header_items(head.headers, "keep-alive"):
         match = re.fullmatch("timeout=([0-9]{1,4})", item)
-        if match:                   # the next request must be there a second before it ends
+        if match:       # the next request must be there a second before
             seconds = min(seconds, int(match[1]) - 1.0)
     return seconds
 
 
-def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
+def framed_pieces(conn: ProcessConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
@@ -4353,69 +4133,70 @@ def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
             said = printable(", ".join(codings), 60)
             raise ConnectionError(
                 f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
-        return chunked_pieces(wire)
+        return chunked_pieces(conn)
     if head.length is None:
-        return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
-    return counted_pieces(wire, head.length)
+        return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
+    return counted_pieces(conn, head.length)
 
 
-def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
-    yield from exactly(wire, length)
-    if wire.unread:
+def counted_pieces(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+    yield from exactly(conn, length)
+    if conn.unread:
         raise ConnectionError(f"more than the {length} bytes of its Content-Length")
-    wire.is_at_end = True
+    conn.is_at_end = True
 
 
-def exactly(wire: Wire, length: int) -> Iterator[bytes]:
+def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
     left = length
     while left:
-        piece = wire.read(min(left, PIECE_BYTES))
+        piece = conn.read(min(left, PIECE_BYTES))
         if not piece:
             raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
         left -= len(piece)
         yield piece
 
 
-def chunked_pieces(wire: Wire) -> Iterator[bytes]:
+def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
     size = -1
     while size != 0:
-        match = CHUNK_LINE.fullmatch(wire.read_line())
+        match = CHUNK_LINE.fullmatch(conn.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
-        yield from exactly(wire, size)
+        yield from exactly(conn, size)
         # Chunk framing costs a server nothing, so that the data must pay for it.
-        budget = wire.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        wire.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-        if size != 0 and wire.read_line() != "\r\n":
+        budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
+        conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
+        if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
-    while wire.read_line() != "\r\n":
+    while conn.read_line() != "\r\n":
         pass        # nothing in the trailers is for us
-    wire.is_at_end = True
+    conn.is_at_end = True
 
 
 def content_codings(headers: Headers) -> list[str]:
     items = header_items(headers, "content-encoding")
     codings = [item for item in items if item not in ("", "identity")]
-    is_known = set(codings).issubset(CONTENT_CODINGS)
-    if not is_known or len(codings) > MAX_CONTENT_CODINGS:
+    known = {"gzip", "x-gzip", "deflate"}
+    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
         said = printable(", ".join(codings), 60)
         raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
     return codings
 
 
 def new_decoder(coding: str, beginning: bytes) -> Any:
-    import zlib  # a decision from the cache needs none
+    import zlib
 
+    window_bits = zlib.MAX_WBITS
     if coding != "deflate":
-        return zlib.decompressobj(zlib.MAX_WBITS + 16)      # 16: gzip's wrapper
-    if beginning[0] & 15 == zlib.DEFLATED:
-        return zlib.decompressobj(zlib.MAX_WBITS)
-    return zlib.decompressobj(-zlib.MAX_WBITS)      # RFC 9110 8.4.1.2: some leave the wrapper off
+        window_bits += 16               # gzip's wrapper
+    elif beginning[0] & 15 != zlib.DEFLATED:
+        window_bits = -window_bits      # RFC 9110 8.4.1.2: some leave the wrapper off
+    return zlib.decompressobj(window_bits)
 
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off. gzip may have several members (RFC 1952 2.2)."""
+    """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
     from zlib import error as zlib_error
 
     decoder = None
@@ -4424,7 +4205,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
         data = b""
-        while piece or len(data) == PIECE_BYTES:        # which may not be all
+        while piece or len(data) == PIECE_BYTES:        # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
             except zlib_error:
@@ -4437,7 +4218,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
                     return      # what follows the last member is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
-        # So much for so little is stuffing, such as empty members without end.
+        # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
     if decoder is not None and not decoder.eof:
@@ -4445,11 +4226,11 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
 
 
 def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
-    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
+    """The decoded body, and whether it was cut at `limit` bytes."""
     codings = content_codings(head.headers)
     is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
     if (head.length or 0) > limit and not codings and not is_useful_in_part:
-        return b"", True        # it is not even read
+        return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
     body = io.BytesIO()     # whose `getvalue` is no second copy
@@ -4466,26 +4247,22 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left.
 
-    What was answered is held, and so is that it was given up. Trouble is not.
+    An answer is held, and so is that none came in time. Other trouble is not.
     """
 
     def __init__(self, host: str) -> None:
-        import threading  # a decision from the cache needs none
+        import threading
 
         self.host = host
-        self.addresses: Addresses = []      # none: there is no such name
+        self.addresses: Addresses = []      # without ports; none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
-        name = "walsh-research resolver"
         self.thread = threading.Thread(
-            target=self.ask,
-            name=name,
-            daemon=True,
-        )
+            target=self.ask, name="walsh-research resolver", daemon=True)
 
     def ask(self) -> None:
-        """In a thread of its own. An answer that comes late is an answer."""
+        """In the thread. A late answer is an answer."""
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
@@ -4505,7 +4282,7 @@ class LookUp:
         return time.monotonic() < self.held_since + PIN_SECONDS
 
     def wait(self, deadline: Deadline) -> Addresses:
-        """[] where there is no such name. OSError: there is no answer, or none in time."""
+        """OSError: there is no answer, or none in time."""
         if not self.is_held() and not self.is_done.wait(deadline.remaining_seconds()):
             self.trouble = f"no complete answer within {deadline.seconds:g} s, and none since"
             self.held_since = time.monotonic()
@@ -4515,73 +4292,43 @@ class LookUp:
         return self.addresses
 
 
-class Resolver:
-    """Holds what names resolved to, so that the address which was checked is the one asked."""
-
-    def __init__(self) -> None:
-        self.look_ups: dict[str, LookUp] = {}       # by host
-
-    def addresses(self, host: str, deadline: Deadline) -> Addresses:
-        """All addresses of the name, without a port; else as `LookUp.wait`."""
-        held = self.look_ups.get(host)
-        if held is None or (held.is_done.is_set() and not held.is_held()):
-            held = self.begin(host)
-        return held.wait(deadline)
-
-    def begin(self, host: str) -> LookUp:
-        self.look_ups.pop(host, None)
-        while len(self.look_ups) >= MAX_PINS:
-            self.look_ups.pop(next(iter(self.look_ups)), None)
-        look_up = LookUp(host)
-        try:
-            self.look_ups[host] = look_up
-            look_up.thread.start()
-        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
-            self.look_ups.pop(host, None)
-            raise
-        return look_up
-
-
-def port_of(parts: UrlParts) -> int:
-    return parts.port or DEFAULT_PORTS[parts.scheme]
+def with_port(parts: UrlParts) -> UrlParts:
+    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
 
 
 def environment_proxies() -> dict[str, str]:
-    """By scheme, "all" and "no" besides."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
-    # It brings http.client and email along, which are slow to load.
-    from urllib.request import getproxies_environment
+    from urllib.request import getproxies_environment   # slow to load
 
     return getproxies_environment()
 
 
-def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
-    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting."""
-    name = parts.scheme if proxies.get(parts.scheme) else "all"
+def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
+    """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
+    name = site.scheme if proxies.get(site.scheme) else "all"
     setting = proxies.get(name)
     if not setting:
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    bare_host = parts.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{port_of(parts)}", proxies):
+    bare_host = site.host.strip("[]")
+    if proxy_bypass_environment(f"{bare_host}:{site.port}", proxies):
         return None
     return parse_proxy(f"{name}_proxy", setting.strip())
 
 
 def parse_proxy(name: str, setting: str) -> UrlParts:
-    # No reason shows the setting: with a stray sign, any part of it may be a password.
-    wanted = "want http://[user:password@]host[:port]"
-    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
-    if other_kind:
-        kind = other_kind[1].lower()
-        raise ValueError(f"{name} is a proxy of the kind {kind}, not spoken here, {wanted}")
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
-            return split_url(f"http://{match[1]}")
-    raise ValueError(f"{name} is no proxy that can be used, {wanted}")
+            return with_port(split_url(f"http://{match[1]}"))
+    # No reason shows the setting: any part of a misspelt one may be a password.
+    found = "no proxy that can be used"
+    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
+    if other_kind:
+        found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
+    raise ValueError(f"{name} is {found}, want http://[user:password@]host[:port]")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -4601,18 +4348,18 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "all": ..., "no":
-    "internal.test"}`; {} is none, None reads the environment.
+    `proxies` is `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
+    {} for none, None for those of the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        self.resolver = Resolver()
+        self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
         self.tls_context: ssl.SSLContext | None = None      # made for the first https target
 
     def resolve(self, url: str, timeout: float) -> None:
-        """Whether a request for `url` may go where its name leads, which is pinned.
+        """Pins where the name of `url` leads.
 
         TransportError: `refused` where an address is not public, `final` where there is none.
         """
@@ -4627,20 +4374,19 @@ class HttpTransport:
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
-            head = request_head(request, route)
-        connection = CONNECTION
-        with connection.lock:
+            head = request_head(request, route.proxy)
+        conn = CONNECTION
+        with conn.lock:
             try:
                 try:
-                    wire = connection.take(route)
-                    wire.begin(deadline)
-                    if wire.connection is None:
-                        self.open(wire, route)
-                    return exchange(wire, request, head, route)
+                    conn.begin(route, deadline)
+                    if conn.socket is None:
+                        self.open(conn, route)
+                    return exchange(conn, route, request, head)
                 finally:
-                    connection.settle()
+                    conn.settle()
             finally:
-                connection.settle()     # again: an interrupt may have ended the first one early
+                conn.settle()       # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4648,98 +4394,107 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
-        return Route(target, proxy_for(target, proxies), self.allow_private)
+        site = with_port(target)._replace(userinfo=None, path="", query="")
+        return Route(site, proxy_for(site, proxies), self.allow_private)
+
+    def look_up(self, host: str) -> LookUp:
+        """The one that is held or under way, or a new one."""
+        held = self.look_ups.get(host)
+        if held is not None and (held.is_held() or not held.is_done.is_set()):
+            return held
+        while len(self.look_ups) >= MAX_PINS:
+            self.look_ups.pop(next(iter(self.look_ups)), None)
+        look_up = LookUp(host)
+        try:
+            self.look_ups[host] = look_up
+            look_up.thread.start()
+        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
+            self.look_ups.pop(host, None)
+            raise
+        return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """All addresses of the name, refused if any is not public.
-
-        Behind a proxy they are the proxy's, which may be private; targets' names are its business.
-        """
-        host = route.next_stop.host
-        port = port_of(route.next_stop)
+        """Those of the site, refused if any is not public; else of the proxy, of any kind."""
+        stop = route.proxy or route.site
         addresses: Addresses = []
-        for family, (ip, _, *more) in self.resolver.addresses(host, deadline):
+        for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
             refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
             if refusal:
-                raise TransportError(f"{host}: {refusal}", final=True, refused=True)
-            addresses.append((family, (ip, port, *more)))
+                raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
+            addresses.append((family, (ip, stop.port, *more)))
         if not addresses:
-            raise ValueError(f"{host} does not exist")
+            raise ValueError(f"{stop.host} does not exist")
         return addresses
 
-    def open(self, wire: Wire, route: Route) -> None:
-        """To the next stop, and on through tunnel and TLS."""
+    def open(self, conn: ProcessConnection, route: Route) -> None:
+        """To the proxy or the site, and on through tunnel and TLS."""
+        site, proxy, _ = route
+        during = conn.deadline.during
+        place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
         # That our own proxy is out of reach is no fault of the target's host, and final.
-        is_final = route.proxy is not None
-        place = ""
-        if route.proxy is not None:
-            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
-        with wire.deadline.during(f"{place}name", is_final):
-            addresses = self.checked_addresses(route, wire.deadline)
-        with wire.deadline.during(f"{place}connect", is_final):
-            wire.connect(addresses)
-        if route.target.scheme != "https":
+        with during(f"{place}name", final=bool(proxy)):
+            addresses = self.checked_addresses(route, conn.deadline)
+        with during(f"{place}connect", final=bool(proxy)):
+            conn.connect(addresses)
+        if site.scheme != "https":
             return
-        if route.proxy is not None:
-            with wire.deadline.during("proxy"):
-                open_tunnel(wire, route.target, route.proxy)
-        with wire.deadline.during("TLS"):
+        if proxy:
+            with during("proxy"):
+                open_tunnel(conn, site, proxy)
+        with during("TLS"):
             if self.tls_context is None:
                 self.tls_context = verifying_tls_context()
-            wire.secure(self.tls_context, route.target.host.strip("[]"))
+            conn.secure(self.tls_context, site.host.strip("[]"))
 
 
-def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
-    with wire.deadline.during("request"):
-        wire.write(head)
+def exchange(conn: ProcessConnection, route: Route, request: Request, head: bytes) -> Response:
+    with conn.deadline.during("request"):
+        conn.write(head)
     if request.departed is not None:
         request.departed()
-    with wire.deadline.during("answer"):
-        answer = read_head(wire)
-        pieces = framed_pieces(wire, answer)
-    status = answer.status
-    headers = answer.headers
-    if status == 407 and route.is_forwarded:
+    with conn.deadline.during("answer"):
+        answer = read_head(conn)
+        pieces = framed_pieces(conn, answer)
+    if answer.status == 407 and route.proxy and route.site.scheme == "http":
         raise TransportError("proxy: wants other credentials (407)", final=True)
     body = b""
     is_cut = False
-    if request.method == "HEAD" or status in (204, 304):
-        wire.is_at_end = True
+    if request.method == "HEAD" or answer.status in (204, 304):
+        conn.is_at_end = True
     # R6: what nobody reads is not asked for.
-    elif request.wants is None or request.wants(status, headers):
-        with wire.deadline.during("body"):
+    elif request.wants is None or request.wants(answer.status, answer.headers):
+        with conn.deadline.during("body"):
             body, is_cut = read_body(pieces, answer, request.max_bytes)
-    elif answer.length == len(wire.unread):         # all of it came along with the header
-        wire.unread.clear()
-        wire.is_at_end = True
-    if wire.is_at_end and not wire.unread:
-        wire.answered_at = time.monotonic()
-        wire.kept_until = wire.answered_at + kept_seconds(answer)
-    return Response(status, headers, body, is_cut)
+    elif answer.length == len(conn.unread):         # all of it came along with the header
+        conn.unread.clear()
+        conn.is_at_end = True
+    if conn.is_at_end and not conn.unread:
+        conn.answered_at = time.monotonic()
+        conn.kept_until = conn.answered_at + kept_seconds(answer)
+    return Response(answer.status, answer.headers, body, is_cut)
 
 
-def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
-    authority = f"{target.host}:{port_of(target)}"
-    headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
-    headers.update(proxy_headers(proxy))
-    wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
-    status = read_head(wire).status
-    if status >= 500:
-        raise ConnectionError(f"answers {status} to CONNECT, want 200")
+def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> None:
+    authority = f"{site.host}:{site.port}"
+    headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
+    conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
+    status = read_head(conn).status
     if status != 200:
-        raise ValueError(f"answers {status} to CONNECT, want 200")
-    if wire.unread:
+        kind = ConnectionError if status >= 500 else ValueError
+        raise kind(f"answers {status} to CONNECT, want 200")
+    if conn.unread:
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, route: Route) -> bytes:
+def request_head(request: Request, proxy: UrlParts | None) -> bytes:
     """User-Agent (R1) is the one that was handed in."""
+    target = split_url(request.url)
     authority = host_key(request.url)
-    path = f"{route.target.path or '/'}{route.target.query}"
+    path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
-    if route.proxy is not None and route.is_forwarded:
+    if proxy and target.scheme == "http":
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
-        headers.update(proxy_headers(route.proxy))
+        headers.update(proxy_headers(proxy))
     headers.update(request.headers)
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
@@ -4757,8 +4512,8 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified. OpenSSL itself honours SSL_CERT_DIR."""
-    import ssl  # slow to load, and http needs none
+    """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
+    import ssl  # slow to load
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -4935,7 +4690,7 @@ class RateLimiter:
             entry = self._cache.load(kind, host)
             own = self._process.written.get((kind, host))
             if entry and entry != own:      # our own words: the monotonic clock knows them better
-                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self.time())
+                theirs = shifted_pace(from_entry(HostPace(), entry), now - self.time())
                 pace = merge_paces(pace, theirs, now)
         return pace
 
@@ -4983,14 +4738,14 @@ class Slot:
         self._host = ""
         self._role = "other"
         self._interval = 0.0            # seconds, with the limiter's margin
-        self._start = -math.inf         # the claimed start, on the monotonic clock
-        self._before = UNSEEN_HOST      # the host's pace before the claim
+        self._start = NEVER             # the claimed start, on the monotonic clock
+        self._before = HostPace()       # the host's pace before the claim
         self._left_at: float | None = None          # when its request left, Unix seconds
         self._lock = CacheLock("")      # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
-        return self._start > -math.inf
+        return self._start > NEVER
 
     def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
         """None: the request may leave now, and the host's lock is kept until it has.
@@ -5012,9 +4767,6 @@ class Slot:
         if self.is_claimed:
             after_late_one = pace.departed_at + interval        # which pushes all behind it
             start = max(self._start, pace.not_before, after_late_one)
-        elif role == "policy" and takes_no_slot(pace, interval, now):
-            start = pace.not_before             # R5 alone
-            latest = -math.inf
         else:
             start = next_start(pace, interval, role == "target")
             self._before = pace
@@ -5040,7 +4792,7 @@ class Slot:
             return
         # Its own target follows sooner than after the interval: at once on an unseen host (R4).
         gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-        if is_unseen(pace):
+        if max(pace.last_at, pace.policy_at) == NEVER:
             gap = 0.0
         # The slot that it may have waited for no longer counts as a start.
         last_at = pace.last_at
@@ -5068,7 +4820,7 @@ class Slot:
         self._lock.release()
         left_at = self._left_at
         self._left_at = None
-        self._start = -math.inf
+        self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
@@ -5076,7 +4828,7 @@ class Slot:
         start = self._start
         limiter = self._limiter
         self.spend()
-        if start == -math.inf:
+        if start == NEVER:
             return
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
@@ -5158,7 +4910,7 @@ class BlocklistStore:
     @property
     def was_missed(self) -> bool:
         """R3b: asked for in vain, with no list to fall back on."""
-        return self.blocklist is None and self.refreshed.failed_at > -math.inf
+        return self.blocklist is None and self.refreshed.failed_at > NEVER
 
     def is_current(self) -> bool:
         """R12: no need to ask: the list is fresh, or it is too early to ask again."""
@@ -5225,7 +4977,7 @@ class BlocklistStore:
         if self.blocklist is None and is_paced and document_visit.role == "policy":
             return refusal
         if ending.status == 304 and any(document_visit.validators):
-            self._note(checked_at=self._time(), failed_at=-math.inf, retry_at=-math.inf)
+            self._note(checked_at=self._time(), failed_at=NEVER, retry_at=NEVER)
             return None
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5316,7 +5068,7 @@ class RobotsStore:
 
     kind = "robots"
     gate = "R2"
-    no_state: Any = NO_RULES
+    no_state: Any = RobotsState()
     _from_entry: Any = staticmethod(robots_from_entry)
     _to_entry: Any = staticmethod(robots_to_entry)
 
@@ -5417,7 +5169,7 @@ class SourceStore:
         elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
             known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
-        retry_at = result.retry_at or -math.inf
+        retry_at = result.retry_at or NEVER
         known = known._replace(requested_at=at, retry_at=retry_at)
         self._cache.store("source", key, known._asdict())
 
@@ -8902,6 +8654,22 @@ def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
 # === 18. BOT   R9, robots2 ===================================================
 # Owns the public face: what an answer says, discover, and the gate of robots2.
 
+# Part I alone has none, so that `import *` of it gives what it has.
+__all__ = [
+    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
+    "Source", "Sandbox", "tools", "call_tool",
+    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
+    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
+    "read_targets", "split_by_host", "tag_url", "validate",
+    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
+    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
+    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
+    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
+    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
+    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
+    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
+]
+
 # robots2: an "allow" is cached for no more than 24 hours
 ROBOTS2_ASK_TTL_SECONDS = 86400
 # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
@@ -8924,10 +8692,7 @@ class Source(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        shown = record_dict(self._replace(result=None))
-        if self.result is not None:
-            shown["result"] = self.result.to_dict()
-        return shown
+        return record_dict(self)
 
 
 NO_FILES: dict[str, bytes] = {}
