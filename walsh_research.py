@@ -146,7 +146,7 @@ __version__ = "1.0.0"
 
 # 1b. Our own numbers, each with its unit and its reason: what would happen without it.
 MAX_URL_LENGTH = 64 * 1024      # characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # says "never"; 400 digits are infinite
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0    # says "never"; 400 digits are infinite
 # robots.txt.
 MAX_SITEMAPS = 1000             # lines kept of one robots.txt; `discover` would list 32,000
 MAX_CONTENT_SIGNALS = 1000      # names kept of a group; 500 KiB may have 80,000, in 7 MiB
@@ -186,8 +186,7 @@ MAX_SWEEP_FILES = 4096                  # looked at in one call between two; som
 # After each try to write an entry, by `os.name`; Windows renames onto no file that is open.
 WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
-# Status lines and headers of one exchange, 1xx answers included; then what chunk framing takes
-# beyond what the data pays for.
+# Of status lines and headers, 1xx answers included; again of chunk framing that no data pays for.
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADER_LINES = 500          # 87,000 of "a:" fit the bytes above, and a Result keeps them
 DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # a chunk of 192 bytes pays for its own lines
@@ -219,7 +218,7 @@ LOCK_POLL_SECONDS = 0.05        # between two looks at a lock that another proce
 MAX_CLAIM_SECONDS = 86400.0     # a start further ahead was written by a clock that jumped
 MAX_HOLD_SECONDS = 30 * 86400.0         # a "not before" further away is not believed
 POLICY_RETRY_SECONDS = 300.0            # before a document that did not come is asked again
-LEAST_FAILURES_FOR_GOOD = 3             # besides; two a month apart say little
+LEAST_FAILURES_FOR_GOOD = 3     # of a robots.txt, besides a month; two a month apart say little
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
@@ -288,11 +287,7 @@ def record_dict(record: NamedTuple) -> dict[str, Any]:
 
 
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it.
-
-    >>> Verdict.UNKNOWN_PARSE_ERROR.recommendation
-    'allowed_but_warn'
-    """
+    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it."""
 
     recommendation: str
 
@@ -455,8 +450,8 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
 def parse_duration(text: str) -> float:
     """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. Anything else is a ValueError; calendar years and
-    months, too, which have no length.
+    Only the last number may have a fraction. ValueError for anything else, and for calendar years
+    and months, which have no length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -512,25 +507,16 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
         if instant is None:
             return None
         seconds = instant - now
-    return max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
+    return max(0.0, min(seconds, MAX_RETRY_AFTER_SECONDS))
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
-REFERENCE = lazy_re(
-    r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?"
-    r"(//[^/?#]*)?"
-    r"([^?#]*)"
-    r"(\?[^#]*)?"
-    r"(#.*)?"
-)
-AUTHORITY = lazy_re(        # userinfo, host, port
-    r"//(?:([^\\]*)@)?"
-    r"((?:[^@\]]*\])?[^@:]*)"
-    r"(?::([0-9]{0,5}))?"
-)
+REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
+# Userinfo, host, port.
+AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
 BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")     # and what follows it
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -581,8 +567,6 @@ def printable(text: str, limit: int = 300) -> str:
     """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
-    >>> printable("a\x1b[2Jb\\n")
-    'a\\\\x1b[2Jb\\\\n'
     """
     shown = "".join(map(shown_character, text[:limit + 1]))
     if len(shown) <= limit:
@@ -648,10 +632,8 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    >>> normalize_host("B\\xfccher.Example."), normalize_host("[0:0::1]")
-    ('xn--bcher-kva.example', '[::1]')
-    >>> [normalize_host(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433", "[::ffff:7f00:1]")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
+    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0::1]")
+    ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -708,9 +690,6 @@ def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL; ValueError otherwise.
 
     Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
-    >>> parts = split_url("HTTP://Example.com:81?")
-    >>> parts.scheme, parts.host, parts.port, parts.path, parts.query
-    ('http', 'example.com', 81, '', '?')
     """
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
@@ -731,14 +710,8 @@ def split_url(url: str) -> UrlParts:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
-    return UrlParts(
-        scheme=scheme[:-1].lower(),
-        userinfo=userinfo,
-        host=normalize_host(host),
-        port=int(port_text) if port_text else None,
-        path=path,
-        query=query,
-    )
+    port = int(port_text) if port_text else None
+    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
 
 
 def canonical_url(url: str) -> str:
@@ -763,11 +736,7 @@ def url_origin(parts: UrlParts) -> str:
 
 
 def resolve_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers.
-
-    >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
-    '/'
-    """
+    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers."""
     if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
@@ -905,11 +874,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
 
 
 def address_refusal(address_text: str) -> str:
-    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
-
-    >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
-    ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
-    """
+    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises."""
     from ipaddress import ip_address  # a decision from the cache needs none
 
     shown = printable(address_text, 80)
@@ -928,11 +893,7 @@ def address_refusal(address_text: str) -> str:
 
 
 def host_refusal(host: str) -> str:
-    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be.
-
-    >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
-    ('printer.local is a name for private use', '::1 is a loopback address', '')
-    """
+    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be."""
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
@@ -942,9 +903,9 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# Publishers make mistakes. What restricts us or names a group is read as meant, as the large
-# crawlers do. A misspelt Allow never is (R2c).
-# Editors leave no-break spaces and byte order marks behind; no line ends among these characters.
+# What restricts us or names a group is read as meant, as the large crawlers do; a misspelt Allow
+# never is (R2c).
+# Editors leave no-break spaces and byte order marks behind.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
 ANY_BLANKS = f"[{ROBOTS_BLANKS}]*"
 # The expressions are of whole fields. A text has a line feed before each line, where they begin.
@@ -974,17 +935,15 @@ ROBOTS_SIGNAL = lazy_re(            # its name, its answer
 ROBOTS_SITEMAP_LINE = lazy_re(
     rf"{ROBOTS_LINE}site-?map{ANY_BLANKS}:{ANY_BLANKS}(https?://[^\n#{ROBOTS_BLANKS}]+)"
 )
-# Of a line that was cut in two, what may loosen or lead astray; what may not be its last octet.
-ROBOTS_LOOSE_LINE = lazy_re(rf"(?i){ANY_BLANKS}(?:allow|user|site)")
-ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
+# R2c: what goes of a last line that was cut in two: all, where it might loosen or lead astray, or
+# what may not be its last octet.
+ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ANY_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-# An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
+# An octet that does not stand as it is; a percent sign takes two hex digits along.
 # `*`, `$` and the line feed between two values stand.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
-ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
@@ -1011,10 +970,9 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
     next_octet = body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1]
     text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if next_octet not in b"\r\n":
-        text = robots_without_cut(text)
+        text = re.sub(ROBOTS_UNCERTAIN, "\n", text)
     if "\ufeff" in text:
         text = ROBOTS_MARKED_ALLOW.sub("\n", text)
     undecoded = 0
@@ -1023,14 +981,6 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
             lambda octet: f"%{ord(octet[0]) & 0xFF:02X}", text)
     is_text = "\0" not in text and undecoded * 5 < len(text)    # each has become 3 characters
     return text, is_text
-
-
-def robots_without_cut(text: str) -> str:
-    """A text whose last line was cut in two, without what is not certain of that line (R2c)."""
-    above, _, line = text.rpartition("\n")
-    if ROBOTS_LOOSE_LINE.match(line):
-        return above + "\n"
-    return re.sub(ROBOTS_UNCERTAIN, "", text)
 
 
 def robots_agent_name(value: str) -> str:
@@ -1091,13 +1041,13 @@ def robots_signals(lines: str) -> dict[str, str]:
     return signals
 
 
-@cache      # since half a million of them may be held at once
+@cache      # one object for each: a file that is all escapes would hold 170,000
 def robots_octet_form(written: str) -> str:
     """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
     if written == "%":          # one that escapes nothing
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
-    if octet in ROBOTS_UNRESERVED:
+    if octet.isascii() and octet.isalnum() or octet in "-._~":
         return octet
     return f"%{ord(octet):02X}"
 
@@ -1107,8 +1057,6 @@ def robots_octets(text: str) -> str:
 
     Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
     Reserved ones stay as they stand: `%2F` is not `/`. One pass, so that `%2541` stays.
-    >>> robots_octets("/%7eann/%2fx y")
-    '/~ann/%2Fx%20y'
     """
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
@@ -1127,9 +1075,7 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    target = target.replace("*", "%2A")
-    target = target.replace("$", "%24")
-    target = target.replace("\n", "%0A")
+    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
     path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
@@ -1139,8 +1085,6 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
 
     The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
     which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
-    >>> robots_match_length("/*.pdf$", "/docs/a.pdf$", is_longest=True)
-    11
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
@@ -1173,8 +1117,8 @@ class RobotsTxt(NamedTuple):
     Rule(allow=False, value='/private', line=2)
     """
 
-    group: Optional[str]                   # the selected User-agent value as the file writes it
-    crawl_delay: Optional[float]           # seconds, the largest; None where the group names none
+    group: Optional[str]                # the selected User-agent value as the file writes it
+    crawl_delay: Optional[float]        # seconds, the largest; None where the group names none
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
@@ -1187,10 +1131,7 @@ class RobotsTxt(NamedTuple):
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
-        """How the product token reads `body` (its first 500 KiB). Never raises.
-
-        Spec 9.1.1 to 9.1.3.
-        """
+        """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
         group, lines = robots_group(text, robots_agent_name(token))
         delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
@@ -1199,7 +1140,8 @@ class RobotsTxt(NamedTuple):
         is_allow = bytes([rule.allow for rule in rules])
         values = "\n".join([rule.value for rule in rules])
         del rules       # before as much memory is needed again
-        values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
+        # A `$` that is not the last octet of its value is literal.
+        values = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets(values))
         forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
         is_wildcard = bytes(["*" in form for form in forms])
         wildcards = compress(forms, is_wildcard)
@@ -1225,11 +1167,8 @@ class RobotsTxt(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [*self]
-        held += self.forms
-        held += self.sitemaps
-        held += self.content_signals.keys()
-        held += self.content_signals.values()
+        signals = self.content_signals
+        held: list[Any] = [*self, *self.forms, *self.sitemaps, *signals, *signals.values()]
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -3828,11 +3767,9 @@ def open_pace_cache(
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
-# One HTTP/1.1 exchange at a time, over the one connection that the process has open.
-# Nothing here follows a redirect, retries or sleeps. What a decision from the cache does without
-# is imported where it is used.
+# One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
 # http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
-# 22 ms and 6.6 MiB to load.
+# 22 ms and 6.6 MiB to load. A decision from the cache loads no socket, ssl, threading or zlib.
 # Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
 # `Deadline.during` makes a TransportError of both.
 
@@ -3842,12 +3779,10 @@ STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\
 HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
 CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
 SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
-# What the system raises: for a bad certificate an OSError that is a ValueError besides, for too
-# large a number an ArithmeticError, for a thread that does not start a RuntimeError.
-TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
+    # Site, proxy, allow_private. Requests with equal routes may share a connection.
+    Route = tuple[UrlParts, UrlParts | None, bool]
     Addresses = list[tuple[int, Any]]       # (family, socket address)
-    HeaderList = list[tuple[str, str]]      # (lower-case name, value)
 
 
 def cause_of(error: BaseException) -> str:
@@ -3858,10 +3793,10 @@ def cause_of(error: BaseException) -> str:
     return printable(text or type(error).__name__, 200)
 
 
-# 12a. The time and the connection of an exchange.
+# 12a. The connection.
 
 class Deadline:
-    """The time of one exchange, from the look-up of the name to the end of the body."""
+    """Of one exchange, from the look-up of the name to the end of the body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
@@ -3870,7 +3805,7 @@ class Deadline:
     def remaining_seconds(self) -> float:
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
-            raise TimeoutError("timed out")
+            raise TimeoutError
         return seconds
 
     @contextmanager
@@ -3879,7 +3814,8 @@ class Deadline:
         try:
             self.remaining_seconds()
             yield
-        except TROUBLE as error:
+        # `ssl` raises both at once for a bad certificate; a thread may not start.
+        except (OSError, ValueError, RuntimeError) as error:
             final = final or isinstance(error, ValueError)
             reason = f"{stage}: {cause_of(error)}"
             if time.monotonic() >= self.ends_at:
@@ -3887,15 +3823,7 @@ class Deadline:
             raise TransportError(reason, final) from None
 
 
-class Route(NamedTuple):
-    """Where a request goes. Those with equal routes may share a connection."""
-
-    site: UrlParts              # scheme, host and port alone
-    proxy: UrlParts | None
-    allow_private: bool
-
-
-class ProcessConnection:
+class HttpConnection:
     """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
     def __init__(self) -> None:
@@ -3903,7 +3831,7 @@ class ProcessConnection:
         self.callers: list[int] = []        # the threads of the calls that are under way
         self.socket: Any = None
         self.route: Route | None = None
-        self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
+        self.kept_until = -math.inf         # monotonic; so during an exchange
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -3918,7 +3846,7 @@ class ProcessConnection:
                 self.rest(math.inf)
 
     def rest(self, seconds: float) -> None:
-        """Before a pause: what it would carry past its time is closed, unless it is in use."""
+        """Before a pause: closed, if it may not be kept so long, unless it is in use."""
         if self.lock.acquire(blocking=False):
             try:
                 if time.monotonic() + seconds >= self.kept_until:
@@ -3927,8 +3855,7 @@ class ProcessConnection:
                 self.lock.release()
 
     def is_kept_for(self, route: Route) -> bool:
-        is_there = self.socket is not None and self.route == route
-        return is_there and time.monotonic() < self.kept_until
+        return self.route == route and time.monotonic() < self.kept_until
 
     def begin(self, route: Route, deadline: Deadline) -> None:
         """An exchange, over the kept connection if it leads there and is as it was left."""
@@ -3937,21 +3864,20 @@ class ProcessConnection:
             self.unread = bytearray()       # what has come, and nobody has asked for yet
         self.route = route
         self.deadline = deadline
-        self.kept_until = -math.inf
+        self.answered_at = self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
         self.is_at_end = False              # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
         """Whether nothing has come since the last answer, not even an end."""
-        import socket
-
         # Some servers close without a word right behind their answer.
         wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.socket.settimeout(max(LEAST_SLEEP_SECONDS, wait_seconds))
+            self.socket.settimeout(max(0.0, wait_seconds))
             self.socket.recv(1)
-        except OSError as error:
-            return isinstance(error, socket.timeout)
+        except OSError as error:        # `ssl` need not be loaded
+            silences = {"BlockingIOError", "timeout", "TimeoutError", "SSLWantReadError"}
+            return type(error).__name__ in silences
         return False
 
     def settle(self) -> None:
@@ -3959,6 +3885,7 @@ class ProcessConnection:
         self.rest(0.0 if self.callers else math.inf)
 
     def close(self) -> None:
+        self.kept_until = -math.inf
         if self.socket is not None:
             self.socket.close()
             self.socket = None
@@ -3984,8 +3911,8 @@ class ProcessConnection:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
-        # A bare FIN ends no body, close_notify does. The handshake is a step of its own, so that an
-        # interrupt inside finds a socket to close.
+        # A bare FIN ends no body. The handshake is a step of its own, so that an interrupt inside
+        # finds a socket to close.
         self.socket = context.wrap_socket(
             self.socket, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
@@ -4029,14 +3956,14 @@ class ProcessConnection:
         return self.read(length).decode("latin-1")
 
 
-CONNECTION = ProcessConnection()
+CONNECTION = HttpConnection()
 
 
 def abandon_connection() -> None:
     """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
     global CONNECTION
     inherited = CONNECTION
-    CONNECTION = ProcessConnection()
+    CONNECTION = HttpConnection()
     with suppress(OSError):
         inherited.close()
 
@@ -4045,19 +3972,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=abandon_connection)
 
 
-# 12b. An answer: its header, where its body ends, what the body holds.
+# 12b. An answer.
 
 class Head(NamedTuple):
     version: str                # of HTTP/1: "0" or "1"
     status: int
-    headers: HeaderList
+    headers: list[tuple[str, str]]
     length: int | None          # what Content-Length says
 
 
-def read_head(conn: ProcessConnection) -> Head:
-    """1xx answers are skipped (RFC 9110 15.2)."""
+def read_head(conn: HttpConnection) -> Head:
     lines = head_lines(conn)
-    while True:
+    while True:         # RFC 9110 15.2: 1xx answers come before the one that counts
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
         if match is None:
@@ -4068,14 +3994,14 @@ def read_head(conn: ProcessConnection) -> Head:
             return Head(match[1], status, headers, content_length(headers))
 
 
-def head_lines(conn: ProcessConnection) -> Iterator[str]:
+def head_lines(conn: HttpConnection) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
         yield conn.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
-def read_headers(lines: Iterator[str]) -> HeaderList:
-    headers: HeaderList = []
+def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
+    headers: list[tuple[str, str]] = []
     for line in lines:
         if line in ("\r\n", "\n"):
             break
@@ -4125,28 +4051,28 @@ def kept_seconds(head: Head) -> float:
     return seconds
 
 
-def framed_pieces(conn: ProcessConnection, head: Head) -> Iterator[bytes]:
+def framed_pieces(conn: HttpConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
         if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
             said = printable(", ".join(codings), 60)
-            raise ConnectionError(
-                f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
+            wanted = "want chunked, and no Content-Length beside it"
+            raise ConnectionError(f"Transfer-Encoding {said!r}, {wanted}")
         return chunked_pieces(conn)
     if head.length is None:
         return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
     return counted_pieces(conn, head.length)
 
 
-def counted_pieces(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+def counted_pieces(conn: HttpConnection, length: int) -> Iterator[bytes]:
     yield from exactly(conn, length)
     if conn.unread:
         raise ConnectionError(f"more than the {length} bytes of its Content-Length")
     conn.is_at_end = True
 
 
-def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+def exactly(conn: HttpConnection, length: int) -> Iterator[bytes]:
     left = length
     while left:
         piece = conn.read(min(left, PIECE_BYTES))
@@ -4156,7 +4082,7 @@ def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
         yield piece
 
 
-def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
+def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
     size = -1
     while size != 0:
         match = CHUNK_LINE.fullmatch(conn.read_line())
@@ -4174,16 +4100,6 @@ def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
     conn.is_at_end = True
 
 
-def content_codings(headers: Headers) -> list[str]:
-    items = header_items(headers, "content-encoding")
-    codings = [item for item in items if item not in ("", "identity")]
-    known = {"gzip", "x-gzip", "deflate"}
-    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
-        said = printable(", ".join(codings), 60)
-        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
-    return codings
-
-
 def new_decoder(coding: str, beginning: bytes) -> Any:
     import zlib
 
@@ -4197,7 +4113,7 @@ def new_decoder(coding: str, beginning: bytes) -> Any:
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
     """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
-    from zlib import error as zlib_error
+    import zlib
 
     decoder = None
     taken_bytes = given_bytes = 0
@@ -4208,7 +4124,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         while piece or len(data) == PIECE_BYTES:        # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
-            except zlib_error:
+            except zlib.error:
                 raise ConnectionError(f"broken {coding} data") from None
             given_bytes += len(data)
             if data:
@@ -4216,7 +4132,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
             piece = decoder.unconsumed_tail or decoder.unused_data
             if decoder.eof and piece:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # what follows the last member is padding, which gzip ignores too
+                    return      # the rest is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
         # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
@@ -4227,7 +4143,12 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
 
 def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
     """The decoded body, and whether it was cut at `limit` bytes."""
-    codings = content_codings(head.headers)
+    items = header_items(head.headers, "content-encoding")
+    codings = [item for item in items if item not in ("", "identity")]
+    known = {"gzip", "x-gzip", "deflate"}
+    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
+        said = printable(", ".join(codings), 60)
+        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
     is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
     if (head.length or 0) > limit and not codings and not is_useful_in_part:
         return b"", True
@@ -4247,28 +4168,26 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left.
 
-    An answer is held, and so is that none came in time. Other trouble is not.
+    An answer is held, even a late one, and so is that none came in time.
     """
 
     def __init__(self, host: str) -> None:
         import threading
 
-        self.host = host
         self.addresses: Addresses = []      # without ports; none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
-        self.thread = threading.Thread(
-            target=self.ask, name="walsh-research resolver", daemon=True)
+        name = "walsh-research resolver"
+        self.thread = threading.Thread(target=self.ask, args=(host,), name=name, daemon=True)
 
-    def ask(self) -> None:
-        """In the thread. A late answer is an answer."""
+    def ask(self, host: str) -> None:
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
         trouble = ""
         try:
-            name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
+            name = host.strip("[]").encode()        # as bytes it needs no codec: it is ASCII
             for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
                 self.addresses.append((answer[0], answer[4]))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
@@ -4292,10 +4211,6 @@ class LookUp:
         return self.addresses
 
 
-def with_port(parts: UrlParts) -> UrlParts:
-    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
-
-
 def environment_proxies() -> dict[str, str]:
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
@@ -4307,28 +4222,24 @@ def environment_proxies() -> dict[str, str]:
 def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
     """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
     name = site.scheme if proxies.get(site.scheme) else "all"
-    setting = proxies.get(name)
-    if not setting:
+    if not proxies.get(name):
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    bare_host = site.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{site.port}", proxies):
+    if proxy_bypass_environment(f"{site.host.strip('[]')}:{site.port}", proxies):
         return None
-    return parse_proxy(f"{name}_proxy", setting.strip())
-
-
-def parse_proxy(name: str, setting: str) -> UrlParts:
+    setting = proxies[name].strip()
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
-            return with_port(split_url(f"http://{match[1]}"))
+            proxy = split_url(f"http://{match[1]}")
+            return proxy._replace(port=proxy.port or 80)
     # No reason shows the setting: any part of a misspelt one may be a password.
     found = "no proxy that can be used"
     other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
     if other_kind:
         found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
-    raise ValueError(f"{name} is {found}, want http://[user:password@]host[:port]")
+    raise ValueError(f"{name}_proxy is {found}, want http://[user:password@]host[:port]")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -4348,8 +4259,8 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies` is `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
-    {} for none, None for those of the environment.
+    `proxies`: `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
+    None for those of the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
@@ -4374,7 +4285,7 @@ class HttpTransport:
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
-            head = request_head(request, route.proxy)
+            head = request_head(request, route)
         conn = CONNECTION
         with conn.lock:
             try:
@@ -4394,11 +4305,11 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
-        site = with_port(target)._replace(userinfo=None, path="", query="")
-        return Route(site, proxy_for(site, proxies), self.allow_private)
+        port = target.port or DEFAULT_PORTS[target.scheme]
+        site = UrlParts(target.scheme, None, target.host, port, "", "")
+        return site, proxy_for(site, proxies), self.allow_private
 
     def look_up(self, host: str) -> LookUp:
-        """The one that is held or under way, or a new one."""
         held = self.look_ups.get(host)
         if held is not None and (held.is_held() or not held.is_done.is_set()):
             return held
@@ -4415,10 +4326,11 @@ class HttpTransport:
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
         """Those of the site, refused if any is not public; else of the proxy, of any kind."""
-        stop = route.proxy or route.site
+        site, proxy, _ = route
+        stop = proxy or site
         addresses: Addresses = []
         for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
-            refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
+            refusal = "" if self.allow_private or proxy else address_refusal(ip)
             if refusal:
                 raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
             addresses.append((family, (ip, stop.port, *more)))
@@ -4426,7 +4338,7 @@ class HttpTransport:
             raise ValueError(f"{stop.host} does not exist")
         return addresses
 
-    def open(self, conn: ProcessConnection, route: Route) -> None:
+    def open(self, conn: HttpConnection, route: Route) -> None:
         """To the proxy or the site, and on through tunnel and TLS."""
         site, proxy, _ = route
         during = conn.deadline.during
@@ -4447,7 +4359,7 @@ class HttpTransport:
             conn.secure(self.tls_context, site.host.strip("[]"))
 
 
-def exchange(conn: ProcessConnection, route: Route, request: Request, head: bytes) -> Response:
+def exchange(conn: HttpConnection, route: Route, request: Request, head: bytes) -> Response:
     with conn.deadline.during("request"):
         conn.write(head)
     if request.departed is not None:
@@ -4455,10 +4367,10 @@ def exchange(conn: ProcessConnection, route: Route, request: Request, head: byte
     with conn.deadline.during("answer"):
         answer = read_head(conn)
         pieces = framed_pieces(conn, answer)
-    if answer.status == 407 and route.proxy and route.site.scheme == "http":
+    site, proxy, _ = route
+    if answer.status == 407 and proxy and site.scheme == "http":
         raise TransportError("proxy: wants other credentials (407)", final=True)
-    body = b""
-    is_cut = False
+    body, is_cut = b"", False
     if request.method == "HEAD" or answer.status in (204, 304):
         conn.is_at_end = True
     # R6: what nobody reads is not asked for.
@@ -4474,7 +4386,7 @@ def exchange(conn: ProcessConnection, route: Route, request: Request, head: byte
     return Response(answer.status, answer.headers, body, is_cut)
 
 
-def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> None:
+def open_tunnel(conn: HttpConnection, site: UrlParts, proxy: UrlParts) -> None:
     authority = f"{site.host}:{site.port}"
     headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
     conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
@@ -4486,16 +4398,16 @@ def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> Non
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, proxy: UrlParts | None) -> bytes:
-    """User-Agent (R1) is the one that was handed in."""
+def request_head(request: Request, route: Route) -> bytes:
+    site, proxy, _ = route
     target = split_url(request.url)
     authority = host_key(request.url)
     path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
-    if proxy and target.scheme == "http":
+    if proxy and site.scheme == "http":
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
         headers.update(proxy_headers(proxy))
-    headers.update(request.headers)
+    headers.update(request.headers)     # R1: the User-Agent is among them
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
 
@@ -4507,8 +4419,7 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
         if not SENT_LINE.fullmatch(line):
             name = printable(line.partition(":")[0], 60)
             raise ValueError(f"{name!r} cannot be sent as it is")
-    head = "\r\n".join([*lines, "", ""])
-    return head.encode("latin-1")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def verifying_tls_context() -> ssl.SSLContext:
