@@ -4456,7 +4456,7 @@ class SystemClock:
 
 
 class ProcessPace:
-    """R4: what all bots of a process share: the clock, the lock around a step, each host's pace."""
+    """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
@@ -4501,7 +4501,7 @@ def process_pace(clock: Clock) -> ProcessPace:
     if isinstance(clock, SystemClock):
         return SYSTEM_PACE
     pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
-    while len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
+    if len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
         OTHER_PACES.popitem(last=False)
     return pace
 
@@ -4519,14 +4519,18 @@ if hasattr(os, "register_at_fork"):
 class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
-    def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
-        self._cache = cache
+    def __init__(
+        self, cache: Cache | None, now: Callable[[], float], patience_seconds: float
+    ) -> None:
+        self._cache = cache             # None: there are no other processes
         self._now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
     def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
+        if self._cache is None:
+            return CacheLock("")
         lock = self._cache.try_lock(name)
         if lock is not None:
             self._waits.pop(name, None)
@@ -4551,9 +4555,7 @@ class RateLimiter:
         self.now = process.clock.monotonic
         self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._locks = None
-        if cache is not None:
-            self._locks = PatientLocks(cache, self.now, patience_seconds)
+        self._locks = PatientLocks(cache, self.now, patience_seconds)
 
     def share(self, cache: Cache, patience_seconds: float) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
@@ -4564,33 +4566,7 @@ class RateLimiter:
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
-        if self._locks is None:
-            return CacheLock("")
-        reason = f"another process is at {host}"
-        return self._locks.take(f"host {host}", "R4", reason)       # R4a
-
-    def hold_back(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to the host for so long, in any run or process."""
-        now = self.now()
-        held = HostPace(not_before=now + seconds, why=why)
-        # The hold is an entry of its own, so that no claim of a slot overwrites it.
-        self.write(
-            host,
-            merge_paces(self.pace_of(host), held, now),
-            "hold",
-        )
-
-    def when_next(self, host: str, interval: float) -> Later:
-        """When the host's next target could start, and who says so; nothing is claimed."""
-        pace = self.pace_of(host)
-        start = next_start(pace, interval + self.margin, is_first_target=True)
-        return self.explained(start, pace, host, interval + self.margin)
-
-    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
-        if start == pace.not_before:
-            return Later(start, "R5", pace.why)
-        seconds = max(interval, pace.interval) - self.margin
-        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
+        return self._locks.take(f"host {host}", "R4", f"another process is at {host}")      # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4610,17 +4586,40 @@ class RateLimiter:
                 pace = merge_paces(pace, theirs, now)
         return pace
 
-    def write(self, host: str, pace: HostPace, kind: str = "host") -> None:
+    def write(self, host: str, pace: HostPace) -> None:
         """For this process, and for those that share the cache."""
         self._process.hosts[host] = pace
+        self._store("host", host, pace)
+
+    def _store(self, kind: str, host: str, pace: HostPace) -> None:
         if self._cache is None:
             return
-        if kind == "hold":
-            pace = HostPace(not_before=pace.not_before, why=pace.why)
         entry = shifted_pace(pace, self.time() - self.now())._asdict()
         self._process.written[kind, host] = entry
         if not self._cache.store(kind, host, entry):
             self._cache.forget(kind, host)      # what others write must stay visible
+
+    def hold_back(self, host: str, seconds: float, why: str) -> None:
+        """R5: nothing goes to the host for so long, in any run or process."""
+        now = self.now()
+        hold = HostPace(not_before=now + seconds, why=why)
+        pace = merge_paces(self.pace_of(host), hold, now)
+        self._process.hosts[host] = pace
+        # It is an entry of its own, so that no claim of a slot overwrites it.
+        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
+
+    def when_next(self, host: str, interval: float) -> Later:
+        """When the host's next target could start, and who says so; nothing is claimed."""
+        pace = self.pace_of(host)
+        interval += self.margin
+        start = next_start(pace, interval, is_first_target=True)
+        return self.explained(start, pace, host, interval)
+
+    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
+        if start == pace.not_before:
+            return Later(start, "R5", pace.why)
+        seconds = max(interval, pace.interval) - self.margin
+        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
 
 
 class Slot:
@@ -4630,33 +4629,21 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0        # as `claim` has them
-        self._start = -math.inf         # the claimed start, on the monotonic clock
-        self._before = HostPace()      # the host's pace before the claim
+        self._interval = 0.0            # seconds, with the limiter's margin
+        self._start = NEVER             # the claimed start, on the monotonic clock
+        self._before = HostPace()       # the host's pace before the claim
         self._left_at: float | None = None          # when its request left, Unix seconds
-        self._lock = CacheLock("")      # the host's, until the request has left; "" is none
+        self._lock = CacheLock("")      # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
-        return self._start > -math.inf
-
-    def release(self) -> None:
-        """Lets other processes at the host."""
-        self._lock.release()
-
-    def hand_over(self, other: Slot) -> None:
-        """The claimed start goes to a request that must come first."""
-        other._host = self._host
-        other._start = self._start
-        other._before = self._before
-        self._start = -math.inf
+        return self._start > NEVER
 
     def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
         """None: the request may leave now, and the host's lock is kept until it has.
 
         Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
-        seconds; `role` is "policy" for the first request of a policy document, "target" for that
-        of a target, "other" for all else.
+        seconds; `role` is "policy" or "target" for the first request of such, "other" for the rest.
         """
         limiter = self._limiter
         lock = limiter.lock(host)
@@ -4664,70 +4651,68 @@ class Slot:
             return lock
         self._lock = lock
         self._host = host
-        self._interval = interval + limiter.margin
         self._role = role
+        interval += limiter.margin
+        self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
-        is_slotless = self._is_slotless(pace, now)
-        start = pace.not_before if is_slotless else self._earliest_start(pace)
+        if self.is_claimed:
+            after_late_one = pace.departed_at + interval        # which pushes all behind it
+            start = max(self._start, pace.not_before, after_late_one)
+        else:
+            start = next_start(pace, interval, role == "target")
+            self._before = pace
         if start <= now:
             self._begin(pace, now)
             return None
-        if start <= latest and not is_slotless:
-            self._reserve(pace, start)
-        self.release()
-        return limiter.explained(start, pace, host, self._interval)
+        if start <= latest:
+            self._take(pace, start, pace.departed_at)
+        lock.release()
+        return limiter.explained(start, pace, host, interval)
 
-    def _is_slotless(self, pace: HostPace, now: float) -> bool:
-        """Whether it is a policy document that waits for no pace, though for a hold (R5)."""
-        if self._role != "policy" or self.is_claimed:
-            return False
-        unheld = pace._replace(not_before=NEVER)        # its host, in its interval
-        return next_start(unheld, self._interval, is_first_target=False) <= now
-
-    def _earliest_start(self, pace: HostPace) -> float:
-        if not self.is_claimed:
-            return next_start(pace, self._interval, self._role == "target")
-        after_late_one = pace.departed_at + self._interval      # which pushes all behind it
-        return max(self._start, pace.not_before, after_late_one)
-
-    def _reserve(self, pace: HostPace, start: float) -> None:
-        """The start is claimed, and others queue behind it."""
-        if not self.is_claimed:
-            self._before = pace
+    def _take(self, pace: HostPace, start: float, departed_at: float) -> None:
+        """The start is ours, and others queue behind it."""
         self._start = start
-        last_at = max(start, pace.last_at)
-        self._limiter.write(self._host, pace._replace(last_at=last_at, interval=self._interval))
+        last_at = max(pace.last_at, start)
+        pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=departed_at)
+        self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
         """The request starts."""
+        if self._role != "policy":
+            self._take(pace, now, now)
+            return
+        # Its own target follows sooner than after the interval: at once on an unseen host (R4).
+        gap = MIN_REQUEST_INTERVAL + self._limiter.margin
+        if max(pace.last_at, pace.policy_at) == NEVER:
+            gap = 0.0
+        # The slot that it may have waited for no longer counts as a start.
+        last_at = pace.last_at
+        if last_at <= now:              # else another has claimed one behind it
+            last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
-        if self._role == "policy":
-            gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-            pace = after_policy(pace, self._interval, gap, now)
-        else:
-            last_at = max(pace.last_at, now)
-            pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=now)
+        pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
         self._limiter.write(self._host, pace)
 
     def left(self) -> None:
         """The request has left: the server counts from here, and so do we."""
-        now = self._limiter.now()
-        self._left_at = self._limiter.time()
+        limiter = self._limiter
+        now = limiter.now()
+        self._left_at = limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            pace = self._limiter.pace_of(self._host)
+            pace = limiter.pace_of(self._host)
             if self._role == "policy":
-                self._limiter.write(self._host, pace._replace(policy_at=now))
+                limiter.write(self._host, pace._replace(policy_at=now))
             else:
-                self._begin(pace, now)
-        self.release()
+                self._take(pace, now, now)
+        self._lock.release()
 
     def spend(self) -> float | None:
         """The exchange is over, and a retry claims a slot of its own; when the request left."""
-        self.release()
+        self._lock.release()
         left_at = self._left_at
         self._left_at = None
-        self._start = -math.inf
+        self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
@@ -4735,7 +4720,7 @@ class Slot:
         start = self._start
         limiter = self._limiter
         self.spend()
-        if start == -math.inf:
+        if start == NEVER:
             return
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
@@ -4748,22 +4733,8 @@ class Slot:
                 limiter.write(self._host, pace)
 
 
-def after_policy(pace: HostPace, interval: float, gap: float, now: float) -> HostPace:
-    """A policy document starts: its own target follows after `gap`, sooner than the interval.
-
-    The slot that it may have waited for no longer counts as a start.
-    """
-    if max(pace.last_at, pace.policy_at) == NEVER:      # R4: its first target follows at once
-        gap = 0.0
-    last_at = pace.last_at
-    if last_at <= now:                      # else another has claimed a slot behind it
-        last_at = min(last_at, now - max(interval, pace.interval))
-    return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
-
-
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
-# Owns the blocklist in force, the robots.txt of each site, how each is kept current, and what is
-# known of each target.
+# Owns the blocklist in force, each site's robots.txt, their refresh, and what is known of targets.
 
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
@@ -4802,8 +4773,7 @@ class Refreshes:
             self._unfinished.pop(name, None)
             if store.load(*key):
                 return None
-            if steps is None:
-                steps = store.refresh(visit, *key)
+            steps = steps or store.refresh(visit, *key)
             try:
                 later = next(steps)
             except StopIteration as stop:
@@ -4818,32 +4788,25 @@ class BlocklistStore:
     kind = "blocklist"
     gate = "R3"
 
-    def __init__(
-        self, cache: Cache, wall_time: Callable[[], float], origin: str, warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, origin: str, warn: Warn) -> None:
         self._cache = cache
         self._time = wall_time
         self._origin = origin
         self._warn = warn
-        self._refreshed = RefreshState()            # of the generation in force
         self.blocklist: Blocklist | None = None     # in force
+        self.refreshed = RefreshState()             # of that generation
 
     def __len__(self) -> int:
         return 0 if self.blocklist is None else len(self.blocklist)
 
     @property
-    def checked_at(self) -> float:
-        """When the list was last known to be current, Unix seconds."""
-        return self._refreshed.checked_at
-
-    @property
     def was_missed(self) -> bool:
         """R3b: asked for in vain, with no list to fall back on."""
-        return self.blocklist is None and self._refreshed.failed_at > -math.inf
+        return self.blocklist is None and self.refreshed.failed_at > NEVER
 
     def is_current(self) -> bool:
         """R12: no need to ask: the list is fresh, or it is too early to ask again."""
-        held = self._refreshed
+        held = self.refreshed
         now = self._time()
         if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
             return True
@@ -4855,53 +4818,41 @@ class BlocklistStore:
         """Takes the newest generation that the cache holds whole; whether the list is current."""
         entry = self._cache.load("refresh", self._origin) or {}
         serial = as_number(entry.get("serial"))
-        asked = from_entry(self._refreshed, entry)
-        held = self._refreshed
-        if self.blocklist is None or serial > held.serial:
-            held = self._load_generation(held)
-        # While nothing was ever held, every process tries at its start, and is
-        # bound by what the others found only then.
-        if self.blocklist is None:
-            if -math.inf < held.failed_at < asked.failed_at:
-                self.take_failure(asked.failed_at)
-            return self.is_current()
-        if serial == held.serial:
-            self._refreshed = asked
-        else:       # of another generation it says nothing but when to ask again
-            self._refreshed = held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
+        if self.blocklist is None or serial > self.refreshed.serial:
+            self._load_generation()
+        # While nothing was ever held, every process tries at its start, and is bound by what the
+        # others found only then.
+        if self.blocklist is None and not self.was_missed:
+            return False
+        if serial != self.refreshed.serial:     # of another it says only when to ask again
+            entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
+        self.refreshed = from_entry(self.refreshed, entry)
         return self.is_current()
 
-    def _load_generation(self, held: RefreshState) -> RefreshState:
+    def _load_generation(self) -> None:
         """The newer of the two generations; the older only where the newer does not hold."""
-        entries = []
-        for generation in (0, 1):
-            entry = self._cache.load("blocklist", f"{self._origin} {generation}") or {}
-            entries.append((as_number(entry.get("serial")), entry))
-        entries.sort(key=operator.itemgetter(0), reverse=True)
-        for serial, entry in entries:
-            if serial <= held.serial:           # what is in force is as new
-                break
+        generations = []
+        for number in (0, 1):
+            entry = self._cache.load("blocklist", f"{self._origin} {number}") or {}
+            generations.append((as_number(entry.get("serial")), number, entry))
+        for serial, _, entry in sorted(generations, reverse=True):
+            if serial <= self.refreshed.serial:     # what is in force is as new
+                return
             try:
                 self.blocklist = Blocklist(entry["columns"])
-                held = RefreshState(serial)
+                self.refreshed = RefreshState(serial)
             except (KeyError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
-        return held
 
     def _note(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
-        self._refreshed = self._refreshed._replace(**changes)
-        self._cache.store("refresh", self._origin, self._refreshed._asdict())
-
-    @property
-    def failed_at(self) -> float:
-        """When it was last asked for in vain, Unix seconds; -inf for never."""
-        return self._refreshed.failed_at
+        self.refreshed = self.refreshed._replace(**changes)
+        self._cache.store("refresh", self._origin, self.refreshed._asdict())
 
     def take_failure(self, failed_at: float) -> None:
         """What another process of the same run asked for in vain is not asked for again soon."""
         retry_at = failed_at + POLICY_RETRY_SECONDS
-        self._refreshed = self._refreshed._replace(failed_at=failed_at, retry_at=retry_at)
+        self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
@@ -4909,17 +4860,16 @@ class BlocklistStore:
         Whatever else happens, the last list stays in force. A Decision: there is none, and
         `max_wait` does not reach to where it may be asked for.
         """
-        validators = Validators(self._refreshed.etag, self._refreshed.last_modified)
+        validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
-        if self.blocklist is None and was_not_asked(document_visit, ending):
-            return ending.refusal           # R3b opens for a fetch that failed
+        refusal = ending.refusal
+        is_paced = refusal is not None and refusal.gate == "R4"
+        # R3b opens for a fetch that failed, not for one whose first request its pace put off.
+        if self.blocklist is None and is_paced and document_visit.role == "policy":
+            return refusal
         if ending.status == 304 and any(document_visit.validators):
-            self._note(
-                checked_at=self._time(),
-                failed_at=-math.inf,
-                retry_at=-math.inf,
-            )
+            self._note(checked_at=self._time(), failed_at=NEVER, retry_at=NEVER)
             return None
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -4933,9 +4883,9 @@ class BlocklistStore:
             return None
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
-        validators = validators_of(answer.headers)
-        if document_visit.redirects:        # validators belong to the URL that gave them
-            validators = NO_VALIDATORS
+        validators = NO_VALIDATORS
+        if not document_visit.redirects:        # they belong to the URL that gave them
+            validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
 
@@ -4947,19 +4897,12 @@ class BlocklistStore:
         """
         self.blocklist = blocklist
         now = self._time()
-        last = self._refreshed.serial
+        last = self.refreshed.serial
         serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
-        key = f"{self._origin} {serial % 2:g}"
-        self._cache.store("blocklist", key, entry, durable=True)
-        self._refreshed = RefreshState(
-            serial,
-            now,
-            -math.inf,
-            -math.inf,
-            *validators,
-        )
-        self._note()
+        self._cache.store("blocklist", f"{self._origin} {serial % 2:g}", entry, durable=True)
+        self.refreshed = RefreshState(serial)
+        self._note(checked_at=now, **validators._asdict())
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; the next try is soon.
@@ -4968,18 +4911,21 @@ class BlocklistStore:
         """
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
-        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
+        self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if self.blocklist is not None:
             effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
-        """R10: the schema for a document that carries none.
-
-        Cached for seven days, kept stale on failure; None where there is none at all.
-        """
-        held, checked_at = self._held_schema()
+        """R10: for a document that carries none; kept stale on failure. None: there is none."""
+        entry = self._cache.load("schema", self._origin) or {}
+        checked_at = as_number(entry.get("checked_at"))
+        body = entry.get("body")
+        held = None
+        if isinstance(body, bytes):
+            with suppress(ValueError):
+                held = parse_schema(body)
         if held is not None and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
             return held
         url = self._origin + SCHEMA_PATH
@@ -4995,16 +4941,6 @@ class BlocklistStore:
         self._cache.store("schema", self._origin, entry, durable=True)
         return schema
 
-    def _held_schema(self) -> tuple[Any, float]:
-        """The one in the cache, None where it does not hold; and when it came, Unix seconds."""
-        entry = self._cache.load("schema", self._origin) or {}
-        body = entry.get("body")
-        schema = None
-        if isinstance(body, bytes):
-            with suppress(ValueError):
-                schema = parse_schema(body)
-        return schema, as_number(entry.get("checked_at"))
-
 
 def parse_schema(body: bytes) -> dict[str, Any]:
     """ValueError: it is none, or it asserts what is not implemented."""
@@ -5015,25 +4951,23 @@ def parse_schema(body: bytes) -> dict[str, Any]:
     return schema
 
 
-def was_not_asked(visit: Visit, ending: Ending) -> bool:
-    """Whether the pace of its host put off even the first request of a policy document."""
-    is_paced = ending.refusal is not None and ending.refusal.gate == "R4"
-    return is_paced and visit.role == "policy"
-
-
 class RobotsStore:
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
-    In memory are the most recently learned, up to a bound; the cache has the rest.
+    In memory are the most recently learned, up to a bound; the cache has the rest, by the site and
+    what `variant` says.
     """
 
     kind = "robots"
     gate = "R2"
     no_state: Any = RobotsState()
+    _from_entry: Any = staticmethod(robots_from_entry)
+    _to_entry: Any = staticmethod(robots_to_entry)
 
-    def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, variant: str = "") -> None:
         self._cache = cache
         self._time = wall_time
+        self._variant = variant
         self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
         self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
@@ -5045,19 +4979,10 @@ class RobotsStore:
 
     def load(self, site: str) -> bool:
         """Takes what the cache holds; whether that is current."""
-        entry = self._cache.load("robots", self._cache_key(site))
+        entry = self._cache.load("robots", site + self._variant)
         if entry:
             self._keep(site, self._from_entry(entry))
         return self.is_current(site)
-
-    def _cache_key(self, site: str) -> str:
-        return site
-
-    def _from_entry(self, entry: dict[str, Any]) -> Any:
-        return robots_from_entry(entry)
-
-    def _to_entry(self, state: Any) -> dict[str, Any]:
-        return robots_to_entry(state)
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
@@ -5090,11 +5015,7 @@ class RobotsStore:
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store(
-            "robots",
-            self._cache_key(site),
-            self._to_entry(state),
-        )
+        self._cache.store("robots", site + self._variant, self._to_entry(state))
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
@@ -5132,23 +5053,15 @@ class SourceStore:
     def load(self, key: str) -> KnownSource:
         return from_entry(NEVER_ASKED, self._cache.load("source", key))
 
-    def last_request(self, key: str) -> float:
-        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
-        known = self.load(key)
-        return max(known.requested_at, known.at)
-
     def remember(self, key: str, known: KnownSource, result: Result) -> None:
         """What was known, and what has come of it now."""
         at = result.at
-        retry_at = result.retry_at
-        status = result.status
         if result.ok:
             known = KnownSource(at, result.final_url, result.etag, result.last_modified)
-        elif result.outcome == "failed" and status is not None:
+        elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
-            known = known._replace(failed_at=at, failed_status=status, failure=failure)
-        if retry_at is None:
-            retry_at = -math.inf
+            known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
+        retry_at = result.retry_at or NEVER
         known = known._replace(requested_at=at, retry_at=retry_at)
         self._cache.store("source", key, known._asdict())
 
@@ -5232,7 +5145,7 @@ class Visit:
         visit.requests = self.requests
         visit._is_single = is_single or self.fetcher.options.interactive
         if visit.host == self.host:             # else each would wait for the other
-            self.slot.hand_over(visit.slot)
+            self.slot, visit.slot = visit.slot, self.slot
         return visit
 
     @property
@@ -5670,8 +5583,8 @@ class Scheduler:
         """In the order of their last request, never requested first: no URL starves another."""
         targets = self._targets[host]
         if host not in self._freed_at and len(targets) > 1:
-            last_request = self._fetcher.sources.last_request
-            ordered = sorted(targets, key=lambda target: last_request(target.key))
+            known = self._fetcher.sources.load
+            ordered = sorted(targets, key=lambda target: known(target.key).requested_at)
             targets = self._targets[host] = collections.deque(ordered)
         return targets.popleft()
 
@@ -5919,7 +5832,7 @@ class Fetcher:
             try:
                 refusal = self._process.finish(visit.pass_gates(gates), self.clock)
             finally:
-                visit.slot.release()
+                visit.slot.spend()
         decision = visit.decision if refusal is None else refusal
         return decision._replace(waited=visit.waited)
 
@@ -8721,15 +8634,12 @@ class Robots2Store(RobotsStore):
     no_state = NO_ROBOTS2
 
     def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
-        super().__init__(cache, wall_time)
+        super().__init__(cache, wall_time, f" {category}")
         self._category = category
 
     def rules_of(self, site: str) -> Robots2 | None:
         robots2: Robots2 | None = self.state_of(site).robots2
         return robots2
-
-    def _cache_key(self, site: str) -> str:
-        return f"{site} {self._category}"
 
     def _to_entry(self, state: Robots2State) -> dict[str, Any]:
         return {**state._asdict(), "robots2": None}
@@ -9076,7 +8986,7 @@ class Bot(Fetcher):
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
         self._decide(f"{self.origin}/", [self._blocklist_gate])
-        return self._blocklist.failed_at
+        return self._blocklist.refreshed.failed_at
 
     def take_blocklist_failure(self, failed_at: float) -> None:
         """What the parent of this process asked for in vain is not asked for again soon."""
@@ -9310,7 +9220,7 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        age = spell_seconds(self.time() - self._blocklist.checked_at)
+        age = spell_seconds(self.time() - self._blocklist.refreshed.checked_at)
         return f"not listed (among {self.blocklist_size}, checked {age} ago)"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
