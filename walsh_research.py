@@ -513,7 +513,7 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
+# RFC 3986 appendix B, which matches every text.
 REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
 # Userinfo, host, port.
 AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
@@ -740,7 +740,6 @@ def resolve_dot_segments(path: str) -> str:
     if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
-    dots = ""
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
         if dots == "..":
@@ -865,7 +864,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
     """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
     if address.version == 4 or int(address) <= 1:
         return [address]
-    # Mapped and NAT64, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
@@ -903,7 +902,7 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# What restricts us or names a group is read as meant, as the large crawlers do; a misspelt Allow
+# What restricts us or names a group is read as meant, as the large crawlers do. A misspelt Allow
 # never is (R2c).
 # Editors leave no-break spaces and byte order marks behind.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
@@ -1047,7 +1046,7 @@ def robots_octet_form(written: str) -> str:
     if written == "%":          # one that escapes nothing
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
-    if octet.isascii() and octet.isalnum() or octet in "-._~":
+    if octet in "-._~" or (octet.isascii() and octet.isalnum()):
         return octet
     return f"%{ord(octet):02X}"
 
@@ -2411,10 +2410,8 @@ def backoff_delay(
     """Seconds before retry number `attempt` (from 0).  R5, spec 9.4.
 
     `retry_after` (seconds) where given, else full jitter: `rand()` times the capped power of two.
-    >>> backoff_delay(3, rand=lambda: 1.0), backoff_delay(99, rand=lambda: 0.5)
-    (8.0, 30.0)
-    >>> backoff_delay(0, retry_after=0.0)
-    0.0
+    >>> [backoff_delay(attempt, rand=lambda: 0.5) for attempt in (3, 99)], backoff_delay(3, 0.0)
+    ([4.0, 30.0], 0.0)
     """
     if retry_after is not None:
         return retry_after
@@ -2488,10 +2485,7 @@ class KnownSource(NamedTuple):
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """Why the source is not asked again yet, "" where it is due.  Spec 10.3.
-
-    The floor is about requests: a failure with an HTTP answer has it as a success has.
-    """
+    """Why the source is not asked again yet, or "". A failure counts like a success: spec 10.3."""
     asked_at = max(known.at, known.failed_at)
     if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):       # R8
         return ""
@@ -2503,11 +2497,7 @@ def too_soon(known: KnownSource, min_age: float, now: float) -> str:
 
 
 def spell_seconds(seconds: float) -> str:
-    """A span as people say it.
-
-    >>> [spell_seconds(seconds) for seconds in (2.345, 90, 7200, 200000)]
-    ['2.3 s', '90 s', '2 h', '2.3 d']
-    """
+    """For people: 2.345 is "2.3 s", 90 is "90 s", 7200 is "2 h"."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{round(seconds / size, 1):g} {unit}"
@@ -2533,22 +2523,22 @@ NO_VALIDATORS = Validators()
 class RobotsState(NamedTuple):
     """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
 
-    robots: RobotsTxt | None = None     # the rules; None: there are none to be had
-    body: bytes = b""                   # as fetched, for the cache
-    status: int = 0                     # of the answer that stands; 0: no HTTP answer
-    fetched_at: float = 0.0             # when `body` was last known to be current
-    checked_at: float = 0.0             # when the site was last asked
-    retry_at: float = 0.0               # not to be asked again before; 0.0: when the copy is stale
-    unreachable_since: float = 0.0      # 0.0: it is reachable
-    failures: int = 0                   # since then
-    no_network: bool = False            # the last attempt got no HTTP answer at all
-    has_held_host: bool = False         # its 429 or 503 has held the host back: it may not again
-    trouble: str = ""                   # why it is unreachable, in one line
+    robots: RobotsTxt | None = None     # None: there are no rules to be had
+    body: bytes = b""               # as fetched, for the cache
+    status: int = 0                 # of the answer that stands; 0: no HTTP answer
+    fetched_at: float = 0.0         # when `body` was last known to be current
+    checked_at: float = 0.0         # when the site was last asked
+    retry_at: float = 0.0           # not to be asked again before; 0.0: when the copy is stale
+    unreachable_since: float = 0.0  # 0.0: it is reachable
+    failures: int = 0               # since then
+    no_network: bool = False        # the last attempt got no HTTP answer at all
+    has_held_host: bool = False     # its 429 or 503 has held the host back: it may not again
+    trouble: str = ""               # why it is unreachable, in one line
     validators: Validators = NO_VALIDATORS
 
     @property
     def held_bytes(self) -> int:
-        """An estimate of the memory that this takes."""
+        """About what memory this takes."""
         parsed_bytes = self.robots.held_bytes if self.robots else 0
         return len(self.body) + parsed_bytes + 1000
 
@@ -2556,10 +2546,10 @@ class RobotsState(NamedTuple):
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
-    serial: float = 0.0                 # of the generation in the cache
-    checked_at: float = NEVER           # last known to be current
-    failed_at: float = NEVER            # asked in vain
-    retry_at: float = NEVER             # not to be asked again before
+    serial: float = 0.0             # of the generation in the cache
+    checked_at: float = NEVER       # last known to be current
+    failed_at: float = NEVER        # asked in vain
+    retry_at: float = NEVER         # not to be asked again before
     etag: str = ""
     last_modified: str = ""
 
@@ -2570,20 +2560,20 @@ def header_value(headers: Headers, name: str) -> str:
 
 
 def validators_of(headers: Headers) -> Validators:
-    """The validators of an answer; one longer than a header of ours may be is not kept."""
+    """Those of an answer; one that is too long for a header of ours is not kept."""
     values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
     return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not."""
+    """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
     headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
     return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """The site need not be asked: the copy is fresh, or it is too early to ask it again."""
+    """Whether the copy is fresh, or it is too early to ask the site again."""
     stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
@@ -2592,8 +2582,8 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        state = state._replace(status=200, validators=held.validators)
-        return state._replace(robots=held.robots, body=held.body)
+        state = state._replace(status=200, robots=held.robots, body=held.body)
+        return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
@@ -2622,7 +2612,7 @@ def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> An
     )
 
 
-# What the cache keeps, and back: every field is checked, since a cache is hostile too.
+# What the cache keeps, and back: a cache is hostile, so that every field is checked.
 
 def as_number(value: Any) -> float:
     """A finite number, or NEVER."""
@@ -2661,8 +2651,7 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
 # 10a. The letters of a body: its media type, and the charset that it is written in.
 
-# Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
-# seen in a body and never believed.
+# zlib, punycode and utf-7 do more than map letters; UTF-16 and UTF-32 are seen, never believed.
 CODEC = (
     "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
     "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
@@ -2691,7 +2680,7 @@ CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UT
     (rb"\xff\xfe|.\0", "utf_16_le"),
     (rb"\xfe\xff|\0.", "utf_16_be"),
 )
-DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
+DECLARATION_BYTES = 1024        # HTML's prescan; XML's declaration stands at the start
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
@@ -2740,10 +2729,7 @@ def charset_codec(label: str) -> str | None:
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try: a byte order mark's alone; else the header's, the body's own, UTF-8.
-
-    The order is that of RFC 7303 3.
-    """
+    """The codecs to try (RFC 7303 3): of a mark alone; else of header, declaration, and UTF-8."""
     for mark, codec in CODEC_MARKS:
         if re.match(mark, body, re.DOTALL):
             return [codec]
@@ -2781,19 +2767,18 @@ class Kind(NamedTuple):
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
-    max_bytes: int = 0                  # of a decoded body; 0: as the bot was told
+    max_bytes: int = 0              # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
-    transport_retries: int = 1          # after an exchange that got no HTTP answer
-    role: str = "policy"                # as Slot.claim has it; a "target" is behind robots.txt
+    transport_retries: int = 1      # after an exchange that got no HTTP answer
+    role: str = "policy"            # as Slot.claim has it; a "target" is behind robots.txt
 
 
-TARGET_ACCEPT = (                       # R9.2: markdown first
+TARGET_ACCEPT = (       # R9.2: markdown first
     "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
     "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, "target"),
-    "fixture": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, 1, "target"),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2801,9 +2786,8 @@ KINDS = {
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own.
+    """The URL with R13's parameters after its own, before the fragment; `sha` may be empty.
 
-    Query and fragment are kept; an empty `sha` is left out.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2821,11 +2805,10 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
     """A Location without R13's parameters: the gates never see them, if repeated too."""
-    own = tag_url("", *tag)[1:]
-    for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
-        location = location.replace(f"?{tags}&", "?")
-        location = location.replace(f"?{tags}", "").replace(f"&{tags}", "")
-    return location
+    own = re.escape(tag_url("", *tag)[1:])
+    tags = re.sub("/|%2F", "(?:/|%2F)", own)
+    location = re.sub(rf"\?(?:{tags}&)+", "?", location)
+    return re.sub(rf"[?&]{tags}", "", location)
 
 
 def parse_tag(text: str) -> tuple[str, str]:
@@ -2850,12 +2833,12 @@ def request_headers(
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a policy document is read: servers send them under any type."""
+    """A policy document may come under any type."""
     return 200 <= status < 300
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Whether a body is read: only of a success of a readable type."""
+    """Only the body of a success of a readable type is read."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
@@ -2867,7 +2850,7 @@ def as_response(given: Any) -> Response:
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
-def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
+def decided_dict(value: Decision | Result) -> dict[str, Any]:
     shown = record_dict(value)
     if value.retry_at is not None:
         shown["retry_at"] = iso_utc(value.retry_at)
@@ -2875,13 +2858,11 @@ def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
     return shown
 
 
-def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
+def recommendation_of(value: Decision | Result) -> str | None:
     """The policy model's word for the verdict, or for a final refusal by another gate than R2."""
     if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
         return "not_recommended"
-    if value.verdict is None:
-        return None
-    return value.verdict.recommendation
+    return value.verdict.recommendation if value.verdict else None
 
 
 class Decision(NamedTuple):
@@ -2892,15 +2873,15 @@ class Decision(NamedTuple):
 
     allowed: bool
     url: str
-    gate: Optional[GateName] = None             # which refused; "R4" and "R5": it is too early
+    gate: Optional[GateName] = None         # which refused; "R4" and "R5": it is too early
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    crawl_delay: Optional[float] = None         # seconds
-    waited: float = 0.0                         # seconds
-    retry_at: Optional[float] = None            # Unix seconds
-    group: Optional[str] = None                 # the selected User-agent value
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    crawl_delay: Optional[float] = None     # seconds
+    waited: float = 0.0                     # seconds
+    retry_at: Optional[float] = None
+    group: Optional[str] = None             # the selected User-agent value
+    robots_source: str = ""                 # where robots.txt came from, and how old it is
     blocked_by: Optional[BlockedDomain] = None
     content_signals: Mapping[str, str] = NO_FIELDS
 
@@ -2936,19 +2917,18 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    What a `Decision` has too means the same. `at` and `retry_at` are Unix seconds; `waited`,
-    `elapsed` and `crawl_delay` are seconds; `bytes` and `sha256` are of the decoded body. `links`
-    is [Link(title, url)] of Markdown and feeds, never of a page; `metadata` is of a page's head or
-    of a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind us.
-    `attempts` counts the requests for this target, and `requests` records them with those for
-    policy documents. `read` is false where R6 left the body unread. `body` and `headers`
-    (lower-case names) are in memory only.
+    What a `Decision` has too means the same. `at` is in Unix seconds, `elapsed` in seconds; `bytes`
+    and `sha256` are of the decoded body. `links` are of Markdown and feeds, never of a page;
+    `metadata` is of a page's head or of a feed. `robots_directives` are those of meta robots and
+    X-Robots-Tag that bind us. `attempts` counts the requests for this target, and `requests` lists
+    them with those for policy documents. `read` is false where R6 left the body unread. `headers`
+    (lower-case names) and `body` are in memory only.
     """
 
     outcome: Outcome
-    url: str                                    # as asked
+    url: str                        # as asked
     final_url: str = ""
-    status: Optional[int] = None                # of HTTP
+    status: Optional[int] = None    # of HTTP
     gate: Optional[GateName] = None
     reason: str = ""
     verdict: Optional[Verdict] = None
@@ -2975,7 +2955,7 @@ class Result(NamedTuple):
     crawl_delay: Optional[float] = None
     read: bool = True
     requests: Sequence[RequestRecord] = ()
-    headers: Sequence[tuple[str, str]] = ()
+    headers: Headers = ()
     body: Octets = b""
 
     @property
@@ -2985,14 +2965,14 @@ class Result(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """What the policy model advises, or None where no verdict was reached."""
+        """As of a `Decision`."""
         return recommendation_of(self)
 
     @property
     def text(self) -> str:
-        """The body as text; "" where its type, or the body itself, is no text: a PDF, a binary.
+        """The body by its byte order mark, its header, its own word, or as UTF-8.
 
-        Its charset is that of its byte order mark, its header, its own word, or UTF-8.
+        It is "" where its type, or the body itself, is no text: a PDF, a binary.
         """
         return text_of(self.body, self.content_type)
 
@@ -3025,14 +3005,14 @@ class Reading(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How the walk of a URL ended: with a refusal by a gate, or with the last answer."""
+    """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
 
     answer: Response | TransportError | None = None
     refusal: Decision | None = None
-    trouble: str = ""                   # why it could not go on, in one line
-    retry_at: float | None = None       # Unix seconds; None where coming back is no use
-    is_put_off: bool = False            # a retry is due, though not within `max_wait`
-    has_strayed: bool = False           # redirected to where it must not follow
+    trouble: str = ""               # why it could not go on, in one line
+    retry_at: float | None = None   # Unix seconds; None where coming back is no use
+    is_put_off: bool = False        # a retry is due, though not within `max_wait`
+    has_strayed: bool = False       # redirected to where it must not follow
 
     @property
     def status(self) -> int:
@@ -3041,7 +3021,7 @@ class Ending(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why a policy document did not come, in one line."""
+        """Why a policy document did not come."""
         if self.refusal is not None:
             return self.refusal.reason
         if self.trouble:
@@ -3769,9 +3749,7 @@ def open_pace_cache(
 # === 12. TRANSPORT   R1 R6   the only socket =================================
 # One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
 # http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
-# 22 ms and 6.6 MiB to load. A decision from the cache loads no socket, ssl, threading or zlib.
-# Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
-# `Deadline.during` makes a TransportError of both.
+# 22 ms and 6.6 MiB to load. No import inside is needed by a decision from the cache.
 
 FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
@@ -3786,7 +3764,7 @@ if TYPE_CHECKING:
 
 
 def cause_of(error: BaseException) -> str:
-    """One line of what went wrong, without error numbers and lines of C."""
+    """One line, without error numbers and lines of C."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
@@ -3810,7 +3788,7 @@ class Deadline:
 
     @contextmanager
     def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a TransportError of one line, which names the stage."""
+        """Trouble inside becomes a TransportError. What no retry mends is raised as ValueError."""
         try:
             self.remaining_seconds()
             yield
@@ -3846,10 +3824,10 @@ class HttpConnection:
                 self.rest(math.inf)
 
     def rest(self, seconds: float) -> None:
-        """Before a pause: closed, if it may not be kept so long, unless it is in use."""
+        """Before a pause: closed, unless it may be kept so long for a call, or is in use."""
         if self.lock.acquire(blocking=False):
             try:
-                if time.monotonic() + seconds >= self.kept_until:
+                if not self.callers or time.monotonic() + seconds >= self.kept_until:
                     self.close()
             finally:
                 self.lock.release()
@@ -3880,10 +3858,6 @@ class HttpConnection:
             return type(error).__name__ in silences
         return False
 
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept and a call goes on."""
-        self.rest(0.0 if self.callers else math.inf)
-
     def close(self) -> None:
         self.kept_until = -math.inf
         if self.socket is not None:
@@ -3896,7 +3870,7 @@ class HttpConnection:
 
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
-            # Each address gets its share of the time, so that a dead one does not use it all.
+            # A dead one may not use up the time of the others.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
@@ -3928,11 +3902,8 @@ class HttpConnection:
             sent_bytes = self.timed().send(data)
             data = data[sent_bytes:]
 
-    def receive(self) -> bool:
-        """False where the peer has closed."""
-        piece = self.timed().recv(PIECE_BYTES)
-        self.unread += piece
-        return len(piece) > 0
+    def receive(self) -> None:
+        self.unread += self.timed().recv(PIECE_BYTES)
 
     def read(self, size: int) -> bytes:
         """One to `size` bytes, or b"" where the peer has closed."""
@@ -3947,7 +3918,8 @@ class HttpConnection:
         length = self.unread.find(b"\n") + 1
         while length == 0 and len(self.unread) <= self.line_budget_bytes:
             searched = len(self.unread)
-            if not self.receive():
+            self.receive()
+            if len(self.unread) == searched:
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
         if not 0 < length <= self.line_budget_bytes:
@@ -4018,7 +3990,7 @@ def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The items of a header in lower case, over all the lines that repeat it."""
+    """The items of all lines of that name, in lower case."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4039,7 +4011,7 @@ def content_length(headers: Headers) -> int | None:
 
 
 def kept_seconds(head: Head) -> float:
-    """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
+    """How long the server lets us keep the connection (RFC 9112 9.3)."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
         return 0.0
@@ -4090,13 +4062,13 @@ def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
         yield from exactly(conn, size)
-        # Chunk framing costs a server nothing, so that the data must pay for it.
+        # Chunk framing costs a server nothing: the data must pay for it.
         budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
         conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
         if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
     while conn.read_line() != "\r\n":
-        pass        # nothing in the trailers is for us
+        pass        # trailers
     conn.is_at_end = True
 
 
@@ -4137,7 +4109,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
-    if decoder is not None and not decoder.eof:
+    if decoder and not decoder.eof:
         raise ConnectionError(f"{coding} data ends early")
 
 
@@ -4149,8 +4121,8 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
     if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
         said = printable(", ".join(codings), 60)
         raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
-    is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
-    if (head.length or 0) > limit and not codings and not is_useful_in_part:
+    # Nothing but a robots.txt is useful in part.
+    if not codings and (head.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
@@ -4246,7 +4218,7 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
     if not proxy.userinfo:
         return {}
     import binascii
-    from urllib.parse import unquote_to_bytes  # rarely needed
+    from urllib.parse import unquote_to_bytes
 
     user, _, password = proxy.userinfo.partition(":")
     credentials = unquote_to_bytes(f"{user}:{password}")
@@ -4267,7 +4239,7 @@ class HttpTransport:
         self.allow_private = allow_private
         self.proxies = proxies
         self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
-        self.tls_context: ssl.SSLContext | None = None      # made for the first https target
+        self.tls_context: ssl.SSLContext | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
         """Pins where the name of `url` leads.
@@ -4295,9 +4267,9 @@ class HttpTransport:
                         self.open(conn, route)
                     return exchange(conn, route, request, head)
                 finally:
-                    conn.settle()
+                    conn.rest(0.0)
             finally:
-                conn.settle()       # again: an interrupt may have ended the first one early
+                conn.rest(0.0)      # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4325,7 +4297,7 @@ class HttpTransport:
         return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """Those of the site, refused if any is not public; else of the proxy, of any kind."""
+        """Of the site, refused if any is not public; or of the proxy, whatever they are."""
         site, proxy, _ = route
         stop = proxy or site
         addresses: Addresses = []
@@ -4424,11 +4396,11 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 def verifying_tls_context() -> ssl.SSLContext:
     """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
-    import ssl  # slow to load
+    import ssl
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
+    # 3.9 has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
     # OpenSSL passes over an unreadable one: every site would look self-signed.
@@ -4475,7 +4447,7 @@ class SystemClock:
 
 
 class ProcessPace:
-    """R4: what all bots of a process share: the clock, the lock around a step, each host's pace."""
+    """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
@@ -4520,7 +4492,7 @@ def process_pace(clock: Clock) -> ProcessPace:
     if isinstance(clock, SystemClock):
         return SYSTEM_PACE
     pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
-    while len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
+    if len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
         OTHER_PACES.popitem(last=False)
     return pace
 
@@ -4538,14 +4510,18 @@ if hasattr(os, "register_at_fork"):
 class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
-    def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
-        self._cache = cache
+    def __init__(
+        self, cache: Cache | None, now: Callable[[], float], patience_seconds: float
+    ) -> None:
+        self._cache = cache             # None: there are no other processes
         self._now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
     def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
+        if self._cache is None:
+            return CacheLock("")
         lock = self._cache.try_lock(name)
         if lock is not None:
             self._waits.pop(name, None)
@@ -4570,9 +4546,7 @@ class RateLimiter:
         self.now = process.clock.monotonic
         self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._locks = None
-        if cache is not None:
-            self._locks = PatientLocks(cache, self.now, patience_seconds)
+        self._locks = PatientLocks(cache, self.now, patience_seconds)
 
     def share(self, cache: Cache, patience_seconds: float) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
@@ -4583,33 +4557,7 @@ class RateLimiter:
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
-        if self._locks is None:
-            return CacheLock("")
-        reason = f"another process is at {host}"
-        return self._locks.take(f"host {host}", "R4", reason)       # R4a
-
-    def hold_back(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to the host for so long, in any run or process."""
-        now = self.now()
-        held = HostPace(not_before=now + seconds, why=why)
-        # The hold is an entry of its own, so that no claim of a slot overwrites it.
-        self.write(
-            host,
-            merge_paces(self.pace_of(host), held, now),
-            "hold",
-        )
-
-    def when_next(self, host: str, interval: float) -> Later:
-        """When the host's next target could start, and who says so; nothing is claimed."""
-        pace = self.pace_of(host)
-        start = next_start(pace, interval + self.margin, is_first_target=True)
-        return self.explained(start, pace, host, interval + self.margin)
-
-    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
-        if start == pace.not_before:
-            return Later(start, "R5", pace.why)
-        seconds = max(interval, pace.interval) - self.margin
-        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
+        return self._locks.take(f"host {host}", "R4", f"another process is at {host}")      # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4629,17 +4577,40 @@ class RateLimiter:
                 pace = merge_paces(pace, theirs, now)
         return pace
 
-    def write(self, host: str, pace: HostPace, kind: str = "host") -> None:
+    def write(self, host: str, pace: HostPace) -> None:
         """For this process, and for those that share the cache."""
         self._process.hosts[host] = pace
+        self._store("host", host, pace)
+
+    def _store(self, kind: str, host: str, pace: HostPace) -> None:
         if self._cache is None:
             return
-        if kind == "hold":
-            pace = HostPace(not_before=pace.not_before, why=pace.why)
         entry = shifted_pace(pace, self.time() - self.now())._asdict()
         self._process.written[kind, host] = entry
         if not self._cache.store(kind, host, entry):
             self._cache.forget(kind, host)      # what others write must stay visible
+
+    def hold_back(self, host: str, seconds: float, why: str) -> None:
+        """R5: nothing goes to the host for so long, in any run or process."""
+        now = self.now()
+        hold = HostPace(not_before=now + seconds, why=why)
+        pace = merge_paces(self.pace_of(host), hold, now)
+        self._process.hosts[host] = pace
+        # It is an entry of its own, so that no claim of a slot overwrites it.
+        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
+
+    def when_next(self, host: str, interval: float) -> Later:
+        """When the host's next target could start, and who says so; nothing is claimed."""
+        pace = self.pace_of(host)
+        interval += self.margin
+        start = next_start(pace, interval, is_first_target=True)
+        return self.explained(start, pace, host, interval)
+
+    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
+        if start == pace.not_before:
+            return Later(start, "R5", pace.why)
+        seconds = max(interval, pace.interval) - self.margin
+        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
 
 
 class Slot:
@@ -4649,33 +4620,21 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0        # as `claim` has them
-        self._start = -math.inf         # the claimed start, on the monotonic clock
-        self._before = HostPace()      # the host's pace before the claim
+        self._interval = 0.0            # seconds, with the limiter's margin
+        self._start = NEVER             # the claimed start, on the monotonic clock
+        self._before = HostPace()       # the host's pace before the claim
         self._left_at: float | None = None          # when its request left, Unix seconds
-        self._lock = CacheLock("")      # the host's, until the request has left; "" is none
+        self._lock = CacheLock("")      # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
-        return self._start > -math.inf
-
-    def release(self) -> None:
-        """Lets other processes at the host."""
-        self._lock.release()
-
-    def hand_over(self, other: Slot) -> None:
-        """The claimed start goes to a request that must come first."""
-        other._host = self._host
-        other._start = self._start
-        other._before = self._before
-        self._start = -math.inf
+        return self._start > NEVER
 
     def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
         """None: the request may leave now, and the host's lock is kept until it has.
 
         Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
-        seconds; `role` is "policy" for the first request of a policy document, "target" for that
-        of a target, "other" for all else.
+        seconds; `role` is "policy" or "target" for the first request of such, "other" for the rest.
         """
         limiter = self._limiter
         lock = limiter.lock(host)
@@ -4683,70 +4642,68 @@ class Slot:
             return lock
         self._lock = lock
         self._host = host
-        self._interval = interval + limiter.margin
         self._role = role
+        interval += limiter.margin
+        self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
-        is_slotless = self._is_slotless(pace, now)
-        start = pace.not_before if is_slotless else self._earliest_start(pace)
+        if self.is_claimed:
+            after_late_one = pace.departed_at + interval        # which pushes all behind it
+            start = max(self._start, pace.not_before, after_late_one)
+        else:
+            start = next_start(pace, interval, role == "target")
+            self._before = pace
         if start <= now:
             self._begin(pace, now)
             return None
-        if start <= latest and not is_slotless:
-            self._reserve(pace, start)
-        self.release()
-        return limiter.explained(start, pace, host, self._interval)
+        if start <= latest:
+            self._take(pace, start, pace.departed_at)
+        lock.release()
+        return limiter.explained(start, pace, host, interval)
 
-    def _is_slotless(self, pace: HostPace, now: float) -> bool:
-        """Whether it is a policy document that waits for no pace, though for a hold (R5)."""
-        if self._role != "policy" or self.is_claimed:
-            return False
-        unheld = pace._replace(not_before=NEVER)        # its host, in its interval
-        return next_start(unheld, self._interval, is_first_target=False) <= now
-
-    def _earliest_start(self, pace: HostPace) -> float:
-        if not self.is_claimed:
-            return next_start(pace, self._interval, self._role == "target")
-        after_late_one = pace.departed_at + self._interval      # which pushes all behind it
-        return max(self._start, pace.not_before, after_late_one)
-
-    def _reserve(self, pace: HostPace, start: float) -> None:
-        """The start is claimed, and others queue behind it."""
-        if not self.is_claimed:
-            self._before = pace
+    def _take(self, pace: HostPace, start: float, departed_at: float) -> None:
+        """The start is ours, and others queue behind it."""
         self._start = start
-        last_at = max(start, pace.last_at)
-        self._limiter.write(self._host, pace._replace(last_at=last_at, interval=self._interval))
+        last_at = max(pace.last_at, start)
+        pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=departed_at)
+        self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
         """The request starts."""
+        if self._role != "policy":
+            self._take(pace, now, now)
+            return
+        # Its own target follows sooner than after the interval: at once on an unseen host (R4).
+        gap = MIN_REQUEST_INTERVAL + self._limiter.margin
+        if max(pace.last_at, pace.policy_at) == NEVER:
+            gap = 0.0
+        # The slot that it may have waited for no longer counts as a start.
+        last_at = pace.last_at
+        if last_at <= now:              # else another has claimed one behind it
+            last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
-        if self._role == "policy":
-            gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-            pace = after_policy(pace, self._interval, gap, now)
-        else:
-            last_at = max(pace.last_at, now)
-            pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=now)
+        pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
         self._limiter.write(self._host, pace)
 
     def left(self) -> None:
         """The request has left: the server counts from here, and so do we."""
-        now = self._limiter.now()
-        self._left_at = self._limiter.time()
+        limiter = self._limiter
+        now = limiter.now()
+        self._left_at = limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            pace = self._limiter.pace_of(self._host)
+            pace = limiter.pace_of(self._host)
             if self._role == "policy":
-                self._limiter.write(self._host, pace._replace(policy_at=now))
+                limiter.write(self._host, pace._replace(policy_at=now))
             else:
-                self._begin(pace, now)
-        self.release()
+                self._take(pace, now, now)
+        self._lock.release()
 
     def spend(self) -> float | None:
         """The exchange is over, and a retry claims a slot of its own; when the request left."""
-        self.release()
+        self._lock.release()
         left_at = self._left_at
         self._left_at = None
-        self._start = -math.inf
+        self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
@@ -4754,7 +4711,7 @@ class Slot:
         start = self._start
         limiter = self._limiter
         self.spend()
-        if start == -math.inf:
+        if start == NEVER:
             return
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
@@ -4767,22 +4724,8 @@ class Slot:
                 limiter.write(self._host, pace)
 
 
-def after_policy(pace: HostPace, interval: float, gap: float, now: float) -> HostPace:
-    """A policy document starts: its own target follows after `gap`, sooner than the interval.
-
-    The slot that it may have waited for no longer counts as a start.
-    """
-    if max(pace.last_at, pace.policy_at) == NEVER:      # R4: its first target follows at once
-        gap = 0.0
-    last_at = pace.last_at
-    if last_at <= now:                      # else another has claimed a slot behind it
-        last_at = min(last_at, now - max(interval, pace.interval))
-    return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
-
-
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
-# Owns the blocklist in force, the robots.txt of each site, how each is kept current, and what is
-# known of each target.
+# Owns the blocklist in force, each site's robots.txt, their refresh, and what is known of targets.
 
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
@@ -4821,8 +4764,7 @@ class Refreshes:
             self._unfinished.pop(name, None)
             if store.load(*key):
                 return None
-            if steps is None:
-                steps = store.refresh(visit, *key)
+            steps = steps or store.refresh(visit, *key)
             try:
                 later = next(steps)
             except StopIteration as stop:
@@ -4837,32 +4779,25 @@ class BlocklistStore:
     kind = "blocklist"
     gate = "R3"
 
-    def __init__(
-        self, cache: Cache, wall_time: Callable[[], float], origin: str, warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, origin: str, warn: Warn) -> None:
         self._cache = cache
         self._time = wall_time
         self._origin = origin
         self._warn = warn
-        self._refreshed = RefreshState()            # of the generation in force
         self.blocklist: Blocklist | None = None     # in force
+        self.refreshed = RefreshState()             # of that generation
 
     def __len__(self) -> int:
         return 0 if self.blocklist is None else len(self.blocklist)
 
     @property
-    def checked_at(self) -> float:
-        """When the list was last known to be current, Unix seconds."""
-        return self._refreshed.checked_at
-
-    @property
     def was_missed(self) -> bool:
         """R3b: asked for in vain, with no list to fall back on."""
-        return self.blocklist is None and self._refreshed.failed_at > -math.inf
+        return self.blocklist is None and self.refreshed.failed_at > NEVER
 
     def is_current(self) -> bool:
         """R12: no need to ask: the list is fresh, or it is too early to ask again."""
-        held = self._refreshed
+        held = self.refreshed
         now = self._time()
         if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
             return True
@@ -4874,53 +4809,41 @@ class BlocklistStore:
         """Takes the newest generation that the cache holds whole; whether the list is current."""
         entry = self._cache.load("refresh", self._origin) or {}
         serial = as_number(entry.get("serial"))
-        asked = from_entry(self._refreshed, entry)
-        held = self._refreshed
-        if self.blocklist is None or serial > held.serial:
-            held = self._load_generation(held)
-        # While nothing was ever held, every process tries at its start, and is
-        # bound by what the others found only then.
-        if self.blocklist is None:
-            if -math.inf < held.failed_at < asked.failed_at:
-                self.take_failure(asked.failed_at)
-            return self.is_current()
-        if serial == held.serial:
-            self._refreshed = asked
-        else:       # of another generation it says nothing but when to ask again
-            self._refreshed = held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
+        if self.blocklist is None or serial > self.refreshed.serial:
+            self._load_generation()
+        # While nothing was ever held, every process tries at its start, and is bound by what the
+        # others found only then.
+        if self.blocklist is None and not self.was_missed:
+            return False
+        if serial != self.refreshed.serial:     # of another it says only when to ask again
+            entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
+        self.refreshed = from_entry(self.refreshed, entry)
         return self.is_current()
 
-    def _load_generation(self, held: RefreshState) -> RefreshState:
+    def _load_generation(self) -> None:
         """The newer of the two generations; the older only where the newer does not hold."""
-        entries = []
-        for generation in (0, 1):
-            entry = self._cache.load("blocklist", f"{self._origin} {generation}") or {}
-            entries.append((as_number(entry.get("serial")), entry))
-        entries.sort(key=operator.itemgetter(0), reverse=True)
-        for serial, entry in entries:
-            if serial <= held.serial:           # what is in force is as new
-                break
+        generations = []
+        for number in (0, 1):
+            entry = self._cache.load("blocklist", f"{self._origin} {number}") or {}
+            generations.append((as_number(entry.get("serial")), number, entry))
+        for serial, _, entry in sorted(generations, reverse=True):
+            if serial <= self.refreshed.serial:     # what is in force is as new
+                return
             try:
                 self.blocklist = Blocklist(entry["columns"])
-                held = RefreshState(serial)
+                self.refreshed = RefreshState(serial)
             except (KeyError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
-        return held
 
     def _note(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
-        self._refreshed = self._refreshed._replace(**changes)
-        self._cache.store("refresh", self._origin, self._refreshed._asdict())
-
-    @property
-    def failed_at(self) -> float:
-        """When it was last asked for in vain, Unix seconds; -inf for never."""
-        return self._refreshed.failed_at
+        self.refreshed = self.refreshed._replace(**changes)
+        self._cache.store("refresh", self._origin, self.refreshed._asdict())
 
     def take_failure(self, failed_at: float) -> None:
         """What another process of the same run asked for in vain is not asked for again soon."""
         retry_at = failed_at + POLICY_RETRY_SECONDS
-        self._refreshed = self._refreshed._replace(failed_at=failed_at, retry_at=retry_at)
+        self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
@@ -4928,17 +4851,16 @@ class BlocklistStore:
         Whatever else happens, the last list stays in force. A Decision: there is none, and
         `max_wait` does not reach to where it may be asked for.
         """
-        validators = Validators(self._refreshed.etag, self._refreshed.last_modified)
+        validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
-        if self.blocklist is None and was_not_asked(document_visit, ending):
-            return ending.refusal           # R3b opens for a fetch that failed
+        refusal = ending.refusal
+        is_paced = refusal is not None and refusal.gate == "R4"
+        # R3b opens for a fetch that failed, not for one whose first request its pace put off.
+        if self.blocklist is None and is_paced and document_visit.role == "policy":
+            return refusal
         if ending.status == 304 and any(document_visit.validators):
-            self._note(
-                checked_at=self._time(),
-                failed_at=-math.inf,
-                retry_at=-math.inf,
-            )
+            self._note(checked_at=self._time(), failed_at=NEVER, retry_at=NEVER)
             return None
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -4952,9 +4874,9 @@ class BlocklistStore:
             return None
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
-        validators = validators_of(answer.headers)
-        if document_visit.redirects:        # validators belong to the URL that gave them
-            validators = NO_VALIDATORS
+        validators = NO_VALIDATORS
+        if not document_visit.redirects:        # they belong to the URL that gave them
+            validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
 
@@ -4966,19 +4888,12 @@ class BlocklistStore:
         """
         self.blocklist = blocklist
         now = self._time()
-        last = self._refreshed.serial
+        last = self.refreshed.serial
         serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
-        key = f"{self._origin} {serial % 2:g}"
-        self._cache.store("blocklist", key, entry, durable=True)
-        self._refreshed = RefreshState(
-            serial,
-            now,
-            -math.inf,
-            -math.inf,
-            *validators,
-        )
-        self._note()
+        self._cache.store("blocklist", f"{self._origin} {serial % 2:g}", entry, durable=True)
+        self.refreshed = RefreshState(serial)
+        self._note(checked_at=now, **validators._asdict())
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; the next try is soon.
@@ -4987,18 +4902,21 @@ class BlocklistStore:
         """
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
-        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
+        self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if self.blocklist is not None:
             effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
-        """R10: the schema for a document that carries none.
-
-        Cached for seven days, kept stale on failure; None where there is none at all.
-        """
-        held, checked_at = self._held_schema()
+        """R10: for a document that carries none; kept stale on failure. None: there is none."""
+        entry = self._cache.load("schema", self._origin) or {}
+        checked_at = as_number(entry.get("checked_at"))
+        body = entry.get("body")
+        held = None
+        if isinstance(body, bytes):
+            with suppress(ValueError):
+                held = parse_schema(body)
         if held is not None and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
             return held
         url = self._origin + SCHEMA_PATH
@@ -5014,16 +4932,6 @@ class BlocklistStore:
         self._cache.store("schema", self._origin, entry, durable=True)
         return schema
 
-    def _held_schema(self) -> tuple[Any, float]:
-        """The one in the cache, None where it does not hold; and when it came, Unix seconds."""
-        entry = self._cache.load("schema", self._origin) or {}
-        body = entry.get("body")
-        schema = None
-        if isinstance(body, bytes):
-            with suppress(ValueError):
-                schema = parse_schema(body)
-        return schema, as_number(entry.get("checked_at"))
-
 
 def parse_schema(body: bytes) -> dict[str, Any]:
     """ValueError: it is none, or it asserts what is not implemented."""
@@ -5034,25 +4942,23 @@ def parse_schema(body: bytes) -> dict[str, Any]:
     return schema
 
 
-def was_not_asked(visit: Visit, ending: Ending) -> bool:
-    """Whether the pace of its host put off even the first request of a policy document."""
-    is_paced = ending.refusal is not None and ending.refusal.gate == "R4"
-    return is_paced and visit.role == "policy"
-
-
 class RobotsStore:
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
-    In memory are the most recently learned, up to a bound; the cache has the rest.
+    In memory are the most recently learned, up to a bound; the cache has the rest, by the site and
+    what `variant` says.
     """
 
     kind = "robots"
     gate = "R2"
     no_state: Any = RobotsState()
+    _from_entry: Any = staticmethod(robots_from_entry)
+    _to_entry: Any = staticmethod(robots_to_entry)
 
-    def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, variant: str = "") -> None:
         self._cache = cache
         self._time = wall_time
+        self._variant = variant
         self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
         self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
@@ -5064,19 +4970,10 @@ class RobotsStore:
 
     def load(self, site: str) -> bool:
         """Takes what the cache holds; whether that is current."""
-        entry = self._cache.load("robots", self._cache_key(site))
+        entry = self._cache.load("robots", site + self._variant)
         if entry:
             self._keep(site, self._from_entry(entry))
         return self.is_current(site)
-
-    def _cache_key(self, site: str) -> str:
-        return site
-
-    def _from_entry(self, entry: dict[str, Any]) -> Any:
-        return robots_from_entry(entry)
-
-    def _to_entry(self, state: Any) -> dict[str, Any]:
-        return robots_to_entry(state)
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
@@ -5109,11 +5006,7 @@ class RobotsStore:
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store(
-            "robots",
-            self._cache_key(site),
-            self._to_entry(state),
-        )
+        self._cache.store("robots", site + self._variant, self._to_entry(state))
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
@@ -5151,23 +5044,15 @@ class SourceStore:
     def load(self, key: str) -> KnownSource:
         return from_entry(NEVER_ASKED, self._cache.load("source", key))
 
-    def last_request(self, key: str) -> float:
-        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
-        known = self.load(key)
-        return max(known.requested_at, known.at)
-
     def remember(self, key: str, known: KnownSource, result: Result) -> None:
         """What was known, and what has come of it now."""
         at = result.at
-        retry_at = result.retry_at
-        status = result.status
         if result.ok:
             known = KnownSource(at, result.final_url, result.etag, result.last_modified)
-        elif result.outcome == "failed" and status is not None:
+        elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
-            known = known._replace(failed_at=at, failed_status=status, failure=failure)
-        if retry_at is None:
-            retry_at = -math.inf
+            known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
+        retry_at = result.retry_at or NEVER
         known = known._replace(requested_at=at, retry_at=retry_at)
         self._cache.store("source", key, known._asdict())
 
@@ -5242,7 +5127,7 @@ class Visit:
         visit.requests = self.requests
         visit._is_single = is_single or self._is_single
         if visit.host == self.host:  # else each would wait for the other
-            self.slot.hand_over(visit.slot)
+            self.slot, visit.slot = visit.slot, self.slot
         return visit
 
     @property
@@ -5625,8 +5510,8 @@ class Scheduler:
         """Of a host's targets the one whose last request is oldest: no URL starves another."""
         targets = self.targets[host]
         if host not in self._freed_at and len(targets) > 1:
-            last_request = self._fetcher.sources.last_request
-            ordered = sorted(targets, key=lambda target: last_request(target.key))
+            known = self._fetcher.sources.load
+            ordered = sorted(targets, key=lambda target: known(target.key).requested_at)
             targets = self.targets[host] = collections.deque(ordered)
         since = self._freed_at.get(host, math.inf)  # the first waits for no pace
         return self._fetcher.target_steps(targets.popleft(), since)
@@ -5855,7 +5740,7 @@ class Fetcher:
             try:
                 decision = self.process.finish(visit.pass_gates(gates), self.clock)
             finally:
-                visit.slot.release()
+                visit.slot.spend()
         return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
@@ -8627,15 +8512,12 @@ class Robots2Store(RobotsStore):
     no_state = NO_ROBOTS2
 
     def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
-        super().__init__(cache, wall_time)
+        super().__init__(cache, wall_time, f" {category}")
         self._category = category
 
     def rules_of(self, site: str) -> Robots2 | None:
         robots2: Robots2 | None = self.state_of(site).robots2
         return robots2
-
-    def _cache_key(self, site: str) -> str:
-        return f"{site} {self._category}"
 
     def _to_entry(self, state: Robots2State) -> dict[str, Any]:
         return {**state._asdict(), "robots2": None}
@@ -8806,6 +8688,7 @@ class AnswerStore:
 
 BOT_KINDS = {
     **KINDS,
+    "fixture": KINDS["target"]._replace(transport_retries=1),
     "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1, role="other"),
     "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0, role="other"),
 }
@@ -9022,7 +8905,7 @@ class Bot(Fetcher):
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
         self._decide(f"{self.origin}/", [self._blocklist_gate])
-        return self._blocklist.failed_at
+        return self._blocklist.refreshed.failed_at
 
     def take_blocklist_failure(self, failed_at: float) -> None:
         """What the parent of this process asked for in vain is not asked for again soon."""
@@ -9257,7 +9140,7 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        age = spell_seconds(self.time() - self._blocklist.checked_at)
+        age = spell_seconds(self.time() - self._blocklist.refreshed.checked_at)
         return f"not listed (among {self.blocklist_size}, checked {age} ago)"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
