@@ -513,7 +513,7 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
+# RFC 3986 appendix B, which matches every text.
 REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
 # Userinfo, host, port.
 AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
@@ -740,7 +740,6 @@ def resolve_dot_segments(path: str) -> str:
     if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
-    dots = ""
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
         if dots == "..":
@@ -865,7 +864,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
     """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
     if address.version == 4 or int(address) <= 1:
         return [address]
-    # Mapped and NAT64, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
@@ -903,7 +902,7 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# What restricts us or names a group is read as meant, as the large crawlers do; a misspelt Allow
+# What restricts us or names a group is read as meant, as the large crawlers do. A misspelt Allow
 # never is (R2c).
 # Editors leave no-break spaces and byte order marks behind.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
@@ -1047,7 +1046,7 @@ def robots_octet_form(written: str) -> str:
     if written == "%":          # one that escapes nothing
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
-    if octet.isascii() and octet.isalnum() or octet in "-._~":
+    if octet in "-._~" or (octet.isascii() and octet.isalnum()):
         return octet
     return f"%{ord(octet):02X}"
 
