@@ -10189,13 +10189,19 @@ class TestR13:
         )
 
     @pytest.mark.parametrize(
-        "repeated", [TAGGED, TAGGED.replace("%2F", "/"), TAGGED.replace("/", "%2F")]
+        "repeated, kept",
+        [
+            (TAGGED, "?"),
+            (TAGGED.replace("%2F", "/"), "?"),
+            (TAGGED.replace("/", "%2F"), "?"),
+            (f"{TAGGED}&{TAGGED}&x=1", "?x=1&"),
+        ],
     )
-    def test_results_and_redirects_show_the_untagged_url(self, repeated, make_bot, web):
+    def test_results_and_redirects_show_the_untagged_url(self, repeated, kept, make_bot, web):
         web.pages.update(
             {
                 f"https://wal.sh/robots.txt?{TAGGED}": 404,
-                f"https://wal.sh/new?{TAGGED}": b"",
+                f"https://wal.sh/new{kept}{TAGGED}": b"",
                 f"https://wal.sh/old?{TAGGED}": (
                     301,
                     {"Location": f"https://wal.sh/new?{repeated}"},
@@ -10205,7 +10211,7 @@ class TestR13:
         result = make_bot(tag="walsh/research@afd2c01").fetch("https://wal.sh/old")
         assert (
             result.ok
-            and result.final_url == "https://wal.sh/new"
+            and result.final_url == f"https://wal.sh/new{kept[:-1]}"
             and web.urls()[-1].count("impl=") == 1
         )
 
@@ -15822,7 +15828,7 @@ def interrupted_at(wanted, names=None):
 
 
 SOCKET_HOLDERS = (
-    "send", "open", "exchange", "connect", "secure", "close", "begin", "settle", "rest",
+    "send", "open", "exchange", "connect", "secure", "close", "begin", "rest",
 )
 
 
@@ -17413,15 +17419,26 @@ class TestWeather:
     @pytest.mark.parametrize("document", DOCUMENTS)
     @pytest.mark.parametrize("name", WEATHER)
     def test_bad_weather_on_the_wire(self, name, document, weather_server, monkeypatch):
-        answer, wanted, row = WEATHER[name]
-        row = row or ("failed", 1, "unchanged", 1)
-        outcome, attempts, meaning, policy_requests = row
-        path, server = DOCUMENTS[document], weather_server
         if document in ("blocklist", "schema"):
             smaller = wr.Bot.kinds["blocklist"]._replace(
                 max_bytes=2**20
             )  # ours is for 10^6 domains
             monkeypatch.setitem(wr.Bot.kinds, "blocklist", smaller)
+        if not getattr(WEATHER[name][0], "is_slow", False):
+            self.meet_weather(name, document, weather_server, 10.0)
+            return
+        try:
+            self.meet_weather(name, document, weather_server, 0.02)
+        except AssertionError:  # a busy machine may take as long for a fair answer
+            self.meet_weather(name, document, weather_server, 1.0)
+
+    def meet_weather(self, name, document, server, patience):
+        """A held and a new document, or a target, in this weather; patience is in seconds."""
+        answer, wanted, row = WEATHER[name]
+        row = row or ("failed", 1, "unchanged", 1)
+        outcome, attempts, meaning, policy_requests = row
+        path = DOCUMENTS[document]
+        if document in ("blocklist", "schema"):
             if "redirect" in name:
                 policy_requests = 1  # of loopback's http none is allowed: kin and https only
             if meaning == "no rules" and name in ("redirect loop",):
@@ -17436,7 +17453,7 @@ class TestWeather:
             clock, said = Clock(), []
             bot = wr.Bot(
                 None,
-                transport=PatientTransport(server.origin, path, 0.02 if is_slow else 10.0),
+                transport=PatientTransport(server.origin, path, patience),
                 clock=clock,
                 rand=lambda: 1.0,
                 warn=said.append,
@@ -17545,7 +17562,7 @@ class TestWeather:
         if document == "robots.txt" and meaning == "out of reach":
             bot = wr.Bot(
                 None,
-                transport=PatientTransport(server.origin, path, 0.02 if is_slow else 10.0),
+                transport=PatientTransport(server.origin, path, patience),
                 clock=Clock(),
                 warn=said.append,
                 rand=lambda: 1.0,
@@ -20579,10 +20596,9 @@ CLAUSES = (
 ).split()
 
 
-# The rows of the index on the title page: clause, section and its name, function, class of its
-# tests.
+# The rows of the index on the title page: clause, section and its name, function.
 TITLE_PAGE = re.findall(
-    r"(?m)^ {4}(R[0-9.]+[a-d]?) .* (\d+) ([A-Z][A-Z0-9 ]*?) {2,}([\w.]+) +(Test\w+)$", wr.__doc__
+    r"(?m)^ {4}(R[0-9.]+[a-d]?) .* (\d+) ([A-Z][A-Z0-9 ]*?) {2,}([\w.]+)$", wr.__doc__
 )
 
 
@@ -20623,6 +20639,7 @@ class TestHouse:
         (tmp_path / "part_one.py").write_text(part_one, encoding="utf-8")
         code = """
 import part_one as cut
+from part_one import *
 
 class Web:
     def send(self, request):
@@ -20801,10 +20818,8 @@ print(fetcher.may_fetch("https://a.test/private", wait=False).rule.line)
     def test_the_index_has_each_clause(self):
         assert list(dict.fromkeys(clause for clause, *_ in TITLE_PAGE)) == CLAUSES
 
-    @pytest.mark.parametrize("clause, number, section, function, prefix", TITLE_PAGE)
-    def test_the_index_tells_where_a_clause_is_decided(
-        self, clause, number, section, function, prefix
-    ):
+    @pytest.mark.parametrize("clause, number, section, function", TITLE_PAGE)
+    def test_the_index_tells_where_a_clause_is_decided(self, clause, number, section, function):
         """The function stands in that section and has the clause in a comment behind its code."""
         node = TREE
         for name in function.split("."):
@@ -20813,8 +20828,8 @@ print(fetcher.may_fetch("https://a.test/private", wait=False).rule.line)
         code = SOURCE.split("\n")[node.body[0].lineno - 1 : node.end_lineno]
         marked = [line for line in code if re.search(rf"\S  +# {re.escape(clause)}(?![\w.])", line)]
         assert marked
-        assert [name for name in vars(globals()[prefix]) if name.startswith("test_")]
-        assert prefix == f"Test{clause.partition('.')[0]}"
+        tests = globals()[f"Test{clause.partition('.')[0]}"]        # R9.1 is in TestR9
+        assert [name for name in vars(tests) if name.startswith("test_")]
 
     def test_the_order_of_the_gates_has_tests(self):
         assert [name for name in vars(TestGates) if name.startswith("test_")]

@@ -20,50 +20,49 @@ What to call:
         print(result.outcome, result.url, result.reason)
 
 Policy, network and server trouble never raise: the Result says what became of the target. As a
-command: `python walsh_research.py URL...`, with `--help` for the rest, and
-`python walsh_research.py --selftest --offline` for the proof.
+command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest --offline` for proof.
 
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
-needs the standard library alone, and runs on CPython 3.9 to 3.14.
+needs CPython 3.9 to 3.14 and the standard library alone.
 
-Where each clause of the checklist is decided: section, function, class of its tests.
-`grep '# R2a' walsh_research.py` finds the line itself.
+Where each clause of the checklist is decided: section and function. Its tests are named after it,
+as class TestR2a; `grep '# R2a' walsh_research.py` finds the line itself.
 
-    R1    exact User-Agent           10 REQUESTS       request_headers                    TestR1
-    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               TestR2
-    R2a   longest group              5 ROBOTS          robots_group                       TestR2a
-    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          TestR2b
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 TestR2c
-    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                TestR2d
-    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   TestR3
-    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   TestR3a
-    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed              TestR3b
-    R3c   schema, contract major     7 BLOCKLIST       checked_entries                    TestR3c
-    R4    spacing, unseen at once    8 PACING          next_start                         TestR4
-    R4a   between processes          13 RATE LIMITER   RateLimiter.lock                   TestR4a
-    R5    back-off, full jitter      8 PACING          backoff_delay                      TestR5
-    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             TestR5
-    R6    no sub-resources           10 REQUESTS       is_unread_type                     TestR6
-    R7    conditional requests       9 FRESHNESS       conditional_headers                TestR7
-    R7    de-duplication             15 FETCHER        Fetcher.declared                   TestR7
-    R8    hourly at most             8 PACING          too_soon                           TestR8
-    R9    structured formats         18 BOT            Bot.discover                       TestR9
-    R9.1  feeds                      18 BOT            Bot._sources                       TestR9
-    R9.2  markdown                   16 FORMATS        media_kind                         TestR9
-    R9.3  llms.txt                   18 BOT            Bot._sources                       TestR9
-    R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    TestR10
-    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  TestR10
-    R11   caches persist             11 CACHE          Cache._write                       TestR11
-    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance                  TestR12
-    R13   tags                       15 FETCHER        Fetcher.exchange                   TestR13
+    R1    exact User-Agent           10 REQUESTS       request_headers
+    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
+    R2a   longest group              5 ROBOTS          robots_group
+    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches
+    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
+    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
+    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
+    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed
+    R3c   schema, contract major     7 BLOCKLIST       checked_entries
+    R4    spacing, unseen at once    8 PACING          next_start
+    R4a   between processes          13 RATE LIMITER   RateLimiter.lock
+    R5    back-off, full jitter      8 PACING          backoff_delay
+    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back
+    R6    no sub-resources           10 REQUESTS       is_unread_type
+    R7    conditional requests       9 FRESHNESS       conditional_headers
+    R7    de-duplication             15 FETCHER        Fetcher.declared
+    R8    hourly at most             8 PACING          too_soon
+    R9    structured formats         18 BOT            Bot.discover
+    R9.1  feeds                      18 BOT            Bot._sources
+    R9.2  markdown                   16 FORMATS        media_kind
+    R9.3  llms.txt                   18 BOT            Bot._sources
+    R10   no schema, no adoption     7 BLOCKLIST       checked_entries
+    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema
+    R11   caches persist             11 CACHE          Cache._write
+    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance
+    R13   tags                       15 FETCHER        Fetcher.exchange
 
-The order of the gates (spec 7) is `Fetcher.gates_of`, tests `TestGates`. Vectors, fixtures,
+The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
 attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
-the sections. A section uses only sections above it. A pure section reads no clock and no
-environment, rolls no dice, opens no file and no socket, and prints nothing.
+the sections; each uses only those above it. Sections 1 to 10, 16 and 17 are pure: no clock, file,
+socket, environment or printing, and no dice but `roll`.
 
-A copy may change the numbers of section 1b, and below it those that are marked "ours", within the
-clause that each of them serves. Those of section 1a are the specification's.
+A copy may change the numbers of section 1b, and others marked "ours", within the clause that each
+of them serves. Those of section 1a are the specification's.
 """
 from __future__ import annotations
 
@@ -147,7 +146,7 @@ __version__ = "1.0.0"
 
 # 1b. Our own numbers, each with its unit and its reason: what would happen without it.
 MAX_URL_LENGTH = 64 * 1024      # characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # says "never"; 400 digits are infinite
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0    # says "never"; 400 digits are infinite
 # robots.txt.
 MAX_SITEMAPS = 1000             # lines kept of one robots.txt; `discover` would list 32,000
 MAX_CONTENT_SIGNALS = 1000      # names kept of a group; 500 KiB may have 80,000, in 7 MiB
@@ -187,8 +186,7 @@ MAX_SWEEP_FILES = 4096                  # looked at in one call between two; som
 # After each try to write an entry, by `os.name`; Windows renames onto no file that is open.
 WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
-# Status lines and headers of one exchange, 1xx answers included; then what chunk framing takes
-# beyond what the data pays for.
+# Of status lines and headers, 1xx answers included; again of chunk framing that no data pays for.
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADER_LINES = 500          # 87,000 of "a:" fit the bytes above, and a Result keeps them
 DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # a chunk of 192 bytes pays for its own lines
@@ -220,7 +218,7 @@ LOCK_POLL_SECONDS = 0.05        # between two looks at a lock that another proce
 MAX_CLAIM_SECONDS = 86400.0     # a start further ahead was written by a clock that jumped
 MAX_HOLD_SECONDS = 30 * 86400.0         # a "not before" further away is not believed
 POLICY_RETRY_SECONDS = 300.0            # before a document that did not come is asked again
-LEAST_FAILURES_FOR_GOOD = 3             # besides; two a month apart say little
+LEAST_FAILURES_FOR_GOOD = 3     # of a robots.txt, besides a month; two a month apart say little
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
@@ -272,8 +270,8 @@ NO_FIELDS = EmptyMapping()
 
 def as_json(value: Any) -> Any:
     """Plain data for a value tuple or for what it holds."""
-    if hasattr(value, "_fields"):
-        return record_dict(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
     if isinstance(value, Mapping):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -289,11 +287,7 @@ def record_dict(record: NamedTuple) -> dict[str, Any]:
 
 
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it.
-
-    >>> Verdict.UNKNOWN_PARSE_ERROR.recommendation
-    'allowed_but_warn'
-    """
+    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it."""
 
     recommendation: str
 
@@ -456,8 +450,8 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
 def parse_duration(text: str) -> float:
     """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. Anything else is a ValueError; calendar years and
-    months, too, which have no length.
+    Only the last number may have a fraction. ValueError for anything else, and for calendar years
+    and months, which have no length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -513,25 +507,16 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
         if instant is None:
             return None
         seconds = instant - now
-    return max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
+    return max(0.0, min(seconds, MAX_RETRY_AFTER_SECONDS))
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
-REFERENCE = lazy_re(
-    r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?"
-    r"(//[^/?#]*)?"
-    r"([^?#]*)"
-    r"(\?[^#]*)?"
-    r"(#.*)?"
-)
-AUTHORITY = lazy_re(        # userinfo, host, port
-    r"//(?:([^\\]*)@)?"
-    r"((?:[^@\]]*\])?[^@:]*)"
-    r"(?::([0-9]{0,5}))?"
-)
+# RFC 3986 appendix B, which matches every text.
+REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
+# Userinfo, host, port.
+AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
 BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")     # and what follows it
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -582,8 +567,6 @@ def printable(text: str, limit: int = 300) -> str:
     """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
-    >>> printable("a\x1b[2Jb\\n")
-    'a\\\\x1b[2Jb\\\\n'
     """
     shown = "".join(map(shown_character, text[:limit + 1]))
     if len(shown) <= limit:
@@ -649,10 +632,8 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    >>> normalize_host("B\\xfccher.Example."), normalize_host("[0:0::1]")
-    ('xn--bcher-kva.example', '[::1]')
-    >>> [normalize_host(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433", "[::ffff:7f00:1]")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
+    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0::1]")
+    ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -709,9 +690,6 @@ def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL; ValueError otherwise.
 
     Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
-    >>> parts = split_url("HTTP://Example.com:81?")
-    >>> parts.scheme, parts.host, parts.port, parts.path, parts.query
-    ('http', 'example.com', 81, '', '?')
     """
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
@@ -732,14 +710,8 @@ def split_url(url: str) -> UrlParts:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
-    return UrlParts(
-        scheme=scheme[:-1].lower(),
-        userinfo=userinfo,
-        host=normalize_host(host),
-        port=int(port_text) if port_text else None,
-        path=path,
-        query=query,
-    )
+    port = int(port_text) if port_text else None
+    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
 
 
 def canonical_url(url: str) -> str:
@@ -764,15 +736,10 @@ def url_origin(parts: UrlParts) -> str:
 
 
 def resolve_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers.
-
-    >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
-    '/'
-    """
+    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers."""
     if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
-    dots = ""
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
         if dots == "..":
@@ -897,7 +864,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
     """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
     if address.version == 4 or int(address) <= 1:
         return [address]
-    # Mapped and NAT64, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
@@ -906,11 +873,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
 
 
 def address_refusal(address_text: str) -> str:
-    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
-
-    >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
-    ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
-    """
+    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises."""
     from ipaddress import ip_address  # a decision from the cache needs none
 
     shown = printable(address_text, 80)
@@ -929,11 +892,7 @@ def address_refusal(address_text: str) -> str:
 
 
 def host_refusal(host: str) -> str:
-    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be.
-
-    >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
-    ('printer.local is a name for private use', '::1 is a loopback address', '')
-    """
+    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be."""
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
@@ -943,9 +902,9 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# Publishers make mistakes. What restricts us or names a group is read as meant, as the large
-# crawlers do. A misspelt Allow never is (R2c).
-# Editors leave no-break spaces and byte order marks behind; no line ends among these characters.
+# What restricts us or names a group is read as meant, as the large crawlers do. A misspelt Allow
+# never is (R2c).
+# Editors leave no-break spaces and byte order marks behind.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
 ANY_BLANKS = f"[{ROBOTS_BLANKS}]*"
 # The expressions are of whole fields. A text has a line feed before each line, where they begin.
@@ -975,17 +934,15 @@ ROBOTS_SIGNAL = lazy_re(            # its name, its answer
 ROBOTS_SITEMAP_LINE = lazy_re(
     rf"{ROBOTS_LINE}site-?map{ANY_BLANKS}:{ANY_BLANKS}(https?://[^\n#{ROBOTS_BLANKS}]+)"
 )
-# Of a line that was cut in two, what may loosen or lead astray; what may not be its last octet.
-ROBOTS_LOOSE_LINE = lazy_re(rf"(?i){ANY_BLANKS}(?:allow|user|site)")
-ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
+# R2c: what goes of a last line that was cut in two: all, where it might loosen or lead astray, or
+# what may not be its last octet.
+ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ANY_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-# An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
+# An octet that does not stand as it is; a percent sign takes two hex digits along.
 # `*`, `$` and the line feed between two values stand.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
-ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
@@ -1012,10 +969,9 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
     next_octet = body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1]
     text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if next_octet not in b"\r\n":
-        text = robots_without_cut(text)
+        text = re.sub(ROBOTS_UNCERTAIN, "\n", text)
     if "\ufeff" in text:
         text = ROBOTS_MARKED_ALLOW.sub("\n", text)
     undecoded = 0
@@ -1024,14 +980,6 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
             lambda octet: f"%{ord(octet[0]) & 0xFF:02X}", text)
     is_text = "\0" not in text and undecoded * 5 < len(text)    # each has become 3 characters
     return text, is_text
-
-
-def robots_without_cut(text: str) -> str:
-    """A text whose last line was cut in two, without what is not certain of that line (R2c)."""
-    above, _, line = text.rpartition("\n")
-    if ROBOTS_LOOSE_LINE.match(line):
-        return above + "\n"
-    return re.sub(ROBOTS_UNCERTAIN, "", text)
 
 
 def robots_agent_name(value: str) -> str:
@@ -1092,13 +1040,13 @@ def robots_signals(lines: str) -> dict[str, str]:
     return signals
 
 
-@cache      # since half a million of them may be held at once
+@cache      # one object for each: a file that is all escapes would hold 170,000
 def robots_octet_form(written: str) -> str:
     """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
     if written == "%":          # one that escapes nothing
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
-    if octet in ROBOTS_UNRESERVED:
+    if octet in "-._~" or (octet.isascii() and octet.isalnum()):
         return octet
     return f"%{ord(octet):02X}"
 
@@ -1108,8 +1056,6 @@ def robots_octets(text: str) -> str:
 
     Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
     Reserved ones stay as they stand: `%2F` is not `/`. One pass, so that `%2541` stays.
-    >>> robots_octets("/%7eann/%2fx y")
-    '/~ann/%2Fx%20y'
     """
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
@@ -1128,9 +1074,7 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    target = target.replace("*", "%2A")
-    target = target.replace("$", "%24")
-    target = target.replace("\n", "%0A")
+    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
     path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
@@ -1140,8 +1084,6 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
 
     The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
     which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
-    >>> robots_match_length("/*.pdf$", "/docs/a.pdf$", is_longest=True)
-    11
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
@@ -1174,8 +1116,8 @@ class RobotsTxt(NamedTuple):
     Rule(allow=False, value='/private', line=2)
     """
 
-    group: Optional[str]                   # the selected User-agent value as the file writes it
-    crawl_delay: Optional[float]           # seconds, the largest; None where the group names none
+    group: Optional[str]                # the selected User-agent value as the file writes it
+    crawl_delay: Optional[float]        # seconds, the largest; None where the group names none
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
@@ -1188,10 +1130,7 @@ class RobotsTxt(NamedTuple):
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
-        """How the product token reads `body` (its first 500 KiB). Never raises.
-
-        Spec 9.1.1 to 9.1.3.
-        """
+        """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
         group, lines = robots_group(text, robots_agent_name(token))
         delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
@@ -1200,7 +1139,8 @@ class RobotsTxt(NamedTuple):
         is_allow = bytes([rule.allow for rule in rules])
         values = "\n".join([rule.value for rule in rules])
         del rules       # before as much memory is needed again
-        values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
+        # A `$` that is not the last octet of its value is literal.
+        values = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets(values))
         forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
         is_wildcard = bytes(["*" in form for form in forms])
         wildcards = compress(forms, is_wildcard)
@@ -1226,11 +1166,8 @@ class RobotsTxt(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [*self]
-        held += self.forms
-        held += self.sitemaps
-        held += self.content_signals.keys()
-        held += self.content_signals.values()
+        signals = self.content_signals
+        held: list[Any] = [*self, *self.forms, *self.sitemaps, *signals, *signals.values()]
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -2443,24 +2380,25 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
 # Owns when the next request may start and when a source is due.
 
-class HostPace(NamedTuple):
-    """What is known of one host's pace. Times are seconds on one clock, -inf for never."""
+NEVER = -math.inf       # as a time: long past
 
-    last_at: float = -math.inf      # the latest start of a request that takes a slot, or its claim
+
+class HostPace(NamedTuple):
+    """What is known of one host's pace. Times are seconds on one clock."""
+
+    last_at: float = NEVER          # the latest start of a request that takes a slot, or its claim
     interval: float = MIN_REQUEST_INTERVAL      # seconds that this start leaves after it
-    departed_at: float = -math.inf  # when such a request last really left
-    policy_at: float = -math.inf    # the latest first request for a policy document
+    departed_at: float = NEVER      # when such a request last really left
+    policy_at: float = NEVER        # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
-    not_before: float = -math.inf   # Retry-After, back-off, or the hold after the last retry
+    not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
     why: str = ""                   # who asked for `not_before`, in a few words
 
 
-UNSEEN_HOST = HostPace()
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
 
 
 def roll() -> float:
-    """random.random."""
     import random  # slow to import, and most runs never back off
 
     return random.random()
@@ -2472,10 +2410,8 @@ def backoff_delay(
     """Seconds before retry number `attempt` (from 0).  R5, spec 9.4.
 
     `retry_after` (seconds) where given, else full jitter: `rand()` times the capped power of two.
-    >>> backoff_delay(3, rand=lambda: 1.0), backoff_delay(99, rand=lambda: 0.5)
-    (8.0, 30.0)
-    >>> backoff_delay(0, retry_after=0.0)
-    0.0
+    >>> [backoff_delay(attempt, rand=lambda: 0.5) for attempt in (3, 99)], backoff_delay(3, 0.0)
+    ([4.0, 30.0], 0.0)
     """
     if retry_after is not None:
         return retry_after
@@ -2483,40 +2419,29 @@ def backoff_delay(
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)        # R5
 
 
-def is_unseen(pace: HostPace) -> bool:
-    return pace.last_at == -math.inf and pace.policy_at == -math.inf
-
-
 def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
-    """When the host's next request may start; -inf where it may at once.  Spec 9.3.
+    """When the host's next request may start; NEVER, which is past, on an unseen one.  Spec 9.3.
 
     The first request of a target follows a policy document after `policy_gap`: at once on an
-    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
-    that one pair, or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
+    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for that one pair,
+    or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
     """
     after_last = pace.last_at + max(interval, pace.interval)
     after_policy = pace.policy_at + (pace.policy_gap if is_first_target else interval)
-    return max(after_last, after_policy, pace.not_before)           # R4: -inf where unseen
-
-
-def takes_no_slot(pace: HostPace, interval: float, now: float) -> bool:
-    """Whether a policy document needs no slot: the host was asked for nothing in its interval."""
-    unheld = pace._replace(not_before=-math.inf)
-    return next_start(unheld, interval, is_first_target=False) <= now
+    return max(after_last, after_policy, pace.not_before)           # R4
 
 
 def believable_pace(pace: HostPace, now: float) -> HostPace:
     """What another process wrote, without the times of a clock that jumped."""
-    pace = pace._replace(
-        interval=min(pace.interval, MAX_CLAIM_SECONDS), policy_gap=min(pace.policy_gap, 2.0)
-    )
+    interval = min(pace.interval, MAX_CLAIM_SECONDS)
+    pace = pace._replace(interval=interval, policy_gap=min(pace.policy_gap, 2.0))
     is_claim_absurd = pace.last_at > now + MAX_CLAIM_SECONDS
     if is_claim_absurd or max(pace.departed_at, pace.policy_at) > now + 1.0:
         # "Just now" is safe.
         times = {name: min(getattr(pace, name), now) for name in PACE_TIMES[:3]}
         pace = pace._replace(**times)
     if pace.not_before > now + MAX_HOLD_SECONDS:
-        pace = pace._replace(not_before=-math.inf, why="")
+        pace = pace._replace(not_before=NEVER, why="")
     return pace
 
 
@@ -2526,14 +2451,12 @@ def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     start = max(ours, theirs, key=lambda pace: pace.last_at)
     policy = max(ours, theirs, key=lambda pace: pace.policy_at)
     hold = max(ours, theirs, key=lambda pace: pace.not_before)
-    return HostPace(
-        start.last_at,
-        start.interval,
-        max(ours.departed_at, theirs.departed_at),
-        policy.policy_at,
-        policy.policy_gap,
-        hold.not_before,
-        hold.why,
+    return start._replace(
+        departed_at=max(ours.departed_at, theirs.departed_at),
+        policy_at=policy.policy_at,
+        policy_gap=policy.policy_gap,
+        not_before=hold.not_before,
+        why=hold.why,
     )
 
 
@@ -2543,33 +2466,26 @@ def shifted_pace(pace: HostPace, seconds: float) -> HostPace:
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
-    """R12: younger than its time to live. A time from the future is stale: some clock jumped.
-
-    >>> is_fresh(100.0, 60.0, 159.0), is_fresh(100.0, 60.0, 160.0), is_fresh(200.0, 60.0, 100.0)
-    (True, False, False)
-    """
+    """R12: younger than its time to live. A time from the future is stale: some clock jumped."""
     return 0.0 <= now - checked_at < ttl_seconds
 
 
 class KnownSource(NamedTuple):
-    """What earlier requests for one target left. Times are Unix seconds, -inf for never."""
+    """What earlier requests for one target left. Times are Unix seconds."""
 
-    at: float = -math.inf           # the latest success
+    at: float = NEVER               # the latest success
     wire: str = ""                  # the validators are those of exactly this URL
     etag: str = ""
     last_modified: str = ""
-    requested_at: float = -math.inf     # the latest request, whatever came of it
-    failed_at: float = -math.inf    # the latest failure with an HTTP answer, if no success followed
+    requested_at: float = NEVER     # the latest request, whatever came of it
+    failed_at: float = NEVER        # the latest failure with an HTTP answer, if no success followed
     failed_status: int = 0
     failure: str = ""               # its reason, in one line
-    retry_at: float = -math.inf     # due then, whatever the floor
+    retry_at: float = NEVER         # due then, whatever the floor
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """Why the source is not asked again yet, "" where it is due.  Spec 10.3.
-
-    The floor is about requests: a failure with an HTTP answer has it as a success has.
-    """
+    """Why the source is not asked again yet, or "". A failure counts like a success: spec 10.3."""
     asked_at = max(known.at, known.failed_at)
     if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):       # R8
         return ""
@@ -2581,11 +2497,7 @@ def too_soon(known: KnownSource, min_age: float, now: float) -> str:
 
 
 def spell_seconds(seconds: float) -> str:
-    """A span as people say it.
-
-    >>> [spell_seconds(seconds) for seconds in (2.345, 90, 7200, 200000)]
-    ['2.3 s', '90 s', '2 h', '2.3 d']
-    """
+    """For people: 2.345 is "2.3 s", 90 is "90 s", 7200 is "2 h"."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{round(seconds / size, 1):g} {unit}"
@@ -2611,36 +2523,33 @@ NO_VALIDATORS = Validators()
 class RobotsState(NamedTuple):
     """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
 
-    robots: RobotsTxt | None = None     # the rules; None: there are none to be had
-    body: bytes = b""                   # as fetched, for the cache
-    status: int = 0                     # of the answer that stands; 0: no HTTP answer
-    fetched_at: float = 0.0             # when `body` was last known to be current
-    checked_at: float = 0.0             # when the site was last asked
-    retry_at: float = 0.0               # not to be asked again before; 0.0: when the copy is stale
-    unreachable_since: float = 0.0      # 0.0: it is reachable
-    failures: int = 0                   # since then
-    no_network: bool = False            # the last attempt got no HTTP answer at all
-    has_held_host: bool = False         # its 429 or 503 has held the host back: it may not again
-    trouble: str = ""                   # why it is unreachable, in one line
+    robots: RobotsTxt | None = None     # None: there are no rules to be had
+    body: bytes = b""               # as fetched, for the cache
+    status: int = 0                 # of the answer that stands; 0: no HTTP answer
+    fetched_at: float = 0.0         # when `body` was last known to be current
+    checked_at: float = 0.0         # when the site was last asked
+    retry_at: float = 0.0           # not to be asked again before; 0.0: when the copy is stale
+    unreachable_since: float = 0.0  # 0.0: it is reachable
+    failures: int = 0               # since then
+    no_network: bool = False        # the last attempt got no HTTP answer at all
+    has_held_host: bool = False     # its 429 or 503 has held the host back: it may not again
+    trouble: str = ""               # why it is unreachable, in one line
     validators: Validators = NO_VALIDATORS
 
     @property
     def held_bytes(self) -> int:
-        """An estimate of the memory that this takes."""
+        """About what memory this takes."""
         parsed_bytes = self.robots.held_bytes if self.robots else 0
         return len(self.body) + parsed_bytes + 1000
-
-
-NO_RULES = RobotsState()
 
 
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
-    serial: float = 0.0                 # of the generation in the cache
-    checked_at: float = -math.inf       # last known to be current
-    failed_at: float = -math.inf        # asked in vain
-    retry_at: float = -math.inf         # not to be asked again before
+    serial: float = 0.0             # of the generation in the cache
+    checked_at: float = NEVER       # last known to be current
+    failed_at: float = NEVER        # asked in vain
+    retry_at: float = NEVER         # not to be asked again before
     etag: str = ""
     last_modified: str = ""
 
@@ -2651,59 +2560,43 @@ def header_value(headers: Headers, name: str) -> str:
 
 
 def validators_of(headers: Headers) -> Validators:
-    """The validators of an answer; one longer than a header of ours may be is not kept."""
-    kept = []
-    for name in ("etag", "last-modified"):      # R7
-        value = header_value(headers, name)
-        if len(value) > MAX_VALIDATOR_LENGTH:
-            value = ""
-        kept.append(value)
-    return Validators(*kept)
+    """Those of an answer; one that is too long for a header of ours is not kept."""
+    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
+    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not.
-
-    >>> conditional_headers(Validators('W/"a"', ""))
-    {'If-None-Match': 'W/"a"'}
-    """
-    headers = {}
+    """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
-    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):     # R7
-        if re.fullmatch(header_text, value):
-            headers[name] = value
-    return headers
+    headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
+    return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """The site need not be asked: the copy is fresh, or it is too early to ask it again."""
+    """Whether the copy is fresh, or it is too early to ask the site again."""
     stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
+    state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        unchanged = RobotsState(held.robots, held.body, 200, now, now)
-        return unchanged._replace(validators=held.validators)
+        state = state._replace(status=200, robots=held.robots, body=held.body)
+        return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
-        state = RobotsState(RobotsTxt.parse(body), body, response.status, now, now)
+        state = state._replace(robots=RobotsTxt.parse(body), body=body)
         return state._replace(validators=validators_of(response.headers))
     if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
-        return RobotsState(status=response.status, fetched_at=now, checked_at=now)
+        return state
     trouble = f"robots.txt answered {response.status}"
     unreachable: RobotsState = robots_after_failure(held, trouble, response.status, now)
     return unreachable
 
 
-def robots_after_failure(
-    held: Any,
-    trouble: str,
-    status: int,
-    now: float,
-) -> Any:
+def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
     """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
@@ -2719,20 +2612,13 @@ def robots_after_failure(
     )
 
 
-def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
-    """RFC 9309 2.3.1.4: after thirty days and several failures a host counts as without rules."""
-    if not state.unreachable_since or now - state.unreachable_since <= MAX_UNREACHABLE_SECONDS:
-        return False
-    return state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD
-
-
-# What the cache keeps, and back: every field is checked, since a cache is hostile too.
+# What the cache keeps, and back: a cache is hostile, so that every field is checked.
 
 def as_number(value: Any) -> float:
-    """A finite number, or -inf: a time that is long past."""
+    """A finite number, or NEVER."""
     if isinstance(value, (int, float)) and -1e12 < value < 1e12:
         return float(value)
-    return -math.inf
+    return NEVER
 
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
@@ -2748,35 +2634,29 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    entry = state._asdict()
-    entry.update(state.validators._asdict())
-    entry.update(robots=None, validators=None)
+    entry = {**state._asdict(), **state.validators._asdict(), "robots": None, "validators": None}
     if state.robots is None:
         entry["body"] = None
     return entry
 
 
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
-    state = from_entry(NO_RULES, entry)
+    state = from_entry(RobotsState(), entry)
     if isinstance(entry.get("body"), bytes):
         robots = RobotsTxt.parse(state.body)
-        validators = from_entry(NO_VALIDATORS, entry)
-        return state._replace(robots=robots, validators=validators)
+        return state._replace(robots=robots, validators=from_entry(NO_VALIDATORS, entry))
     return state
 
 
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
 # 10a. The letters of a body: its media type, and the charset that it is written in.
 
-# Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
-# seen in a body and never believed.
-CODECS = """
-    big5hkscs cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp866 cp874 cp932 cp949
-    euc_jp gb18030 iso2022_jp iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8
-    iso8859_10 iso8859_13 iso8859_14 iso8859_15 iso8859_16 koi8_r koi8_u mac_cyrillic mac_roman
-"""
-CODEC_BY_NAME = {name: name for name in CODECS.split()}
-CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is windows-1252
+# zlib, punycode and utf-7 do more than map letters; UTF-16 and UTF-32 are seen, never believed.
+CODEC = (
+    "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
+    "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
+)
+CODEC_BY_NAME = {       # what the web means by other names: its latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
     "cp31j": "cp932",
@@ -2792,15 +2672,15 @@ CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is 
     "shift_jis": "cp932",
     "tis_620": "cp874",
     "utf_8": "utf-8",
-})
-BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
-    (b"\xef\xbb\xbf", "utf_8"),
-    (b"\xff\xfe\0\0", "utf_32_le"),
-    (b"\0\0\xfe\xff", "utf_32_be"),
-    (b"\xff\xfe", "utf_16_le"),
-    (b"\xfe\xff", "utf_16_be"),
+}
+CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UTF-16
+    (rb"\xef\xbb\xbf", "utf_8"),
+    (rb"\xff\xfe\0\0", "utf_32_le"),       # which begins with the mark of UTF-16
+    (rb"\0\0\xfe\xff", "utf_32_be"),
+    (rb"\xff\xfe|.\0", "utf_16_le"),
+    (rb"\xfe\xff|\0.", "utf_16_be"),
 )
-DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
+DECLARATION_BYTES = 1024        # HTML's prescan; XML's declaration stands at the start
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
@@ -2824,12 +2704,11 @@ TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
 
 
 def media_type_of(content_type: str) -> str:
-    """The media type of a Content-Type without its parameters, lower-case."""
+    """Of a Content-Type, without its parameters, lower-case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_unread_type(content_type: str) -> bool:
-    """Whether a body of this type is never read."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     is_font = subtype.startswith("font-")
@@ -2837,39 +2716,23 @@ def is_unread_type(content_type: str) -> bool:
 
 
 def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web; None for a name that is not listed.
-
-    >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
-    ('gb18030', 'cp1252', None)
-    """
+    """The Python codec for a charset's name on the web; None for a name that is not listed."""
     from encodings.aliases import aliases
 
-    label = label[:64].lower().strip(" \t\r\n\"'")
-    name = re.sub("[^a-z0-9]+", "_", label)
+    name = re.sub("[^a-z0-9]+", "_", label.lower())
     name = name.removeprefix("x_").replace("windows_", "cp")
-    return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
-
-
-def marked_codec(body: bytes) -> str:
-    """The codec that a byte order mark, or a NUL among the first two bytes, gives away; or ""."""
-    for mark, codec in BYTE_ORDER_MARKS:
-        if body.startswith(mark):
+    for name in (name, aliases.get(name, "")):
+        codec = CODEC_BY_NAME.get(name, name)
+        if re.fullmatch(CODEC, codec):
             return codec
-    if body[1:2] == b"\0":
-        return "utf_16_le"
-    if body[:1] == b"\0" and len(body) > 1:
-        return "utf_16_be"
-    return ""
+    return None
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, in their order (RFC 7303 3).
-
-    That of a byte order mark alone; else those of the header, of the body's own declaration, UTF-8.
-    """
-    marked = marked_codec(body)
-    if marked:
-        return [marked]
+    """The codecs to try (RFC 7303 3): of a mark alone; else of header, declaration, and UTF-8."""
+    for mark, codec in CODEC_MARKS:
+        if re.match(mark, body, re.DOTALL):
+            return [codec]
     labels = CHARSET_PARAMETER.findall(content_type)[:1]
     declaration = XML_CHARSET
     if media_type_of(content_type) in HTML_TYPES:
@@ -2877,19 +2740,18 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     declared = declaration.search(body[:DECLARATION_BYTES])
     if declared:
         labels.append(declared[1].decode("latin-1"))
-    labels.append("utf-8")
-    codecs = map(charset_codec, labels)
+    codecs = map(charset_codec, [*labels, "utf-8"])
     return [codec for codec in codecs if codec]
 
 
 def decode_body(body: bytes, content_type: str) -> str:
-    """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
+    """The text of a body; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
 def text_of(body: bytes, content_type: str) -> str:
-    """As `decode_body`; "" where the type, or the body itself, is no text: a PDF, a binary."""
+    """As `decode_body`, though "" where the type or the body itself is no text."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
@@ -2901,23 +2763,22 @@ def text_of(body: bytes, content_type: str) -> str:
 # 10b. The only spelling of a request, and what a caller sees of what came back.
 
 class Kind(NamedTuple):
-    """How requests of one kind behave; everything not said here is the same for all."""
+    """How requests of one kind behave."""
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
-    max_bytes: int = 0                  # of a decoded body; 0: as the bot was told
+    max_bytes: int = 0              # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
-    transport_retries: int = 1          # after an exchange that got no HTTP answer
-    is_target: bool = False             # behind robots.txt, and read for its meaning
+    transport_retries: int = 1      # after an exchange that got no HTTP answer
+    is_target: bool = False         # behind robots.txt, and read for its meaning
 
 
-TARGET_ACCEPT = (                       # R9.2: markdown first
+TARGET_ACCEPT = (       # R9.2: markdown first
     "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, True),
-    "fixture": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, 1, True),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, is_target=True),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2925,9 +2786,8 @@ KINDS = {
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own.
+    """The URL with R13's parameters after its own, before the fragment; `sha` may be empty.
 
-    Query and fragment are kept; an empty `sha` is left out.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2945,47 +2805,40 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
     """A Location without R13's parameters: the gates never see them, if repeated too."""
-    own = tag_url("", *tag)[1:]
-    for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
-        location = location.replace(f"?{tags}&", "?")
-        location = location.replace(f"?{tags}", "").replace(f"&{tags}", "")
-    return location
+    own = re.escape(tag_url("", *tag)[1:])
+    tags = re.sub("/|%2F", "(?:/|%2F)", own)
+    location = re.sub(rf"\?(?:{tags}&)+", "?", location)
+    return re.sub(rf"[?&]{tags}", "", location)
 
 
 def parse_tag(text: str) -> tuple[str, str]:
     """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
-    part = "[A-Za-z0-9._-]"
-    match = re.fullmatch(f"({part}{{1,100}}/{part}{{1,100}})(?:@({part}{{1,64}}))?", text)
+    match = re.fullmatch(r"(?a)([\w.-]{1,100}/[\w.-]{1,100})(?:@([\w.-]{1,64}))?", text)
     if match is None:
         raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
     return match[1], match[2] or ""
 
 
 def request_headers(
-    kind: Kind,
-    validators: Validators,
-    extra: dict[str, str],
+    kind: Kind, validators: Validators, extra: dict[str, str]
 ) -> dict[str, str]:
-    """Every header of a request but Host and Connection, which belong to the socket.
-
-    User-Agent comes last, so that nothing overrides it (R1).
-    """
+    """Every header of a request but Host and Connection, which belong to the socket."""
     return {
         "Accept": kind.accept,
         "Accept-Encoding": "gzip, deflate",
         **conditional_headers(validators),
         **extra,
-        "User-Agent": USER_AGENT,           # R1
+        "User-Agent": USER_AGENT,       # R1: last, so that nothing overrides it
     }
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a body is read of a policy document, which servers send under any type."""
+    """A policy document may come under any type."""
     return 200 <= status < 300
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Whether a body is read: only of a success of a readable type."""
+    """Only the body of a success of a readable type is read."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
@@ -2994,61 +2847,41 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
-    return Response(
-        operator.index(given.status),
-        headers,
-        body,
-        bool(given.truncated),
-    )
+    return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
-READ_FIRST = ("outcome", "allowed", "url", "status", "gate", "reason", "title")
-
-
-def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
-    """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
-    fields = record_dict(value)
-    # What people read first comes first.
-    shown = {name: fields.pop(name) for name in READ_FIRST if name in fields}
-    shown.update(fields)
-    for name in ("body", "headers"):
-        shown.pop(name, None)
-    for name in ("at", "retry_at"):
-        if shown.get(name) is not None:
-            shown[name] = iso_utc(shown[name])
+def decided_dict(value: Decision | Result) -> dict[str, Any]:
+    shown = record_dict(value)
+    if value.retry_at is not None:
+        shown["retry_at"] = iso_utc(value.retry_at)
     shown["recommendation"] = value.recommendation
-    if isinstance(value, Result):
-        shown["ok"] = value.ok
-        shown["requests"] = [request.to_dict() for request in value.requests]
     return shown
 
 
-def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
+def recommendation_of(value: Decision | Result) -> str | None:
     """The policy model's word for the verdict, or for a final refusal by another gate than R2."""
     if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
         return "not_recommended"
-    if value.verdict is None:
-        return None
-    return value.verdict.recommendation
+    return value.verdict.recommendation if value.verdict else None
 
 
 class Decision(NamedTuple):
     """What the gates say of a URL; true where they allow it.
 
-    `retry_at` (Unix seconds) stands where the answer is "not yet"; without it a refusal is final.
+    `retry_at` (Unix seconds) says "not yet"; without it a refusal is final.
     """
 
     allowed: bool
     url: str
-    gate: Optional[GateName] = None             # which refused; "R4" and "R5": it is too early
+    gate: Optional[GateName] = None         # which refused; "R4" and "R5": it is too early
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    crawl_delay: Optional[float] = None         # seconds
-    waited: float = 0.0                         # seconds
-    retry_at: Optional[float] = None            # Unix seconds
-    group: Optional[str] = None                 # the selected User-agent value
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    crawl_delay: Optional[float] = None     # seconds
+    waited: float = 0.0                     # seconds
+    retry_at: Optional[float] = None
+    group: Optional[str] = None             # the selected User-agent value
+    robots_source: str = ""                 # where robots.txt came from, and how old it is
     blocked_by: Optional[BlockedDomain] = None
     content_signals: Mapping[str, str] = NO_FIELDS
 
@@ -3084,25 +2917,23 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    `gate`, `reason`, `verdict`, `rule`, `group` and `robots_source` say who decided, and by which
-    line of what. `at` and `retry_at` are Unix seconds; `waited`, `elapsed` and `crawl_delay` are
-    seconds; `bytes` and `sha256` are of the decoded body. `links` is [Link(title, url)] of
-    Markdown and feeds, never of a page; `metadata` is of a page's head or of a feed.
-    `robots_directives` are those of meta robots and X-Robots-Tag that bind us. `attempts` counts
-    the requests for this target, and `requests` records them with those for policy documents.
-    `read` is false where R6 left the body unread. `body` and `headers` (lower-case names) are in
-    memory only.
+    What a `Decision` has too means the same. `at` is in Unix seconds, `elapsed` in seconds; `bytes`
+    and `sha256` are of the decoded body. `links` are of Markdown and feeds, never of a page;
+    `metadata` is of a page's head or of a feed. `robots_directives` are those of meta robots and
+    X-Robots-Tag that bind us. `attempts` counts the requests for this target, and `requests` lists
+    them with those for policy documents. `read` is false where R6 left the body unread. `headers`
+    (lower-case names) and `body` are in memory only.
     """
 
     outcome: Outcome
-    url: str                                    # as asked
+    url: str                        # as asked
     final_url: str = ""
-    status: Optional[int] = None                # of HTTP
+    status: Optional[int] = None    # of HTTP
     gate: Optional[GateName] = None
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    group: Optional[str] = None                 # the selected User-agent value
+    group: Optional[str] = None
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -3120,11 +2951,11 @@ class Result(NamedTuple):
     at: float = 0.0
     retry_at: Optional[float] = None
     warnings: Sequence[str] = ()
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    robots_source: str = ""
     crawl_delay: Optional[float] = None
     read: bool = True
     requests: Sequence[RequestRecord] = ()
-    headers: Sequence[tuple[str, str]] = ()
+    headers: Headers = ()
     body: Octets = b""
 
     @property
@@ -3134,12 +2965,12 @@ class Result(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """What the policy model advises, or None where no verdict was reached."""
+        """As of a `Decision`."""
         return recommendation_of(self)
 
     @property
     def text(self) -> str:
-        """The body as text, by its byte order mark, its header, its own word, or as UTF-8.
+        """The body by its byte order mark, its header, its own word, or as UTF-8.
 
         It is "" where its type, or the body itself, is no text: a PDF, a binary.
         """
@@ -3147,7 +2978,10 @@ class Result(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
-        return decided_dict(self)
+        shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
+        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
+        del shown["body"], shown["headers"]
+        return shown
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
@@ -3171,14 +3005,14 @@ class Reading(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How the walk of a URL ended: with a refusal by a gate, or with the last answer."""
+    """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
 
     answer: Response | TransportError | None = None
     refusal: Decision | None = None
-    trouble: str = ""                   # why it could not go on, in one line
-    retry_at: float | None = None       # Unix seconds; None where coming back is no use
-    is_put_off: bool = False            # a retry is due, though not within `max_wait`
-    has_strayed: bool = False           # redirected to where it must not follow
+    trouble: str = ""               # why it could not go on, in one line
+    retry_at: float | None = None   # Unix seconds; None where coming back is no use
+    is_put_off: bool = False        # a retry is due, though not within `max_wait`
+    has_strayed: bool = False       # redirected to where it must not follow
 
     @property
     def status(self) -> int:
@@ -3187,7 +3021,7 @@ class Ending(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why a policy document did not come, in one line."""
+        """Why a policy document did not come."""
         if self.refusal is not None:
             return self.refusal.reason
         if self.trouble:
@@ -3220,9 +3054,10 @@ def robots_source(state: RobotsState, now: float) -> str:
             held = f"a copy held since {iso_utc(state.fetched_at)}"
         return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
     age_seconds = now - state.checked_at
-    if age_seconds < 1.0:
-        return f"robots.txt ({state.status}) fetched now"
-    return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
+    age = "fetched now"
+    if age_seconds >= 1.0:
+        age = f"from the cache, {spell_seconds(age_seconds)} old"
+    return f"robots.txt ({state.status}) {age}"
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
@@ -3249,26 +3084,23 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
 def robots_decision(
     url: str, target: str, state: RobotsState, now: float, unreachable: str
 ) -> Decision:
-    """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
-    allowed = Decision(
-        True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=robots_source(state, now))
-    if robots_undefined_for_good(state, now):
-        reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
-        return allowed._replace(reason=reason)
+    """R2: what is held of a site's robots.txt says this of a target.  Spec 9.1.1, 9.1.4."""
+    source = robots_source(state, now)
+    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
+    since = state.unreachable_since
+    if since and now - since > MAX_UNREACHABLE_SECONDS:
+        if state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD:
+            reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
+            return allowed._replace(reason=reason)
     if state.robots is not None:
         return rules_decision(allowed, target, state.robots)
-    if not state.unreachable_since:
+    if not since:
         return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
     if unreachable == "defer":
         reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
-        retry_at = max(state.retry_at, now)
-        return unknown._replace(
-            allowed=False,
-            gate="R2",
-            reason=reason,
-            retry_at=retry_at,
-        )
+        refused = unknown._replace(allowed=False, gate="R2", reason=reason)
+        return refused._replace(retry_at=max(state.retry_at, now))
     return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
 
 
@@ -3900,13 +3732,9 @@ def open_pace_cache(
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
-# One HTTP/1.1 exchange at a time, over the one connection that the process has open.
-# Nothing here follows a redirect, retries or sleeps. What a decision from the cache does without
-# is imported where it is used.
+# One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
 # http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
-# 22 ms and 6.6 MiB to load.
-# Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
-# `Deadline.during` makes a TransportError of both.
+# 22 ms and 6.6 MiB to load. A decision from the cache needs none of the imports below.
 
 FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
@@ -3914,26 +3742,24 @@ STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\
 HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
 CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
 SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
-# What the system raises: for a bad certificate an OSError that is a ValueError besides, for too
-# large a number an ArithmeticError, for a thread that does not start a RuntimeError.
-TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
+    # Site, proxy, allow_private. Requests with equal routes may share a connection.
+    Route = tuple[UrlParts, UrlParts | None, bool]
     Addresses = list[tuple[int, Any]]       # (family, socket address)
-    HeaderList = list[tuple[str, str]]      # (lower-case name, value)
 
 
 def cause_of(error: BaseException) -> str:
-    """One line of what went wrong, without error numbers and lines of C."""
+    """One line, without error numbers and lines of C."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
     return printable(text or type(error).__name__, 200)
 
 
-# 12a. The time and the connection of an exchange.
+# 12a. The connection.
 
 class Deadline:
-    """The time of one exchange, from the look-up of the name to the end of the body."""
+    """Of one exchange, from the look-up of the name to the end of the body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
@@ -3942,16 +3768,17 @@ class Deadline:
     def remaining_seconds(self) -> float:
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
-            raise TimeoutError("timed out")
+            raise TimeoutError
         return seconds
 
     @contextmanager
     def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a TransportError of one line, which names the stage."""
+        """Trouble inside becomes a TransportError. What no retry mends is raised as ValueError."""
         try:
             self.remaining_seconds()
             yield
-        except TROUBLE as error:
+        # A bad certificate is an OSError and a ValueError. A thread that fails is a RuntimeError.
+        except (OSError, ValueError, RuntimeError) as error:
             final = final or isinstance(error, ValueError)
             reason = f"{stage}: {cause_of(error)}"
             if time.monotonic() >= self.ends_at:
@@ -3959,15 +3786,7 @@ class Deadline:
             raise TransportError(reason, final) from None
 
 
-class Route(NamedTuple):
-    """Where a request goes. Those with equal routes may share a connection."""
-
-    site: UrlParts              # scheme, host and port alone
-    proxy: UrlParts | None
-    allow_private: bool
-
-
-class ProcessConnection:
+class HttpConnection:
     """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
     def __init__(self) -> None:
@@ -3975,7 +3794,7 @@ class ProcessConnection:
         self.callers: list[int] = []        # the threads of the calls that are under way
         self.socket: Any = None
         self.route: Route | None = None
-        self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
+        self.kept_until = -math.inf         # monotonic; -inf during an exchange
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -3990,17 +3809,16 @@ class ProcessConnection:
                 self.rest(math.inf)
 
     def rest(self, seconds: float) -> None:
-        """Before a pause: what it would carry past its time is closed, unless it is in use."""
+        """Before a pause: closed, unless it may be kept so long for a call, or is in use."""
         if self.lock.acquire(blocking=False):
             try:
-                if time.monotonic() + seconds >= self.kept_until:
+                if not self.callers or time.monotonic() + seconds >= self.kept_until:
                     self.close()
             finally:
                 self.lock.release()
 
     def is_kept_for(self, route: Route) -> bool:
-        is_there = self.socket is not None and self.route == route
-        return is_there and time.monotonic() < self.kept_until
+        return self.route == route and time.monotonic() < self.kept_until
 
     def begin(self, route: Route, deadline: Deadline) -> None:
         """An exchange, over the kept connection if it leads there and is as it was left."""
@@ -4009,28 +3827,24 @@ class ProcessConnection:
             self.unread = bytearray()       # what has come, and nobody has asked for yet
         self.route = route
         self.deadline = deadline
-        self.kept_until = -math.inf
+        self.answered_at = self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
         self.is_at_end = False              # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
         """Whether nothing has come since the last answer, not even an end."""
-        import socket
-
         # Some servers close without a word right behind their answer.
         wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.socket.settimeout(max(LEAST_SLEEP_SECONDS, wait_seconds))
+            self.socket.settimeout(max(0.0, wait_seconds))
             self.socket.recv(1)
-        except OSError as error:
-            return isinstance(error, socket.timeout)
+        except OSError as error:        # by name: `ssl` may not be loaded
+            silences = {"BlockingIOError", "timeout", "TimeoutError", "SSLWantReadError"}
+            return type(error).__name__ in silences
         return False
 
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept and a call goes on."""
-        self.rest(0.0 if self.callers else math.inf)
-
     def close(self) -> None:
+        self.kept_until = -math.inf
         if self.socket is not None:
             self.socket.close()
             self.socket = None
@@ -4041,7 +3855,7 @@ class ProcessConnection:
 
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
-            # Each address gets its share of the time, so that a dead one does not use it all.
+            # A dead one may not use up the time of the others.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
@@ -4056,8 +3870,8 @@ class ProcessConnection:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
-        # A bare FIN ends no body, close_notify does. The handshake is a step of its own, so that an
-        # interrupt inside finds a socket to close.
+        # A bare FIN ends no body. The handshake is a step of its own, so that an interrupt inside
+        # finds a socket to close.
         self.socket = context.wrap_socket(
             self.socket, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
@@ -4073,11 +3887,8 @@ class ProcessConnection:
             sent_bytes = self.timed().send(data)
             data = data[sent_bytes:]
 
-    def receive(self) -> bool:
-        """False where the peer has closed."""
-        piece = self.timed().recv(PIECE_BYTES)
-        self.unread += piece
-        return len(piece) > 0
+    def receive(self) -> None:
+        self.unread += self.timed().recv(PIECE_BYTES)
 
     def read(self, size: int) -> bytes:
         """One to `size` bytes, or b"" where the peer has closed."""
@@ -4092,7 +3903,8 @@ class ProcessConnection:
         length = self.unread.find(b"\n") + 1
         while length == 0 and len(self.unread) <= self.line_budget_bytes:
             searched = len(self.unread)
-            if not self.receive():
+            self.receive()
+            if len(self.unread) == searched:
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
         if not 0 < length <= self.line_budget_bytes:
@@ -4101,14 +3913,14 @@ class ProcessConnection:
         return self.read(length).decode("latin-1")
 
 
-CONNECTION = ProcessConnection()
+CONNECTION = HttpConnection()
 
 
 def abandon_connection() -> None:
     """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
     global CONNECTION
     inherited = CONNECTION
-    CONNECTION = ProcessConnection()
+    CONNECTION = HttpConnection()
     with suppress(OSError):
         inherited.close()
 
@@ -4117,19 +3929,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=abandon_connection)
 
 
-# 12b. An answer: its header, where its body ends, what the body holds.
+# 12b. An answer.
 
 class Head(NamedTuple):
     version: str                # of HTTP/1: "0" or "1"
     status: int
-    headers: HeaderList
+    headers: list[tuple[str, str]]
     length: int | None          # what Content-Length says
 
 
-def read_head(conn: ProcessConnection) -> Head:
-    """1xx answers are skipped (RFC 9110 15.2)."""
+def read_head(conn: HttpConnection) -> Head:
     lines = head_lines(conn)
-    while True:
+    while True:         # RFC 9110 15.2: 1xx answers come before the one that counts
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
         if match is None:
@@ -4140,14 +3951,14 @@ def read_head(conn: ProcessConnection) -> Head:
             return Head(match[1], status, headers, content_length(headers))
 
 
-def head_lines(conn: ProcessConnection) -> Iterator[str]:
+def head_lines(conn: HttpConnection) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
         yield conn.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
-def read_headers(lines: Iterator[str]) -> HeaderList:
-    headers: HeaderList = []
+def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
+    headers: list[tuple[str, str]] = []
     for line in lines:
         if line in ("\r\n", "\n"):
             break
@@ -4164,7 +3975,7 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The items of a header in lower case, over all the lines that repeat it."""
+    """The items of all lines of that name, in lower case."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4185,7 +3996,7 @@ def content_length(headers: Headers) -> int | None:
 
 
 def kept_seconds(head: Head) -> float:
-    """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
+    """How long the server lets us keep the connection (RFC 9112 9.3)."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
         return 0.0
@@ -4197,28 +4008,28 @@ def kept_seconds(head: Head) -> float:
     return seconds
 
 
-def framed_pieces(conn: ProcessConnection, head: Head) -> Iterator[bytes]:
+def framed_pieces(conn: HttpConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
         if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
             said = printable(", ".join(codings), 60)
-            raise ConnectionError(
-                f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
+            wanted = "want chunked, and no Content-Length beside it"
+            raise ConnectionError(f"Transfer-Encoding {said!r}, {wanted}")
         return chunked_pieces(conn)
     if head.length is None:
         return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
     return counted_pieces(conn, head.length)
 
 
-def counted_pieces(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+def counted_pieces(conn: HttpConnection, length: int) -> Iterator[bytes]:
     yield from exactly(conn, length)
     if conn.unread:
         raise ConnectionError(f"more than the {length} bytes of its Content-Length")
     conn.is_at_end = True
 
 
-def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+def exactly(conn: HttpConnection, length: int) -> Iterator[bytes]:
     left = length
     while left:
         piece = conn.read(min(left, PIECE_BYTES))
@@ -4228,7 +4039,7 @@ def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
         yield piece
 
 
-def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
+def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
     size = -1
     while size != 0:
         match = CHUNK_LINE.fullmatch(conn.read_line())
@@ -4236,24 +4047,14 @@ def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
         yield from exactly(conn, size)
-        # Chunk framing costs a server nothing, so that the data must pay for it.
+        # Chunk framing costs a server nothing: the data must pay for it.
         budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
         conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
         if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
     while conn.read_line() != "\r\n":
-        pass        # nothing in the trailers is for us
+        pass        # trailers
     conn.is_at_end = True
-
-
-def content_codings(headers: Headers) -> list[str]:
-    items = header_items(headers, "content-encoding")
-    codings = [item for item in items if item not in ("", "identity")]
-    known = {"gzip", "x-gzip", "deflate"}
-    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
-        said = printable(", ".join(codings), 60)
-        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
-    return codings
 
 
 def new_decoder(coding: str, beginning: bytes) -> Any:
@@ -4269,7 +4070,7 @@ def new_decoder(coding: str, beginning: bytes) -> Any:
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
     """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
-    from zlib import error as zlib_error
+    import zlib
 
     decoder = None
     taken_bytes = given_bytes = 0
@@ -4280,7 +4081,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         while piece or len(data) == PIECE_BYTES:        # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
-            except zlib_error:
+            except zlib.error:
                 raise ConnectionError(f"broken {coding} data") from None
             given_bytes += len(data)
             if data:
@@ -4288,20 +4089,25 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
             piece = decoder.unconsumed_tail or decoder.unused_data
             if decoder.eof and piece:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # what follows the last member is padding, which gzip ignores too
+                    return      # the rest is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
         # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
-    if decoder is not None and not decoder.eof:
+    if decoder and not decoder.eof:
         raise ConnectionError(f"{coding} data ends early")
 
 
 def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
     """The decoded body, and whether it was cut at `limit` bytes."""
-    codings = content_codings(head.headers)
-    is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
-    if (head.length or 0) > limit and not codings and not is_useful_in_part:
+    items = header_items(head.headers, "content-encoding")
+    codings = [item for item in items if item not in ("", "identity")]
+    known = {"gzip", "x-gzip", "deflate"}
+    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
+        said = printable(", ".join(codings), 60)
+        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
+    # Nothing but a robots.txt is useful in part.
+    if not codings and (head.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
@@ -4319,28 +4125,26 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left.
 
-    An answer is held, and so is that none came in time. Other trouble is not.
+    An answer is held, even a late one, and so is that none came in time.
     """
 
     def __init__(self, host: str) -> None:
         import threading
 
-        self.host = host
         self.addresses: Addresses = []      # without ports; none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
-        self.thread = threading.Thread(
-            target=self.ask, name="walsh-research resolver", daemon=True)
+        name = "walsh-research resolver"
+        self.thread = threading.Thread(target=self.ask, args=(host,), name=name, daemon=True)
 
-    def ask(self) -> None:
-        """In the thread. A late answer is an answer."""
+    def ask(self, host: str) -> None:
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
         trouble = ""
         try:
-            name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
+            name = host.strip("[]").encode()        # as bytes it needs no codec: it is ASCII
             for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
                 self.addresses.append((answer[0], answer[4]))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
@@ -4364,10 +4168,6 @@ class LookUp:
         return self.addresses
 
 
-def with_port(parts: UrlParts) -> UrlParts:
-    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
-
-
 def environment_proxies() -> dict[str, str]:
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
@@ -4379,35 +4179,31 @@ def environment_proxies() -> dict[str, str]:
 def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
     """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
     name = site.scheme if proxies.get(site.scheme) else "all"
-    setting = proxies.get(name)
-    if not setting:
+    if not proxies.get(name):
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    bare_host = site.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{site.port}", proxies):
+    if proxy_bypass_environment(f"{site.host.strip('[]')}:{site.port}", proxies):
         return None
-    return parse_proxy(f"{name}_proxy", setting.strip())
-
-
-def parse_proxy(name: str, setting: str) -> UrlParts:
+    setting = proxies[name].strip()
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
-            return with_port(split_url(f"http://{match[1]}"))
+            proxy = split_url(f"http://{match[1]}")
+            return proxy._replace(port=proxy.port or 80)
     # No reason shows the setting: any part of a misspelt one may be a password.
     found = "no proxy that can be used"
     other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
     if other_kind:
         found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
-    raise ValueError(f"{name} is {found}, want http://[user:password@]host[:port]")
+    raise ValueError(f"{name}_proxy is {found}, want http://[user:password@]host[:port]")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
     if not proxy.userinfo:
         return {}
     import binascii
-    from urllib.parse import unquote_to_bytes  # rarely needed
+    from urllib.parse import unquote_to_bytes
 
     user, _, password = proxy.userinfo.partition(":")
     credentials = unquote_to_bytes(f"{user}:{password}")
@@ -4420,15 +4216,15 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies` is `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
-    {} for none, None for those of the environment.
+    `proxies`: `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
+    None for those of the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
         self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
-        self.tls_context: ssl.SSLContext | None = None      # made for the first https target
+        self.tls_context: ssl.SSLContext | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
         """Pins where the name of `url` leads.
@@ -4446,7 +4242,7 @@ class HttpTransport:
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
-            head = request_head(request, route.proxy)
+            head = request_head(request, route)
         conn = CONNECTION
         with conn.lock:
             try:
@@ -4456,9 +4252,9 @@ class HttpTransport:
                         self.open(conn, route)
                     return exchange(conn, route, request, head)
                 finally:
-                    conn.settle()
+                    conn.rest(0.0)
             finally:
-                conn.settle()       # again: an interrupt may have ended the first one early
+                conn.rest(0.0)      # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4466,11 +4262,11 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
-        site = with_port(target)._replace(userinfo=None, path="", query="")
-        return Route(site, proxy_for(site, proxies), self.allow_private)
+        port = target.port or DEFAULT_PORTS[target.scheme]
+        site = UrlParts(target.scheme, None, target.host, port, "", "")
+        return site, proxy_for(site, proxies), self.allow_private
 
     def look_up(self, host: str) -> LookUp:
-        """The one that is held or under way, or a new one."""
         held = self.look_ups.get(host)
         if held is not None and (held.is_held() or not held.is_done.is_set()):
             return held
@@ -4486,11 +4282,12 @@ class HttpTransport:
         return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """Those of the site, refused if any is not public; else of the proxy, of any kind."""
-        stop = route.proxy or route.site
+        """Of the site, refused if any is not public; or of the proxy, whatever they are."""
+        site, proxy, _ = route
+        stop = proxy or site
         addresses: Addresses = []
         for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
-            refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
+            refusal = "" if self.allow_private or proxy else address_refusal(ip)
             if refusal:
                 raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
             addresses.append((family, (ip, stop.port, *more)))
@@ -4498,7 +4295,7 @@ class HttpTransport:
             raise ValueError(f"{stop.host} does not exist")
         return addresses
 
-    def open(self, conn: ProcessConnection, route: Route) -> None:
+    def open(self, conn: HttpConnection, route: Route) -> None:
         """To the proxy or the site, and on through tunnel and TLS."""
         site, proxy, _ = route
         during = conn.deadline.during
@@ -4519,7 +4316,7 @@ class HttpTransport:
             conn.secure(self.tls_context, site.host.strip("[]"))
 
 
-def exchange(conn: ProcessConnection, route: Route, request: Request, head: bytes) -> Response:
+def exchange(conn: HttpConnection, route: Route, request: Request, head: bytes) -> Response:
     with conn.deadline.during("request"):
         conn.write(head)
     if request.departed is not None:
@@ -4527,10 +4324,10 @@ def exchange(conn: ProcessConnection, route: Route, request: Request, head: byte
     with conn.deadline.during("answer"):
         answer = read_head(conn)
         pieces = framed_pieces(conn, answer)
-    if answer.status == 407 and route.proxy and route.site.scheme == "http":
+    site, proxy, _ = route
+    if answer.status == 407 and proxy and site.scheme == "http":
         raise TransportError("proxy: wants other credentials (407)", final=True)
-    body = b""
-    is_cut = False
+    body, is_cut = b"", False
     if request.method == "HEAD" or answer.status in (204, 304):
         conn.is_at_end = True
     # R6: what nobody reads is not asked for.
@@ -4546,7 +4343,7 @@ def exchange(conn: ProcessConnection, route: Route, request: Request, head: byte
     return Response(answer.status, answer.headers, body, is_cut)
 
 
-def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> None:
+def open_tunnel(conn: HttpConnection, site: UrlParts, proxy: UrlParts) -> None:
     authority = f"{site.host}:{site.port}"
     headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
     conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
@@ -4558,16 +4355,16 @@ def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> Non
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, proxy: UrlParts | None) -> bytes:
-    """User-Agent (R1) is the one that was handed in."""
+def request_head(request: Request, route: Route) -> bytes:
+    site, proxy, _ = route
     target = split_url(request.url)
     authority = host_key(request.url)
     path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
-    if proxy and target.scheme == "http":
+    if proxy and site.scheme == "http":
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
         headers.update(proxy_headers(proxy))
-    headers.update(request.headers)
+    headers.update(request.headers)     # R1: the User-Agent is among them
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
 
@@ -4579,17 +4376,16 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
         if not SENT_LINE.fullmatch(line):
             name = printable(line.partition(":")[0], 60)
             raise ValueError(f"{name!r} cannot be sent as it is")
-    head = "\r\n".join([*lines, "", ""])
-    return head.encode("latin-1")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def verifying_tls_context() -> ssl.SSLContext:
     """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
-    import ssl  # slow to load
+    import ssl
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
+    # 3.9 has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
     # OpenSSL passes over an unreadable one: every site would look self-signed.
@@ -4636,7 +4432,7 @@ class SystemClock:
 
 
 class ProcessPace:
-    """R4: what all bots of a process share: the clock, the lock around a step, each host's pace."""
+    """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
@@ -4681,7 +4477,7 @@ def process_pace(clock: Clock) -> ProcessPace:
     if isinstance(clock, SystemClock):
         return SYSTEM_PACE
     pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
-    while len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
+    if len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
         OTHER_PACES.popitem(last=False)
     return pace
 
@@ -4699,14 +4495,18 @@ if hasattr(os, "register_at_fork"):
 class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
-    def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
-        self._cache = cache
+    def __init__(
+        self, cache: Cache | None, now: Callable[[], float], patience_seconds: float
+    ) -> None:
+        self._cache = cache             # None: there are no other processes
         self._now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
     def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
+        if self._cache is None:
+            return CacheLock("")
         lock = self._cache.try_lock(name)
         if lock is not None:
             self._waits.pop(name, None)
@@ -4731,9 +4531,7 @@ class RateLimiter:
         self.now = process.clock.monotonic
         self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._locks = None
-        if cache is not None:
-            self._locks = PatientLocks(cache, self.now, patience_seconds)
+        self._locks = PatientLocks(cache, self.now, patience_seconds)
 
     def share(self, cache: Cache, patience_seconds: float) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
@@ -4744,33 +4542,7 @@ class RateLimiter:
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
-        if self._locks is None:
-            return CacheLock("")
-        reason = f"another process is at {host}"
-        return self._locks.take(f"host {host}", "R4", reason)       # R4a
-
-    def hold_back(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to the host for so long, in any run or process."""
-        now = self.now()
-        held = HostPace(not_before=now + seconds, why=why)
-        # The hold is an entry of its own, so that no claim of a slot overwrites it.
-        self.write(
-            host,
-            merge_paces(self.pace_of(host), held, now),
-            "hold",
-        )
-
-    def when_next(self, host: str, interval: float) -> Later:
-        """When the host's next target could start, and who says so; nothing is claimed."""
-        pace = self.pace_of(host)
-        start = next_start(pace, interval + self.margin, is_first_target=True)
-        return self.explained(start, pace, host, interval + self.margin)
-
-    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
-        if start == pace.not_before:
-            return Later(start, "R5", pace.why)
-        seconds = max(interval, pace.interval) - self.margin
-        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
+        return self._locks.take(f"host {host}", "R4", f"another process is at {host}")      # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4786,21 +4558,44 @@ class RateLimiter:
             entry = self._cache.load(kind, host)
             own = self._process.written.get((kind, host))
             if entry and entry != own:      # our own words: the monotonic clock knows them better
-                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self.time())
+                theirs = shifted_pace(from_entry(HostPace(), entry), now - self.time())
                 pace = merge_paces(pace, theirs, now)
         return pace
 
-    def write(self, host: str, pace: HostPace, kind: str = "host") -> None:
+    def write(self, host: str, pace: HostPace) -> None:
         """For this process, and for those that share the cache."""
         self._process.hosts[host] = pace
+        self._store("host", host, pace)
+
+    def _store(self, kind: str, host: str, pace: HostPace) -> None:
         if self._cache is None:
             return
-        if kind == "hold":
-            pace = HostPace(not_before=pace.not_before, why=pace.why)
         entry = shifted_pace(pace, self.time() - self.now())._asdict()
         self._process.written[kind, host] = entry
         if not self._cache.store(kind, host, entry):
             self._cache.forget(kind, host)      # what others write must stay visible
+
+    def hold_back(self, host: str, seconds: float, why: str) -> None:
+        """R5: nothing goes to the host for so long, in any run or process."""
+        now = self.now()
+        hold = HostPace(not_before=now + seconds, why=why)
+        pace = merge_paces(self.pace_of(host), hold, now)
+        self._process.hosts[host] = pace
+        # It is an entry of its own, so that no claim of a slot overwrites it.
+        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
+
+    def when_next(self, host: str, interval: float) -> Later:
+        """When the host's next target could start, and who says so; nothing is claimed."""
+        pace = self.pace_of(host)
+        interval += self.margin
+        start = next_start(pace, interval, is_first_target=True)
+        return self.explained(start, pace, host, interval)
+
+    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
+        if start == pace.not_before:
+            return Later(start, "R5", pace.why)
+        seconds = max(interval, pace.interval) - self.margin
+        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
 
 
 class Slot:
@@ -4810,33 +4605,21 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0        # as `claim` has them
-        self._start = -math.inf         # the claimed start, on the monotonic clock
-        self._before = UNSEEN_HOST      # the host's pace before the claim
+        self._interval = 0.0            # seconds, with the limiter's margin
+        self._start = NEVER             # the claimed start, on the monotonic clock
+        self._before = HostPace()       # the host's pace before the claim
         self._left_at: float | None = None          # when its request left, Unix seconds
-        self._lock = CacheLock("")      # the host's, until the request has left; "" is none
+        self._lock = CacheLock("")      # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
-        return self._start > -math.inf
-
-    def release(self) -> None:
-        """Lets other processes at the host."""
-        self._lock.release()
-
-    def hand_over(self, other: Slot) -> None:
-        """The claimed start goes to a request that must come first."""
-        other._host = self._host
-        other._start = self._start
-        other._before = self._before
-        self._start = -math.inf
+        return self._start > NEVER
 
     def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
         """None: the request may leave now, and the host's lock is kept until it has.
 
         Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
-        seconds; `role` is "policy" for the first request of a policy document, "target" for that
-        of a target, "other" for all else.
+        seconds; `role` is "policy" or "target" for the first request of such, "other" for the rest.
         """
         limiter = self._limiter
         lock = limiter.lock(host)
@@ -4844,69 +4627,68 @@ class Slot:
             return lock
         self._lock = lock
         self._host = host
-        self._interval = interval + limiter.margin
         self._role = role
+        interval += limiter.margin
+        self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
-        is_slotless = self._is_slotless(pace, now)
-        start = pace.not_before if is_slotless else self._earliest_start(pace)
+        if self.is_claimed:
+            after_late_one = pace.departed_at + interval        # which pushes all behind it
+            start = max(self._start, pace.not_before, after_late_one)
+        else:
+            start = next_start(pace, interval, role == "target")
+            self._before = pace
         if start <= now:
             self._begin(pace, now)
             return None
-        if start <= latest and not is_slotless:
-            self._reserve(pace, start)
-        self.release()
-        return limiter.explained(start, pace, host, self._interval)
+        if start <= latest:
+            self._take(pace, start, pace.departed_at)
+        lock.release()
+        return limiter.explained(start, pace, host, interval)
 
-    def _is_slotless(self, pace: HostPace, now: float) -> bool:
-        """Whether it is a policy document that waits for no pace, though for a hold (R5)."""
-        if self._role != "policy" or self.is_claimed:
-            return False
-        return takes_no_slot(pace, self._interval, now)
-
-    def _earliest_start(self, pace: HostPace) -> float:
-        if not self.is_claimed:
-            return next_start(pace, self._interval, self._role == "target")
-        after_late_one = pace.departed_at + self._interval      # which pushes all behind it
-        return max(self._start, pace.not_before, after_late_one)
-
-    def _reserve(self, pace: HostPace, start: float) -> None:
-        """The start is claimed, and others queue behind it."""
-        if not self.is_claimed:
-            self._before = pace
+    def _take(self, pace: HostPace, start: float, departed_at: float) -> None:
+        """The start is ours, and others queue behind it."""
         self._start = start
-        last_at = max(start, pace.last_at)
-        self._limiter.write(self._host, pace._replace(last_at=last_at, interval=self._interval))
+        last_at = max(pace.last_at, start)
+        pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=departed_at)
+        self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
         """The request starts."""
+        if self._role != "policy":
+            self._take(pace, now, now)
+            return
+        # Its own target follows sooner than after the interval: at once on an unseen host (R4).
+        gap = MIN_REQUEST_INTERVAL + self._limiter.margin
+        if max(pace.last_at, pace.policy_at) == NEVER:
+            gap = 0.0
+        # The slot that it may have waited for no longer counts as a start.
+        last_at = pace.last_at
+        if last_at <= now:              # else another has claimed one behind it
+            last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
-        if self._role == "policy":
-            gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-            pace = after_policy(pace, self._interval, gap, now)
-        else:
-            last_at = max(pace.last_at, now)
-            pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=now)
+        pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
         self._limiter.write(self._host, pace)
 
     def left(self) -> None:
         """The request has left: the server counts from here, and so do we."""
-        now = self._limiter.now()
-        self._left_at = self._limiter.time()
+        limiter = self._limiter
+        now = limiter.now()
+        self._left_at = limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            pace = self._limiter.pace_of(self._host)
+            pace = limiter.pace_of(self._host)
             if self._role == "policy":
-                self._limiter.write(self._host, pace._replace(policy_at=now))
+                limiter.write(self._host, pace._replace(policy_at=now))
             else:
-                self._begin(pace, now)
-        self.release()
+                self._take(pace, now, now)
+        self._lock.release()
 
     def spend(self) -> float | None:
         """The exchange is over, and a retry claims a slot of its own; when the request left."""
-        self.release()
+        self._lock.release()
         left_at = self._left_at
         self._left_at = None
-        self._start = -math.inf
+        self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
@@ -4914,7 +4696,7 @@ class Slot:
         start = self._start
         limiter = self._limiter
         self.spend()
-        if start == -math.inf:
+        if start == NEVER:
             return
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
@@ -4927,22 +4709,8 @@ class Slot:
                 limiter.write(self._host, pace)
 
 
-def after_policy(pace: HostPace, interval: float, gap: float, now: float) -> HostPace:
-    """A policy document starts: its own target follows after `gap`, sooner than the interval.
-
-    The slot that it may have waited for no longer counts as a start.
-    """
-    if is_unseen(pace):                     # R4: its first target follows at once
-        gap = 0.0
-    last_at = pace.last_at
-    if last_at <= now:                      # else another has claimed a slot behind it
-        last_at = min(last_at, now - max(interval, pace.interval))
-    return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
-
-
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
-# Owns the blocklist in force, the robots.txt of each site, how each is kept current, and what is
-# known of each target.
+# Owns the blocklist in force, each site's robots.txt, their refresh, and what is known of targets.
 
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
@@ -4981,8 +4749,7 @@ class Refreshes:
             self._unfinished.pop(name, None)
             if store.load(*key):
                 return None
-            if steps is None:
-                steps = store.refresh(visit, *key)
+            steps = steps or store.refresh(visit, *key)
             try:
                 later = next(steps)
             except StopIteration as stop:
@@ -4997,32 +4764,25 @@ class BlocklistStore:
     kind = "blocklist"
     gate = "R3"
 
-    def __init__(
-        self, cache: Cache, wall_time: Callable[[], float], origin: str, warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, origin: str, warn: Warn) -> None:
         self._cache = cache
         self._time = wall_time
         self._origin = origin
         self._warn = warn
-        self._refreshed = RefreshState()            # of the generation in force
         self.blocklist: Blocklist | None = None     # in force
+        self.refreshed = RefreshState()             # of that generation
 
     def __len__(self) -> int:
         return 0 if self.blocklist is None else len(self.blocklist)
 
     @property
-    def checked_at(self) -> float:
-        """When the list was last known to be current, Unix seconds."""
-        return self._refreshed.checked_at
-
-    @property
     def was_missed(self) -> bool:
         """R3b: asked for in vain, with no list to fall back on."""
-        return self.blocklist is None and self._refreshed.failed_at > -math.inf
+        return self.blocklist is None and self.refreshed.failed_at > NEVER
 
     def is_current(self) -> bool:
         """R12: no need to ask: the list is fresh, or it is too early to ask again."""
-        held = self._refreshed
+        held = self.refreshed
         now = self._time()
         if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
             return True
@@ -5034,53 +4794,41 @@ class BlocklistStore:
         """Takes the newest generation that the cache holds whole; whether the list is current."""
         entry = self._cache.load("refresh", self._origin) or {}
         serial = as_number(entry.get("serial"))
-        asked = from_entry(self._refreshed, entry)
-        held = self._refreshed
-        if self.blocklist is None or serial > held.serial:
-            held = self._load_generation(held)
-        # While nothing was ever held, every process tries at its start, and is
-        # bound by what the others found only then.
-        if self.blocklist is None:
-            if -math.inf < held.failed_at < asked.failed_at:
-                self.take_failure(asked.failed_at)
-            return self.is_current()
-        if serial == held.serial:
-            self._refreshed = asked
-        else:       # of another generation it says nothing but when to ask again
-            self._refreshed = held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
+        if self.blocklist is None or serial > self.refreshed.serial:
+            self._load_generation()
+        # While nothing was ever held, every process tries at its start, and is bound by what the
+        # others found only then.
+        if self.blocklist is None and not self.was_missed:
+            return False
+        if serial != self.refreshed.serial:     # of another it says only when to ask again
+            entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
+        self.refreshed = from_entry(self.refreshed, entry)
         return self.is_current()
 
-    def _load_generation(self, held: RefreshState) -> RefreshState:
+    def _load_generation(self) -> None:
         """The newer of the two generations; the older only where the newer does not hold."""
-        entries = []
-        for generation in (0, 1):
-            entry = self._cache.load("blocklist", f"{self._origin} {generation}") or {}
-            entries.append((as_number(entry.get("serial")), entry))
-        entries.sort(key=operator.itemgetter(0), reverse=True)
-        for serial, entry in entries:
-            if serial <= held.serial:           # what is in force is as new
-                break
+        generations = []
+        for number in (0, 1):
+            entry = self._cache.load("blocklist", f"{self._origin} {number}") or {}
+            generations.append((as_number(entry.get("serial")), number, entry))
+        for serial, _, entry in sorted(generations, reverse=True):
+            if serial <= self.refreshed.serial:     # what is in force is as new
+                return
             try:
                 self.blocklist = Blocklist(entry["columns"])
-                held = RefreshState(serial)
+                self.refreshed = RefreshState(serial)
             except (KeyError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
-        return held
 
     def _note(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
-        self._refreshed = self._refreshed._replace(**changes)
-        self._cache.store("refresh", self._origin, self._refreshed._asdict())
-
-    @property
-    def failed_at(self) -> float:
-        """When it was last asked for in vain, Unix seconds; -inf for never."""
-        return self._refreshed.failed_at
+        self.refreshed = self.refreshed._replace(**changes)
+        self._cache.store("refresh", self._origin, self.refreshed._asdict())
 
     def take_failure(self, failed_at: float) -> None:
         """What another process of the same run asked for in vain is not asked for again soon."""
         retry_at = failed_at + POLICY_RETRY_SECONDS
-        self._refreshed = self._refreshed._replace(failed_at=failed_at, retry_at=retry_at)
+        self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
@@ -5088,17 +4836,16 @@ class BlocklistStore:
         Whatever else happens, the last list stays in force. A Decision: there is none, and
         `max_wait` does not reach to where it may be asked for.
         """
-        validators = Validators(self._refreshed.etag, self._refreshed.last_modified)
+        validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
-        if self.blocklist is None and was_not_asked(document_visit, ending):
-            return ending.refusal           # R3b opens for a fetch that failed
+        refusal = ending.refusal
+        is_paced = refusal is not None and refusal.gate == "R4"
+        # R3b opens for a fetch that failed, not for one whose first request its pace put off.
+        if self.blocklist is None and is_paced and document_visit.role == "policy":
+            return refusal
         if ending.status == 304 and any(document_visit.validators):
-            self._note(
-                checked_at=self._time(),
-                failed_at=-math.inf,
-                retry_at=-math.inf,
-            )
+            self._note(checked_at=self._time(), failed_at=NEVER, retry_at=NEVER)
             return None
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5112,9 +4859,9 @@ class BlocklistStore:
             return None
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
-        validators = validators_of(answer.headers)
-        if document_visit.redirects:        # validators belong to the URL that gave them
-            validators = NO_VALIDATORS
+        validators = NO_VALIDATORS
+        if not document_visit.redirects:        # they belong to the URL that gave them
+            validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
 
@@ -5126,19 +4873,12 @@ class BlocklistStore:
         """
         self.blocklist = blocklist
         now = self._time()
-        last = self._refreshed.serial
+        last = self.refreshed.serial
         serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
-        key = f"{self._origin} {serial % 2:g}"
-        self._cache.store("blocklist", key, entry, durable=True)
-        self._refreshed = RefreshState(
-            serial,
-            now,
-            -math.inf,
-            -math.inf,
-            *validators,
-        )
-        self._note()
+        self._cache.store("blocklist", f"{self._origin} {serial % 2:g}", entry, durable=True)
+        self.refreshed = RefreshState(serial)
+        self._note(checked_at=now, **validators._asdict())
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; the next try is soon.
@@ -5147,18 +4887,21 @@ class BlocklistStore:
         """
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
-        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
+        self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if self.blocklist is not None:
             effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
-        """R10: the schema for a document that carries none.
-
-        Cached for seven days, kept stale on failure; None where there is none at all.
-        """
-        held, checked_at = self._held_schema()
+        """R10: for a document that carries none; kept stale on failure. None: there is none."""
+        entry = self._cache.load("schema", self._origin) or {}
+        checked_at = as_number(entry.get("checked_at"))
+        body = entry.get("body")
+        held = None
+        if isinstance(body, bytes):
+            with suppress(ValueError):
+                held = parse_schema(body)
         if held is not None and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
             return held
         url = self._origin + SCHEMA_PATH
@@ -5174,16 +4917,6 @@ class BlocklistStore:
         self._cache.store("schema", self._origin, entry, durable=True)
         return schema
 
-    def _held_schema(self) -> tuple[Any, float]:
-        """The one in the cache, None where it does not hold; and when it came, Unix seconds."""
-        entry = self._cache.load("schema", self._origin) or {}
-        body = entry.get("body")
-        schema = None
-        if isinstance(body, bytes):
-            with suppress(ValueError):
-                schema = parse_schema(body)
-        return schema, as_number(entry.get("checked_at"))
-
 
 def parse_schema(body: bytes) -> dict[str, Any]:
     """ValueError: it is none, or it asserts what is not implemented."""
@@ -5194,25 +4927,23 @@ def parse_schema(body: bytes) -> dict[str, Any]:
     return schema
 
 
-def was_not_asked(visit: Visit, ending: Ending) -> bool:
-    """Whether the pace of its host put off even the first request of a policy document."""
-    is_paced = ending.refusal is not None and ending.refusal.gate == "R4"
-    return is_paced and visit.role == "policy"
-
-
 class RobotsStore:
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
-    In memory are the most recently learned, up to a bound; the cache has the rest.
+    In memory are the most recently learned, up to a bound; the cache has the rest, by the site and
+    what `variant` says.
     """
 
     kind = "robots"
     gate = "R2"
-    no_state: Any = NO_RULES
+    no_state: Any = RobotsState()
+    _from_entry: Any = staticmethod(robots_from_entry)
+    _to_entry: Any = staticmethod(robots_to_entry)
 
-    def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, variant: str = "") -> None:
         self._cache = cache
         self._time = wall_time
+        self._variant = variant
         self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
         self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
@@ -5224,19 +4955,10 @@ class RobotsStore:
 
     def load(self, site: str) -> bool:
         """Takes what the cache holds; whether that is current."""
-        entry = self._cache.load("robots", self._cache_key(site))
+        entry = self._cache.load("robots", site + self._variant)
         if entry:
             self._keep(site, self._from_entry(entry))
         return self.is_current(site)
-
-    def _cache_key(self, site: str) -> str:
-        return site
-
-    def _from_entry(self, entry: dict[str, Any]) -> Any:
-        return robots_from_entry(entry)
-
-    def _to_entry(self, state: Any) -> dict[str, Any]:
-        return robots_to_entry(state)
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
@@ -5269,11 +4991,7 @@ class RobotsStore:
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store(
-            "robots",
-            self._cache_key(site),
-            self._to_entry(state),
-        )
+        self._cache.store("robots", site + self._variant, self._to_entry(state))
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
@@ -5311,23 +5029,15 @@ class SourceStore:
     def load(self, key: str) -> KnownSource:
         return from_entry(NEVER_ASKED, self._cache.load("source", key))
 
-    def last_request(self, key: str) -> float:
-        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
-        known = self.load(key)
-        return max(known.requested_at, known.at)
-
     def remember(self, key: str, known: KnownSource, result: Result) -> None:
         """What was known, and what has come of it now."""
         at = result.at
-        retry_at = result.retry_at
-        status = result.status
         if result.ok:
             known = KnownSource(at, result.final_url, result.etag, result.last_modified)
-        elif result.outcome == "failed" and status is not None:
+        elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
-            known = known._replace(failed_at=at, failed_status=status, failure=failure)
-        if retry_at is None:
-            retry_at = -math.inf
+            known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
+        retry_at = result.retry_at or NEVER
         known = known._replace(requested_at=at, retry_at=retry_at)
         self._cache.store("source", key, known._asdict())
 
@@ -5411,7 +5121,7 @@ class Visit:
         visit.requests = self.requests
         visit._is_single = is_single or self.fetcher.options.interactive
         if visit.host == self.host:             # else each would wait for the other
-            self.slot.hand_over(visit.slot)
+            self.slot, visit.slot = visit.slot, self.slot
         return visit
 
     @property
@@ -5849,8 +5559,8 @@ class Scheduler:
         """In the order of their last request, never requested first: no URL starves another."""
         targets = self._targets[host]
         if host not in self._freed_at and len(targets) > 1:
-            last_request = self._fetcher.sources.last_request
-            ordered = sorted(targets, key=lambda target: last_request(target.key))
+            known = self._fetcher.sources.load
+            ordered = sorted(targets, key=lambda target: known(target.key).requested_at)
             targets = self._targets[host] = collections.deque(ordered)
         return targets.popleft()
 
@@ -6098,7 +5808,7 @@ class Fetcher:
             try:
                 refusal = self._process.finish(visit.pass_gates(gates), self.clock)
             finally:
-                visit.slot.release()
+                visit.slot.spend()
         decision = visit.decision if refusal is None else refusal
         return decision._replace(waited=visit.waited)
 
@@ -8850,10 +8560,7 @@ class Source(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        shown = record_dict(self._replace(result=None))
-        if self.result is not None:
-            shown["result"] = self.result.to_dict()
-        return shown
+        return record_dict(self)
 
 
 NO_FILES: dict[str, bytes] = {}
@@ -8903,15 +8610,12 @@ class Robots2Store(RobotsStore):
     no_state = NO_ROBOTS2
 
     def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
-        super().__init__(cache, wall_time)
+        super().__init__(cache, wall_time, f" {category}")
         self._category = category
 
     def rules_of(self, site: str) -> Robots2 | None:
         robots2: Robots2 | None = self.state_of(site).robots2
         return robots2
-
-    def _cache_key(self, site: str) -> str:
-        return f"{site} {self._category}"
 
     def _to_entry(self, state: Robots2State) -> dict[str, Any]:
         return {**state._asdict(), "robots2": None}
@@ -9082,6 +8786,7 @@ class AnswerStore:
 
 BOT_KINDS = {
     **KINDS,
+    "fixture": KINDS["target"]._replace(transport_retries=1),
     "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
 }
@@ -9257,7 +8962,7 @@ class Bot(Fetcher):
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
         self._decide(f"{self.origin}/", [self._blocklist_gate])
-        return self._blocklist.failed_at
+        return self._blocklist.refreshed.failed_at
 
     def take_blocklist_failure(self, failed_at: float) -> None:
         """What the parent of this process asked for in vain is not asked for again soon."""
@@ -9491,7 +9196,7 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        age = spell_seconds(self.time() - self._blocklist.checked_at)
+        age = spell_seconds(self.time() - self._blocklist.refreshed.checked_at)
         return f"not listed (among {self.blocklist_size}, checked {age} ago)"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
