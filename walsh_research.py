@@ -3288,16 +3288,13 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
 # 11c. Private files, and locks: files that exist only while they are held. The kernel lets go of a
 # lock when its holder dies.
 
-OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
+OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")       # without O_NONBLOCK a FIFO hangs us
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 
 
 def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes each item off the list and does `action` with it, both within one bytecode.
-
-    Ctrl-C comes between two.
-    """
+    """Takes off each item and does `action` with it within one bytecode; Ctrl-C comes between."""
     while items:
         taken = map(items.pop, (-1,))
         list(map(action, taken))
@@ -3345,10 +3342,7 @@ HELD_NAMES: dict[str, list[int]] = {}
 
 
 class CacheLock(PrivateFile):
-    """A name that this process, and no forked child, holds until `release` or its own end.
-
-    A file may hold it against other processes.
-    """
+    """A name that this process, and no forked child, holds; a file may hold it against others."""
 
     name = ""                       # for `__del__`, as above
 
@@ -3362,16 +3356,15 @@ class CacheLock(PrivateFile):
         return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def lock(self, path: str) -> bool:
-        """Claims the name, and locks the file at `path`, which goes with the lock.
+        """Claims the name and locks the file at `path`, which goes at `release`.
 
-        False where another has either. `OSError`: there are no locks; what is open goes all the
-        same.
+        False where another has either. `OSError`: it is not locked, and goes if it could be opened.
         """
         if not self.claim():
             return False
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
-            # The file that was opened may be gone from its path before it is locked.
+            # Until it is locked, its holder or a sweep may remove it.
             if lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path)):
                 self._paths.append(path)
                 return True
@@ -3403,7 +3396,7 @@ class CacheLock(PrivateFile):
 
 
 def abandon_locks() -> None:
-    """In a forked child: the files are closed and not removed, since the locks are the parent's."""
+    """In a forked child: the locks, and so the files, are the parent's."""
     for fds in HELD_NAMES.values():
         with suppress(OSError):
             do_once(os.close, fds)
@@ -3451,7 +3444,6 @@ def make_private_folders(folder: str) -> None:
 
 
 def pace_doubt(place: PacePlace, create: bool) -> str:
-    """`folder_doubt` of a folder for the pace, and of the cache folder around it."""
     folder, around = place
     doubt = folder_doubt(around, create) if around else ""
     # Others may plant a symbolic link in the system's temporary folder.
@@ -3481,12 +3473,9 @@ def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
 
 
 def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
-    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds.
-
-    What is written is locked until it lies at `path`, or a sweep takes it for a dead writer's.
-    """
+    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds."""
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    with CacheLock(scratch) as file:
+    with CacheLock(scratch) as file:            # or a sweep takes it for a dead writer's
         try:
             if not file.lock(scratch):
                 raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
@@ -3505,8 +3494,8 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
             list(map(os.close, map(os.dup, file.fds)))
         os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
         os.replace(scratch, path)
-    if durable and os.name != "nt":         # which syncs no folder
-        with suppress(OSError), closing(PrivateFile()) as folder:   # some file systems sync none
+    if durable:
+        with suppress(OSError), closing(PrivateFile()) as folder:   # some systems sync no folder
             os.fsync(folder.open(os.path.dirname(path), os.O_RDONLY))
 
 
@@ -3543,8 +3532,8 @@ def sweep_file(file: os.DirEntry[str], now: float) -> None:
 class Cache:
     """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
 
-    They lie in `folder`; None keeps them in memory. `warn` gets one line per cause. `wall_time`
-    dates the entries. Thread-safe; touches no disk before its first use.
+    They lie in `folder`, which is not touched before its first use; None keeps them in memory.
+    `warn` gets one line per cause. `wall_time` dates the entries. Thread-safe.
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
@@ -3601,9 +3590,9 @@ class Cache:
         return data
 
     def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
-        """True where `data` now lies whole on the disk; else this process remembers it.
+        """True where `data` lies whole on the disk, else this process remembers it.
 
-        `durable` data is there also after a power cut. `ValueError` where it is not plain.
+        `durable`: also after a power cut. `ValueError`: the disk takes only plain data.
         """
         is_written = False
         if self._is_folder_usable(create=True):
@@ -3612,7 +3601,11 @@ class Cache:
             is_written = self._write(self._path(kind, key), blob, durable)
         self.forget(kind, key)
         if not is_written:
-            self._remember(kind, key, pickle_plain(data))
+            self._memory[kind][key] = blob = pickle_plain(data)
+            if kind == "robots":
+                self._robots_bytes += len(blob)
+            while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
+                self.forget("robots", next(iter(self._memory["robots"])))       # the oldest
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
@@ -3627,14 +3620,6 @@ class Cache:
         self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         return False
 
-    def _remember(self, kind: str, key: str, blob: bytes) -> None:
-        """Of robots.txt bodies only so many, the oldest going first."""
-        self._memory[kind][key] = blob
-        if kind == "robots":
-            self._robots_bytes += len(blob)
-        while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            self.forget("robots", next(iter(self._memory["robots"])))
-
     def forget(self, kind: str, key: str) -> None:
         """What the disk did not take is not remembered in this process either."""
         forgotten = self._memory[kind].pop(key, b"")
@@ -3642,9 +3627,9 @@ class Cache:
             self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None where another process or a thread of this one holds it.
+        """The lock of that name; None where it is held in another process or in this one.
 
-        Never blocks. Where the folder takes no lock, this process alone is in order.
+        Where the folder takes no lock, this process alone is in order.
         """
         lock = CacheLock(name)
         is_held = False
@@ -3667,7 +3652,7 @@ class Cache:
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
 
-        Scratch files of dead processes always do, in between those among the first files.
+        In between, scratch files of dead processes do, among the first files.
         """
         if not self._is_folder_usable():
             return
@@ -3689,7 +3674,7 @@ class Cache:
         return folder_doubt(self.folder or "", create)
 
     def _is_folder_usable(self, create: bool = False) -> bool:
-        """Whether the folder is there and ours alone. It is asked anew: folders change."""
+        """Whether it is there and ours alone, asked anew each time: folders change."""
         if self.folder is None:
             return False
         doubt = self._folder_doubt(create)
@@ -3706,7 +3691,7 @@ class Cache:
 class PaceCache(Cache):
     """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
 
-    It lies in the first of `places` that takes a file and its lock; the last is not tried.
+    It lies in the first of `places` that takes a locked file; the last is not tried.
     """
 
     def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
@@ -3714,7 +3699,7 @@ class PaceCache(Cache):
         self._places = places
 
     def sweep(self, now: float) -> None:
-        """Here lies no marker of the last pass, so that each pass is over the first files alone."""
+        """No marker of the last pass lies here, so that each is over the first files alone."""
         if self.folder is not None and self._is_folder_usable():
             sweep_folder(self.folder, now, MAX_SWEEP_FILES)
 
@@ -3749,7 +3734,7 @@ def open_pace_cache(
 # === 12. TRANSPORT   R1 R6   the only socket =================================
 # One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
 # http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
-# 22 ms and 6.6 MiB to load. No import inside is needed by a decision from the cache.
+# 22 ms and 6.6 MiB to load. A decision from the cache needs none of the imports below.
 
 FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
@@ -3792,7 +3777,7 @@ class Deadline:
         try:
             self.remaining_seconds()
             yield
-        # `ssl` raises both at once for a bad certificate; a thread may not start.
+        # A bad certificate is an OSError and a ValueError. A thread that fails is a RuntimeError.
         except (OSError, ValueError, RuntimeError) as error:
             final = final or isinstance(error, ValueError)
             reason = f"{stage}: {cause_of(error)}"
@@ -3809,7 +3794,7 @@ class HttpConnection:
         self.callers: list[int] = []        # the threads of the calls that are under way
         self.socket: Any = None
         self.route: Route | None = None
-        self.kept_until = -math.inf         # monotonic; so during an exchange
+        self.kept_until = -math.inf         # monotonic; -inf during an exchange
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -3853,7 +3838,7 @@ class HttpConnection:
         try:
             self.socket.settimeout(max(0.0, wait_seconds))
             self.socket.recv(1)
-        except OSError as error:        # `ssl` need not be loaded
+        except OSError as error:        # by name: `ssl` may not be loaded
             silences = {"BlockingIOError", "timeout", "TimeoutError", "SSLWantReadError"}
             return type(error).__name__ in silences
         return False
