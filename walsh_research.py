@@ -25,8 +25,8 @@ command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest -
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
 needs CPython 3.9 to 3.14 and the standard library alone.
 
-Where each clause of the checklist is decided: section and function. Its tests are named after it,
-as class TestR2a; `grep '# R2a' walsh_research.py` finds the line itself.
+Where each clause of the checklist is decided, by section and function; class TestR2a tests R2a,
+and `grep '# R2a' walsh_research.py` finds the line itself.
 
     R1    exact User-Agent           10 REQUESTS       request_headers
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
@@ -2929,7 +2929,7 @@ class Result(NamedTuple):
     outcome: Outcome
     url: str                        # as asked
     final_url: str = ""
-    status: Optional[int] = None    # of HTTP
+    status: Optional[int] = None
     gate: Optional[GateName] = None
     reason: str = ""
     verdict: Optional[Verdict] = None
@@ -3069,7 +3069,10 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
         reason = spell_rule(rule)
     elif robots.group is not None:
         reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    decision = allowed._replace(
+    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
+    return allowed._replace(
+        allowed=not is_denied,
+        gate="R2" if is_denied else None,
         reason=reason,
         verdict=verdict,
         rule=rule,
@@ -3077,9 +3080,6 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
         group=robots.group,
         content_signals=robots.content_signals,
     )
-    if verdict is Verdict.DISALLOWED_EXPLICIT:
-        return decision._replace(allowed=False, gate="R2")
-    return decision
 
 
 def robots_decision(
