@@ -15828,7 +15828,7 @@ def interrupted_at(wanted, names=None):
 
 
 SOCKET_HOLDERS = (
-    "send", "open", "exchange", "connect", "secure", "close", "begin", "settle", "rest",
+    "send", "open", "exchange", "connect", "secure", "close", "begin", "rest",
 )
 
 
@@ -20639,6 +20639,7 @@ class TestHouse:
         (tmp_path / "part_one.py").write_text(part_one, encoding="utf-8")
         code = """
 import part_one as cut
+from part_one import *
 
 class Web:
     def send(self, request):

@@ -513,7 +513,7 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
+# RFC 3986 appendix B, which matches every text.
 REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
 # Userinfo, host, port.
 AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
@@ -740,7 +740,6 @@ def resolve_dot_segments(path: str) -> str:
     if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
-    dots = ""
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
         if dots == "..":
@@ -865,7 +864,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
     """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
     if address.version == 4 or int(address) <= 1:
         return [address]
-    # Mapped and NAT64, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
@@ -903,7 +902,7 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# What restricts us or names a group is read as meant, as the large crawlers do; a misspelt Allow
+# What restricts us or names a group is read as meant, as the large crawlers do. A misspelt Allow
 # never is (R2c).
 # Editors leave no-break spaces and byte order marks behind.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
@@ -1047,7 +1046,7 @@ def robots_octet_form(written: str) -> str:
     if written == "%":          # one that escapes nothing
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
-    if octet.isascii() and octet.isalnum() or octet in "-._~":
+    if octet in "-._~" or (octet.isascii() and octet.isalnum()):
         return octet
     return f"%{ord(octet):02X}"
 
@@ -3289,16 +3288,13 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
 # 11c. Private files, and locks: files that exist only while they are held. The kernel lets go of a
 # lock when its holder dies.
 
-OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
+OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")       # without O_NONBLOCK a FIFO hangs us
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 
 
 def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes each item off the list and does `action` with it, both within one bytecode.
-
-    Ctrl-C comes between two.
-    """
+    """Takes off each item and does `action` with it within one bytecode; Ctrl-C comes between."""
     while items:
         taken = map(items.pop, (-1,))
         list(map(action, taken))
@@ -3346,10 +3342,7 @@ HELD_NAMES: dict[str, list[int]] = {}
 
 
 class CacheLock(PrivateFile):
-    """A name that this process, and no forked child, holds until `release` or its own end.
-
-    A file may hold it against other processes.
-    """
+    """A name that this process, and no forked child, holds; a file may hold it against others."""
 
     name = ""                       # for `__del__`, as above
 
@@ -3363,16 +3356,15 @@ class CacheLock(PrivateFile):
         return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def lock(self, path: str) -> bool:
-        """Claims the name, and locks the file at `path`, which goes with the lock.
+        """Claims the name and locks the file at `path`, which goes at `release`.
 
-        False where another has either. `OSError`: there are no locks; what is open goes all the
-        same.
+        False where another has either. `OSError`: it is not locked, and goes if it could be opened.
         """
         if not self.claim():
             return False
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
-            # The file that was opened may be gone from its path before it is locked.
+            # Until it is locked, its holder or a sweep may remove it.
             if lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path)):
                 self._paths.append(path)
                 return True
@@ -3404,7 +3396,7 @@ class CacheLock(PrivateFile):
 
 
 def abandon_locks() -> None:
-    """In a forked child: the files are closed and not removed, since the locks are the parent's."""
+    """In a forked child: the locks, and so the files, are the parent's."""
     for fds in HELD_NAMES.values():
         with suppress(OSError):
             do_once(os.close, fds)
@@ -3452,7 +3444,6 @@ def make_private_folders(folder: str) -> None:
 
 
 def pace_doubt(place: PacePlace, create: bool) -> str:
-    """`folder_doubt` of a folder for the pace, and of the cache folder around it."""
     folder, around = place
     doubt = folder_doubt(around, create) if around else ""
     # Others may plant a symbolic link in the system's temporary folder.
@@ -3482,12 +3473,9 @@ def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
 
 
 def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
-    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds.
-
-    What is written is locked until it lies at `path`, or a sweep takes it for a dead writer's.
-    """
+    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds."""
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    with CacheLock(scratch) as file:
+    with CacheLock(scratch) as file:            # or a sweep takes it for a dead writer's
         try:
             if not file.lock(scratch):
                 raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
@@ -3506,8 +3494,8 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
             list(map(os.close, map(os.dup, file.fds)))
         os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
         os.replace(scratch, path)
-    if durable and os.name != "nt":         # which syncs no folder
-        with suppress(OSError), closing(PrivateFile()) as folder:   # some file systems sync none
+    if durable:
+        with suppress(OSError), closing(PrivateFile()) as folder:   # some systems sync no folder
             os.fsync(folder.open(os.path.dirname(path), os.O_RDONLY))
 
 
@@ -3544,8 +3532,8 @@ def sweep_file(file: os.DirEntry[str], now: float) -> None:
 class Cache:
     """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
 
-    They lie in `folder`; None keeps them in memory. `warn` gets one line per cause. `wall_time`
-    dates the entries. Thread-safe; touches no disk before its first use.
+    They lie in `folder`, which is not touched before its first use; None keeps them in memory.
+    `warn` gets one line per cause. `wall_time` dates the entries. Thread-safe.
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
@@ -3602,9 +3590,9 @@ class Cache:
         return data
 
     def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
-        """True where `data` now lies whole on the disk; else this process remembers it.
+        """True where `data` lies whole on the disk, else this process remembers it.
 
-        `durable` data is there also after a power cut. `ValueError` where it is not plain.
+        `durable`: also after a power cut. `ValueError`: the disk takes only plain data.
         """
         is_written = False
         if self._is_folder_usable(create=True):
@@ -3613,7 +3601,11 @@ class Cache:
             is_written = self._write(self._path(kind, key), blob, durable)
         self.forget(kind, key)
         if not is_written:
-            self._remember(kind, key, pickle_plain(data))
+            self._memory[kind][key] = blob = pickle_plain(data)
+            if kind == "robots":
+                self._robots_bytes += len(blob)
+            while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
+                self.forget("robots", next(iter(self._memory["robots"])))       # the oldest
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
@@ -3628,14 +3620,6 @@ class Cache:
         self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         return False
 
-    def _remember(self, kind: str, key: str, blob: bytes) -> None:
-        """Of robots.txt bodies only so many, the oldest going first."""
-        self._memory[kind][key] = blob
-        if kind == "robots":
-            self._robots_bytes += len(blob)
-        while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            self.forget("robots", next(iter(self._memory["robots"])))
-
     def forget(self, kind: str, key: str) -> None:
         """What the disk did not take is not remembered in this process either."""
         forgotten = self._memory[kind].pop(key, b"")
@@ -3643,9 +3627,9 @@ class Cache:
             self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None where another process or a thread of this one holds it.
+        """The lock of that name; None where it is held in another process or in this one.
 
-        Never blocks. Where the folder takes no lock, this process alone is in order.
+        Where the folder takes no lock, this process alone is in order.
         """
         lock = CacheLock(name)
         is_held = False
@@ -3668,7 +3652,7 @@ class Cache:
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
 
-        Scratch files of dead processes always do, in between those among the first files.
+        In between, scratch files of dead processes do, among the first files.
         """
         if not self._is_folder_usable():
             return
@@ -3690,7 +3674,7 @@ class Cache:
         return folder_doubt(self.folder or "", create)
 
     def _is_folder_usable(self, create: bool = False) -> bool:
-        """Whether the folder is there and ours alone. It is asked anew: folders change."""
+        """Whether it is there and ours alone, asked anew each time: folders change."""
         if self.folder is None:
             return False
         doubt = self._folder_doubt(create)
@@ -3707,7 +3691,7 @@ class Cache:
 class PaceCache(Cache):
     """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
 
-    It lies in the first of `places` that takes a file and its lock; the last is not tried.
+    It lies in the first of `places` that takes a locked file; the last is not tried.
     """
 
     def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
@@ -3715,7 +3699,7 @@ class PaceCache(Cache):
         self._places = places
 
     def sweep(self, now: float) -> None:
-        """Here lies no marker of the last pass, so that each pass is over the first files alone."""
+        """No marker of the last pass lies here, so that each is over the first files alone."""
         if self.folder is not None and self._is_folder_usable():
             sweep_folder(self.folder, now, MAX_SWEEP_FILES)
 
@@ -3750,9 +3734,7 @@ def open_pace_cache(
 # === 12. TRANSPORT   R1 R6   the only socket =================================
 # One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
 # http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
-# 22 ms and 6.6 MiB to load. A decision from the cache loads no socket, ssl, threading or zlib.
-# Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
-# `Deadline.during` makes a TransportError of both.
+# 22 ms and 6.6 MiB to load. A decision from the cache needs none of the imports below.
 
 FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
@@ -3767,7 +3749,7 @@ if TYPE_CHECKING:
 
 
 def cause_of(error: BaseException) -> str:
-    """One line of what went wrong, without error numbers and lines of C."""
+    """One line, without error numbers and lines of C."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
@@ -3791,11 +3773,11 @@ class Deadline:
 
     @contextmanager
     def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a TransportError of one line, which names the stage."""
+        """Trouble inside becomes a TransportError. What no retry mends is raised as ValueError."""
         try:
             self.remaining_seconds()
             yield
-        # `ssl` raises both at once for a bad certificate; a thread may not start.
+        # A bad certificate is an OSError and a ValueError. A thread that fails is a RuntimeError.
         except (OSError, ValueError, RuntimeError) as error:
             final = final or isinstance(error, ValueError)
             reason = f"{stage}: {cause_of(error)}"
@@ -3812,7 +3794,7 @@ class HttpConnection:
         self.callers: list[int] = []        # the threads of the calls that are under way
         self.socket: Any = None
         self.route: Route | None = None
-        self.kept_until = -math.inf         # monotonic; so during an exchange
+        self.kept_until = -math.inf         # monotonic; -inf during an exchange
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -3827,10 +3809,10 @@ class HttpConnection:
                 self.rest(math.inf)
 
     def rest(self, seconds: float) -> None:
-        """Before a pause: closed, if it may not be kept so long, unless it is in use."""
+        """Before a pause: closed, unless it may be kept so long for a call, or is in use."""
         if self.lock.acquire(blocking=False):
             try:
-                if time.monotonic() + seconds >= self.kept_until:
+                if not self.callers or time.monotonic() + seconds >= self.kept_until:
                     self.close()
             finally:
                 self.lock.release()
@@ -3856,14 +3838,10 @@ class HttpConnection:
         try:
             self.socket.settimeout(max(0.0, wait_seconds))
             self.socket.recv(1)
-        except OSError as error:        # `ssl` need not be loaded
+        except OSError as error:        # by name: `ssl` may not be loaded
             silences = {"BlockingIOError", "timeout", "TimeoutError", "SSLWantReadError"}
             return type(error).__name__ in silences
         return False
-
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept and a call goes on."""
-        self.rest(0.0 if self.callers else math.inf)
 
     def close(self) -> None:
         self.kept_until = -math.inf
@@ -3877,7 +3855,7 @@ class HttpConnection:
 
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
-            # Each address gets its share of the time, so that a dead one does not use it all.
+            # A dead one may not use up the time of the others.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
@@ -3909,11 +3887,8 @@ class HttpConnection:
             sent_bytes = self.timed().send(data)
             data = data[sent_bytes:]
 
-    def receive(self) -> bool:
-        """False where the peer has closed."""
-        piece = self.timed().recv(PIECE_BYTES)
-        self.unread += piece
-        return len(piece) > 0
+    def receive(self) -> None:
+        self.unread += self.timed().recv(PIECE_BYTES)
 
     def read(self, size: int) -> bytes:
         """One to `size` bytes, or b"" where the peer has closed."""
@@ -3928,7 +3903,8 @@ class HttpConnection:
         length = self.unread.find(b"\n") + 1
         while length == 0 and len(self.unread) <= self.line_budget_bytes:
             searched = len(self.unread)
-            if not self.receive():
+            self.receive()
+            if len(self.unread) == searched:
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
         if not 0 < length <= self.line_budget_bytes:
@@ -3999,7 +3975,7 @@ def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The items of a header in lower case, over all the lines that repeat it."""
+    """The items of all lines of that name, in lower case."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4020,7 +3996,7 @@ def content_length(headers: Headers) -> int | None:
 
 
 def kept_seconds(head: Head) -> float:
-    """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
+    """How long the server lets us keep the connection (RFC 9112 9.3)."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
         return 0.0
@@ -4071,13 +4047,13 @@ def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
         yield from exactly(conn, size)
-        # Chunk framing costs a server nothing, so that the data must pay for it.
+        # Chunk framing costs a server nothing: the data must pay for it.
         budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
         conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
         if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
     while conn.read_line() != "\r\n":
-        pass        # nothing in the trailers is for us
+        pass        # trailers
     conn.is_at_end = True
 
 
@@ -4118,7 +4094,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
-    if decoder is not None and not decoder.eof:
+    if decoder and not decoder.eof:
         raise ConnectionError(f"{coding} data ends early")
 
 
@@ -4130,8 +4106,8 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
     if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
         said = printable(", ".join(codings), 60)
         raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
-    is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
-    if (head.length or 0) > limit and not codings and not is_useful_in_part:
+    # Nothing but a robots.txt is useful in part.
+    if not codings and (head.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
@@ -4227,7 +4203,7 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
     if not proxy.userinfo:
         return {}
     import binascii
-    from urllib.parse import unquote_to_bytes  # rarely needed
+    from urllib.parse import unquote_to_bytes
 
     user, _, password = proxy.userinfo.partition(":")
     credentials = unquote_to_bytes(f"{user}:{password}")
@@ -4248,7 +4224,7 @@ class HttpTransport:
         self.allow_private = allow_private
         self.proxies = proxies
         self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
-        self.tls_context: ssl.SSLContext | None = None      # made for the first https target
+        self.tls_context: ssl.SSLContext | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
         """Pins where the name of `url` leads.
@@ -4276,9 +4252,9 @@ class HttpTransport:
                         self.open(conn, route)
                     return exchange(conn, route, request, head)
                 finally:
-                    conn.settle()
+                    conn.rest(0.0)
             finally:
-                conn.settle()       # again: an interrupt may have ended the first one early
+                conn.rest(0.0)      # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4306,7 +4282,7 @@ class HttpTransport:
         return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """Those of the site, refused if any is not public; else of the proxy, of any kind."""
+        """Of the site, refused if any is not public; or of the proxy, whatever they are."""
         site, proxy, _ = route
         stop = proxy or site
         addresses: Addresses = []
@@ -4405,11 +4381,11 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
 
 def verifying_tls_context() -> ssl.SSLContext:
     """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
-    import ssl  # slow to load
+    import ssl
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
+    # 3.9 has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
     # OpenSSL passes over an unreadable one: every site would look self-signed.
