@@ -25,8 +25,8 @@ command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest -
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
 needs CPython 3.9 to 3.14 and the standard library alone.
 
-Where each clause of the checklist is decided: section and function. Its tests are named after it,
-as class TestR2a; `grep '# R2a' walsh_research.py` finds the line itself.
+Where each clause of the checklist is decided, by section and function; class TestR2a tests R2a,
+and `grep '# R2a' walsh_research.py` finds the line itself.
 
     R1    exact User-Agent           10 REQUESTS       request_headers
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
@@ -2538,7 +2538,6 @@ class RobotsState(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """About what memory this takes."""
         parsed_bytes = self.robots.held_bytes if self.robots else 0
         return len(self.body) + parsed_bytes + 1000
 
@@ -2573,7 +2572,6 @@ def conditional_headers(validators: Validators) -> dict[str, str]:
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """Whether the copy is fresh, or it is too early to ask the site again."""
     stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
@@ -2680,7 +2678,7 @@ CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UT
     (rb"\xff\xfe|.\0", "utf_16_le"),
     (rb"\xfe\xff|\0.", "utf_16_be"),
 )
-DECLARATION_BYTES = 1024        # HTML's prescan; XML's declaration stands at the start
+DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration comes first
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
@@ -2704,7 +2702,6 @@ TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
 
 
 def media_type_of(content_type: str) -> str:
-    """Of a Content-Type, without its parameters, lower-case."""
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -2751,7 +2748,7 @@ def decode_body(body: bytes, content_type: str) -> str:
 
 
 def text_of(body: bytes, content_type: str) -> str:
-    """As `decode_body`, though "" where the type or the body itself is no text."""
+    """As `Result.text`."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
@@ -2838,7 +2835,6 @@ def wants_any_success(status: int, headers: Headers) -> bool:
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Only the body of a success of a readable type is read."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
@@ -2928,7 +2924,7 @@ class Result(NamedTuple):
     outcome: Outcome
     url: str                        # as asked
     final_url: str = ""
-    status: Optional[int] = None    # of HTTP
+    status: Optional[int] = None
     gate: Optional[GateName] = None
     reason: str = ""
     verdict: Optional[Verdict] = None
@@ -2972,7 +2968,7 @@ class Result(NamedTuple):
     def text(self) -> str:
         """The body by its byte order mark, its header, its own word, or as UTF-8.
 
-        It is "" where its type, or the body itself, is no text: a PDF, a binary.
+        "" where its type, or the body itself, is no text: a PDF, a binary.
         """
         return text_of(self.body, self.content_type)
 
@@ -3047,7 +3043,6 @@ def spell_rule(rule: Rule) -> str:
 
 
 def robots_source(state: RobotsState, now: float) -> str:
-    """Where what is held of a robots.txt came from, and how old it is."""
     if state.unreachable_since:
         held = "none held"
         if state.robots is not None:
@@ -3061,14 +3056,17 @@ def robots_source(state: RobotsState, now: float) -> str:
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
-    """R2: what the rules of a robots.txt say of a target (path and query)."""
+    """R2: what its rules say of a target (path and query)."""
     verdict, rule = robots.ruling(target)
     reason = "robots.txt has no group for us"
     if rule is not None:
         reason = spell_rule(rule)
     elif robots.group is not None:
         reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    decision = allowed._replace(
+    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
+    return allowed._replace(
+        allowed=not is_denied,
+        gate="R2" if is_denied else None,
         reason=reason,
         verdict=verdict,
         rule=rule,
@@ -3076,9 +3074,6 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
         group=robots.group,
         content_signals=robots.content_signals,
     )
-    if verdict is Verdict.DISALLOWED_EXPLICIT:
-        return decision._replace(allowed=False, gate="R2")
-    return decision
 
 
 def robots_decision(
