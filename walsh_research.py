@@ -20,50 +20,49 @@ What to call:
         print(result.outcome, result.url, result.reason)
 
 Policy, network and server trouble never raise: the Result says what became of the target. As a
-command: `python walsh_research.py URL...`, with `--help` for the rest, and
-`python walsh_research.py --selftest --offline` for the proof.
+command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest --offline` for proof.
 
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
-needs the standard library alone, and runs on CPython 3.9 to 3.14.
+needs CPython 3.9 to 3.14 and the standard library alone.
 
-Where each clause of the checklist is decided: section, function, class of its tests.
-`grep '# R2a' walsh_research.py` finds the line itself.
+Where each clause of the checklist is decided, by section and function; class TestR2a tests R2a,
+and `grep '# R2a' walsh_research.py` finds the line itself.
 
-    R1    exact User-Agent           10 REQUESTS       request_headers                    TestR1
-    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate               TestR2
-    R2a   longest group              5 ROBOTS          robots_group                       TestR2a
-    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index          TestR2b
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches                 TestR2c
-    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of                TestR2d
-    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of                   TestR3
-    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks                   TestR3a
-    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed              TestR3b
-    R3c   schema, contract major     7 BLOCKLIST       checked_entries                    TestR3c
-    R4    spacing, unseen at once    8 PACING          next_start                         TestR4
-    R4a   between processes          13 RATE LIMITER   RateLimiter.lock                   TestR4a
-    R5    back-off, full jitter      8 PACING          backoff_delay                      TestR5
-    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back             TestR5
-    R6    no sub-resources           10 REQUESTS       is_unread_type                     TestR6
-    R7    conditional requests       9 FRESHNESS       conditional_headers                TestR7
-    R7    de-duplication             15 FETCHER        Fetcher.declared                   TestR7
-    R8    hourly at most             8 PACING          too_soon                           TestR8
-    R9    structured formats         18 BOT            Bot.discover                       TestR9
-    R9.1  feeds                      18 BOT            Bot._sources                       TestR9
-    R9.2  markdown                   16 FORMATS        media_kind                         TestR9
-    R9.3  llms.txt                   18 BOT            Bot._sources                       TestR9
-    R10   no schema, no adoption     7 BLOCKLIST       checked_entries                    TestR10
-    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema  TestR10
-    R11   caches persist             11 CACHE          Cache._write                       TestR11
-    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance                  TestR12
-    R13   tags                       15 FETCHER        Fetcher.exchange                   TestR13
+    R1    exact User-Agent           10 REQUESTS       request_headers
+    R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
+    R2a   longest group              5 ROBOTS          robots_group
+    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches
+    R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
+    R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
+    R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
+    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed
+    R3c   schema, contract major     7 BLOCKLIST       checked_entries
+    R4    spacing, unseen at once    8 PACING          next_start
+    R4a   between processes          13 RATE LIMITER   RateLimiter.lock
+    R5    back-off, full jitter      8 PACING          backoff_delay
+    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back
+    R6    no sub-resources           10 REQUESTS       is_unread_type
+    R7    conditional requests       9 FRESHNESS       conditional_headers
+    R7    de-duplication             15 FETCHER        Fetcher.declared
+    R8    hourly at most             8 PACING          too_soon
+    R9    structured formats         18 BOT            Bot.discover
+    R9.1  feeds                      18 BOT            Bot._sources
+    R9.2  markdown                   16 FORMATS        media_kind
+    R9.3  llms.txt                   18 BOT            Bot._sources
+    R10   no schema, no adoption     7 BLOCKLIST       checked_entries
+    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema
+    R11   caches persist             11 CACHE          Cache._write
+    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance
+    R13   tags                       15 FETCHER        Fetcher.exchange
 
-The order of the gates (spec 7) is `Fetcher.gates_of`, tests `TestGates`. Vectors, fixtures,
+The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
 attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
-the sections. A section uses only sections above it. A pure section reads no clock and no
-environment, rolls no dice, opens no file and no socket, and prints nothing.
+the sections; each uses only those above it. Sections 1 to 10, 16 and 17 are pure: no clock, file,
+socket, environment or printing, and no dice but `roll`.
 
-A copy may change the numbers that are marked "ours", within the clause that each of them serves.
-Those of section 1a are the specification's.
+A copy may change the numbers of section 1b, and others marked "ours", within the clause that each
+of them serves. Those of section 1a are the specification's.
 """
 from __future__ import annotations
 
@@ -102,6 +101,7 @@ from typing import (
     Optional,
     TypeVar,
     Union,
+    cast,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ if TYPE_CHECKING:
 
 
 # === 1. CONSTANTS   spec 6 ===================================================
-# 1a. The specification's own names and values.
+# 1a. The names and values of the specification and of RFC 9309.
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"      # R1, exact
 UA_TOKEN = "Walsh-Research"     # R1, R2: matched case-insensitively
 ROBOTS_TTL_SECONDS = 86400      # R2: 24 h
@@ -134,129 +134,110 @@ STALE_HARD_CUTOFF = 2           # R12: times the TTL; unused, since a stale entr
 SPEC_VERSION = "walsh-research-compliance/v1.3"
 BLOCKLIST_CONTRACT = "walsh-research-blocklist/v1"
 ORIGIN = "https://wal.sh"       # publishes the canonical resources of spec 5
+BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"
+SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
+BACKOFF_STATUSES = (429, 503)   # R5
+HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0      # spec 7, the back-off diagram: "wait 1h"
+MAX_ROBOTS_BYTES = 500 * 1024   # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
+MAX_ROBOTS_REDIRECTS = 5        # RFC 9309 2.3.1.2
+MAX_UNREACHABLE_SECONDS = 30 * 86400.0      # RFC 9309 2.3.1.4
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 __version__ = "1.0.0"
-__all__ = [
-    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
-    "Source", "Sandbox", "tools", "call_tool",
-    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
-    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
-    "read_targets", "split_by_host", "tag_url", "validate",
-    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
-    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
-    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
-    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
-    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
-    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
-    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
-]
 
 # 1b. Our own numbers, each with its unit and its reason: what would happen without it.
-MAX_ROBOTS_BYTES = 500 * 1024           # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
-MAX_URL_LENGTH = 64 * 1024      # ours: characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # ours: says "never"; 400 digits are infinite
+MAX_URL_LENGTH = 64 * 1024      # characters; a Location may have 256 KiB, and each is kept
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0    # says "never"; 400 digits are infinite
 # robots.txt.
-MAX_SITEMAPS = 1000             # ours: lines kept of one robots.txt; `discover` would list 32,000
-MAX_CONTENT_SIGNALS = 1000      # ours: names kept of a group; 500 KiB may have 80,000, in 7 MiB
-# ours: octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds
+MAX_SITEMAPS = 1000             # lines kept of one robots.txt; `discover` would list 32,000
+MAX_CONTENT_SIGNALS = 1000      # names kept of a group; 500 KiB may have 80,000, in 7 MiB
+# Octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds.
 MAX_WILDCARD_OCTETS = 2 ** 26
 # JSON, schemas, the blocklist.
-MAX_JSON_DEPTH = 200            # ours: levels; the spec's have ten, C recursion ends at 1,000
-MAX_JSON_DIGITS = 4300          # ours: of one integer, as in CPython 3.11; converting is quadratic
-LEAST_BYTES_PER_CONTAINER = 16  # ours: of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
-FREE_JSON_CONTAINERS = 10_000   # ours: arrays and objects that any JSON may have; 2 MiB of memory
-MAX_SUBSCHEMAS = 2_000          # ours: each becomes functions; a published schema has a few hundred
-MAX_PATTERN_STATES = 100_000    # ours: of a schema's patterns; `(a{999}){999}` would have a million
-STATES_OF_A_REGEX = 32          # ours: what compiling a set for Python takes, in states
-MAX_PATTERN_WORK = 2**27        # ours: steps of a schema's patterns on one document, some seconds
-WORK_OF_A_STATE = 8             # ours: steps that visiting a state takes; reading a character, one
-MAX_PATTERN_CELLS = 2**16       # ours: transitions kept, some 10 MiB; beyond it they are made anew
-CELLS_OF_A_STATE = 8            # ours: what a state takes beside its places, in transitions
-MIN_BLOCKLIST_REFRESH_SECONDS = 300     # ours: five minutes; faster would hammer the origin
-MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # ours: seven days; slower would lose opt-outs
-MAX_BLOCKLIST_KEY = 512         # ours: characters of a host; DNS ends at 253; NFKC is quadratic
-MAX_BLOCKLIST_WARNINGS = 20     # ours: lines told about one document
+MAX_JSON_DEPTH = 200            # levels; the spec's have ten, C recursion ends at 1,000
+MAX_JSON_DIGITS = 4300          # of one integer, as in CPython 3.11; converting is quadratic
+LEAST_BYTES_PER_CONTAINER = 16  # of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
+FREE_JSON_CONTAINERS = 10_000   # arrays and objects that any JSON may have; 2 MiB of memory
+MAX_SUBSCHEMAS = 2_000          # each becomes functions; a published schema has a few hundred
+MAX_PATTERN_STATES = 100_000    # of a schema's patterns; `(a{999}){999}` would have a million
+STATES_OF_A_REGEX = 32          # what compiling a set for Python takes, in states
+MAX_PATTERN_WORK = 2**27        # steps of a schema's patterns on one document, some seconds
+WORK_OF_A_STATE = 8             # steps that visiting a state takes; reading a character, one
+MAX_PATTERN_CELLS = 2**16       # transitions kept, some 10 MiB; beyond it they are made anew
+CELLS_OF_A_STATE = 8            # what a state takes beside its places, in transitions
+MIN_BLOCKLIST_REFRESH_SECONDS = 300     # five minutes; faster would hammer the origin
+MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
+MAX_BLOCKLIST_KEY = 512         # characters of a host; DNS ends at 253; NFKC is quadratic
+MAX_BLOCKLIST_WARNINGS = 20     # lines told about one document
 # The cache.
-CACHE_FORMAT = "walsh-research-cache/1"     # ours: what an entry says of itself
-# ours: bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
+CACHE_FORMAT = "walsh-research-cache/1"     # what an entry says of itself
+# Bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
 MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20
-# ours: bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
+# Bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
 MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}
-# ours: an entry is a small dict around a body; more could cost seconds (integers that collide).
+# An entry is a small dict around a body; more could cost seconds (integers that collide).
 MAX_PICKLE_OPCODES = 10_000
-# ours: unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
+# Unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
 ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, "": 60 * 86400.0}
-SWEEP_INTERVAL_SECONDS = 86400.0        # ours: a day between two whole passes over the cache folder
-MAX_SWEEP_FILES = 4096                  # ours: looked at in one call between two; some milliseconds
-# ours: after each try to write an entry, by `os.name`; Windows renames onto no file that is open.
+SWEEP_INTERVAL_SECONDS = 86400.0        # a day between two whole passes over the cache folder
+MAX_SWEEP_FILES = 4096                  # looked at in one call between two; some milliseconds
+# After each try to write an entry, by `os.name`; Windows renames onto no file that is open.
 WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
-# ours: status lines and headers of one exchange, 1xx answers included; then what chunk framing may
-# take beyond what the data pays for.
+# Of status lines and headers, 1xx answers included; again of chunk framing that no data pays for.
 MAX_HEAD_BYTES = 256 * 1024
-MAX_HEADER_LINES = 500          # ours: 87,000 of "a:" fit the bytes above, and a Result keeps them
-DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # ours: a chunk of 192 bytes pays for its own lines
-MAX_LENGTH_DIGITS = 18          # ours: of a Content-Length; an exabyte, and `int` is quadratic
-MAX_EXPANSION = 4               # ours: encoded bytes for a decoded one; deflate can flush for ever
-MAX_CONTENT_CODINGS = 3         # ours: stacked encodings; each keeps a decoder of 40 KiB
-MAX_ADDRESSES_TRIED = 8         # ours: a name with 4,000 would make a port scanner of us
-PIECE_BYTES = 16 * 1024         # ours: read, or decoded, at a time
-PIN_SECONDS = 60.0              # ours: what a name resolved to is held for the requests that follow
-MAX_PINS = 256                  # ours: names held so; a run may visit 10^6
-MAX_KEPT_SECONDS = 15.0         # ours: an open connection, between two requests to the same place
-UNSAID_CLOSE_SECONDS = 0.005    # ours: after an answer, until a connection counts as kept
-LONGEST_WAIT_SECONDS = 86400.0  # ours: of one sleep or exchange; time.sleep and select() overflow
+MAX_HEADER_LINES = 500          # 87,000 of "a:" fit the bytes above, and a Result keeps them
+DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # a chunk of 192 bytes pays for its own lines
+MAX_LENGTH_DIGITS = 18          # of a Content-Length; an exabyte, and `int` is quadratic
+MAX_EXPANSION = 4               # encoded bytes for a decoded one; deflate can flush for ever
+MAX_CONTENT_CODINGS = 3         # stacked encodings; each keeps a decoder of 40 KiB
+MAX_ADDRESSES_TRIED = 8         # a name with 4,000 would make a port scanner of us
+PIECE_BYTES = 16 * 1024         # read, or decoded, at a time
+PIN_SECONDS = 60.0              # what a name resolved to is held for the requests that follow
+MAX_PINS = 256                  # names held so; a run may visit 10^6
+MAX_KEPT_SECONDS = 15.0         # an open connection, between two requests to the same place
+UNSAID_CLOSE_SECONDS = 0.005    # after an answer, until a connection counts as kept
+LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
-MAX_REDIRECTS = 10                      # ours: the spec is silent (19, C6); browsers stop at 20
-MAX_ROBOTS_REDIRECTS = 5                # RFC 9309 2.3.1.2
-MAX_BLOCKLIST_BYTES = 128 * 2**20       # ours: a list of 10^6 domains is legitimate
-MAX_SCHEMA_BYTES = 2**20                # ours: as an entry of the cache
-MAX_VALIDATOR_LENGTH = 1024             # ours: of an ETag; no server takes its 256 KiB back
-MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # ours: a run may visit 10^6 sites; the cache has the rest
-LEAST_SLEEP_SECONDS = 0.001             # ours: a shorter one may not move a coarse clock at all
-MAX_SIMULATED_CLOCKS = 32               # ours: whose pace is remembered
-PROMPT_SECONDS = 2.0            # ours: what exchanges may take before a small max_wait counts them
-MAX_SILENT_TARGETS = 3          # ours: of a host in a row without an HTTP answer; a dead host
-SILENT_HOST_SECONDS = 300.0     # ours: would hold up all others; its own are put off for so long
-MAX_WARNINGS = 1000             # ours: lines about a run; each site may cause some
-PACE_MARGIN_SECONDS = 0.005     # ours: added to every interval, or a server's clock may log less
-SLOT_TOLERANCE_SECONDS = 0.002  # ours: how late a request may leave unwritten; part of the margin
-LOCK_POLL_SECONDS = 0.05        # ours: between two looks at a lock that another process holds
-MAX_CLAIM_SECONDS = 86400.0     # ours: a start further ahead was written by a clock that jumped
-MAX_HOLD_SECONDS = 30 * 86400.0         # ours: a "not before" further away is not believed
-HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
-POLICY_RETRY_SECONDS = 300.0            # ours: before a document that did not come is asked again
-MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
-LEAST_FAILURES_FOR_GOOD = 3             # ours: besides; two a month apart say little
-REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-BACKOFF_STATUSES = (429, 503)           # R5
-BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"           # spec 5
-SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
+MAX_REDIRECTS = 10                      # the spec is silent (19, C6); browsers stop at 20
+MAX_BLOCKLIST_BYTES = 128 * 2**20       # a list of 10^6 domains is legitimate
+MAX_SCHEMA_BYTES = 2**20                # as an entry of the cache
+MAX_VALIDATOR_LENGTH = 1024             # of an ETag; no server takes its 256 KiB back
+MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # a run may visit 10^6 sites; the cache has the rest
+LEAST_SLEEP_SECONDS = 0.001             # a shorter one may not move a coarse clock at all
+MAX_SIMULATED_CLOCKS = 32               # whose pace is remembered
+PROMPT_SECONDS = 2.0            # what exchanges may take before a small max_wait counts them
+MAX_SILENT_TARGETS = 3          # of a host in a row without an HTTP answer; a dead host
+SILENT_HOST_SECONDS = 300.0     # would hold up all others; its own are put off for so long
+MAX_WARNINGS = 1000             # lines about a run; each site may cause some
+PACE_MARGIN_SECONDS = 0.005     # added to every interval, or a server's clock may log less
+SLOT_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
+LOCK_POLL_SECONDS = 0.05        # between two looks at a lock that another process holds
+MAX_CLAIM_SECONDS = 86400.0     # a start further ahead was written by a clock that jumped
+MAX_HOLD_SECONDS = 30 * 86400.0         # a "not before" further away is not believed
+POLICY_RETRY_SECONDS = 300.0            # before a document that did not come is asked again
+LEAST_FAILURES_FOR_GOOD = 3     # of a robots.txt, besides a month; two a month apart say little
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
 
 class LazyPattern:
-    """A regular expression that is compiled when it is first used."""
+    """A regular expression, compiled when it is first used: all of them would take 20 ms."""
 
-    def __init__(self, source: Union[str, bytes], flags: int) -> None:
+    def __init__(self, source: Union[str, bytes]) -> None:
         self.source = source
-        self.flags = flags
 
     def __getattr__(self, name: str) -> Any:
         # Python calls this only for what the object does not have yet.
-        value = getattr(re.compile(self.source, self.flags), name)
+        value = getattr(re.compile(self.source), name)
         setattr(self, name, value)
         return value
 
 
-def lazy_re(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """re.compile, put off: compiling them all takes 20 ms, and a command needs only a few."""
-    pattern: Any = LazyPattern(source, flags)
-    return pattern  # type: ignore[no-any-return]
+def lazy_re(source: AnyStr) -> re.Pattern[AnyStr]:
+    return cast("re.Pattern[AnyStr]", LazyPattern(source))
 
 
 # === 2. TYPES ================================================================
-# The value tuples that come back, and the exceptions.
 # Python 3.9 cannot resolve `str | None`, so public hints are spelled with Optional and Union.
 
 Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
@@ -266,9 +247,7 @@ Record = TypeVar("Record", bound=NamedTuple)
 
 
 class EmptyMapping(Mapping[str, Any]):
-    """A mapping that stays empty: the default of fields. Unlike a MappingProxyType it pickles."""
-
-    __slots__ = ()
+    """The default of fields: it stays empty, and unlike a MappingProxyType it pickles."""
 
     def __getitem__(self, key: str) -> Any:
         raise KeyError(key)
@@ -288,8 +267,8 @@ NO_FIELDS = EmptyMapping()
 
 def as_json(value: Any) -> Any:
     """Plain data for a value tuple or for what it holds."""
-    if hasattr(value, "_fields"):
-        return record_dict(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
     if isinstance(value, Mapping):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -304,36 +283,25 @@ def record_dict(record: NamedTuple) -> dict[str, Any]:
     return {name: as_json(item) for name, item in record._asdict().items()}
 
 
-RECOMMENDATIONS = {     # the rows of the WebCanon policy model
-    "allowed_explicit": "recommended",
-    "allowed_implicit": "recommended",
-    "disallowed_explicit": "not_recommended",
-    "unknown_unreachable": "unknown_do_not_fetch_by_default",
-    "unknown_parse_error": "allowed_but_warn",
-    "skipped_by_user_policy": "recommended",
-}
-
-
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, in the words of the WebCanon policy model.
+    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it."""
 
-    >>> Verdict.UNKNOWN_PARSE_ERROR.recommendation
-    'allowed_but_warn'
-    """
+    recommendation: str
 
-    ALLOWED_EXPLICIT = "allowed_explicit"
-    ALLOWED_IMPLICIT = "allowed_implicit"
-    DISALLOWED_EXPLICIT = "disallowed_explicit"
-    UNKNOWN_UNREACHABLE = "unknown_unreachable"
-    UNKNOWN_PARSE_ERROR = "unknown_parse_error"
-    SKIPPED_BY_USER_POLICY = "skipped_by_user_policy"
+    ALLOWED_EXPLICIT = "allowed_explicit", "recommended"
+    ALLOWED_IMPLICIT = "allowed_implicit", "recommended"
+    DISALLOWED_EXPLICIT = "disallowed_explicit", "not_recommended"
+    UNKNOWN_UNREACHABLE = "unknown_unreachable", "unknown_do_not_fetch_by_default"
+    UNKNOWN_PARSE_ERROR = "unknown_parse_error", "allowed_but_warn"
+    SKIPPED_BY_USER_POLICY = "skipped_by_user_policy", "recommended"
+
+    def __new__(cls, value: str, recommendation: str) -> Verdict:
+        verdict = str.__new__(cls, value)
+        verdict._value_ = value
+        verdict.recommendation = recommendation
+        return verdict
 
     __str__ = str.__str__       # 3.12 changed what an f-string makes of a str enum
-
-    @property
-    def recommendation(self) -> str:
-        """What the policy model advises for this verdict."""
-        return RECOMMENDATIONS[self.value]
 
 
 class Rule(NamedTuple):
@@ -383,10 +351,9 @@ class Response(NamedTuple):
 
 
 class TransportError(Exception):
-    """No HTTP answer came.
+    """No HTTP answer came; `reason` says why in one line.
 
-    `reason` is one line. `final` is true where a retry is pointless, `refused` where the address
-    check refused.
+    `final` is true where a retry is pointless, `refused` where the address check refused.
     """
 
     def __init__(self, reason: str, final: bool = False, refused: bool = False) -> None:
@@ -397,9 +364,9 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold: `pointer` is where, `keyword` the assertion that failed.
+    """The instance does not hold: `keyword` is the assertion that failed, `pointer` where.
 
-    The pointer stands as the document writes its names; the message is one printable line.
+    The pointer has the names as the document writes them; the message is one printable line.
     """
 
     def __init__(self, pointer: str, keyword: str, message: str) -> None:
@@ -419,8 +386,7 @@ class BlocklistRejected(ValueError):
 # Owns what a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
-# Every form has a group for each: week, day, hour, minute, second.
-UNIT_SECONDS = (604800, 86400, 3600, 60, 1)
+UNIT_SECONDS = (604800, 86400, 3600, 60, 1)     # every form has a group for each of these units
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
     rf"(?:{UNIT_COUNT}W"
@@ -432,7 +398,8 @@ MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "o
 WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
 HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
 CLOCK_TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-HTTP_DATE_FORMS = (         # RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime
+# RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime. The specification's own vectors misname weekdays.
+HTTP_DATE_FORMS = (
     rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) {HTTP_MONTH} (?P<year>[0-9]{{4}}) {CLOCK_TIME} GMT",
     rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-{HTTP_MONTH}-(?P<year>[0-9]{{2}})"
     rf" {CLOCK_TIME} GMT",
@@ -443,33 +410,28 @@ LAST_SECOND = 253402300799      # the end of the year 9999
 
 
 def utc_moment(unix_seconds: float) -> datetime:
-    """The whole second in UTC, within the years 1 to 9999; NaN counts as the first second."""
+    """The whole second in UTC, within the years 1 to 9999."""
     from datetime import datetime, timedelta  # a decision needs no calendar
 
     kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
 
 
-def iso_utc_exactly(unix_seconds: float) -> str:
-    """As `iso_utc`, with milliseconds where there are any.
-
-    >>> iso_utc_exactly(1779494400.9), iso_utc_exactly(1779494400.0)
-    ('2026-05-23T00:00:00.900Z', '2026-05-23T00:00:00Z')
-    """
-    text = iso_utc(unix_seconds)
-    milliseconds = int(unix_seconds % 1 * 1000) if math.isfinite(unix_seconds) else 0
-    return text.replace("Z", f".{milliseconds:03d}Z") if milliseconds else text
-
-
-def iso_utc(unix_seconds: float) -> str:
+def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
     """The instant as ISO 8601 in UTC, whole seconds; "" for NaN. Never raises.
 
-    >>> iso_utc(1779494400.9)
-    '2026-05-23T00:00:00Z'
+    With `exactly` it has milliseconds, where there are any.
+    >>> iso_utc(1779494400.9), iso_utc(1779494400.9, exactly=True)
+    ('2026-05-23T00:00:00Z', '2026-05-23T00:00:00.900Z')
     """
     if math.isnan(unix_seconds):
         return ""
-    return f"{utc_moment(unix_seconds).isoformat()}Z"
+    text = utc_moment(unix_seconds).isoformat()
+    if exactly and math.isfinite(unix_seconds):
+        milliseconds = int(unix_seconds % 1 * 1000)
+        if milliseconds:
+            text += f".{milliseconds:03d}"
+    return f"{text}Z"
 
 
 def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
@@ -485,8 +447,8 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
 def parse_duration(text: str) -> float:
     """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. Calendar years and months have no length, so they
-    are a ValueError, as is everything else.
+    Only the last number may have a fraction. ValueError for anything else, and for calendar years
+    and months, which have no length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -500,27 +462,16 @@ def parse_duration(text: str) -> float:
 
 
 def parse_http_date(value: str, now: float) -> float | None:
-    """Unix seconds of an HTTP-date in any of its three forms; None otherwise. Never raises.
-
-    The weekday may be any: the specification's own vectors misname it. `now` (Unix seconds)
-    places a two-digit year: RFC 9110 5.6.7 puts what would be more than 50 years ahead into the
-    past.
-    >>> parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT", now=1779494400)
-    784111777.0
-    """
-    for form in HTTP_DATE_FORMS:
-        match = re.fullmatch(form, value, re.ASCII | re.IGNORECASE)
-        if match is not None:
-            return http_date_seconds(match, now)
-    return None
-
-
-def http_date_seconds(match: re.Match[str], now: float) -> float | None:
-    """Unix seconds of a date's named parts; None where no calendar has it."""
+    """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None where it is none."""
+    matches = [re.fullmatch(form, value, re.IGNORECASE) for form in HTTP_DATE_FORMS]
+    match = next(filter(None, matches), None)
+    if match is None:
+        return None
     month = MONTH_NAMES.index(match["month"].lower()) + 1
     names = ("year", "day", "hour", "minute", "second")
     year, day, hour, minute, second = (int(match[name]) for name in names)
     if len(match["year"]) == 2:
+        # RFC 9110 5.6.7: what would be more than 50 years ahead has passed.
         present = utc_moment(max(0.0, now))
         year += (present.year + 50) // 100 * 100
         if (year - 50, month, day, hour, minute, second) > present.timetuple():
@@ -538,8 +489,8 @@ def http_date_seconds(match: re.Match[str], now: float) -> float | None:
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
     """Seconds that Retry-After asks for from `now` (Unix seconds); None where it is neither form.
 
-    R5, RFC 9110 10.2.3. 0.0 for a date that has passed. Never raises; a wait is cut at
-    MAX_RETRY_AFTER_SECONDS.
+    0.0 for a date that has passed; at most MAX_RETRY_AFTER_SECONDS. Never raises.
+    R5, RFC 9110 10.2.3.
     >>> parse_retry_after("120", now=0), parse_retry_after("soon", now=0)
     (120.0, None)
     """
@@ -553,25 +504,16 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
         if instant is None:
             return None
         seconds = instant - now
-    return max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
+    return max(0.0, min(seconds, MAX_RETRY_AFTER_SECONDS))
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
-# Owns the three spellings of a URL (key, throttle, wire), and which addresses are public.
+# The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
-REFERENCE = lazy_re(
-    r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?"
-    r"(//[^/?#]*)?"
-    r"([^?#]*)"
-    r"(\?[^#]*)?"
-    r"(#.*)?"
-)
-AUTHORITY = lazy_re(        # userinfo, host, port
-    r"//(?:([^\\]*)@)?"
-    r"((?:[^@\]]*\])?[^@:]*)"
-    r"(?::([0-9]{0,5}))?"
-)
+# RFC 3986 appendix B, which matches every text.
+REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
+# Userinfo, host, port.
+AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
 BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")     # and what follows it
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -583,7 +525,6 @@ IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
 # Leading 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
 IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
-
 # Up to the last at sign, or what becomes one where a URL is decoded or its host is normalised.
 LAST_AT_SIGN = lazy_re("(?s).*(?:@|%40|\uff20|\ufe6b)")
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
@@ -594,8 +535,7 @@ DOUBTFUL_OPENING = lazy_re(
     r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
     r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-# What prints as nothing or as a blank, though `isprintable` takes it for a sign: fillers, blanks,
-# and the default-ignorable code points of Unicode.
+# What prints as nothing or as a blank, though `isprintable` takes it for a sign.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
     "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -621,11 +561,9 @@ def shown_character(character: str) -> str:
 
 
 def printable(text: str, limit: int = 300) -> str:
-    """Foreign text as one line for a terminal or a log, of at most `limit` characters.
+    """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
-    >>> printable("a\x1b[2Jb\\n")
-    'a\\\\x1b[2Jb\\\\n'
     """
     shown = "".join(map(shown_character, text[:limit + 1]))
     if len(shown) <= limit:
@@ -634,10 +572,9 @@ def printable(text: str, limit: int = 300) -> str:
 
 
 def mask_credentials(text_url: str) -> str:
-    """A URL, a proxy setting or what was meant to be one, with its userinfo as `***`.
+    """A URL, or what was meant to be one, with its userinfo as `***`. Never raises.
 
     What is no URL is hidden up to its last at sign, since any part of it may be a password.
-    Never raises.
     >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
     ('http://***@proxy:3128', 'https://x.test/@user')
     """
@@ -654,7 +591,6 @@ def mask_credentials(text_url: str) -> str:
 
 
 def percent_encode(match: re.Match[str]) -> str:
-    """The octets of its UTF-8, each percent-encoded."""
     octets = match[0].encode("utf-8", "replace")
     return "".join(f"%{octet:02X}" for octet in octets)
 
@@ -663,22 +599,16 @@ def ipv4_part(text: str) -> int:
     """One number of an IPv4 address: hex, octal or decimal. ValueError for `08`."""
     if "x" in text:
         return int(text, 16)
-    if text.startswith("0"):
-        return int(text, 8)
-    return int(text)
+    return int(text, 8 if text.startswith("0") else 10)
 
 
 def ipv4_literal(host: str) -> str | None:
-    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers; else None.
-
-    It has one to four parts, of which the last one fills what is left.
-    >>> [ipv4_literal(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1']
-    """
+    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers, or None."""
     if not IPV4_NUMBERS.fullmatch(host):
         return None
     try:
         *octets, rest = map(ipv4_part, host.split("."))
+        # The last one fills what is left.
         written = bytes(octets) + rest.to_bytes(4 - len(octets), "big")
     except (ValueError, OverflowError):     # 08, or 256
         return None
@@ -699,11 +629,8 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    Lower case, A-labels, no final dot; an IPv4 address in any spelling is dotted.
-    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0:0::1]")
+    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0::1]")
     ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
-    >>> normalize_host("[::ffff:7f00:1]")
-    '127.0.0.1'
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -751,7 +678,7 @@ def idna_name(name: str, host: str) -> str:
 
 
 def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each with its mark or ""."""
+    """Scheme, authority, path, query and fragment, each "" or with its mark."""
     found = next(REFERENCE.finditer(reference))
     return list(found.groups(""))
 
@@ -760,9 +687,6 @@ def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL; ValueError otherwise.
 
     Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
-    >>> parts = split_url("HTTP://Example.com:81?")
-    >>> parts.scheme, parts.host, parts.port, parts.path, parts.query
-    ('http', 'example.com', 81, '', '?')
     """
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
@@ -783,14 +707,8 @@ def split_url(url: str) -> UrlParts:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
-    return UrlParts(
-        scheme=scheme[:-1].lower(),
-        userinfo=userinfo,
-        host=normalize_host(host),
-        port=int(port_text) if port_text else None,
-        path=path,
-        query=query,
-    )
+    port = int(port_text) if port_text else None
+    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
 
 
 def canonical_url(url: str) -> str:
@@ -815,17 +733,10 @@ def url_origin(parts: UrlParts) -> str:
 
 
 def resolve_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers.
-
-    >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
-    '/'
-    """
-    if "." not in path and "%2" not in path:    # as most are
-        return path
-    if "/." not in f"/{path}" and "%2e" not in path.lower():        # nearly all of them
+    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers."""
+    if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
-    dots = ""
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
         if dots == "..":
@@ -853,7 +764,7 @@ def wire_url(url: str) -> str:
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(
             f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}")
-    return url if wire == url else wire         # one string, not two
+    return url if wire == url else wire
 
 
 def path_and_query(wire: str) -> str:
@@ -867,11 +778,7 @@ def site_of(wire: str) -> str:
 
 
 def site_key(url: str) -> str:
-    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url.
-
-    >>> site_key("https://x.test:443/a")
-    'https://x.test'
-    """
+    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url."""
     return site_of(canonical_url(url))
 
 
@@ -886,10 +793,10 @@ def host_key(url: str) -> str:
 
 
 def resolve_url(base: str, reference: str) -> str:
-    """The absolute URL that a link or a Location means (RFC 3986 5.2).
+    """The absolute URL, of any scheme, that a link or a Location means (RFC 3986 5.2).
 
-    It may be of any scheme, so that `wire_url` judges what comes back. ValueError where it has a
-    control character, is relative to nothing, or outgrows MAX_URL_LENGTH.
+    ValueError where it has a control character, is relative to nothing, or outgrows
+    MAX_URL_LENGTH.
     >>> resolve_url("https://x.test/a/b?c", "../d#e")
     'https://x.test/d#e'
     """
@@ -934,9 +841,9 @@ ADDRESS_BLOCKS = {
     "a unique local address": "fc00::/7",
     "outside the global unicast space 2000::/3": "::/0",
 }
-PRIVATE_NAMES = frozenset("""
-    localhost localdomain ip6-localhost ip6-loopback local internal home.arpa
-""".split())
+PRIVATE_NAMES = frozenset((
+    "localhost", "localdomain", "ip6-localhost", "ip6-loopback", "local", "internal", "home.arpa",
+))
 
 
 @cache
@@ -950,30 +857,20 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
 
 
-def block_reason(address: IPv4Address | IPv6Address) -> str:
-    """Why an address is not public; "" where it is."""
-    return next(reason for block, reason in address_blocks() if address in block)
-
-
-def addresses_inside(address: Any) -> Sequence[IPv4Address]:
-    """The IPv4 addresses that an IPv6 address stands for or leads to."""
+def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
+    """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
     if address.version == 4 or int(address) <= 1:
-        return []
+        return [address]
     # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
         return [address.sixtofour]
-    return address.teredo or []         # server, client
+    return address.teredo or [address]          # server, client
 
 
 def address_refusal(address_text: str) -> str:
-    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
-
-    NAT64, 6to4, Teredo and IPv4 in IPv6 are judged by the address inside.
-    >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
-    ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
-    """
+    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises."""
     from ipaddress import ip_address  # a decision from the cache needs none
 
     shown = printable(address_text, 80)
@@ -983,93 +880,71 @@ def address_refusal(address_text: str) -> str:
         address = ip_address(address_text)
     except ValueError:
         return f"{shown} is no IP address"
-    inside = addresses_inside(address)
-    for ipv4 in inside:
-        reason = block_reason(ipv4)
+    for judged in judged_addresses(address):
+        reason = next(reason for block, reason in address_blocks() if judged in block)
         if reason:
-            return f"{shown} is {ipv4} inside, {reason}"
-    reason = "" if inside else block_reason(address)
-    return f"{shown} is {reason}" if reason else ""
-
-
-def host_refusal(host: str) -> str:
-    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be.
-
-    >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
-    ('printer.local is a name for private use', '::1 is a loopback address', '')
-    """
-    if host.startswith("[") or ENDS_IN_NUMBER.search(host):
-        return address_refusal(host.strip("[]"))
-    labels = host.split(".")
-    for parent in (labels[-1], ".".join(labels[-2:])):
-        if parent in PRIVATE_NAMES:
-            return f"{printable(host, 80)} is a name for private use"
+            inside = "" if judged is address else f"{judged} inside, "
+            return f"{shown} is {inside}{reason}"
     return ""
 
 
+def host_refusal(host: str) -> str:
+    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be."""
+    if host.startswith("[") or ENDS_IN_NUMBER.search(host):
+        return address_refusal(host.strip("[]"))
+    labels = host.split(".")
+    if PRIVATE_NAMES.isdisjoint((labels[-1], ".".join(labels[-2:]))):
+        return ""
+    return f"{printable(host, 80)} is a name for private use"
+
+
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# Publishers make mistakes. What restricts us or names a group is read as meant, as the large
-# crawlers do. A misspelt Allow never is (R2c).
-# Editors leave no-break spaces and byte order marks behind; no line ends among these characters.
+# What restricts us or names a group is read as meant, as the large crawlers do. A misspelt Allow
+# never is (R2c).
+# Editors leave no-break spaces and byte order marks behind.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
-ROBOTS_AGENT_FIELD = r"user[-_{blank}]*ag(?:ent|net|ant|nt)s?"
-ROBOTS_DISALLOW_FIELD = r"d[ei](?:as|s*a?)l+[ao]w"
+ANY_BLANKS = f"[{ROBOTS_BLANKS}]*"
+# The expressions are of whole fields. A text has a line feed before each line, where they begin.
+ROBOTS_LINE = rf"(?ai)\n{ANY_BLANKS}"
 # A field without its colon counts where exactly one word follows: a line of prose is no rule.
 ROBOTS_FIELD_END = (
-    r"(?:[{blank}]*:"
-    r"|[{blank}]+(?=[^{blank}\n#]+[{blank}]*(?:[\n#]|\Z)))"
+    rf"(?:{ANY_BLANKS}:"
+    rf"|[{ROBOTS_BLANKS}]+(?=[^{ROBOTS_BLANKS}\n#]+{ANY_BLANKS}(?:[\n#]|\Z)))"
 )
-
-
-def robots_line_regex(pattern: str) -> re.Pattern[str]:
-    """A regex of whole fields. A text has a line feed before each line, which begins the match."""
-    source = r"(?ai)\n[{blank}]*" + pattern
-    return lazy_re(source.replace("{blank}", ROBOTS_BLANKS))
-
-
-ROBOTS_AGENT_LINE = robots_line_regex(ROBOTS_AGENT_FIELD + ROBOTS_FIELD_END + r"([^\n#]*)")
-ROBOTS_RULE_LINE = robots_line_regex(       # the field unless it is a Disallow, the value
-    r"(?:(allow|crawl-delay)[{blank}]*:|" + ROBOTS_DISALLOW_FIELD + ROBOTS_FIELD_END + r")"
-    r"([^\n#]*)"
+ROBOTS_AGENT_LINE = lazy_re(
+    rf"{ROBOTS_LINE}user[-_{ROBOTS_BLANKS}]*ag(?:ent|net|ant|nt)s?{ROBOTS_FIELD_END}([^\n#]*)"
+)
+ROBOTS_RULE_LINE = lazy_re(         # the field unless it is a Disallow, the value
+    rf"{ROBOTS_LINE}(?:(allow|crawl-delay){ANY_BLANKS}:"
+    rf"|d[ei](?:as|s*a?)l+[ao]w{ROBOTS_FIELD_END})([^\n#]*)"
 )
 # R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
-ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff)[{ROBOTS_BLANKS}]*allow[^\n#]*")
-ROBOTS_DELAY_LINE = robots_line_regex(
-    r"crawl-delay[{blank}]*:[{blank}]*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[{blank}]*(?=[\n#]|\Z)"
+ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff){ANY_BLANKS}allow[^\n#]*")
+ROBOTS_DELAY_LINE = lazy_re(
+    rf"{ROBOTS_LINE}crawl-delay{ANY_BLANKS}:{ANY_BLANKS}"
+    rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+){ANY_BLANKS}(?=[\n#]|\Z)"
 )
-ROBOTS_SIGNAL_LINE = robots_line_regex(r"content-signal[{blank}]*:([^\n#]*)")
-ROBOTS_SITEMAP_LINE = robots_line_regex(
-    r"site-?map[{blank}]*:[{blank}]*(https?://[^\n#{blank}]+)"
-)
-ROBOTS_SIGNAL = lazy_re(    # its name, its answer
+ROBOTS_SIGNAL_LINE = lazy_re(rf"{ROBOTS_LINE}content-signal{ANY_BLANKS}:([^\n#]*)")
+ROBOTS_SIGNAL = lazy_re(            # its name, its answer
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
 )
-# Of a line that was cut in two, what might loosen or lead astray goes; of any other such line,
-# its last octet goes where it is not certain (R2c).
-ROBOTS_LOOSE_LINE = lazy_re(rf"(?i)[{ROBOTS_BLANKS}]*(?:allow|user|site|chain)")
-ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
+ROBOTS_SITEMAP_LINE = lazy_re(
+    rf"{ROBOTS_LINE}site-?map{ANY_BLANKS}:{ANY_BLANKS}(https?://[^\n#{ROBOTS_BLANKS}]+)"
+)
+# R2c: what goes of a last line that was cut in two: all, where it might loosen or lead astray, or
+# what may not be its last octet.
+ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ANY_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-# An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
+# An octet that does not stand as it is; a percent sign takes two hex digits along.
 # `*`, `$` and the line feed between two values stand.
-ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)([0-9A-Fa-f]{2}))?")
-ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-ROBOTS_OCTET_FORMS = [
-    chr(octet) if chr(octet) in ROBOTS_UNRESERVED else f"%{octet:02X}"
-    for octet in range(256)
-]
-ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
+ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
-    """What an HTTP status of /robots.txt means. Spec 9.1.1.
-
-    It is "rules", "none", "unreachable", "backoff" or "redirect".
-    >>> [robots_meaning(status) for status in (200, 304, 307, 404, 429, 500)]
-    ['rules', 'none', 'redirect', 'none', 'backoff', 'unreachable']
-    """
+    """What an HTTP status of /robots.txt means. Spec 9.1.1."""
     if status in REDIRECT_STATUSES:     # RFC 9309 2.3.1.2
         return "redirect"
     if status in BACKOFF_STATUSES:      # R5
@@ -1082,19 +957,18 @@ def robots_meaning(status: int) -> str:
 
 
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
-    """The lines that count, a line feed before each, and whether they are text. Never raises.
+    """The lines that count, a line feed before each, and whether they are text.
 
-    A binary has a NUL, or is to a third no UTF-8. RFC 9309 2.3.1.5 still obeys its lines.
+    A binary has a NUL, or is to a third no UTF-8; RFC 9309 2.3.1.5 still obeys its lines.
     Octets that are no UTF-8 come percent-encoded, as rules compare them.
     """
     if isinstance(body, str):
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
     next_octet = body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1]
     text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if next_octet not in b"\r\n":
-        text = robots_without_cut(text)
+        text = re.sub(ROBOTS_UNCERTAIN, "\n", text)
     if "\ufeff" in text:
         text = ROBOTS_MARKED_ALLOW.sub("\n", text)
     undecoded = 0
@@ -1103,15 +977,6 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
             lambda octet: f"%{ord(octet[0]) & 0xFF:02X}", text)
     is_text = "\0" not in text and undecoded * 5 < len(text)    # each has become 3 characters
     return text, is_text
-
-
-def robots_without_cut(text: str) -> str:
-    """R2c: a text whose last line was cut in two, without what is not certain of that line."""
-    above, _, line = text.rpartition("\n")
-    if ROBOTS_LOOSE_LINE.match(line):
-        return above + "\n"
-    ending = re.sub(ROBOTS_UNCERTAIN, "#", line[-2:])
-    return f"{above}\n{line[:-2]}{ending}"
 
 
 def robots_agent_name(value: str) -> str:
@@ -1129,8 +994,7 @@ def robots_agent_name(value: str) -> str:
 def robots_group(text: str, token: str) -> tuple[str | None, str]:
     """The selected User-agent value as written, or None, and the lines of its groups.
 
-    For each line of others there is a carriage return, so that ours keep their numbers and no
-    expression stops at them. Spec 9.1.2 and 9.1.3.
+    The lines of others are empty in it, so that ours keep their numbers. Spec 9.1.2 and 9.1.3.
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
@@ -1143,14 +1007,10 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
     groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
     ours = {group for group, name in zip(groups, names) if name == wanted}
-    kept = ["\r" * before.count("\n")]
+    kept = ["\n" * before.count("\n")]
     for group, part in zip(groups, parts):
-        kept.append("\n")
-        if group in ours:
-            kept.append(part)
-        else:
-            kept.append("\r" * part.count("\n"))
-    return values[names.index(wanted)], "".join(kept)
+        kept.append(part if group in ours else "\n" * part.count("\n"))
+    return values[names.index(wanted)], "\n".join(kept)
 
 
 def robots_rules(lines: str) -> Iterator[Rule]:
@@ -1160,7 +1020,6 @@ def robots_rules(lines: str) -> Iterator[Rule]:
     for found in ROBOTS_RULE_LINE.finditer(lines):
         start = found.start() + 1
         line_number += lines.count("\n", counted, start)
-        line_number += lines.count("\r", counted, start)
         counted = start
         field = (found[1] or "").lower()
         if field != "crawl-delay":
@@ -1178,12 +1037,15 @@ def robots_signals(lines: str) -> dict[str, str]:
     return signals
 
 
-def robots_octet_form(found: re.Match[str]) -> str:
-    if found[0] == "%":         # one that escapes nothing
+@cache      # one object for each: a file that is all escapes would hold 170,000
+def robots_octet_form(written: str) -> str:
+    """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
+    if written == "%":          # one that escapes nothing
         return "%"
-    if found[1]:
-        return ROBOTS_OCTET_FORMS[int(found[1], 16)]
-    return ROBOTS_OCTET_FORMS[ord(found[0])]
+    octet = chr(int(written[1:], 16)) if len(written) == 3 else written
+    if octet in "-._~" or (octet.isascii() and octet.isalnum()):
+        return octet
+    return f"%{ord(octet):02X}"
 
 
 def robots_octets(text: str) -> str:
@@ -1191,13 +1053,11 @@ def robots_octets(text: str) -> str:
 
     Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
     Reserved ones stay as they stand: `%2F` is not `/`. One pass, so that `%2541` stays.
-    >>> robots_octets("/%7eann/%2fx y")
-    '/~ann/%2Fx%20y'
     """
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
         text = encoded.decode("latin-1")
-    return ROBOTS_OCTET.sub(robots_octet_form, text)
+    return ROBOTS_OCTET.sub(lambda found: robots_octet_form(found[0]), text)
 
 
 def robots_target(target: str) -> str:
@@ -1211,38 +1071,32 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    target = target.replace("*", "%2A")
-    target = target.replace("$", "%24")
-    target = target.replace("\n", "%0A")
+    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
     path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
 
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a rule covers, -1 where it does not match. R2b, spec 9.1.4.
+    """How many octets of `path` a wildcard rule covers, -1 where it does not match. Spec 9.1.4.
 
-    Both are in the one spelling. The path has a `$` at its end, so that the last `$` of a rule
-    is a character like any other, which counts nothing. Other parsers count the pattern. Here a
-    `*` counts what it consumed, in its longest or in its shortest expansion.
-    >>> robots_match_length("/*.pdf$", "/docs/a.pdf$", is_longest=True)
-    11
+    The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
+    which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
     first, *inner, last = form.split("*")
     if not path.startswith(first):
         return -1
-    # Pieces never overlap. The leftmost place of each inner one leaves the most room to the last
-    # one, which alone decides the length.
+    # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
+    # alone decides the length.
     end = len(first)
     for piece in inner:
         start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-    start = path.find(last, end)
-    if is_longest:
-        start = path.rfind(last, end)
+    find_last = path.rfind if is_longest else path.find
+    start = find_last(last, end)
     if start < 0:
         return -1
     return min(start + len(last), len(path) - 1)
@@ -1259,8 +1113,8 @@ class RobotsTxt(NamedTuple):
     Rule(allow=False, value='/private', line=2)
     """
 
-    group: Optional[str]                   # the selected User-agent value as the file writes it
-    crawl_delay: Optional[float]           # seconds, the largest; None where the group names none
+    group: Optional[str]                # the selected User-agent value as the file writes it
+    crawl_delay: Optional[float]        # seconds, the largest; None where the group names none
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
@@ -1273,10 +1127,7 @@ class RobotsTxt(NamedTuple):
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
-        """How the product token reads `body` (its first 500 KiB). Never raises.
-
-        Spec 9.1.1 to 9.1.3.
-        """
+        """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
         group, lines = robots_group(text, robots_agent_name(token))
         delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
@@ -1285,7 +1136,8 @@ class RobotsTxt(NamedTuple):
         is_allow = bytes([rule.allow for rule in rules])
         values = "\n".join([rule.value for rule in rules])
         del rules       # before as much memory is needed again
-        values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
+        # A `$` that is not the last octet of its value is literal.
+        values = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets(values))
         forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
         is_wildcard = bytes(["*" in form for form in forms])
         wildcards = compress(forms, is_wildcard)
@@ -1311,11 +1163,8 @@ class RobotsTxt(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [*self]
-        held += self.forms
-        held += self.sitemaps
-        held += self.content_signals.keys()
-        held += self.content_signals.values()
+        signals = self.content_signals
+        held: list[Any] = [*self, *self.forms, *self.sitemaps, *signals, *signals.values()]
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -1336,10 +1185,7 @@ class RobotsTxt(NamedTuple):
 
     def verdict(self, target: str) -> Verdict:
         """What the file says of `target`, an absolute URL or a `path[?query]`."""
-        index = self._deciding_index(target)
-        if index is None:
-            return self.otherwise
-        return Verdict.ALLOWED_EXPLICIT if self.is_allow[index] else Verdict.DISALLOWED_EXPLICIT
+        return self.ruling(target)[0]
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
@@ -1348,7 +1194,7 @@ class RobotsTxt(NamedTuple):
 
     def _deciding_index(self, target: str) -> int | None:
         path = robots_target(target)
-        if path == "/robots.txt" or path.startswith("/robots.txt?"):
+        if path.partition("?")[0] == "/robots.txt":
             return None         # it is always allowed (RFC 9309 2.2.2)
         matches = list(self._matches(path + "$"))
         if not matches:
@@ -2460,24 +2306,25 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
 # Owns when the next request may start and when a source is due.
 
-class HostPace(NamedTuple):
-    """What is known of one host's pace. Times are seconds on one clock, -inf for never."""
+NEVER = -math.inf       # as a time: long past
 
-    last_at: float = -math.inf      # the latest start of a request that takes a slot, or its claim
+
+class HostPace(NamedTuple):
+    """What is known of one host's pace. Times are seconds on one clock."""
+
+    last_at: float = NEVER          # the latest start of a request that takes a slot, or its claim
     interval: float = MIN_REQUEST_INTERVAL      # seconds that this start leaves after it
-    departed_at: float = -math.inf  # when such a request last really left
-    policy_at: float = -math.inf    # the latest first request for a policy document
+    departed_at: float = NEVER      # when such a request last really left
+    policy_at: float = NEVER        # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
-    not_before: float = -math.inf   # Retry-After, back-off, or the hold after the last retry
+    not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
     why: str = ""                   # who asked for `not_before`, in a few words
 
 
-UNSEEN_HOST = HostPace()
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
 
 
 def roll() -> float:
-    """random.random."""
     import random  # slow to import, and most runs never back off
 
     return random.random()
@@ -2489,10 +2336,8 @@ def backoff_delay(
     """Seconds before retry number `attempt` (from 0).  R5, spec 9.4.
 
     `retry_after` (seconds) where given, else full jitter: `rand()` times the capped power of two.
-    >>> backoff_delay(3, rand=lambda: 1.0), backoff_delay(99, rand=lambda: 0.5)
-    (8.0, 30.0)
-    >>> backoff_delay(0, retry_after=0.0)
-    0.0
+    >>> [backoff_delay(attempt, rand=lambda: 0.5) for attempt in (3, 99)], backoff_delay(3, 0.0)
+    ([4.0, 30.0], 0.0)
     """
     if retry_after is not None:
         return retry_after
@@ -2500,40 +2345,29 @@ def backoff_delay(
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)        # R5
 
 
-def is_unseen(pace: HostPace) -> bool:
-    return pace.last_at == -math.inf and pace.policy_at == -math.inf
-
-
 def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
-    """When the host's next request may start; -inf where it may at once.  Spec 9.3.
+    """When the host's next request may start; NEVER, which is past, on an unseen one.  Spec 9.3.
 
     The first request of a target follows a policy document after `policy_gap`: at once on an
-    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for
-    that one pair, or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
+    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for that one pair,
+    or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
     """
     after_last = pace.last_at + max(interval, pace.interval)
     after_policy = pace.policy_at + (pace.policy_gap if is_first_target else interval)
-    return max(after_last, after_policy, pace.not_before)           # R4: -inf where unseen
-
-
-def takes_no_slot(pace: HostPace, interval: float, now: float) -> bool:
-    """Whether a policy document needs no slot: the host was asked for nothing in its interval."""
-    unheld = pace._replace(not_before=-math.inf)
-    return next_start(unheld, interval, is_first_target=False) <= now
+    return max(after_last, after_policy, pace.not_before)           # R4
 
 
 def believable_pace(pace: HostPace, now: float) -> HostPace:
     """What another process wrote, without the times of a clock that jumped."""
-    pace = pace._replace(
-        interval=min(pace.interval, MAX_CLAIM_SECONDS), policy_gap=min(pace.policy_gap, 2.0)
-    )
+    interval = min(pace.interval, MAX_CLAIM_SECONDS)
+    pace = pace._replace(interval=interval, policy_gap=min(pace.policy_gap, 2.0))
     is_claim_absurd = pace.last_at > now + MAX_CLAIM_SECONDS
     if is_claim_absurd or max(pace.departed_at, pace.policy_at) > now + 1.0:
         # "Just now" is safe.
         times = {name: min(getattr(pace, name), now) for name in PACE_TIMES[:3]}
         pace = pace._replace(**times)
     if pace.not_before > now + MAX_HOLD_SECONDS:
-        pace = pace._replace(not_before=-math.inf, why="")
+        pace = pace._replace(not_before=NEVER, why="")
     return pace
 
 
@@ -2543,14 +2377,12 @@ def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
     start = max(ours, theirs, key=lambda pace: pace.last_at)
     policy = max(ours, theirs, key=lambda pace: pace.policy_at)
     hold = max(ours, theirs, key=lambda pace: pace.not_before)
-    return HostPace(
-        start.last_at,
-        start.interval,
-        max(ours.departed_at, theirs.departed_at),
-        policy.policy_at,
-        policy.policy_gap,
-        hold.not_before,
-        hold.why,
+    return start._replace(
+        departed_at=max(ours.departed_at, theirs.departed_at),
+        policy_at=policy.policy_at,
+        policy_gap=policy.policy_gap,
+        not_before=hold.not_before,
+        why=hold.why,
     )
 
 
@@ -2560,33 +2392,26 @@ def shifted_pace(pace: HostPace, seconds: float) -> HostPace:
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
-    """R12: younger than its time to live. A time from the future is stale: some clock jumped.
-
-    >>> is_fresh(100.0, 60.0, 159.0), is_fresh(100.0, 60.0, 160.0), is_fresh(200.0, 60.0, 100.0)
-    (True, False, False)
-    """
+    """R12: younger than its time to live. A time from the future is stale: some clock jumped."""
     return 0.0 <= now - checked_at < ttl_seconds
 
 
 class KnownSource(NamedTuple):
-    """What earlier requests for one target left. Times are Unix seconds, -inf for never."""
+    """What earlier requests for one target left. Times are Unix seconds."""
 
-    at: float = -math.inf           # the latest success
+    at: float = NEVER               # the latest success
     wire: str = ""                  # the validators are those of exactly this URL
     etag: str = ""
     last_modified: str = ""
-    requested_at: float = -math.inf     # the latest request, whatever came of it
-    failed_at: float = -math.inf    # the latest failure with an HTTP answer, if no success followed
+    requested_at: float = NEVER     # the latest request, whatever came of it
+    failed_at: float = NEVER        # the latest failure with an HTTP answer, if no success followed
     failed_status: int = 0
     failure: str = ""               # its reason, in one line
-    retry_at: float = -math.inf     # due then, whatever the floor
+    retry_at: float = NEVER         # due then, whatever the floor
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """Why the source is not asked again yet, "" where it is due.  Spec 10.3.
-
-    The floor is about requests: a failure with an HTTP answer has it as a success has.
-    """
+    """Why the source is not asked again yet, or "". A failure counts like a success: spec 10.3."""
     asked_at = max(known.at, known.failed_at)
     if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):       # R8
         return ""
@@ -2598,11 +2423,7 @@ def too_soon(known: KnownSource, min_age: float, now: float) -> str:
 
 
 def spell_seconds(seconds: float) -> str:
-    """A span as people say it.
-
-    >>> [spell_seconds(seconds) for seconds in (2.345, 90, 7200, 200000)]
-    ['2.3 s', '90 s', '2 h', '2.3 d']
-    """
+    """For people: 2.345 is "2.3 s", 90 is "90 s", 7200 is "2 h"."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{round(seconds / size, 1):g} {unit}"
@@ -2628,36 +2449,32 @@ NO_VALIDATORS = Validators()
 class RobotsState(NamedTuple):
     """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
 
-    robots: RobotsTxt | None = None     # the rules; None: there are none to be had
-    body: bytes = b""                   # as fetched, for the cache
-    status: int = 0                     # of the answer that stands; 0: no HTTP answer
-    fetched_at: float = 0.0             # when `body` was last known to be current
-    checked_at: float = 0.0             # when the site was last asked
-    retry_at: float = 0.0               # not to be asked again before; 0.0: when the copy is stale
-    unreachable_since: float = 0.0      # 0.0: it is reachable
-    failures: int = 0                   # since then
-    no_network: bool = False            # the last attempt got no HTTP answer at all
-    has_held_host: bool = False         # its 429 or 503 has held the host back: it may not again
-    trouble: str = ""                   # why it is unreachable, in one line
+    robots: RobotsTxt | None = None     # None: there are no rules to be had
+    body: bytes = b""               # as fetched, for the cache
+    status: int = 0                 # of the answer that stands; 0: no HTTP answer
+    fetched_at: float = 0.0         # when `body` was last known to be current
+    checked_at: float = 0.0         # when the site was last asked
+    retry_at: float = 0.0           # not to be asked again before; 0.0: when the copy is stale
+    unreachable_since: float = 0.0  # 0.0: it is reachable
+    failures: int = 0               # since then
+    no_network: bool = False        # the last attempt got no HTTP answer at all
+    has_held_host: bool = False     # its 429 or 503 has held the host back: it may not again
+    trouble: str = ""               # why it is unreachable, in one line
     validators: Validators = NO_VALIDATORS
 
     @property
     def held_bytes(self) -> int:
-        """An estimate of the memory that this takes."""
         parsed_bytes = self.robots.held_bytes if self.robots else 0
         return len(self.body) + parsed_bytes + 1000
-
-
-NO_RULES = RobotsState()
 
 
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
-    serial: float = 0.0                 # of the generation in the cache
-    checked_at: float = -math.inf       # last known to be current
-    failed_at: float = -math.inf        # asked in vain
-    retry_at: float = -math.inf         # not to be asked again before
+    serial: float = 0.0             # of the generation in the cache
+    checked_at: float = NEVER       # last known to be current
+    failed_at: float = NEVER        # asked in vain
+    retry_at: float = NEVER         # not to be asked again before
     etag: str = ""
     last_modified: str = ""
 
@@ -2668,59 +2485,42 @@ def header_value(headers: Headers, name: str) -> str:
 
 
 def validators_of(headers: Headers) -> Validators:
-    """The validators of an answer; one longer than a header of ours may be is not kept."""
-    kept = []
-    for name in ("etag", "last-modified"):      # R7
-        value = header_value(headers, name)
-        if len(value) > MAX_VALIDATOR_LENGTH:
-            value = ""
-        kept.append(value)
-    return Validators(*kept)
+    """Those of an answer; one that is too long for a header of ours is not kept."""
+    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
+    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not.
-
-    >>> conditional_headers(Validators('W/"a"', ""))
-    {'If-None-Match': 'W/"a"'}
-    """
-    headers = {}
+    """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
-    for name, value in zip(("If-None-Match", "If-Modified-Since"), validators):     # R7
-        if re.fullmatch(header_text, value):
-            headers[name] = value
-    return headers
+    headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
+    return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """The site need not be asked: the copy is fresh, or it is too early to ask it again."""
     stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
+    state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        unchanged = RobotsState(held.robots, held.body, 200, now, now)
-        return unchanged._replace(validators=held.validators)
+        state = state._replace(status=200, robots=held.robots, body=held.body)
+        return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
-        state = RobotsState(RobotsTxt.parse(body), body, response.status, now, now)
+        state = state._replace(robots=RobotsTxt.parse(body), body=body)
         return state._replace(validators=validators_of(response.headers))
     if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
-        return RobotsState(status=response.status, fetched_at=now, checked_at=now)
+        return state
     trouble = f"robots.txt answered {response.status}"
     unreachable: RobotsState = robots_after_failure(held, trouble, response.status, now)
     return unreachable
 
 
-def robots_after_failure(
-    held: Any,
-    trouble: str,
-    status: int,
-    now: float,
-) -> Any:
+def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
     """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
@@ -2736,20 +2536,13 @@ def robots_after_failure(
     )
 
 
-def robots_undefined_for_good(state: RobotsState, now: float) -> bool:
-    """RFC 9309 2.3.1.4: after thirty days and several failures a host counts as without rules."""
-    if not state.unreachable_since or now - state.unreachable_since <= MAX_UNREACHABLE_SECONDS:
-        return False
-    return state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD
-
-
-# What the cache keeps, and back: every field is checked, since a cache is hostile too.
+# What the cache keeps, and back: a cache is hostile, so that every field is checked.
 
 def as_number(value: Any) -> float:
-    """A finite number, or -inf: a time that is long past."""
+    """A finite number, or NEVER."""
     if isinstance(value, (int, float)) and -1e12 < value < 1e12:
         return float(value)
-    return -math.inf
+    return NEVER
 
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
@@ -2765,35 +2558,29 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    entry = state._asdict()
-    entry.update(state.validators._asdict())
-    entry.update(robots=None, validators=None)
+    entry = {**state._asdict(), **state.validators._asdict(), "robots": None, "validators": None}
     if state.robots is None:
         entry["body"] = None
     return entry
 
 
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
-    state = from_entry(NO_RULES, entry)
+    state = from_entry(RobotsState(), entry)
     if isinstance(entry.get("body"), bytes):
         robots = RobotsTxt.parse(state.body)
-        validators = from_entry(NO_VALIDATORS, entry)
-        return state._replace(robots=robots, validators=validators)
+        return state._replace(robots=robots, validators=from_entry(NO_VALIDATORS, entry))
     return state
 
 
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
 # 10a. The letters of a body: its media type, and the charset that it is written in.
 
-# Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
-# seen in a body and never believed.
-CODECS = """
-    big5hkscs cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp866 cp874 cp932 cp949
-    euc_jp gb18030 iso2022_jp iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8
-    iso8859_10 iso8859_13 iso8859_14 iso8859_15 iso8859_16 koi8_r koi8_u mac_cyrillic mac_roman
-"""
-CODEC_BY_NAME = {name: name for name in CODECS.split()}
-CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is windows-1252
+# zlib, punycode and utf-7 do more than map letters; UTF-16 and UTF-32 are seen, never believed.
+CODEC = (
+    "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
+    "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
+)
+CODEC_BY_NAME = {       # what the web means by other names: its latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
     "cp31j": "cp932",
@@ -2809,15 +2596,15 @@ CODEC_BY_NAME.update({      # what the web means by other names: its latin-1 is 
     "shift_jis": "cp932",
     "tis_620": "cp874",
     "utf_8": "utf-8",
-})
-BYTE_ORDER_MARKS = (            # UTF-32's little-endian mark begins with UTF-16's
-    (b"\xef\xbb\xbf", "utf_8"),
-    (b"\xff\xfe\0\0", "utf_32_le"),
-    (b"\0\0\xfe\xff", "utf_32_be"),
-    (b"\xff\xfe", "utf_16_le"),
-    (b"\xfe\xff", "utf_16_be"),
+}
+CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UTF-16
+    (rb"\xef\xbb\xbf", "utf_8"),
+    (rb"\xff\xfe\0\0", "utf_32_le"),       # which begins with the mark of UTF-16
+    (rb"\0\0\xfe\xff", "utf_32_be"),
+    (rb"\xff\xfe|.\0", "utf_16_le"),
+    (rb"\xfe\xff|\0.", "utf_16_be"),
 )
-DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
+DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration comes first
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
@@ -2841,12 +2628,10 @@ TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
 
 
 def media_type_of(content_type: str) -> str:
-    """The media type of a Content-Type without its parameters, lower-case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_unread_type(content_type: str) -> bool:
-    """Whether a body of this type is never read."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     is_font = subtype.startswith("font-")
@@ -2854,39 +2639,23 @@ def is_unread_type(content_type: str) -> bool:
 
 
 def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web; None for a name that is not listed.
-
-    >>> charset_codec("GB2312"), charset_codec("latin1"), charset_codec("zlib")
-    ('gb18030', 'cp1252', None)
-    """
+    """The Python codec for a charset's name on the web; None for a name that is not listed."""
     from encodings.aliases import aliases
 
-    label = label[:64].lower().strip(" \t\r\n\"'")
-    name = re.sub("[^a-z0-9]+", "_", label)
+    name = re.sub("[^a-z0-9]+", "_", label.lower())
     name = name.removeprefix("x_").replace("windows_", "cp")
-    return CODEC_BY_NAME.get(name) or CODEC_BY_NAME.get(aliases.get(name, ""))
-
-
-def marked_codec(body: bytes) -> str:
-    """The codec that a byte order mark, or a NUL among the first two bytes, gives away; or ""."""
-    for mark, codec in BYTE_ORDER_MARKS:
-        if body.startswith(mark):
+    for name in (name, aliases.get(name, "")):
+        codec = CODEC_BY_NAME.get(name, name)
+        if re.fullmatch(CODEC, codec):
             return codec
-    if body[1:2] == b"\0":
-        return "utf_16_le"
-    if body[:1] == b"\0" and len(body) > 1:
-        return "utf_16_be"
-    return ""
+    return None
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, in their order (RFC 7303 3).
-
-    That of a byte order mark alone; else those of the header, of the body's own declaration, UTF-8.
-    """
-    marked = marked_codec(body)
-    if marked:
-        return [marked]
+    """The codecs to try (RFC 7303 3): of a mark alone; else of header, declaration, and UTF-8."""
+    for mark, codec in CODEC_MARKS:
+        if re.match(mark, body, re.DOTALL):
+            return [codec]
     labels = CHARSET_PARAMETER.findall(content_type)[:1]
     declaration = XML_CHARSET
     if media_type_of(content_type) in HTML_TYPES:
@@ -2894,19 +2663,18 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     declared = declaration.search(body[:DECLARATION_BYTES])
     if declared:
         labels.append(declared[1].decode("latin-1"))
-    labels.append("utf-8")
-    codecs = map(charset_codec, labels)
+    codecs = map(charset_codec, [*labels, "utf-8"])
     return [codec for codec in codecs if codec]
 
 
 def decode_body(body: bytes, content_type: str) -> str:
-    """The text of a body by the first of `body_codecs`; what is torn is U+FFFD. Never raises."""
+    """The text of a body; what is torn is U+FFFD. Never raises."""
     codec = body_codecs(body, content_type)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
 def text_of(body: bytes, content_type: str) -> str:
-    """As `decode_body`; "" where the type, or the body itself, is no text: a PDF, a binary."""
+    """As `Result.text`."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
@@ -2918,23 +2686,22 @@ def text_of(body: bytes, content_type: str) -> str:
 # 10b. The only spelling of a request, and what a caller sees of what came back.
 
 class Kind(NamedTuple):
-    """How requests of one kind behave; everything not said here is the same for all."""
+    """How requests of one kind behave."""
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
-    max_bytes: int = 0                  # of a decoded body; 0: as the bot was told
+    max_bytes: int = 0              # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
-    transport_retries: int = 1          # after an exchange that got no HTTP answer
-    is_target: bool = False             # behind robots.txt, and read for its meaning
+    transport_retries: int = 1      # after an exchange that got no HTTP answer
+    role: str = "policy"            # as Slot.claim has it; a "target" is behind robots.txt
 
 
-TARGET_ACCEPT = (                       # R9.2: markdown first
+TARGET_ACCEPT = (       # R9.2: markdown first
     "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, True),
-    "fixture": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, 1, True),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, "target"),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2942,9 +2709,8 @@ KINDS = {
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own.
+    """The URL with R13's parameters after its own, before the fragment; `sha` may be empty.
 
-    Query and fragment are kept; an empty `sha` is left out.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2962,47 +2728,39 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
     """A Location without R13's parameters: the gates never see them, if repeated too."""
-    own = tag_url("", *tag)[1:]
-    for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
-        location = location.replace(f"?{tags}&", "?")
-        location = location.replace(f"?{tags}", "").replace(f"&{tags}", "")
-    return location
+    own = re.escape(tag_url("", *tag)[1:])
+    tags = re.sub("/|%2F", "(?:/|%2F)", own)
+    location = re.sub(rf"\?(?:{tags}&)+", "?", location)
+    return re.sub(rf"[?&]{tags}", "", location)
 
 
 def parse_tag(text: str) -> tuple[str, str]:
     """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
-    part = "[A-Za-z0-9._-]"
-    match = re.fullmatch(f"({part}{{1,100}}/{part}{{1,100}})(?:@({part}{{1,64}}))?", text)
+    match = re.fullmatch(r"(?a)([\w.-]{1,100}/[\w.-]{1,100})(?:@([\w.-]{1,64}))?", text)
     if match is None:
         raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
     return match[1], match[2] or ""
 
 
 def request_headers(
-    kind: Kind,
-    validators: Validators,
-    extra: dict[str, str],
+    kind: Kind, validators: Validators, extra: dict[str, str]
 ) -> dict[str, str]:
-    """Every header of a request but Host and Connection, which belong to the socket.
-
-    User-Agent comes last, so that nothing overrides it (R1).
-    """
+    """Every header of a request but Host and Connection, which belong to the socket."""
     return {
         "Accept": kind.accept,
         "Accept-Encoding": "gzip, deflate",
         **conditional_headers(validators),
         **extra,
-        "User-Agent": USER_AGENT,           # R1
+        "User-Agent": USER_AGENT,       # R1: last, so that nothing overrides it
     }
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a body is read of a policy document, which servers send under any type."""
+    """A policy document may come under any type."""
     return 200 <= status < 300
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Whether a body is read: only of a success of a readable type."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
@@ -3011,61 +2769,41 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
-    return Response(
-        operator.index(given.status),
-        headers,
-        body,
-        bool(given.truncated),
-    )
+    return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
-READ_FIRST = ("outcome", "allowed", "url", "status", "gate", "reason", "title")
-
-
-def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
-    """JSON-ready: times in ISO 8601 UTC, and without the body (R6)."""
-    fields = record_dict(value)
-    # What people read first comes first.
-    shown = {name: fields.pop(name) for name in READ_FIRST if name in fields}
-    shown.update(fields)
-    for name in ("body", "headers"):
-        shown.pop(name, None)
-    for name in ("at", "retry_at"):
-        if shown.get(name) is not None:
-            shown[name] = iso_utc(shown[name])
+def decided_dict(value: Decision | Result) -> dict[str, Any]:
+    shown = record_dict(value)
+    if value.retry_at is not None:
+        shown["retry_at"] = iso_utc(value.retry_at)
     shown["recommendation"] = value.recommendation
-    if isinstance(value, Result):
-        shown["ok"] = value.ok
-        shown["requests"] = [request.to_dict() for request in value.requests]
     return shown
 
 
-def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
+def recommendation_of(value: Decision | Result) -> str | None:
     """The policy model's word for the verdict, or for a final refusal by another gate than R2."""
     if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
         return "not_recommended"
-    if value.verdict is None:
-        return None
-    return value.verdict.recommendation
+    return value.verdict.recommendation if value.verdict else None
 
 
 class Decision(NamedTuple):
     """What the gates say of a URL; true where they allow it.
 
-    `retry_at` (Unix seconds) stands where the answer is "not yet"; without it a refusal is final.
+    `retry_at` (Unix seconds) says "not yet"; without it a refusal is final.
     """
 
     allowed: bool
     url: str
-    gate: Optional[GateName] = None             # which refused; "R4" and "R5": it is too early
+    gate: Optional[GateName] = None         # which refused; "R4" and "R5": it is too early
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    crawl_delay: Optional[float] = None         # seconds
-    waited: float = 0.0                         # seconds
-    retry_at: Optional[float] = None            # Unix seconds
-    group: Optional[str] = None                 # the selected User-agent value
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    crawl_delay: Optional[float] = None     # seconds
+    waited: float = 0.0                     # seconds
+    retry_at: Optional[float] = None
+    group: Optional[str] = None             # the selected User-agent value
+    robots_source: str = ""                 # where robots.txt came from, and how old it is
     blocked_by: Optional[BlockedDomain] = None
     content_signals: Mapping[str, str] = NO_FIELDS
 
@@ -3093,7 +2831,7 @@ class RequestRecord(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, the time in ISO 8601 UTC with milliseconds, in which a pace is seen."""
-        return {**self._asdict(), "at": iso_utc_exactly(self.at)}
+        return {**self._asdict(), "at": iso_utc(self.at, exactly=True)}
 
 
 class Result(NamedTuple):
@@ -3101,25 +2839,23 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    `gate`, `reason`, `verdict`, `rule`, `group` and `robots_source` say who decided, and by which
-    line of what. `at` and `retry_at` are Unix seconds; `waited`, `elapsed` and `crawl_delay` are
-    seconds; `bytes` and `sha256` are of the decoded body. `links` is [Link(title, url)] of
-    Markdown and feeds, never of a page; `metadata` is of a page's head or of a feed.
-    `robots_directives` are those of meta robots and X-Robots-Tag that bind us. `attempts` counts
-    the requests for this target, and `requests` records them with those for policy documents.
-    `read` is false where R6 left the body unread. `body` and `headers` (lower-case names) are in
-    memory only.
+    What a `Decision` has too means the same. `at` is in Unix seconds, `elapsed` in seconds; `bytes`
+    and `sha256` are of the decoded body. `links` are of Markdown and feeds, never of a page;
+    `metadata` is of a page's head or of a feed. `robots_directives` are those of meta robots and
+    X-Robots-Tag that bind us. `attempts` counts the requests for this target, and `requests` lists
+    them with those for policy documents. `read` is false where R6 left the body unread. `headers`
+    (lower-case names) and `body` are in memory only.
     """
 
     outcome: Outcome
-    url: str                                    # as asked
+    url: str                        # as asked
     final_url: str = ""
-    status: Optional[int] = None                # of HTTP
+    status: Optional[int] = None
     gate: Optional[GateName] = None
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    group: Optional[str] = None                 # the selected User-agent value
+    group: Optional[str] = None
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -3137,11 +2873,11 @@ class Result(NamedTuple):
     at: float = 0.0
     retry_at: Optional[float] = None
     warnings: Sequence[str] = ()
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    robots_source: str = ""
     crawl_delay: Optional[float] = None
     read: bool = True
     requests: Sequence[RequestRecord] = ()
-    headers: Sequence[tuple[str, str]] = ()
+    headers: Headers = ()
     body: Octets = b""
 
     @property
@@ -3151,20 +2887,23 @@ class Result(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """What the policy model advises, or None where no verdict was reached."""
+        """As of a `Decision`."""
         return recommendation_of(self)
 
     @property
     def text(self) -> str:
-        """The body as text, by its byte order mark, its header, its own word, or as UTF-8.
+        """The body by its byte order mark, its header, its own word, or as UTF-8.
 
-        It is "" where its type, or the body itself, is no text: a PDF, a binary.
+        "" where its type, or the body itself, is no text: a PDF, a binary.
         """
         return text_of(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
-        return decided_dict(self)
+        shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
+        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
+        del shown["body"], shown["headers"]
+        return shown
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
@@ -3188,14 +2927,14 @@ class Reading(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How the walk of a URL ended: with a refusal by a gate, or with the last answer."""
+    """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
 
     answer: Response | TransportError | None = None
     refusal: Decision | None = None
-    trouble: str = ""                   # why it could not go on, in one line
-    retry_at: float | None = None       # Unix seconds; None where coming back is no use
-    is_put_off: bool = False            # a retry is due, though not within `max_wait`
-    has_strayed: bool = False           # redirected to where it must not follow
+    trouble: str = ""               # why it could not go on, in one line
+    retry_at: float | None = None   # Unix seconds; None where coming back is no use
+    is_put_off: bool = False        # a retry is due, though not within `max_wait`
+    has_strayed: bool = False       # redirected to where it must not follow
 
     @property
     def status(self) -> int:
@@ -3204,7 +2943,7 @@ class Ending(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why a policy document did not come, in one line."""
+        """Why a policy document did not come."""
         if self.refusal is not None:
             return self.refusal.reason
         if self.trouble:
@@ -3230,27 +2969,30 @@ def spell_rule(rule: Rule) -> str:
 
 
 def robots_source(state: RobotsState, now: float) -> str:
-    """Where what is held of a robots.txt came from, and how old it is."""
     if state.unreachable_since:
         held = "none held"
         if state.robots is not None:
             held = f"a copy held since {iso_utc(state.fetched_at)}"
         return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
     age_seconds = now - state.checked_at
-    if age_seconds < 1.0:
-        return f"robots.txt ({state.status}) fetched now"
-    return f"robots.txt ({state.status}) from the cache, {spell_seconds(age_seconds)} old"
+    age = "fetched now"
+    if age_seconds >= 1.0:
+        age = f"from the cache, {spell_seconds(age_seconds)} old"
+    return f"robots.txt ({state.status}) {age}"
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
-    """R2: what the rules of a robots.txt say of a target (path and query)."""
+    """R2: what its rules say of a target (path and query)."""
     verdict, rule = robots.ruling(target)
     reason = "robots.txt has no group for us"
     if rule is not None:
         reason = spell_rule(rule)
     elif robots.group is not None:
         reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    decision = allowed._replace(
+    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
+    return allowed._replace(
+        allowed=not is_denied,
+        gate="R2" if is_denied else None,
         reason=reason,
         verdict=verdict,
         rule=rule,
@@ -3258,34 +3000,28 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
         group=robots.group,
         content_signals=robots.content_signals,
     )
-    if verdict is Verdict.DISALLOWED_EXPLICIT:
-        return decision._replace(allowed=False, gate="R2")
-    return decision
 
 
 def robots_decision(
     url: str, target: str, state: RobotsState, now: float, unreachable: str
 ) -> Decision:
-    """R2: what is held of a site's robots.txt says this of a target.  spec 9.1.1, 9.1.4."""
-    allowed = Decision(
-        True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=robots_source(state, now))
-    if robots_undefined_for_good(state, now):
-        reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
-        return allowed._replace(reason=reason)
+    """R2: what is held of a site's robots.txt says this of a target.  Spec 9.1.1, 9.1.4."""
+    source = robots_source(state, now)
+    allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
+    since = state.unreachable_since
+    if since and now - since > MAX_UNREACHABLE_SECONDS:
+        if state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD:
+            reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
+            return allowed._replace(reason=reason)
     if state.robots is not None:
         return rules_decision(allowed, target, state.robots)
-    if not state.unreachable_since:
+    if not since:
         return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
     if unreachable == "defer":
         reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
-        retry_at = max(state.retry_at, now)
-        return unknown._replace(
-            allowed=False,
-            gate="R2",
-            reason=reason,
-            retry_at=retry_at,
-        )
+        refused = unknown._replace(allowed=False, gate="R2", reason=reason)
+        return refused._replace(retry_at=max(state.retry_at, now))
     return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
 
 
@@ -3310,18 +3046,17 @@ if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Data = dict[str, Any]
     Warn = Callable[[str], None]
-    WallTime = Callable[[], float]          # Unix seconds
-    PacePlace = tuple[str, str]     # a folder; the cache folder around it, "" for a temporary one
+    WallTime = Callable[[], float]      # Unix seconds
+    PacePlace = tuple[str, str]         # a folder; the cache folder around it, or ""
 
 # 11a. Where the folders are.
 
 # By platform: the variables that may name a root, and the cache folder below it.
 CACHE_FOLDERS = {
-    "win32": {"LOCALAPPDATA": "walsh-research"},
-    "darwin": {"HOME": "Library/Caches/walsh-research"},
-    "": {"XDG_CACHE_HOME": "walsh-research", "HOME": ".cache/walsh-research"},
+    "win32": {"LOCALAPPDATA": "\\walsh-research"},
+    "darwin": {"HOME": "/Library/Caches/walsh-research"},
+    "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
-SEPARATORS = {"win32": "\\"}
 
 
 def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
@@ -3329,7 +3064,7 @@ def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
     for variable, below in roots.items():
         root = environ.get(variable, "")
         if root.startswith("/") or (root and platform == "win32"):      # XDG: never a relative one
-            return root.rstrip("/\\") + SEPARATORS.get(platform, "/") + below
+            return root.rstrip("/\\") + below
     return None
 
 
@@ -3341,22 +3076,28 @@ def default_cache_dir(environ: Environ, platform: str) -> str | None:
 
 def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
     """Where the pace of a command without a cache may lie, the best first."""
-    around = default_cache_dir(environ, platform) or ""
-    below = SEPARATORS.get(platform, "/") + "pace"
-    if platform != "win32":
+    separator = "/"
+    if platform == "win32":
+        separator = "\\"
+    else:
         environ = {**environ, "": "/tmp"}
+    places = []
+    cache_folder = default_cache_dir(environ, platform)
+    if cache_folder:
+        places.append((f"{cache_folder}{separator}pace", cache_folder))
     variables = ["TMPDIR", "TEMP", "TMP", ""]           # as Python's tempfile asks
-    roots = dict.fromkeys(variables, f"walsh-research-{user_id}")
-    temporary_folder = folder_below(environ, platform, roots) or ""
-    places = [(around and around + below, around), (temporary_folder, "")]
-    return [place for place in places if place[0]]
+    roots = dict.fromkeys(variables, f"{separator}walsh-research-{user_id}")
+    temporary_folder = folder_below(environ, platform, roots)
+    if temporary_folder:
+        places.append((temporary_folder, ""))
+    return places
 
 
 # 11b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
 
-# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: as
-# a key of a dict a tuple's hash recurses in C (a crash at a depth of 10^5), and takes twice as long
-# with each level that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
+# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: a
+# key's hash recurses in C (a crash at a depth of 10^5), and takes twice as long with each level
+# that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
 PLAIN_OPCODES = frozenset("""
     PROTO FRAME NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
     SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8
@@ -3371,89 +3112,93 @@ def sha256_hex(data: bytes) -> str:
 @cache
 def sha256_function() -> Any:
     """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
-    from importlib import import_module
-
-    for name in ("_sha2", "_sha256"):           # by version
+    for name in ("_sha2", "_sha256", "hashlib"):        # the first two by version
         with suppress(ImportError, AttributeError):
-            return import_module(name).sha256
-    return import_module("hashlib").sha256
-
-
-def pickle_plain(value: Any) -> bytes:
-    """`value` as a pickle that refers to nothing twice; `ValueError` where it is not plain."""
-    import pickle  # takes a millisecond
-
-    out = io.BytesIO()
-    pickler = pickle.Pickler(out, protocol=4)
-    pickler.fast = True         # without a memo
-    pickler.dump(value)
-    blob = out.getvalue()
-    check_pickle(blob)
-    return blob
+            return __import__(name).sha256
 
 
 @cache
 def plain_opcodes() -> dict[bytes, Any]:
-    import pickletools  # takes a millisecond
+    from pickletools import opcodes  # takes a millisecond
 
-    plain = [opcode for opcode in pickletools.opcodes if opcode.name in PLAIN_OPCODES]
-    return {opcode.code.encode("latin-1"): opcode for opcode in plain}
+    return {op.code.encode("latin-1"): op for op in opcodes if op.name in PLAIN_OPCODES}
 
 
-def pickle_opcodes(blob: bytes) -> Iterator[tuple[str, Any]]:
-    """The name and the argument of each opcode; `ValueError` at the first that is not plain."""
-    stream = io.BytesIO(blob)
-    for _ in range(MAX_PICKLE_OPCODES):
-        code = stream.read(1)
-        opcode = plain_opcodes().get(code)
-        if opcode is None:
-            raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
-        argument = opcode.arg and opcode.arg.reader(stream)
-        if opcode.name == "FRAME" and argument > len(blob):
-            raise ValueError("is torn")
-        yield opcode.name, argument
-        if opcode.name == "STOP":
-            if stream.read(1):
-                raise ValueError("goes on after its end")
-            return
-    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
+def read_opcode(stream: io.BytesIO) -> tuple[str, Any]:
+    """Its name and its argument."""
+    code = stream.read(1)
+    opcode = plain_opcodes().get(code)
+    if opcode is None:
+        raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
+    return opcode.name, opcode.arg and opcode.arg.reader(stream)
 
 
 def check_pickle(blob: bytes) -> None:
     """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
-    memo: list[float] = []          # the length of each thing that MEMOIZE numbered
-    pushed_length = math.inf        # by the opcode before; a list is endless
-    repeated_length = 0.0
     if not blob.startswith(b"\x80\x04"):
         raise ValueError("is no pickle of protocol 4")
-    for name, argument in pickle_opcodes(blob):
+    stream = io.BytesIO(blob)
+    memo: dict[int, float] = {}     # the length of each thing that MEMOIZE numbered
+    pushed_length = math.inf        # by the opcode before; a list is endless
+    repeated_length = 0.0
+    for _ in range(MAX_PICKLE_OPCODES):
+        name, argument = read_opcode(stream)
+        if name == "STOP":
+            if stream.read(1):
+                raise ValueError("goes on after its end")
+            return
+        if name == "FRAME":
+            if argument > len(blob):
+                raise ValueError("is torn")
+            continue
         if name == "MEMOIZE":
-            memo.append(pushed_length)
-        if name in ("BINGET", "LONG_BINGET"):
-            repeated_length += memo[argument] if argument < len(memo) else math.inf
-        if repeated_length > len(blob):         # earlier versions repeated short strings
+            memo[len(memo)] = pushed_length
+        if name in ("BINGET", "LONG_BINGET"):       # earlier versions repeated short strings
+            repeated_length += memo.get(argument, math.inf)
+        if repeated_length > len(blob):
             raise ValueError("repeats by reference more than it holds")
-        if name != "FRAME":
-            is_string = isinstance(argument, (str, bytes))
-            pushed_length = len(argument) if is_string else math.inf
+        pushed_length = math.inf
+        if isinstance(argument, (str, bytes)):
+            pushed_length = len(argument)
+    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
 
 
-def cache_entry(kind: str, key: str, data: Data) -> Data:
-    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
+def pickle_plain(value: Any) -> bytes:
+    import pickle  # takes a millisecond
+
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, protocol=4)
+    pickler.fast = True         # without a memo, so that nothing is written by reference
+    pickler.dump(value)
+    return out.getvalue()
 
 
-def entry_data(blob: bytes, kind: str, key: str) -> Data:
-    """`ValueError` where `blob` is no entry of that kind and key."""
+def unpickle_plain(blob: bytes) -> Any:
+    return plain_unpickler()(io.BytesIO(blob)).load()
+
+
+@cache
+def plain_unpickler() -> Any:
     import pickle
 
     class PlainUnpickler(pickle.Unpickler):     # the second wall, behind `check_pickle`
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError("globals are refused")
 
+    return PlainUnpickler
+
+
+def entry_of(kind: str, key: str, data: Data) -> Data:
+    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
+
+
+def entry_data(blob: bytes, kind: str, key: str) -> Data:
+    """`ValueError` where `blob` is no entry of that kind and key."""
+    check_pickle(blob)
     try:
-        entry = PlainUnpickler(io.BytesIO(blob)).load()
+        entry = unpickle_plain(blob)
         data: Data = entry["data"]
-        is_ours = isinstance(data, dict) and entry == cache_entry(kind, key, data)
+        is_ours = isinstance(data, dict) and entry == entry_of(kind, key, data)
     except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
         raise ValueError(type(error).__name__) from None        # what a decoder quotes stays unsaid
     if not is_ours:
@@ -3461,20 +3206,16 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
     return data
 
 
-# 11c. Private files, and locks. What is locked is a file that exists only meanwhile; the kernel
-# lets go of it when its holder dies.
+# 11c. Private files, and locks: files that exist only while they are held. The kernel lets go of a
+# lock when its holder dies.
 
-OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
+OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")       # without O_NONBLOCK a FIFO hangs us
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-FILE_IS_GONE = (errno.ENOENT, errno.ESTALE)
 
 
 def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes the items off the list and does `action` with each, never twice.
-
-    Ctrl-C comes between two bytecodes, and `list` drives both maps within one.
-    """
+    """Takes off each item and does `action` with it within one bytecode; Ctrl-C comes between."""
     while items:
         taken = map(items.pop, (-1,))
         list(map(action, taken))
@@ -3505,7 +3246,7 @@ class PrivateFile:
         self.fds: list[int] = []
 
     def open(self, path: str, flags: int) -> int:
-        """The number of the descriptor, noted within one bytecode; a new file is 0600."""
+        """The descriptor, noted within one bytecode; a new file is 0600."""
         self.fds.extend(map(os.open, (path,), (flags,), (0o600,)))
         return self.fds[0]
 
@@ -3522,10 +3263,7 @@ HELD_NAMES: dict[str, list[int]] = {}
 
 
 class CacheLock(PrivateFile):
-    """A name that this process, and no forked child, holds until `release` or its own end.
-
-    A file may hold it against other processes.
-    """
+    """A name that this process, and no forked child, holds; a file may hold it against others."""
 
     name = ""                       # for `__del__`, as above
 
@@ -3539,18 +3277,20 @@ class CacheLock(PrivateFile):
         return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def lock(self, path: str) -> bool:
-        """Opens and locks the file at `path`, which goes with the lock; False where another has it.
+        """Claims the name and locks the file at `path`, which goes at `release`.
 
-        `OSError`: there are no locks; if the file is open, it goes with the lock all the same.
+        False where another has either. `OSError`: it is not locked, and goes if it could be opened.
         """
+        if not self.claim():
+            return False
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
-            # The file that was opened may be gone from its path before it is locked.
+            # Until it is locked, its holder or a sweep may remove it.
             if lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path)):
                 self._paths.append(path)
                 return True
         except OSError as error:
-            if error.errno not in FILE_IS_GONE:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
                 self._paths.append(path)
                 raise
         self.close()
@@ -3573,17 +3313,11 @@ class CacheLock(PrivateFile):
         return self
 
     __exit__ = release
-
-    def __del__(self) -> None:
-        """An interrupt can lose a lock on its way to who asked for it."""
-        try:
-            self.release()
-        finally:
-            self.close()
+    __del__ = release           # an interrupt can lose a lock on its way to who asked for it
 
 
 def abandon_locks() -> None:
-    """In a forked child: the files are closed and not removed, since the locks are the parent's."""
+    """In a forked child: the locks, and so the files, are the parent's."""
     for fds in HELD_NAMES.values():
         with suppress(OSError):
             do_once(os.close, fds)
@@ -3622,8 +3356,15 @@ def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
     return private_doubt(status, stat.S_ISDIR, "folder")
 
 
+def make_private_folders(folder: str) -> None:
+    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
+    if folder and not os.path.isdir(folder):
+        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
+        with suppress(FileExistsError):             # another process was faster
+            os.mkdir(folder, 0o700)
+
+
 def pace_doubt(place: PacePlace, create: bool) -> str:
-    """`folder_doubt` of a folder for the pace, and of the cache folder around it."""
     folder, around = place
     doubt = folder_doubt(around, create) if around else ""
     # Others may plant a symbolic link in the system's temporary folder.
@@ -3633,17 +3374,9 @@ def pace_doubt(place: PacePlace, create: bool) -> str:
 def takes_locked_files(place: PacePlace) -> bool:
     path = os.path.join(place[0], f"lock-{os.urandom(16).hex()}.pickle.tmp")
     with suppress(OSError), CacheLock(path) as lock:
-        if not pace_doubt(place, create=True) and lock.claim() and lock.lock(path):
+        if not pace_doubt(place, create=True) and lock.lock(path):
             return os.write(lock.fds[0], b"\0") > 0
     return False
-
-
-def make_private_folders(folder: str) -> None:
-    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
-    if folder and not os.path.isdir(folder):
-        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
-        with suppress(FileExistsError):             # another process was faster
-            os.mkdir(folder, 0o700)
 
 
 def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
@@ -3661,20 +3394,15 @@ def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
 
 
 def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
-    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds.
-
-    What is written is locked until it lies at `path`, or a sweep takes it for a dead writer's.
-    """
+    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds."""
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    with CacheLock(scratch) as file:
+    with CacheLock(scratch) as file:            # or a sweep takes it for a dead writer's
         try:
-            is_ours = file.claim() and file.lock(scratch)
+            if not file.lock(scratch):
+                raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
         except OSError:
-            if not file.fds:
+            if not file.fds:        # else the disk has no locks
                 raise
-            is_ours = True          # on a disk without locks
-        if not is_ours:
-            raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
         rest = memoryview(blob)
         while rest:
             rest = rest[os.write(file.fds[0], rest):]
@@ -3687,39 +3415,36 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
             list(map(os.close, map(os.dup, file.fds)))
         os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
         os.replace(scratch, path)
-    if durable and os.name != "nt":         # which syncs no folder
-        with suppress(OSError), closing(PrivateFile()) as folder:   # some file systems sync none
+    if durable:
+        with suppress(OSError), closing(PrivateFile()) as folder:   # some systems sync no folder
             os.fsync(folder.open(os.path.dirname(path), os.O_RDONLY))
 
 
 # 11d. Sweeping.
 
-# An entry has a kind and a digest for its name. With ".tmp" it is a file that lives while its lock
-# is held: what an entry is written to, or a lock itself.
+# An entry is named by its kind and a digest of its key. With ".tmp" it is what an entry is written
+# to, or a lock: a file that lives while its lock is held.
 CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
 
 
 def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
-    """Removes what is outlived among the first `most_files` files, or among all.
-
-    What cannot be removed is left to the next sweep.
-    """
+    """Removes what is outlived, as far as it can be, among the first `most_files` files or all."""
     with suppress(OSError), os.scandir(folder) as files:
         for file in islice(files, most_files):
-            found = CACHE_FILE.match(file.name)
             with suppress(OSError):
-                if found and file.is_file(follow_symlinks=False):
-                    remove_outlived(file, found[1], found[2] is not None, now)
+                sweep_file(file, now)
 
 
-def remove_outlived(file: os.DirEntry[str], kind: str, is_scratch: bool, now: float) -> None:
-    if is_scratch:          # its lock alone says whether its holder lives: clocks jump
+def sweep_file(file: os.DirEntry[str], now: float) -> None:
+    found = CACHE_FILE.match(file.name)
+    if not found or not file.is_file(follow_symlinks=False):
+        return
+    if found[2]:            # its lock alone says whether its holder lives: clocks jump
         with CacheLock(file.path) as lock:
-            if lock.claim():
-                lock.lock(file.path)        # what is locked goes with the lock
+            lock.lock(file.path)        # what is locked goes with the lock
         return
     age_seconds = now - file.stat(follow_symlinks=False).st_mtime
-    if age_seconds > ENTRY_LIFETIME_SECONDS.get(kind, ENTRY_LIFETIME_SECONDS[""]):
+    if age_seconds > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
         os.unlink(file.path)
 
 
@@ -3728,25 +3453,21 @@ def remove_outlived(file: os.DirEntry[str], kind: str, is_scratch: bool, now: fl
 class Cache:
     """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
 
-    They lie in `folder`; None keeps them in memory. `warn` gets one line per cause. `wall_time`
-    dates the entries. Thread-safe; touches no disk before its first use.
+    They lie in `folder`, which is not touched before its first use; None keeps them in memory.
+    `warn` gets one line per cause. `wall_time` dates the entries. Thread-safe.
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
-        self.folder = folder
+        self.folder: str | None = None
         self.warn = warn
         self.wall_time = wall_time
-        self._memory: dict[tuple[str, str], bytes] = {}     # what the disk did not take
+        # Pickles of what the disk did not take, by kind and key.
+        self._memory: collections.defaultdict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
-        self._pace = self._pace_in(folder)
-
-    def _pace_in(self, folder: str | None) -> Cache:
-        if folder is None:
-            return self
-        pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
-        pace._warned = self._warned         # the same trouble twice is one line
-        return pace
+        self._pace = self
+        if folder is not None:
+            self.move_to(folder)
 
     def pace(self) -> Cache:
         """The sub-folder with the hosts' pace, which commands without a cache share."""
@@ -3755,46 +3476,57 @@ class Cache:
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
         self.folder = folder
-        self._pace = self._pace_in(folder)
-        for (kind, key), blob in list(self._memory.items()):
-            self.store(kind, key, entry_data(blob, kind, key))
+        self._pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
+        self._pace._warned = self._warned       # the same trouble twice is one line
+        for kind, pickles in list(self._memory.items()):
+            for key, blob in list(pickles.items()):
+                self.store(kind, key, unpickle_plain(blob))
 
     def load(self, kind: str, key: str) -> Data | None:
         """The data last stored under `kind` and `key`; None, with a warning, where it is spoilt."""
+        data: Data | None = None
         try:
-            blob = self._memory.get((kind, key))        # which beats what the disk says
-            if blob is None and self._is_folder_usable():
-                blob = self._read(kind, key)
-            return None if blob is None else entry_data(blob, kind, key)
+            remembered = self._memory[kind].get(key)        # which beats what the disk says
+            if remembered is not None:
+                data = unpickle_plain(remembered)
+            elif self._is_folder_usable():
+                data = self._read(kind, key)
         except FileNotFoundError:
-            return None
+            pass
         except (OSError, ValueError, MemoryError) as error:
             name = os.path.basename(self._path(kind, key))
             cause = "read" if isinstance(error, OSError) else name      # a sick disk is one line
             self._say(cause, f"cache: {name}: {disk_trouble(error)}; taken as absent")
-        return None
+        return data
 
-    def _read(self, kind: str, key: str) -> bytes:
+    def _read(self, kind: str, key: str) -> Data:
         path = self._path(kind, key)
         limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
         blob, modified_at = read_private_file(path, limit_bytes)
-        check_pickle(blob)
+        data = entry_data(blob, kind, key)
         now = self.wall_time()
         if now - modified_at > SWEEP_INTERVAL_SECONDS:      # what is used is not swept
             with suppress(OSError, OverflowError, ValueError):
                 os.utime(path, (now, now))
-        return blob
+        return data
 
     def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
-        """True where `data` now lies whole on the disk; else this process remembers it.
+        """True where `data` lies whole on the disk, else this process remembers it.
 
-        `durable` data is there also after a power cut. `ValueError` where it is not plain.
+        `durable`: also after a power cut. `ValueError`: the disk takes only plain data.
         """
-        blob = pickle_plain(cache_entry(kind, key, data))
         is_written = False
         if self._is_folder_usable(create=True):
+            blob = pickle_plain(entry_of(kind, key, data))
+            check_pickle(blob)
             is_written = self._write(self._path(kind, key), blob, durable)
-        self.forget(kind, key, b"" if is_written else blob)
+        self.forget(kind, key)
+        if not is_written:
+            self._memory[kind][key] = blob = pickle_plain(data)
+            if kind == "robots":
+                self._robots_bytes += len(blob)
+            while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
+                self.forget("robots", next(iter(self._memory["robots"])))       # the oldest
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
@@ -3809,49 +3541,39 @@ class Cache:
         self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         return False
 
-    def forget(self, kind: str, key: str, instead: bytes = b"") -> None:
-        """What the disk did not take is not remembered in this process either, or `instead` is.
-
-        Of robots.txt bodies only so many are, the oldest going first.
-        """
-        forgotten = self._memory.pop((kind, key), b"")
-        if instead:
-            self._memory[kind, key] = instead
-        if kind != "robots":
-            return
-        self._robots_bytes += len(instead) - len(forgotten)
-        while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            oldest = next(name for name in self._memory if name[0] == "robots")
-            self._robots_bytes -= len(self._memory.pop(oldest))
+    def forget(self, kind: str, key: str) -> None:
+        """What the disk did not take is not remembered in this process either."""
+        forgotten = self._memory[kind].pop(key, b"")
+        if kind == "robots":
+            self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None where another process or a thread of this one holds it.
+        """The lock of that name; None where it is held in another process or in this one.
 
-        Never blocks. Where the folder takes no lock, this process alone is in order.
+        Where the folder takes no lock, this process alone is in order.
         """
         lock = CacheLock(name)
         is_held = False
         try:
-            is_held = lock.claim() and self._lock_folder(lock)
+            is_held = self._take(lock)
         finally:
             if not is_held:
                 lock.release()
         return lock if is_held else None
 
-    def _lock_folder(self, lock: CacheLock) -> bool:
-        """False where another process holds the lock."""
+    def _take(self, lock: CacheLock) -> bool:
         if self._is_folder_usable(create=True):
             try:
                 return lock.lock(self._path("lock", lock.name) + ".tmp")       # R4a
             except OSError as error:
                 self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
                                    " other processes are not waited for")
-        return True
+        return lock.claim()
 
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
 
-        Scratch files of dead processes always do, in between those among the first files.
+        In between, scratch files of dead processes do, among the first files.
         """
         if not self._is_folder_usable():
             return
@@ -3873,7 +3595,7 @@ class Cache:
         return folder_doubt(self.folder or "", create)
 
     def _is_folder_usable(self, create: bool = False) -> bool:
-        """Whether the folder is there and ours alone. It is asked anew: folders change."""
+        """Whether it is there and ours alone, asked anew each time: folders change."""
         if self.folder is None:
             return False
         doubt = self._folder_doubt(create)
@@ -3890,7 +3612,7 @@ class Cache:
 class PaceCache(Cache):
     """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
 
-    It lies in the first of `places` that takes a file and its lock; the last is not tried.
+    It lies in the first of `places` that takes a locked file; the last is not tried.
     """
 
     def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
@@ -3898,7 +3620,7 @@ class PaceCache(Cache):
         self._places = places
 
     def sweep(self, now: float) -> None:
-        """Here lies no marker of the last pass, so that each pass is over the first files alone."""
+        """No marker of the last pass lies here, so that each is over the first files alone."""
         if self.folder is not None and self._is_folder_usable():
             sweep_folder(self.folder, now, MAX_SWEEP_FILES)
 
@@ -3931,45 +3653,34 @@ def open_pace_cache(
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
-# One HTTP/1.1 exchange at a time, over the one connection that the process has open.
-# Nothing here follows a redirect, retries or sleeps.
-#
-# The wire format is read here and not by http.client, which takes "X: a\rContent-Length: 0" for two
-# headers and "0x2" for a chunk size, and costs 22 ms and 6.6 MiB to load.
-#
-# Inside, trouble that no retry mends is a ValueError, and trouble that a retry may mend an OSError.
-# `Deadline.during` makes a TransportError of both.
+# One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
+# http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
+# 22 ms and 6.6 MiB to load. A decision from the cache needs none of the imports below.
 
-STATUS_LINE = lazy_re(r"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-# RFC 9110 5.5: a value holds no control characters.
-# RFC 9112 5.2: a line without a name goes on with the value before it.
-HEADER_LINE = lazy_re(
-    r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+):|[ \t])([\t\x20-\x7e\x80-\xff]*)\r?\n")
-CHUNK_LINE = lazy_re(r"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-SENT_LINE = lazy_re(
-    r"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1"
-    r"|[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*")
-CONTENT_CODINGS = ("gzip", "x-gzip", "deflate")     # what request_headers asks for
-# What the system raises: `ssl` an OSError, which is a ValueError besides where a certificate does
-# not hold; an ArithmeticError for too large a number, a RuntimeError where there is no thread.
-TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
+FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
+STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\n")
+HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
+CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
+SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
 if TYPE_CHECKING:
+    # Site, proxy, allow_private. Requests with equal routes may share a connection.
+    Route = tuple[UrlParts, UrlParts | None, bool]
     Addresses = list[tuple[int, Any]]       # (family, socket address)
-    HeaderList = list[tuple[str, str]]      # (lower-case name, value)
 
 
 def cause_of(error: BaseException) -> str:
-    """One line of what went wrong, without error numbers and lines of C."""
+    """One line, without error numbers and lines of C."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
     return printable(text or type(error).__name__, 200)
 
 
-# 12a. The time and the connection of an exchange.
+# 12a. The connection.
 
 class Deadline:
-    """The time of one exchange: name, proxy, connect, TLS, header and body together."""
+    """Of one exchange, from the look-up of the name to the end of the body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
@@ -3978,16 +3689,17 @@ class Deadline:
     def remaining_seconds(self) -> float:
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
-            raise TimeoutError("timed out")
+            raise TimeoutError
         return seconds
 
     @contextmanager
     def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a TransportError of one line, which names the stage."""
+        """Trouble inside becomes a TransportError. What no retry mends is raised as ValueError."""
         try:
             self.remaining_seconds()
             yield
-        except TROUBLE as error:
+        # A bad certificate is an OSError and a ValueError. A thread that fails is a RuntimeError.
+        except (OSError, ValueError, RuntimeError) as error:
             final = final or isinstance(error, ValueError)
             reason = f"{stage}: {cause_of(error)}"
             if time.monotonic() >= self.ends_at:
@@ -3995,72 +3707,82 @@ class Deadline:
             raise TransportError(reason, final) from None
 
 
-class Route(NamedTuple):
-    """Where a request goes, and by which proxy, if by one."""
+class HttpConnection:
+    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
-    target: UrlParts
-    proxy: UrlParts | None
-    allow_private: bool
+    def __init__(self) -> None:
+        self.lock = _thread.RLock()         # held for an exchange
+        self.callers: list[int] = []        # the threads of the calls that are under way
+        self.socket: Any = None
+        self.route: Route | None = None
+        self.kept_until = -math.inf         # monotonic; -inf during an exchange
 
-    @property
-    def ends(self) -> tuple[object, ...]:
-        """Equal for two routes that may share a connection."""
-        target = self.target
-        return target.scheme, target.host, port_of(target), self.proxy, self.allow_private
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call of a bot: with the outermost of its thread the connection ends."""
+        caller = _thread.get_ident()
+        self.callers.append(caller)
+        try:
+            yield
+        finally:
+            self.callers.remove(caller)
+            if caller not in self.callers:
+                self.rest(math.inf)
 
-    @property
-    def next_stop(self) -> UrlParts:
-        return self.proxy or self.target
+    def rest(self, seconds: float) -> None:
+        """Before a pause: closed, unless it may be kept so long for a call, or is in use."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self.callers or time.monotonic() + seconds >= self.kept_until:
+                    self.close()
+            finally:
+                self.lock.release()
 
-    @property
-    def is_forwarded(self) -> bool:
-        """By http through a proxy, which reads the request and may answer it."""
-        return self.proxy is not None and self.target.scheme == "http"
+    def is_kept_for(self, route: Route) -> bool:
+        return self.route == route and time.monotonic() < self.kept_until
 
-
-class Wire:
-    """A connection, and what has come through it; no call waits beyond the deadline."""
-
-    def __init__(self, route: Route) -> None:
-        self.ends = route.ends
-        self.connection: Any = None
-        self.silences: tuple[type[OSError], ...] = ()       # how it says that nothing has come
-        self.unread = bytearray()           # what has come, and nobody has asked for yet
-        self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
-
-    def begin(self, deadline: Deadline) -> None:
+    def begin(self, route: Route, deadline: Deadline) -> None:
+        """An exchange, over the kept connection if it leads there and is as it was left."""
+        if not (self.is_kept_for(route) and self.is_silent()):
+            self.close()
+            self.unread = bytearray()       # what has come, and nobody has asked for yet
+        self.route = route
         self.deadline = deadline
-        self.kept_until = -math.inf
+        self.answered_at = self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
         self.is_at_end = False              # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
-        """Whether nothing has come since the last answer, not even the end of the connection."""
+        """Whether nothing has come since the last answer, not even an end."""
         # Some servers close without a word right behind their answer.
         wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.connection.settimeout(max(0.0, wait_seconds))
-            self.connection.recv(1)
-        except self.silences:
-            return True
-        except TROUBLE:
-            pass
+            self.socket.settimeout(max(0.0, wait_seconds))
+            self.socket.recv(1)
+        except OSError as error:        # by name: `ssl` may not be loaded
+            silences = {"BlockingIOError", "timeout", "TimeoutError", "SSLWantReadError"}
+            return type(error).__name__ in silences
         return False
+
+    def close(self) -> None:
+        self.kept_until = -math.inf
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
 
     def connect(self, addresses: Addresses) -> None:
         """To the first address that answers."""
-        import socket  # a decision from the cache needs none
+        import socket
 
-        self.silences = (BlockingIOError, socket.timeout)
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
-            # Each address gets its share of the time, so that a dead one does not use it all.
+            # A dead one may not use up the time of the others.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
-                self.connection = socket.socket(family, socket.SOCK_STREAM)
-                self.connection.settimeout(share_seconds)
-                self.connection.connect(address)
+                self.socket = socket.socket(family, socket.SOCK_STREAM)
+                self.socket.settimeout(share_seconds)
+                self.socket.connect(address)
                 return
             except OSError:
                 self.close()
@@ -4069,34 +3791,25 @@ class Wire:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
-        import ssl
-
-        # A body that ends with the connection is whole only where close_notify came, not at a bare
-        # FIN. The handshake is a step of its own: an interrupt inside finds a socket to close.
-        self.connection = context.wrap_socket(
-            self.connection, server_hostname=host, suppress_ragged_eofs=False,
+        # A bare FIN ends no body. The handshake is a step of its own, so that an interrupt inside
+        # finds a socket to close.
+        self.socket = context.wrap_socket(
+            self.socket, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
-        self.silences += (ssl.SSLWantReadError,)
         self.timed().do_handshake()
 
-    def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-
     def timed(self) -> Any:
-        self.connection.settimeout(self.deadline.remaining_seconds())
-        return self.connection
+        """The socket, which waits no longer than the deadline."""
+        self.socket.settimeout(self.deadline.remaining_seconds())
+        return self.socket
 
     def write(self, data: bytes) -> None:
         while data:
             sent_bytes = self.timed().send(data)
             data = data[sent_bytes:]
 
-    def receive(self) -> bool:
-        """False where the peer has closed."""
-        piece = self.timed().recv(PIECE_BYTES)
-        self.unread += piece
-        return len(piece) > 0
+    def receive(self) -> None:
+        self.unread += self.timed().recv(PIECE_BYTES)
 
     def read(self, size: int) -> bytes:
         """One to `size` bytes, or b"" where the peer has closed."""
@@ -4108,101 +3821,47 @@ class Wire:
 
     def read_line(self) -> str:
         """Through the next LF, at the expense of the budget."""
-        searched = length = 0
-        while length == 0 and searched <= self.line_budget_bytes:
-            if searched == len(self.unread) and not self.receive():
+        length = self.unread.find(b"\n") + 1
+        while length == 0 and len(self.unread) <= self.line_budget_bytes:
+            searched = len(self.unread)
+            self.receive()
+            if len(self.unread) == searched:
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
-            searched = len(self.unread)
-        if length == 0 or length > self.line_budget_bytes:
+        if not 0 < length <= self.line_budget_bytes:
             raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
         self.line_budget_bytes -= length
         return self.read(length).decode("latin-1")
 
 
-class ProcessConnection:
-    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
-
-    def __init__(self) -> None:
-        self.lock = _thread.RLock()         # held for an exchange
-        self.wire: Wire | None = None
-        self.callers: list[int] = []        # the threads of the calls that are under way
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Around each call of a bot: the connection ends with the outermost of its thread."""
-        caller = _thread.get_ident()
-        self.callers.append(caller)
-        try:
-            yield
-        finally:
-            self.callers.remove(caller)
-            if caller not in self.callers:
-                self.rest(math.inf)
-
-    def rest(self, seconds: float) -> None:
-        """Before a pause: what it would carry past its time is closed, unless it is in use."""
-        if self.lock.acquire(blocking=False):
-            try:
-                if self.wire and time.monotonic() + seconds > self.wire.kept_until:
-                    self.close()
-            finally:
-                self.lock.release()
-
-    def is_kept_for(self, route: Route) -> bool:
-        wire = self.wire
-        if wire is None or wire.ends != route.ends:
-            return False
-        return time.monotonic() < wire.kept_until
-
-    def take(self, route: Route) -> Wire:
-        """The kept connection, if it leads there and is as it was left; else it is closed first."""
-        if self.wire and not (self.is_kept_for(route) and self.wire.is_silent()):
-            self.close()
-        self.wire = self.wire or Wire(route)
-        return self.wire
-
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept, and a call goes on."""
-        if self.wire and (self.wire.kept_until == -math.inf or not self.callers):
-            self.close()
-
-    def close(self) -> None:
-        if self.wire is not None:
-            self.wire.close()
-            self.wire = None
-
-
-CONNECTION = ProcessConnection()
+CONNECTION = HttpConnection()
 
 
 def abandon_connection() -> None:
-    """In a forked child: its copy of the descriptor goes, without a word of TLS to the server."""
+    """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
     global CONNECTION
-    inherited = CONNECTION.wire
-    CONNECTION = ProcessConnection()
-    if inherited is not None:
-        with suppress(OSError):
-            inherited.close()
+    inherited = CONNECTION
+    CONNECTION = HttpConnection()
+    with suppress(OSError):
+        inherited.close()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=abandon_connection)
 
 
-# 12b. An answer: its header, where its body ends, what the body holds.
+# 12b. An answer.
 
 class Head(NamedTuple):
-    version: str                # "0" or "1": of HTTP/1
+    version: str                # of HTTP/1: "0" or "1"
     status: int
-    headers: HeaderList
+    headers: list[tuple[str, str]]
     length: int | None          # what Content-Length says
 
 
-def read_head(wire: Wire) -> Head:
-    """The head of the answer; 1xx answers before it are skipped (RFC 9110 15.2)."""
-    lines = head_lines(wire)
-    while True:
+def read_head(conn: HttpConnection) -> Head:
+    lines = head_lines(conn)
+    while True:         # RFC 9110 15.2: 1xx answers come before the one that counts
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
         if match is None:
@@ -4213,24 +3872,23 @@ def read_head(wire: Wire) -> Head:
             return Head(match[1], status, headers, content_length(headers))
 
 
-def head_lines(wire: Wire) -> Iterator[str]:
+def head_lines(conn: HttpConnection) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
-        yield wire.read_line()
+        yield conn.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
-def read_headers(lines: Iterator[str]) -> HeaderList:
-    headers: HeaderList = []
+def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
+    headers: list[tuple[str, str]] = []
     for line in lines:
         if line in ("\r\n", "\n"):
             break
         match = HEADER_LINE.fullmatch(line)
-        is_fold = match is not None and match[1] is None
-        if match is None or (is_fold and not headers):
+        if match is None or not (match[1] or headers):
             raise ConnectionError(f"broken header line: {printable(line, 60)}")
         name, value = match.groups()
         value = value.strip(" \t")
-        if is_fold:
+        if name is None:        # RFC 9112 5.2: it goes on with the value before it
             name, begun = headers.pop()
             value = f"{begun} {value}"
         headers.append((name.lower(), value))
@@ -4238,7 +3896,7 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The comma-separated items of a header in lower case, over all the lines that repeat it."""
+    """The items of all lines of that name, in lower case."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4259,90 +3917,81 @@ def content_length(headers: Headers) -> int | None:
 
 
 def kept_seconds(head: Head) -> float:
-    """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
+    """How long the server lets us keep the connection (RFC 9112 9.3)."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
-        return -math.inf
+        return 0.0
     seconds = MAX_KEPT_SECONDS
     for item in header_items(head.headers, "keep-alive"):
         match = re.fullmatch("timeout=([0-9]{1,4})", item)
-        if match:                   # the next request must be there a second before it ends
+        if match:       # the next request must be there a second before
             seconds = min(seconds, int(match[1]) - 1.0)
     return seconds
 
 
-def framed_pieces(wire: Wire, head: Head) -> Iterator[bytes]:
+def framed_pieces(conn: HttpConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
         if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
             said = printable(", ".join(codings), 60)
-            raise ConnectionError(
-                f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
-        return chunked_pieces(wire)
+            wanted = "want chunked, and no Content-Length beside it"
+            raise ConnectionError(f"Transfer-Encoding {said!r}, {wanted}")
+        return chunked_pieces(conn)
     if head.length is None:
-        return iter(lambda: wire.read(PIECE_BYTES), b"")    # ends where the connection does
-    return counted_pieces(wire, head.length)
+        return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
+    return counted_pieces(conn, head.length)
 
 
-def counted_pieces(wire: Wire, length: int) -> Iterator[bytes]:
-    yield from exactly(wire, length)
-    if wire.unread:
+def counted_pieces(conn: HttpConnection, length: int) -> Iterator[bytes]:
+    yield from exactly(conn, length)
+    if conn.unread:
         raise ConnectionError(f"more than the {length} bytes of its Content-Length")
-    wire.is_at_end = True
+    conn.is_at_end = True
 
 
-def exactly(wire: Wire, length: int) -> Iterator[bytes]:
+def exactly(conn: HttpConnection, length: int) -> Iterator[bytes]:
     left = length
     while left:
-        piece = wire.read(min(left, PIECE_BYTES))
+        piece = conn.read(min(left, PIECE_BYTES))
         if not piece:
             raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
         left -= len(piece)
         yield piece
 
 
-def chunked_pieces(wire: Wire) -> Iterator[bytes]:
+def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
     size = -1
     while size != 0:
-        match = CHUNK_LINE.fullmatch(wire.read_line())
+        match = CHUNK_LINE.fullmatch(conn.read_line())
         if match is None:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
-        yield from exactly(wire, size)
-        # Chunk framing costs a server nothing, so that the data must pay for it.
-        budget = wire.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        wire.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-        if size != 0 and wire.read_line() != "\r\n":
+        yield from exactly(conn, size)
+        # Chunk framing costs a server nothing: the data must pay for it.
+        budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
+        conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
+        if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
-    while wire.read_line() != "\r\n":
-        pass        # nothing in the trailers is for us
-    wire.is_at_end = True
-
-
-def content_codings(headers: Headers) -> list[str]:
-    items = header_items(headers, "content-encoding")
-    codings = [item for item in items if item not in ("", "identity")]
-    is_known = set(codings).issubset(CONTENT_CODINGS)
-    if not is_known or len(codings) > MAX_CONTENT_CODINGS:
-        said = printable(", ".join(codings), 60)
-        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
-    return codings
+    while conn.read_line() != "\r\n":
+        pass        # trailers
+    conn.is_at_end = True
 
 
 def new_decoder(coding: str, beginning: bytes) -> Any:
-    import zlib  # a decision from the cache needs none
+    import zlib
 
+    window_bits = zlib.MAX_WBITS
     if coding != "deflate":
-        return zlib.decompressobj(zlib.MAX_WBITS + 16)      # 16: gzip's wrapper
-    if beginning[0] & 15 == zlib.DEFLATED:
-        return zlib.decompressobj(zlib.MAX_WBITS)
-    return zlib.decompressobj(-zlib.MAX_WBITS)      # RFC 9110 8.4.1.2: some leave the wrapper off
+        window_bits += 16               # gzip's wrapper
+    elif beginning[0] & 15 != zlib.DEFLATED:
+        window_bits = -window_bits      # RFC 9110 8.4.1.2: some leave the wrapper off
+    return zlib.decompressobj(window_bits)
 
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off. gzip may have several members (RFC 1952 2.2)."""
-    from zlib import error as zlib_error
+    """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
+    import zlib
 
     decoder = None
     taken_bytes = given_bytes = 0
@@ -4350,10 +3999,10 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
         data = b""
-        while piece or len(data) == PIECE_BYTES:        # which may not be all
+        while piece or len(data) == PIECE_BYTES:        # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
-            except zlib_error:
+            except zlib.error:
                 raise ConnectionError(f"broken {coding} data") from None
             given_bytes += len(data)
             if data:
@@ -4361,21 +4010,26 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
             piece = decoder.unconsumed_tail or decoder.unused_data
             if decoder.eof and piece:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # what follows the last member is padding, which gzip ignores too
+                    return      # the rest is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
-        # So much for so little is stuffing, such as empty members without end.
+        # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
-    if decoder is not None and not decoder.eof:
+    if decoder and not decoder.eof:
         raise ConnectionError(f"{coding} data ends early")
 
 
 def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
-    """The content-decoded body, at most `limit` bytes of it, and whether it was cut there."""
-    codings = content_codings(head.headers)
-    is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
-    if (head.length or 0) > limit and not codings and not is_useful_in_part:
-        return b"", True        # it is not even read
+    """The decoded body, and whether it was cut at `limit` bytes."""
+    items = header_items(head.headers, "content-encoding")
+    codings = [item for item in items if item not in ("", "identity")]
+    known = {"gzip", "x-gzip", "deflate"}
+    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
+        said = printable(", ".join(codings), 60)
+        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
+    # Nothing but a robots.txt is useful in part.
+    if not codings and (head.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
+        return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
     body = io.BytesIO()     # whose `getvalue` is no second copy
@@ -4392,32 +4046,26 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left.
 
-    What was answered is held, and so is that it was given up. Trouble is not.
+    An answer is held, even a late one, and so is that none came in time.
     """
 
     def __init__(self, host: str) -> None:
-        import threading  # a decision from the cache needs none
+        import threading
 
-        self.host = host
-        self.addresses: Addresses = []      # none: there is no such name
+        self.addresses: Addresses = []      # without ports; none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
         name = "walsh-research resolver"
-        self.thread = threading.Thread(
-            target=self.ask,
-            name=name,
-            daemon=True,
-        )
+        self.thread = threading.Thread(target=self.ask, args=(host,), name=name, daemon=True)
 
-    def ask(self) -> None:
-        """In a thread of its own. An answer that comes late is an answer."""
+    def ask(self, host: str) -> None:
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
         trouble = ""
         try:
-            name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
+            name = host.strip("[]").encode()        # as bytes it needs no codec: it is ASCII
             for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
                 self.addresses.append((answer[0], answer[4]))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
@@ -4431,7 +4079,7 @@ class LookUp:
         return time.monotonic() < self.held_since + PIN_SECONDS
 
     def wait(self, deadline: Deadline) -> Addresses:
-        """[] where there is no such name. OSError: there is no answer, or none in time."""
+        """OSError: there is no answer, or none in time."""
         if not self.is_held() and not self.is_done.wait(deadline.remaining_seconds()):
             self.trouble = f"no complete answer within {deadline.seconds:g} s, and none since"
             self.held_since = time.monotonic()
@@ -4441,80 +4089,42 @@ class LookUp:
         return self.addresses
 
 
-class Resolver:
-    """Holds what names resolved to, so that the address which was checked is the one asked."""
-
-    def __init__(self) -> None:
-        self.look_ups: dict[str, LookUp] = {}       # by host
-
-    def addresses(self, host: str, deadline: Deadline) -> Addresses:
-        """All addresses of the name, without a port; else as `LookUp.wait`."""
-        held = self.look_ups.get(host)
-        if held is None or (held.is_done.is_set() and not held.is_held()):
-            held = self.begin(host)
-        return held.wait(deadline)
-
-    def begin(self, host: str) -> LookUp:
-        self.look_ups.pop(host, None)
-        while len(self.look_ups) >= MAX_PINS:
-            self.look_ups.pop(next(iter(self.look_ups)), None)
-        look_up = LookUp(host)
-        try:
-            self.look_ups[host] = look_up
-            look_up.thread.start()
-        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
-            self.look_ups.pop(host, None)
-            raise
-        return look_up
-
-
-def port_of(parts: UrlParts) -> int:
-    return parts.port or DEFAULT_PORTS[parts.scheme]
-
-
 def environment_proxies() -> dict[str, str]:
-    """By scheme, "all" and "no" besides."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
-    # It brings http.client and email along, which are slow to load.
-    from urllib.request import getproxies_environment
+    from urllib.request import getproxies_environment   # slow to load
 
     return getproxies_environment()
 
 
-def proxy_for(parts: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
-    """The proxy that is set for a target; None: it is asked directly. ValueError: a bad setting."""
-    name = parts.scheme if proxies.get(parts.scheme) else "all"
-    setting = proxies.get(name)
-    if not setting:
+def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
+    """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
+    name = site.scheme if proxies.get(site.scheme) else "all"
+    if not proxies.get(name):
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    bare_host = parts.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{port_of(parts)}", proxies):
+    if proxy_bypass_environment(f"{site.host.strip('[]')}:{site.port}", proxies):
         return None
-    return parse_proxy(f"{name}_proxy", setting.strip())
-
-
-def parse_proxy(name: str, setting: str) -> UrlParts:
-    # No reason shows the setting: with a stray sign, any part of it may be a password.
-    wanted = "want http://[user:password@]host[:port]"
-    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
-    if other_kind:
-        kind = other_kind[1].lower()
-        raise ValueError(f"{name} is a proxy of the kind {kind}, not spoken here, {wanted}")
+    setting = proxies[name].strip()
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
-            return split_url(f"http://{match[1]}")
-    raise ValueError(f"{name} is no proxy that can be used, {wanted}")
+            proxy = split_url(f"http://{match[1]}")
+            return proxy._replace(port=proxy.port or 80)
+    # No reason shows the setting: any part of a misspelt one may be a password.
+    found = "no proxy that can be used"
+    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
+    if other_kind:
+        found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
+    raise ValueError(f"{name}_proxy is {found}, want http://[user:password@]host[:port]")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
     if not proxy.userinfo:
         return {}
     import binascii
-    from urllib.parse import unquote_to_bytes  # rarely needed
+    from urllib.parse import unquote_to_bytes
 
     user, _, password = proxy.userinfo.partition(":")
     credentials = unquote_to_bytes(f"{user}:{password}")
@@ -4527,18 +4137,18 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies` is a dict as `{"http": "http://proxy:3128", "https": ..., "all": ..., "no":
-    "internal.test"}`; {} is none, None reads the environment.
+    `proxies`: `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
+    None for those of the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        self.resolver = Resolver()
-        self.tls_context: ssl.SSLContext | None = None      # made for the first https target
+        self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
+        self.tls_context: ssl.SSLContext | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
-        """Whether a request for `url` may go where its name leads, which is pinned.
+        """Pins where the name of `url` leads.
 
         TransportError: `refused` where an address is not public, `final` where there is none.
         """
@@ -4554,19 +4164,18 @@ class HttpTransport:
         with deadline.during("request"):
             route = self.route(request.url)
             head = request_head(request, route)
-        connection = CONNECTION
-        with connection.lock:
+        conn = CONNECTION
+        with conn.lock:
             try:
                 try:
-                    wire = connection.take(route)
-                    wire.begin(deadline)
-                    if wire.connection is None:
-                        self.open(wire, route)
-                    return exchange(wire, request, head, route)
+                    conn.begin(route, deadline)
+                    if conn.socket is None:
+                        self.open(conn, route)
+                    return exchange(conn, route, request, head)
                 finally:
-                    connection.settle()
+                    conn.rest(0.0)
             finally:
-                connection.settle()     # again: an interrupt may have ended the first one early
+                conn.rest(0.0)      # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4574,99 +4183,109 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
-        return Route(target, proxy_for(target, proxies), self.allow_private)
+        port = target.port or DEFAULT_PORTS[target.scheme]
+        site = UrlParts(target.scheme, None, target.host, port, "", "")
+        return site, proxy_for(site, proxies), self.allow_private
+
+    def look_up(self, host: str) -> LookUp:
+        held = self.look_ups.get(host)
+        if held is not None and (held.is_held() or not held.is_done.is_set()):
+            return held
+        while len(self.look_ups) >= MAX_PINS:
+            self.look_ups.pop(next(iter(self.look_ups)), None)
+        look_up = LookUp(host)
+        try:
+            self.look_ups[host] = look_up
+            look_up.thread.start()
+        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
+            self.look_ups.pop(host, None)
+            raise
+        return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """All addresses of the name, refused if any is not public.
-
-        Behind a proxy they are the proxy's, which may be private; targets' names are its business.
-        """
-        host = route.next_stop.host
-        port = port_of(route.next_stop)
+        """Of the site, refused if any is not public; or of the proxy, whatever they are."""
+        site, proxy, _ = route
+        stop = proxy or site
         addresses: Addresses = []
-        for family, (ip, _, *more) in self.resolver.addresses(host, deadline):
-            refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
+        for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
+            refusal = "" if self.allow_private or proxy else address_refusal(ip)
             if refusal:
-                raise TransportError(f"{host}: {refusal}", final=True, refused=True)
-            addresses.append((family, (ip, port, *more)))
+                raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
+            addresses.append((family, (ip, stop.port, *more)))
         if not addresses:
-            raise ValueError(f"{host} does not exist")
+            raise ValueError(f"{stop.host} does not exist")
         return addresses
 
-    def open(self, wire: Wire, route: Route) -> None:
-        """To the next stop, and on through tunnel and TLS."""
+    def open(self, conn: HttpConnection, route: Route) -> None:
+        """To the proxy or the site, and on through tunnel and TLS."""
+        site, proxy, _ = route
+        during = conn.deadline.during
+        place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
         # That our own proxy is out of reach is no fault of the target's host, and final.
-        is_final = route.proxy is not None
-        place = ""
-        if route.proxy is not None:
-            place = f"proxy {route.proxy.host}:{port_of(route.proxy)}: "
-        with wire.deadline.during(f"{place}name", is_final):
-            addresses = self.checked_addresses(route, wire.deadline)
-        with wire.deadline.during(f"{place}connect", is_final):
-            wire.connect(addresses)
-        if route.target.scheme != "https":
+        with during(f"{place}name", final=bool(proxy)):
+            addresses = self.checked_addresses(route, conn.deadline)
+        with during(f"{place}connect", final=bool(proxy)):
+            conn.connect(addresses)
+        if site.scheme != "https":
             return
-        if route.proxy is not None:
-            with wire.deadline.during("proxy"):
-                open_tunnel(wire, route.target, route.proxy)
-        with wire.deadline.during("TLS"):
+        if proxy:
+            with during("proxy"):
+                open_tunnel(conn, site, proxy)
+        with during("TLS"):
             if self.tls_context is None:
                 self.tls_context = verifying_tls_context()
-            wire.secure(self.tls_context, route.target.host.strip("[]"))
+            conn.secure(self.tls_context, site.host.strip("[]"))
 
 
-def exchange(wire: Wire, request: Request, head: bytes, route: Route) -> Response:
-    with wire.deadline.during("request"):
-        wire.write(head)
+def exchange(conn: HttpConnection, route: Route, request: Request, head: bytes) -> Response:
+    with conn.deadline.during("request"):
+        conn.write(head)
     if request.departed is not None:
         request.departed()
-    with wire.deadline.during("answer"):
-        answer = read_head(wire)
-        pieces = framed_pieces(wire, answer)
-    status = answer.status
-    headers = answer.headers
-    if status == 407 and route.is_forwarded:
+    with conn.deadline.during("answer"):
+        answer = read_head(conn)
+        pieces = framed_pieces(conn, answer)
+    site, proxy, _ = route
+    if answer.status == 407 and proxy and site.scheme == "http":
         raise TransportError("proxy: wants other credentials (407)", final=True)
-    body = b""
-    is_cut = False
-    if request.method == "HEAD" or status in (204, 304):
-        wire.is_at_end = True
+    body, is_cut = b"", False
+    if request.method == "HEAD" or answer.status in (204, 304):
+        conn.is_at_end = True
     # R6: what nobody reads is not asked for.
-    elif request.wants is None or request.wants(status, headers):
-        with wire.deadline.during("body"):
+    elif request.wants is None or request.wants(answer.status, answer.headers):
+        with conn.deadline.during("body"):
             body, is_cut = read_body(pieces, answer, request.max_bytes)
-    elif answer.length == len(wire.unread):         # all of it came along with the header
-        wire.unread.clear()
-        wire.is_at_end = True
-    if wire.is_at_end and not wire.unread:
-        wire.answered_at = time.monotonic()
-        wire.kept_until = wire.answered_at + kept_seconds(answer)
-    return Response(status, headers, body, is_cut)
+    elif answer.length == len(conn.unread):         # all of it came along with the header
+        conn.unread.clear()
+        conn.is_at_end = True
+    if conn.is_at_end and not conn.unread:
+        conn.answered_at = time.monotonic()
+        conn.kept_until = conn.answered_at + kept_seconds(answer)
+    return Response(answer.status, answer.headers, body, is_cut)
 
 
-def open_tunnel(wire: Wire, target: UrlParts, proxy: UrlParts) -> None:
-    authority = f"{target.host}:{port_of(target)}"
-    headers = {"Host": authority, "User-Agent": USER_AGENT}     # R1: the proxy learns it as well
-    headers.update(proxy_headers(proxy))
-    wire.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
-    status = read_head(wire).status
-    if status >= 500:
-        raise ConnectionError(f"answers {status} to CONNECT, want 200")
+def open_tunnel(conn: HttpConnection, site: UrlParts, proxy: UrlParts) -> None:
+    authority = f"{site.host}:{site.port}"
+    headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
+    conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
+    status = read_head(conn).status
     if status != 200:
-        raise ValueError(f"answers {status} to CONNECT, want 200")
-    if wire.unread:
+        kind = ConnectionError if status >= 500 else ValueError
+        raise kind(f"answers {status} to CONNECT, want 200")
+    if conn.unread:
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
 def request_head(request: Request, route: Route) -> bytes:
-    """User-Agent (R1) is the one that was handed in."""
+    site, proxy, _ = route
+    target = split_url(request.url)
     authority = host_key(request.url)
-    path = f"{route.target.path or '/'}{route.target.query}"
+    path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
-    if route.proxy is not None and route.is_forwarded:
+    if proxy and site.scheme == "http":
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
-        headers.update(proxy_headers(route.proxy))
-    headers.update(request.headers)
+        headers.update(proxy_headers(proxy))
+    headers.update(request.headers)     # R1: the User-Agent is among them
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
 
@@ -4678,17 +4297,16 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
         if not SENT_LINE.fullmatch(line):
             name = printable(line.partition(":")[0], 60)
             raise ValueError(f"{name!r} cannot be sent as it is")
-    head = "\r\n".join([*lines, "", ""])
-    return head.encode("latin-1")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified. OpenSSL itself honours SSL_CERT_DIR."""
-    import ssl  # slow to load, and http needs none
+    """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
+    import ssl
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
+    # 3.9 has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
     # OpenSSL passes over an unreadable one: every site would look self-signed.
@@ -4735,7 +4353,7 @@ class SystemClock:
 
 
 class ProcessPace:
-    """R4: what all bots of a process share: the clock, the lock around a step, each host's pace."""
+    """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
@@ -4780,7 +4398,7 @@ def process_pace(clock: Clock) -> ProcessPace:
     if isinstance(clock, SystemClock):
         return SYSTEM_PACE
     pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
-    while len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
+    if len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
         OTHER_PACES.popitem(last=False)
     return pace
 
@@ -4798,14 +4416,18 @@ if hasattr(os, "register_at_fork"):
 class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
-    def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
-        self._cache = cache
+    def __init__(
+        self, cache: Cache | None, now: Callable[[], float], patience_seconds: float
+    ) -> None:
+        self._cache = cache             # None: there are no other processes
         self._now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
     def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
+        if self._cache is None:
+            return CacheLock("")
         lock = self._cache.try_lock(name)
         if lock is not None:
             self._waits.pop(name, None)
@@ -4830,9 +4452,7 @@ class RateLimiter:
         self.now = process.clock.monotonic
         self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._locks = None
-        if cache is not None:
-            self._locks = PatientLocks(cache, self.now, patience_seconds)
+        self._locks = PatientLocks(cache, self.now, patience_seconds)
 
     def share(self, cache: Cache, patience_seconds: float) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
@@ -4843,33 +4463,7 @@ class RateLimiter:
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
-        if self._locks is None:
-            return CacheLock("")
-        reason = f"another process is at {host}"
-        return self._locks.take(f"host {host}", "R4", reason)       # R4a
-
-    def hold_back(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to the host for so long, in any run or process."""
-        now = self.now()
-        held = HostPace(not_before=now + seconds, why=why)
-        # The hold is an entry of its own, so that no claim of a slot overwrites it.
-        self.write(
-            host,
-            merge_paces(self.pace_of(host), held, now),
-            "hold",
-        )
-
-    def when_next(self, host: str, interval: float) -> Later:
-        """When the host's next target could start, and who says so; nothing is claimed."""
-        pace = self.pace_of(host)
-        start = next_start(pace, interval + self.margin, is_first_target=True)
-        return self.explained(start, pace, host, interval + self.margin)
-
-    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
-        if start == pace.not_before:
-            return Later(start, "R5", pace.why)
-        seconds = max(interval, pace.interval) - self.margin
-        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
+        return self._locks.take(f"host {host}", "R4", f"another process is at {host}")      # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4885,21 +4479,44 @@ class RateLimiter:
             entry = self._cache.load(kind, host)
             own = self._process.written.get((kind, host))
             if entry and entry != own:      # our own words: the monotonic clock knows them better
-                theirs = shifted_pace(from_entry(UNSEEN_HOST, entry), now - self.time())
+                theirs = shifted_pace(from_entry(HostPace(), entry), now - self.time())
                 pace = merge_paces(pace, theirs, now)
         return pace
 
-    def write(self, host: str, pace: HostPace, kind: str = "host") -> None:
+    def write(self, host: str, pace: HostPace) -> None:
         """For this process, and for those that share the cache."""
         self._process.hosts[host] = pace
+        self._store("host", host, pace)
+
+    def _store(self, kind: str, host: str, pace: HostPace) -> None:
         if self._cache is None:
             return
-        if kind == "hold":
-            pace = HostPace(not_before=pace.not_before, why=pace.why)
         entry = shifted_pace(pace, self.time() - self.now())._asdict()
         self._process.written[kind, host] = entry
         if not self._cache.store(kind, host, entry):
             self._cache.forget(kind, host)      # what others write must stay visible
+
+    def hold_back(self, host: str, seconds: float, why: str) -> None:
+        """R5: nothing goes to the host for so long, in any run or process."""
+        now = self.now()
+        hold = HostPace(not_before=now + seconds, why=why)
+        pace = merge_paces(self.pace_of(host), hold, now)
+        self._process.hosts[host] = pace
+        # It is an entry of its own, so that no claim of a slot overwrites it.
+        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
+
+    def when_next(self, host: str, interval: float) -> Later:
+        """When the host's next target could start, and who says so; nothing is claimed."""
+        pace = self.pace_of(host)
+        interval += self.margin
+        start = next_start(pace, interval, is_first_target=True)
+        return self.explained(start, pace, host, interval)
+
+    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
+        if start == pace.not_before:
+            return Later(start, "R5", pace.why)
+        seconds = max(interval, pace.interval) - self.margin
+        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
 
 
 class Slot:
@@ -4909,33 +4526,21 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0        # as `claim` has them
-        self._start = -math.inf         # the claimed start, on the monotonic clock
-        self._before = UNSEEN_HOST      # the host's pace before the claim
+        self._interval = 0.0            # seconds, with the limiter's margin
+        self._start = NEVER             # the claimed start, on the monotonic clock
+        self._before = HostPace()       # the host's pace before the claim
         self._left_at: float | None = None          # when its request left, Unix seconds
-        self._lock = CacheLock("")      # the host's, until the request has left; "" is none
+        self._lock = CacheLock("")      # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
-        return self._start > -math.inf
-
-    def release(self) -> None:
-        """Lets other processes at the host."""
-        self._lock.release()
-
-    def hand_over(self, other: Slot) -> None:
-        """The claimed start goes to a request that must come first."""
-        other._host = self._host
-        other._start = self._start
-        other._before = self._before
-        self._start = -math.inf
+        return self._start > NEVER
 
     def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
         """None: the request may leave now, and the host's lock is kept until it has.
 
         Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
-        seconds; `role` is "policy" for the first request of a policy document, "target" for that
-        of a target, "other" for all else.
+        seconds; `role` is "policy" or "target" for the first request of such, "other" for the rest.
         """
         limiter = self._limiter
         lock = limiter.lock(host)
@@ -4943,69 +4548,68 @@ class Slot:
             return lock
         self._lock = lock
         self._host = host
-        self._interval = interval + limiter.margin
         self._role = role
+        interval += limiter.margin
+        self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
-        is_slotless = self._is_slotless(pace, now)
-        start = pace.not_before if is_slotless else self._earliest_start(pace)
+        if self.is_claimed:
+            after_late_one = pace.departed_at + interval        # which pushes all behind it
+            start = max(self._start, pace.not_before, after_late_one)
+        else:
+            start = next_start(pace, interval, role == "target")
+            self._before = pace
         if start <= now:
             self._begin(pace, now)
             return None
-        if start <= latest and not is_slotless:
-            self._reserve(pace, start)
-        self.release()
-        return limiter.explained(start, pace, host, self._interval)
+        if start <= latest:
+            self._take(pace, start, pace.departed_at)
+        lock.release()
+        return limiter.explained(start, pace, host, interval)
 
-    def _is_slotless(self, pace: HostPace, now: float) -> bool:
-        """Whether it is a policy document that waits for no pace, though for a hold (R5)."""
-        if self._role != "policy" or self.is_claimed:
-            return False
-        return takes_no_slot(pace, self._interval, now)
-
-    def _earliest_start(self, pace: HostPace) -> float:
-        if not self.is_claimed:
-            return next_start(pace, self._interval, self._role == "target")
-        after_late_one = pace.departed_at + self._interval      # which pushes all behind it
-        return max(self._start, pace.not_before, after_late_one)
-
-    def _reserve(self, pace: HostPace, start: float) -> None:
-        """The start is claimed, and others queue behind it."""
-        if not self.is_claimed:
-            self._before = pace
+    def _take(self, pace: HostPace, start: float, departed_at: float) -> None:
+        """The start is ours, and others queue behind it."""
         self._start = start
-        last_at = max(start, pace.last_at)
-        self._limiter.write(self._host, pace._replace(last_at=last_at, interval=self._interval))
+        last_at = max(pace.last_at, start)
+        pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=departed_at)
+        self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
         """The request starts."""
+        if self._role != "policy":
+            self._take(pace, now, now)
+            return
+        # Its own target follows sooner than after the interval: at once on an unseen host (R4).
+        gap = MIN_REQUEST_INTERVAL + self._limiter.margin
+        if max(pace.last_at, pace.policy_at) == NEVER:
+            gap = 0.0
+        # The slot that it may have waited for no longer counts as a start.
+        last_at = pace.last_at
+        if last_at <= now:              # else another has claimed one behind it
+            last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
-        if self._role == "policy":
-            gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-            pace = after_policy(pace, self._interval, gap, now)
-        else:
-            last_at = max(pace.last_at, now)
-            pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=now)
+        pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
         self._limiter.write(self._host, pace)
 
     def left(self) -> None:
         """The request has left: the server counts from here, and so do we."""
-        now = self._limiter.now()
-        self._left_at = self._limiter.time()
+        limiter = self._limiter
+        now = limiter.now()
+        self._left_at = limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            pace = self._limiter.pace_of(self._host)
+            pace = limiter.pace_of(self._host)
             if self._role == "policy":
-                self._limiter.write(self._host, pace._replace(policy_at=now))
+                limiter.write(self._host, pace._replace(policy_at=now))
             else:
-                self._begin(pace, now)
-        self.release()
+                self._take(pace, now, now)
+        self._lock.release()
 
     def spend(self) -> float | None:
         """The exchange is over, and a retry claims a slot of its own; when the request left."""
-        self.release()
+        self._lock.release()
         left_at = self._left_at
         self._left_at = None
-        self._start = -math.inf
+        self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
@@ -5013,7 +4617,7 @@ class Slot:
         start = self._start
         limiter = self._limiter
         self.spend()
-        if start == -math.inf:
+        if start == NEVER:
             return
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
@@ -5026,22 +4630,8 @@ class Slot:
                 limiter.write(self._host, pace)
 
 
-def after_policy(pace: HostPace, interval: float, gap: float, now: float) -> HostPace:
-    """A policy document starts: its own target follows after `gap`, sooner than the interval.
-
-    The slot that it may have waited for no longer counts as a start.
-    """
-    if is_unseen(pace):                     # R4: its first target follows at once
-        gap = 0.0
-    last_at = pace.last_at
-    if last_at <= now:                      # else another has claimed a slot behind it
-        last_at = min(last_at, now - max(interval, pace.interval))
-    return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
-
-
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
-# Owns the blocklist in force, the robots.txt of each site, how each is kept current, and what is
-# known of each target.
+# Owns the blocklist in force, each site's robots.txt, their refresh, and what is known of targets.
 
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
@@ -5080,8 +4670,7 @@ class Refreshes:
             self._unfinished.pop(name, None)
             if store.load(*key):
                 return None
-            if steps is None:
-                steps = store.refresh(visit, *key)
+            steps = steps or store.refresh(visit, *key)
             try:
                 later = next(steps)
             except StopIteration as stop:
@@ -5096,32 +4685,25 @@ class BlocklistStore:
     kind = "blocklist"
     gate = "R3"
 
-    def __init__(
-        self, cache: Cache, wall_time: Callable[[], float], origin: str, warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, origin: str, warn: Warn) -> None:
         self._cache = cache
         self._time = wall_time
         self._origin = origin
         self._warn = warn
-        self._refreshed = RefreshState()            # of the generation in force
         self.blocklist: Blocklist | None = None     # in force
+        self.refreshed = RefreshState()             # of that generation
 
     def __len__(self) -> int:
         return 0 if self.blocklist is None else len(self.blocklist)
 
     @property
-    def checked_at(self) -> float:
-        """When the list was last known to be current, Unix seconds."""
-        return self._refreshed.checked_at
-
-    @property
     def was_missed(self) -> bool:
         """R3b: asked for in vain, with no list to fall back on."""
-        return self.blocklist is None and self._refreshed.failed_at > -math.inf
+        return self.blocklist is None and self.refreshed.failed_at > NEVER
 
     def is_current(self) -> bool:
         """R12: no need to ask: the list is fresh, or it is too early to ask again."""
-        held = self._refreshed
+        held = self.refreshed
         now = self._time()
         if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
             return True
@@ -5133,53 +4715,41 @@ class BlocklistStore:
         """Takes the newest generation that the cache holds whole; whether the list is current."""
         entry = self._cache.load("refresh", self._origin) or {}
         serial = as_number(entry.get("serial"))
-        asked = from_entry(self._refreshed, entry)
-        held = self._refreshed
-        if self.blocklist is None or serial > held.serial:
-            held = self._load_generation(held)
-        # While nothing was ever held, every process tries at its start, and is
-        # bound by what the others found only then.
-        if self.blocklist is None:
-            if -math.inf < held.failed_at < asked.failed_at:
-                self.take_failure(asked.failed_at)
-            return self.is_current()
-        if serial == held.serial:
-            self._refreshed = asked
-        else:       # of another generation it says nothing but when to ask again
-            self._refreshed = held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
+        if self.blocklist is None or serial > self.refreshed.serial:
+            self._load_generation()
+        # While nothing was ever held, every process tries at its start, and is bound by what the
+        # others found only then.
+        if self.blocklist is None and not self.was_missed:
+            return False
+        if serial != self.refreshed.serial:     # of another it says only when to ask again
+            entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
+        self.refreshed = from_entry(self.refreshed, entry)
         return self.is_current()
 
-    def _load_generation(self, held: RefreshState) -> RefreshState:
+    def _load_generation(self) -> None:
         """The newer of the two generations; the older only where the newer does not hold."""
-        entries = []
-        for generation in (0, 1):
-            entry = self._cache.load("blocklist", f"{self._origin} {generation}") or {}
-            entries.append((as_number(entry.get("serial")), entry))
-        entries.sort(key=operator.itemgetter(0), reverse=True)
-        for serial, entry in entries:
-            if serial <= held.serial:           # what is in force is as new
-                break
+        generations = []
+        for number in (0, 1):
+            entry = self._cache.load("blocklist", f"{self._origin} {number}") or {}
+            generations.append((as_number(entry.get("serial")), number, entry))
+        for serial, _, entry in sorted(generations, reverse=True):
+            if serial <= self.refreshed.serial:     # what is in force is as new
+                return
             try:
                 self.blocklist = Blocklist(entry["columns"])
-                held = RefreshState(serial)
+                self.refreshed = RefreshState(serial)
             except (KeyError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
-        return held
 
     def _note(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
-        self._refreshed = self._refreshed._replace(**changes)
-        self._cache.store("refresh", self._origin, self._refreshed._asdict())
-
-    @property
-    def failed_at(self) -> float:
-        """When it was last asked for in vain, Unix seconds; -inf for never."""
-        return self._refreshed.failed_at
+        self.refreshed = self.refreshed._replace(**changes)
+        self._cache.store("refresh", self._origin, self.refreshed._asdict())
 
     def take_failure(self, failed_at: float) -> None:
         """What another process of the same run asked for in vain is not asked for again soon."""
         retry_at = failed_at + POLICY_RETRY_SECONDS
-        self._refreshed = self._refreshed._replace(failed_at=failed_at, retry_at=retry_at)
+        self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
@@ -5187,17 +4757,16 @@ class BlocklistStore:
         Whatever else happens, the last list stays in force. A Decision: there is none, and
         `max_wait` does not reach to where it may be asked for.
         """
-        validators = Validators(self._refreshed.etag, self._refreshed.last_modified)
+        validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
-        if self.blocklist is None and was_not_asked(document_visit, ending):
-            return ending.refusal           # R3b opens for a fetch that failed
+        refusal = ending.refusal
+        is_paced = refusal is not None and refusal.gate == "R4"
+        # R3b opens for a fetch that failed, not for one whose first request its pace put off.
+        if self.blocklist is None and is_paced and document_visit.role == "policy":
+            return refusal
         if ending.status == 304 and any(document_visit.validators):
-            self._note(
-                checked_at=self._time(),
-                failed_at=-math.inf,
-                retry_at=-math.inf,
-            )
+            self._note(checked_at=self._time(), failed_at=NEVER, retry_at=NEVER)
             return None
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5211,9 +4780,9 @@ class BlocklistStore:
             return None
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
-        validators = validators_of(answer.headers)
-        if document_visit.redirects:        # validators belong to the URL that gave them
-            validators = NO_VALIDATORS
+        validators = NO_VALIDATORS
+        if not document_visit.redirects:        # they belong to the URL that gave them
+            validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
 
@@ -5225,19 +4794,12 @@ class BlocklistStore:
         """
         self.blocklist = blocklist
         now = self._time()
-        last = self._refreshed.serial
+        last = self.refreshed.serial
         serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
-        key = f"{self._origin} {serial % 2:g}"
-        self._cache.store("blocklist", key, entry, durable=True)
-        self._refreshed = RefreshState(
-            serial,
-            now,
-            -math.inf,
-            -math.inf,
-            *validators,
-        )
-        self._note()
+        self._cache.store("blocklist", f"{self._origin} {serial % 2:g}", entry, durable=True)
+        self.refreshed = RefreshState(serial)
+        self._note(checked_at=now, **validators._asdict())
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; the next try is soon.
@@ -5246,18 +4808,21 @@ class BlocklistStore:
         """
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
-        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
+        self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if self.blocklist is not None:
             effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
-        """R10: the schema for a document that carries none.
-
-        Cached for seven days, kept stale on failure; None where there is none at all.
-        """
-        held, checked_at = self._held_schema()
+        """R10: for a document that carries none; kept stale on failure. None: there is none."""
+        entry = self._cache.load("schema", self._origin) or {}
+        checked_at = as_number(entry.get("checked_at"))
+        body = entry.get("body")
+        held = None
+        if isinstance(body, bytes):
+            with suppress(ValueError):
+                held = parse_schema(body)
         if held is not None and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
             return held
         url = self._origin + SCHEMA_PATH
@@ -5273,16 +4838,6 @@ class BlocklistStore:
         self._cache.store("schema", self._origin, entry, durable=True)
         return schema
 
-    def _held_schema(self) -> tuple[Any, float]:
-        """The one in the cache, None where it does not hold; and when it came, Unix seconds."""
-        entry = self._cache.load("schema", self._origin) or {}
-        body = entry.get("body")
-        schema = None
-        if isinstance(body, bytes):
-            with suppress(ValueError):
-                schema = parse_schema(body)
-        return schema, as_number(entry.get("checked_at"))
-
 
 def parse_schema(body: bytes) -> dict[str, Any]:
     """ValueError: it is none, or it asserts what is not implemented."""
@@ -5293,25 +4848,23 @@ def parse_schema(body: bytes) -> dict[str, Any]:
     return schema
 
 
-def was_not_asked(visit: Visit, ending: Ending) -> bool:
-    """Whether the pace of its host put off even the first request of a policy document."""
-    is_paced = ending.refusal is not None and ending.refusal.gate == "R4"
-    return is_paced and visit.role == "policy"
-
-
 class RobotsStore:
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
-    In memory are the most recently learned, up to a bound; the cache has the rest.
+    In memory are the most recently learned, up to a bound; the cache has the rest, by the site and
+    what `variant` says.
     """
 
     kind = "robots"
     gate = "R2"
-    no_state: Any = NO_RULES
+    no_state: Any = RobotsState()
+    _from_entry: Any = staticmethod(robots_from_entry)
+    _to_entry: Any = staticmethod(robots_to_entry)
 
-    def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, variant: str = "") -> None:
         self._cache = cache
         self._time = wall_time
+        self._variant = variant
         self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
         self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
@@ -5323,19 +4876,10 @@ class RobotsStore:
 
     def load(self, site: str) -> bool:
         """Takes what the cache holds; whether that is current."""
-        entry = self._cache.load("robots", self._cache_key(site))
+        entry = self._cache.load("robots", site + self._variant)
         if entry:
             self._keep(site, self._from_entry(entry))
         return self.is_current(site)
-
-    def _cache_key(self, site: str) -> str:
-        return site
-
-    def _from_entry(self, entry: dict[str, Any]) -> Any:
-        return robots_from_entry(entry)
-
-    def _to_entry(self, state: Any) -> dict[str, Any]:
-        return robots_to_entry(state)
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
@@ -5368,11 +4912,7 @@ class RobotsStore:
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store(
-            "robots",
-            self._cache_key(site),
-            self._to_entry(state),
-        )
+        self._cache.store("robots", site + self._variant, self._to_entry(state))
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
@@ -5410,23 +4950,15 @@ class SourceStore:
     def load(self, key: str) -> KnownSource:
         return from_entry(NEVER_ASKED, self._cache.load("source", key))
 
-    def last_request(self, key: str) -> float:
-        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
-        known = self.load(key)
-        return max(known.requested_at, known.at)
-
     def remember(self, key: str, known: KnownSource, result: Result) -> None:
         """What was known, and what has come of it now."""
         at = result.at
-        retry_at = result.retry_at
-        status = result.status
         if result.ok:
             known = KnownSource(at, result.final_url, result.etag, result.last_modified)
-        elif result.outcome == "failed" and status is not None:
+        elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
-            known = known._replace(failed_at=at, failed_status=status, failure=failure)
-        if retry_at is None:
-            retry_at = -math.inf
+            known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
+        retry_at = result.retry_at or NEVER
         known = known._replace(requested_at=at, retry_at=retry_at)
         self._cache.store("source", key, known._asdict())
 
@@ -5435,30 +4967,26 @@ class SourceStore:
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 #
 # The way of a URL, from who asks to the socket:
-#   Fetcher.fetch          one URL; `run` has many
-#   Fetcher._results       R7: one Target for each source
+#   Fetcher.fetch, run     R7: one Target for each source
 #   Scheduler.results      whose turn it is; sleeps where it is nobody's
-#   Scheduler._take        a step of that target, alone in this process
-#   Fetcher.target_steps   R8; the Visit knows where the URL is now
-#   Visit.walk             every gate (`pass_gates`), an exchange; then a hop, a retry or the end
-#   Fetcher.exchange       R1, R13, R4's departure: the only caller of the transport
-#   HttpTransport.send     the socket
-# And back: `walk` returns an Ending, of which `conclude` makes the Result that the others hand on.
-# Whoever must wait yields a Later. A policy document that a gate wants first is a Visit of its own,
-# which `Refreshes.advance` moves on for all who wait for it.
+#   Fetcher.target_steps   R8
+#   Visit.walk             every gate, an exchange; then a hop, a retry or the end
+#   Fetcher.exchange       R1, R13: the only caller of the transport
+# And back: `walk` returns an Ending, of which `conclude` makes the Result.
+# Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, moved on
+# by `Refreshes.advance` for all who wait for it.
 
-Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
+Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
-Gate = Callable[["Visit"], Union[Later, Decision, None]]        # come again, refused, passed
-
+GateAnswer = Union[Later, Decision, None]  # come again, refused, passed
+Gate = Callable[["Visit"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
-SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # the first of a host may go without a slot
 
 
 class Visit:
-    """One URL on its way to its end: as asked, where it is now, and what came of it so far."""
+    """One URL on its way: as asked, where it is now, and what came of it so far."""
 
     def __init__(
         self,
@@ -5468,60 +4996,49 @@ class Visit:
         wire: str,
         held: KnownSource = NEVER_ASKED,
         wants: Wants = wants_any_success,
-        could_begin_at: float = math.inf,
+        since: float = math.inf,
     ) -> None:
         self.fetcher = fetcher
         self.kind = kind
         self.how = fetcher.kinds[kind]
         self.url = url
-        self.held = held                            # R7: validators, and of exactly which URL
-        self.wants = wants                          # whether a body is read
-        self.started_at = fetcher.now()             # of the target's first step, monotonic
-        self.waited = max(0.0, self.started_at - could_begin_at)
-        self.decision = Decision(True, url)         # the latest of R2 that let it pass
+        self.held = held    # R7: validators, and of exactly which URL
+        self.wants = wants  # whether a body is read
+        self.started_at = fetcher.now()
+        self.waited = max(0.0, self.started_at - since)
+        self.decision = Decision(True, url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
-        self.requests: list[RequestRecord] = []     # with those of policy documents
+        self.requests: list[RequestRecord] = []  # with those of policy documents
         self.retries = 0
         self.slot = Slot(fetcher.limiter)
-        # Spec 1.1: its first request is its last, and binds nobody.
-        self._is_single = fetcher.options.interactive
-        self._resume_at = -math.inf     # its own back-off, after a transport failure
+        self._is_single = fetcher.options.interactive  # one request, which binds nobody
         self._move(wire)
 
     def _move(self, wire: str) -> None:
-        self.wire, self.site, self.host = wire, site_key(wire), host_key(wire)
+        self.wire = wire
+        self.site = site_key(wire)
+        self.host = host_key(wire)
 
     def document(
-        self, kind: str, url: str, validators: Validators, is_single: bool = False
+        self,
+        kind: str,
+        url: str,
+        validators: Validators,
+        is_single: bool = False,
     ) -> Visit:
-        """The visit of a policy document that this one waits for, under the same deadline.
-
-        `is_single`: one request, which binds nobody whatever it brings.
-        """
-        visit = Visit(
-            self.fetcher,
-            kind,
-            url,
-            url,
-            KnownSource(0.0, url, *validators),
-        )
+        """A policy document that this visit waits for, under the same deadline."""
+        visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
         visit.started_at = self.started_at
         visit.requests = self.requests
-        visit._is_single = is_single or self.fetcher.options.interactive
-        if visit.host == self.host:             # else each would wait for the other
-            self.slot.hand_over(visit.slot)
+        visit._is_single = is_single or self._is_single
+        if visit.host == self.host:  # else each would wait for the other
+            self.slot, visit.slot = visit.slot, self.slot
         return visit
 
     @property
     def deadline(self) -> float:
-        """No pause goes beyond it."""
         return self.started_at + self.fetcher.options.max_wait
-
-    @property
-    def attempts(self) -> int:
-        """Requests sent for it."""
-        return sum(request.kind == self.kind for request in self.requests)
 
     @property
     def validators(self) -> Validators:
@@ -5535,9 +5052,7 @@ class Visit:
         """Of its next request, as `Slot.claim` has it."""
         if self.retries or self.redirects:
             return "other"
-        if self.how.is_target:
-            return "target"
-        return "policy" if self.kind in SLOTLESS_KINDS else "other"
+        return self.how.role
 
     def warn(self, line: str) -> None:
         if line not in self.warnings:
@@ -5546,27 +5061,23 @@ class Visit:
     def let_pass(self, decision: Decision) -> None:
         self.decision = decision
 
+    def refused(
+        self,
+        gate: GateName,
+        reason: str,
+        retry_at: float | None = None,
+    ) -> Decision:
+        """With what robots.txt said before."""
+        return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
+
     def not_yet(self, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
         seconds = max(0.0, later.at - self.fetcher.now())
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return self.refused(
-            later.gate,
-            reason,
-            self.fetcher.time() + seconds,
-        )
-
-    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
-        """With what robots.txt said before."""
-        return self.decision._replace(
-            allowed=False, url=self.url, gate=gate, reason=reason, retry_at=retry_at
-        )
+        return self.refused(later.gate, reason, self.fetcher.time() + seconds)
 
     def too_late(self) -> Decision | None:
-        """The refusal where nothing new may start for it but the target's own first request.
-
-        What needs no pause is not cut short by a small `max_wait`.
-        """
+        """The refusal where nothing but the target's own first request may start any more."""
         now = self.fetcher.now()
         max_wait = self.fetcher.options.max_wait
         if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
@@ -5577,34 +5088,23 @@ class Visit:
     def walk(self) -> Steps[Ending]:
         """The URL to its end: every gate before every request, also of a retry or a hop."""
         fetcher = self.fetcher
+        ending = None
         try:
-            while True:
-                if self._resume_at > fetcher.now():
-                    reason = "back-off after a transport failure"
-                    yield from self._wait(Later(self._resume_at, "R5", reason, frees_host=True))
-                refusal = yield from self.pass_gates(fetcher.gates_of(self.kind))
-                if refusal is not None:
-                    return Ending(refusal=refusal)
+            while ending is None:
+                decision = yield from self.pass_gates(fetcher.gates_of(self.kind))
+                if not decision.allowed:
+                    return Ending(refusal=decision)
                 began_at = fetcher.now()
                 answer = fetcher.exchange(self)
-                ending = self._after(answer, fetcher.now() - began_at)
-                if ending is not None:
-                    return ending
+                ending = yield from self._after(answer, fetcher.now() - began_at)
+            return ending
         finally:
             self.slot.give_back()
 
-    def _wait(self, later: Later) -> Steps[None]:
-        before = self.fetcher.now()
-        if not later.host:              # else the document that it waits for has said so
-            self.fetcher.trace_wait(self.wire, later.at - before, later.reason)
-        yield later._replace(host=self.host)
-        self.waited += self.fetcher.now() - before
+    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision]:
+        """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
 
-    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
-        """spec 7: blocklist, (address,) robots.txt, throttle, in this order.
-
-        The first that refuses ends it; None lets it pass. After each wait every gate is asked
-        again: an opt-out may have come meanwhile.
+        After each wait every gate is asked again: an opt-out may have come meanwhile.
         """
         while True:
             for gate in gates:
@@ -5612,24 +5112,32 @@ class Visit:
                 if answer is not None:
                     break
             else:
-                return None
+                return self.decision
             if isinstance(answer, Decision):
-                return answer._replace(url=self.url)        # not that of a policy document
+                return answer._replace(url=self.url)  # not that of a policy document
             if answer.is_hopeless or answer.at > self.deadline:
                 return self.not_yet(answer)
-            yield from self._wait(answer._replace(frees_host=False))
+            yield from self._wait(answer)
 
-    def _after(self, answer: Answer, seconds: float) -> Ending | None:
+    def _wait(self, later: Later, frees_host: bool = False) -> Steps[None]:
+        fetcher = self.fetcher
+        before = fetcher.now()
+        if not later.host:  # else the document that it waits for has said so
+            fetcher.trace_wait(self.wire, later.at - before, later.reason)
+        yield later._replace(host=self.host, frees_host=frees_host)
+        self.waited += fetcher.now() - before
+
+    def _after(self, answer: Answer, seconds: float) -> Steps[Ending | None]:
         """How the walk ends, or None where another request is due: a hop, or a retry."""
         if isinstance(answer, TransportError):
-            return self._after_no_answer(answer, seconds)
+            return (yield from self._after_no_answer(answer, seconds))
         if answer.status in REDIRECT_STATUSES:
             return self._after_redirect(answer)
         if answer.status in BACKOFF_STATUSES:
             return self._after_push_back(answer)
         return Ending(answer)
 
-    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | None:
+    def _after_no_answer(self, error: TransportError, seconds: float) -> Steps[Ending | None]:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
@@ -5640,34 +5148,26 @@ class Visit:
         if error.final or is_cut_off or self._is_single:
             limit = 0
         elif seconds >= fetcher.options.timeout:
-            limit = 1                   # a time-out costs too much to be tried five times
+            limit = 1  # a time-out costs too much to be tried five times
         if self.retries >= limit:
             return Ending(error)
         delay = backoff_delay(self.retries, None, fetcher.options.rand)
-        resume_at = fetcher.now() + delay
-        if resume_at <= self.deadline:
-            self.retries += 1
-            self._resume_at = resume_at
-            return None
-        if not self.how.is_target:
+        ending = self._retry(error, error.reason, delay)
+        if ending is None:
+            reason = "back-off after a transport failure"
+            yield from self._wait(Later(fetcher.now() + delay, "R5", reason), frees_host=True)
+        elif self.how.role != "target":
             return Ending(error)
-        trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
-        return Ending(
-            error,
-            None,
-            trouble,
-            fetcher.time() + delay,
-            is_put_off=True,
-        )
+        return ending
 
     def _after_push_back(self, answer: Response) -> Ending | None:
-        """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
+        """R5: 429 and 503 hold the host back, for its retry too."""
         fetcher = self.fetcher
         if self._is_single:
             return Ending(answer)
-        retry_after = retry_after_of(answer, fetcher.time())
-        is_last = self.retries >= DEFAULT_MAX_RETRIES               # R5
-        if is_last:                                                 # spec 7: "wait 1h"
+        retry_after = retry_after_of(answer.headers, fetcher.time())
+        is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
+        if is_last:                                    # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
@@ -5676,25 +5176,24 @@ class Visit:
         fetcher.limiter.hold_back(self.host, delay, why)
         if is_last:
             trouble = f"{why}; gave up after {self.retries} retries"
-        elif fetcher.now() + delay > self.deadline:
-            trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
-        else:
+            return Ending(answer, None, trouble, fetcher.time() + delay)
+        return self._retry(answer, why, delay)
+
+    def _retry(self, answer: Answer, why: str, delay: float) -> Ending | None:
+        """None where another try in `delay` seconds is within `max_wait`."""
+        fetcher = self.fetcher
+        if fetcher.now() + delay <= self.deadline:
             self.retries += 1
             return None
-        return Ending(
-            answer,
-            None,
-            trouble,
-            fetcher.time() + delay,
-            is_put_off=not is_last,
-        )
+        trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
+        return Ending(answer, None, trouble, fetcher.time() + delay, is_put_off=True)
 
     def _after_redirect(self, answer: Response) -> Ending | None:
         """A hop is a new URL: it goes through every gate.  spec 19, C6."""
         fetcher = self.fetcher
         limit = self.how.max_redirects
         location = header_value(answer.headers, "location")
-        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
+        with suppress(UnicodeError):  # headers come as latin-1; what servers mean is UTF-8
             location = location.encode("latin-1").decode("utf-8")
         if not location:
             return Ending(answer, trouble=f"{answer.status} without a Location")
@@ -5704,8 +5203,7 @@ class Visit:
             location = untagged(location, fetcher.tag)
         try:
             wire = wire_url(resolve_url(self.wire, location))
-            is_canonical = self.kind in CANONICAL_KINDS
-            if is_canonical and not is_kin(split_url(fetcher.origin).host, wire):
+            if self.kind in CANONICAL_KINDS and not is_kin(split_url(fetcher.origin).host, wire):
                 raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
         except ValueError as error:
             return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
@@ -5714,10 +5212,9 @@ class Visit:
         return None
 
 
-def retry_after_of(answer: Response, now: float) -> float | None:
-    """Seconds that the server asks for; of several headers the longest.  R5."""
-    values = [value for name, value in answer.headers if name == "retry-after"]
-    waits = [parse_retry_after(value, now) for value in values]
+def retry_after_of(headers: Headers, now: float) -> float | None:
+    """R5: seconds that the server asks for; of several headers the longest."""
+    waits = [parse_retry_after(value, now) for name, value in headers if name == "retry-after"]
     return max((wait for wait in waits if wait is not None), default=None)
 
 
@@ -5725,12 +5222,13 @@ def retry_after_of(answer: Response, now: float) -> float | None:
 
 def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
+    outcome: Outcome = "failed"
+    decision = ending.refusal
+    if decision is not None:
+        outcome = "denied" if decision.retry_at is None else "deferred"
+        return visit_result(visit, outcome, decision)
     answer = ending.answer
     trouble = ending.why
-    outcome: Outcome = "failed"
-    if ending.refusal is not None:
-        outcome = "denied" if ending.refusal.retry_at is None else "deferred"
-        return visit_result(visit, outcome, ending.refusal)
     seen = {}
     if isinstance(answer, Response):
         trouble = ending.trouble or trouble_of(visit, answer)
@@ -5760,7 +5258,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
     outcome: Outcome = "fetched"
     decision = visit.decision
-    is_read = True
     fields = shown_answer(answer)
     etag, last_modified = validators_of(answer.headers)
     if answer.status == 304:
@@ -5772,7 +5269,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     elif visit.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
-        is_read = False
+        fields["read"] = False
         answer = answer._replace(body=b"")
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
     reading = visit.fetcher.read_body(visit, answer)
@@ -5783,7 +5280,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         decision,
         bytes=len(answer.body),
         body=answer.body,
-        read=is_read,
         etag=etag,
         last_modified=last_modified,
         **fields,
@@ -5801,15 +5297,20 @@ def shown_answer(answer: Response) -> dict[str, Any]:
     return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
-def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
+def visit_result(
+    visit: Visit,
+    outcome: Outcome,
+    decision: Decision,
+    **fields: Any,
+) -> Result:
     """A Result with all that is the same for every outcome."""
     common = decision._asdict()
-    for name in ("allowed", "blocked_by", "url"):
-        del common[name]
+    del common["allowed"], common["blocked_by"]
     common.update(
+        url=visit.url,
         final_url=visit.wire,
         redirects=visit.redirects,
-        attempts=visit.attempts,
+        attempts=sum(request.kind == visit.kind for request in visit.requests),
         requests=visit.requests,
         waited=visit.waited,
         elapsed=visit.fetcher.now() - visit.started_at,
@@ -5817,7 +5318,7 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
         warnings=visit.warnings,
     )
     common.update(fields)
-    return result_of(outcome, visit.url, **common)
+    return result_of(outcome, **common)
 
 
 # The order of targets.
@@ -5825,17 +5326,20 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
 class Target(NamedTuple):
     """One declared target, and how it is wanted."""
 
-    url: str                            # as asked
+    url: str  # as asked
     wire: str
-    key: str                            # canonical URL (R7), after what has a floor of its own
-    min_age: float = 0.0                # R8: seconds
-    wants: Wants | None = None          # whether a body is read; given, it is asked for anew
+    key: str                   # canonical URL (R7), after what has a floor of its own
+    min_age: float = 0.0       # R8: seconds
+    wants: Wants = wants_body  # whether a body is read
+    is_anew: bool = False      # a body is wanted, so no validators are sent
     kind: str = "target"
 
 
 class Turn(NamedTuple):
-    """Whose turn it is at a time: the next target of a host, or one that is on its way."""
+    """Whose turn it is: the next target of a host, or one that is on its way."""
 
+    key: float   # when it may go on; then its rank among those that may
+    serial: int  # of two that are alike the first goes first
     host: str
     steps: Steps[Result] | None = None  # None: the host's next target begins
     is_alone: bool = False              # redirected to another host, or backing off
@@ -5844,98 +5348,62 @@ class Turn(NamedTuple):
 class Scheduler:
     """Which host is next. Serial, and never idle while some host may be asked."""
 
-    def __init__(self, fetcher: Fetcher, process: ProcessPace) -> None:
+    def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
-        self._process = process
-        self._targets: dict[str, collections.deque[Target]] = {}    # that wait, by host
-        self._freed_at: dict[str, float] = {}       # when the host's target before ended
-        self._waiting: list[tuple[float, int, Turn]] = []       # by when they may go on
-        self._ready: list[tuple[float, int, Turn]] = []         # the one with most to do first
-        self._serial = itertools.count()            # of two that are alike the first goes first
+        self.targets: dict[str, collections.deque[Target]] = {}     # that wait, by host
+        self._freed_at: dict[str, float] = {}       # when the target before it ended
         self._silent: collections.Counter[str] = collections.Counter()
-        self._turn = Turn("")                       # the one that is being taken
-        self.waits_for = ("", "")                   # host and reason, for whoever watches
+        self.waiting: list[Turn] = []   # a heap: the one that is due first
+        self.ready: list[Turn] = []     # a heap: a retry, or the host with most to do
+        self._serial = itertools.count()
 
     def add(self, target: Target) -> None:
         host = host_key(target.wire)
-        if host not in self._targets:
-            self._targets[host] = collections.deque()
-            self._wait(-math.inf, Turn(host))
-        self._targets[host].append(target)
-
-    @property
-    def hosts_left(self) -> int:
-        """Hosts with targets still to be asked for."""
-        turns = self._turns()
-        return len({turn.host for turn in turns if turn.steps or self._targets.get(turn.host)})
-
-    @property
-    def seconds_left(self) -> float:
-        """About how long the longest queue takes."""
-        return max(map(self._seconds_of, self._targets), default=0.0)
-
-    def _seconds_of(self, host: str) -> float:
-        """About how long the targets of a host take; none, where `max_wait` puts them off."""
-        fetcher = self._fetcher
-        pace = self._fetcher.limiter.known_pace(host)
-        wait = max(0.0, next_start(pace, pace.interval, True) - fetcher.now())
-        if max(wait, pace.interval) > fetcher.options.max_wait or not self._targets[host]:
-            return 0.0
-        return wait + (len(self._targets[host]) - 1) * pace.interval
-
-    def _work(self, host: str) -> float:
-        """Seconds that the targets of a host take at its pace."""
-        return len(self._targets[host]) * self._fetcher.limiter.known_pace(host).interval
+        if host not in self.targets:
+            self.targets[host] = collections.deque()
+            self._wait(-math.inf, host)
+        self.targets[host].append(target)
 
     def results(self) -> Iterator[Result]:
         """A Result each as it is done."""
-        while self._waiting or self._ready:
-            now = self._fetcher.now()
-            while self._waiting and self._waiting[0][0] <= now:
-                turn = heapq.heappop(self._waiting)[2]
-                heapq.heappush(self._ready, (self._rank(turn), next(self._serial), turn))
-            if self._ready:
-                yield from self._take(heapq.heappop(self._ready)[2])
-                continue
-            due_at, _, turn = self._waiting[0]
-            pace = self._fetcher.limiter.known_pace(turn.host)
-            self.waits_for = turn.host, "its pace"
-            if pace.not_before > now:
-                self.waits_for = turn.host, pace.why
-            sleep_until(due_at, self._fetcher.clock)
+        fetcher = self._fetcher
+        while self.waiting or self.ready:
+            now = fetcher.now()
+            while self.waiting and self.waiting[0].key <= now:
+                turn = heapq.heappop(self.waiting)
+                rank = -math.inf
+                if not turn.is_alone:
+                    interval = fetcher.limiter.known_pace(turn.host).interval
+                    rank = -interval * len(self.targets[turn.host])
+                turn = turn._replace(key=rank, serial=next(self._serial))
+                heapq.heappush(self.ready, turn)
+            if self.ready:
+                yield from self._take(self.ready[0])
+            else:
+                sleep_until(self.waiting[0].key, fetcher.clock)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
-        for turn in self._turns():
+        for turn in self.waiting + self.ready:
             if turn.steps is not None:
                 turn.steps.close()
 
-    def _turns(self) -> list[Turn]:
-        return [self._turn, *(item[2] for item in self._waiting + self._ready)]
-
-    def _rank(self, turn: Turn) -> float:
-        """The least goes first: a retry that is due, then whoever has the most to do."""
-        return -math.inf if turn.is_alone else -self._work(turn.host)
-
-    def _wait(self, until: float, turn: Turn) -> None:
-        heapq.heappush(self._waiting, (until, next(self._serial), turn))
+    def _wait(self, until: float, *turn: Any) -> None:
+        heapq.heappush(self.waiting, Turn(until, next(self._serial), *turn))
 
     def _take(self, turn: Turn) -> Iterator[Result]:
-        """A step of a visit, and what follows from it."""
+        """A step of a target, and what follows from it."""
         host = turn.host
-        steps = turn.steps
-        if steps is None:
-            if not self._targets[host]:             # they were deferred meanwhile
-                return
-            since = self._freed_at.get(host, math.inf)      # the first waits for no pace
-            steps = self._fetcher.target_steps(self._next_target(host), since)
-        self._turn = Turn(host, steps)
-        outcome = self._process.step(steps)
-        self._turn = Turn("")
-        if isinstance(outcome, Later):
-            # No target waits for another's trouble.
+        if turn.steps is None and not self.targets[host]:  # they were deferred meanwhile
+            heapq.heappop(self.ready)
+            return
+        steps = turn.steps or self._begin(host)
+        self.ready[0] = turn._replace(steps=steps)
+        outcome = self._fetcher.process.step(steps)
+        heapq.heappop(self.ready)
+        if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            self._wait(outcome.at, Turn(outcome.host, steps, is_alone))
+            self._wait(outcome.at, outcome.host, steps, is_alone)
             if is_alone and not turn.is_alone:
                 self._free(host)
             return
@@ -5944,77 +5412,71 @@ class Scheduler:
         yield outcome
         yield from self._count_silence(host, outcome)
 
-    def _next_target(self, host: str) -> Target:
-        """In the order of their last request, never requested first: no URL starves another."""
-        targets = self._targets[host]
+    def _begin(self, host: str) -> Steps[Result]:
+        """Of a host's targets the one whose last request is oldest: no URL starves another."""
+        targets = self.targets[host]
         if host not in self._freed_at and len(targets) > 1:
-            last_request = self._fetcher.sources.last_request
-            ordered = sorted(targets, key=lambda target: last_request(target.key))
-            targets = self._targets[host] = collections.deque(ordered)
-        return targets.popleft()
+            known = self._fetcher.sources.load
+            ordered = sorted(targets, key=lambda target: known(target.key).requested_at)
+            targets = self.targets[host] = collections.deque(ordered)
+        since = self._freed_at.get(host, math.inf)  # the first waits for no pace
+        return self._fetcher.target_steps(targets.popleft(), since)
 
     def _free(self, host: str) -> None:
         """The host's next target may start; at once, where that is too far to wait for."""
         fetcher = self._fetcher
-        now = self._fetcher.now()
+        now = fetcher.now()
         self._freed_at[host] = now
-        if not self._targets[host]:
+        if not self.targets[host]:
             return
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
-        fetcher.trace_wait(
-            self._targets[host][0].wire,
-            due_at - now,
-            "its host's pace",
-        )
-        self._wait(due_at, Turn(host))
+        fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
+        self._wait(due_at, host)
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
-        """After targets in a row that no HTTP answer came for, the host's others are deferred.
-
-        A dead host must not hold up the others of a serial run.
-        """
+        """A dead host must not hold up a serial run: its other targets are deferred."""
         if result.status is not None:
             self._silent[host] = 0
-        elif result.attempts > 0 or result.outcome == "failed":     # the latter: not connected
+        elif result.attempts > 0 or result.outcome == "failed":  # the latter: not connected
             self._silent[host] += 1
         if self._silent[host] < MAX_SILENT_TARGETS:
             return
         reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
-        while self._targets.get(host):
-            url = self._targets[host].popleft().url
+        while self.targets.get(host):
+            url = self.targets[host].popleft().url
             retry_at = self._fetcher.time() + SILENT_HOST_SECONDS
             yield self._fetcher.unasked("deferred", url, reason, gate="R5", retry_at=retry_at)
 
 
 # The fetcher itself.
 
-OPTION_TYPES = (
+OPTION_TYPES: Any = (
     ("cache_dir", (str, os.PathLike, type(None)), "a folder or None"),
     ("origin", str, "http(s)://host or http(s)://host:port"),
     ("max_bytes", int, "a positive number of bytes"),
     ("interactive", bool, "True or False"),
     ("allow_private", bool, "True or False"),
     ("tag", (str, type(None)), "ORG/REPO or ORG/REPO@SHA"),
+    ("rand", Callable, "a function"),
+    ("warn", (Callable, type(None)), "a function"),
+    ("trace", (Callable, type(None)), "a function"),
     ("shares_pace", bool, "True or False"),
 )
 OPTION_METHODS = (
     ("transport", ["send"], "an object with send()"),
     ("clock", ["time", "monotonic", "sleep"], "an object with time(), monotonic() and sleep()"),
-    ("rand", ["__call__"], "a function"),
-    ("warn", ["__call__"], "a function"),
-    ("trace", ["__call__"], "a function"),
 )
 
 
 class Options(NamedTuple):
     """What a fetcher was told; `Bot` says what each means."""
 
-    cache_dir: str | os.PathLike[str] | None
+    cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE
     origin: str = ORIGIN
-    timeout: float = 30.0               # seconds
-    max_wait: float = 300.0             # seconds
+    timeout: float = 30.0    # seconds
+    max_wait: float = 300.0  # seconds
     max_bytes: int = 10 * 2**20
     unreachable: str = "allow"
     robots_mode: str = "respect"
@@ -6036,22 +5498,21 @@ class Options(NamedTuple):
                 raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         for name, methods, wanted in OPTION_METHODS:
             value = getattr(self, name)
-            lacking = [method for method in methods if not hasattr(value, method)]
-            if value is not None and lacking:
+            if value is not None and not all(hasattr(value, method) for method in methods):
                 raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         require_choice("unreachable", self.unreachable, ("allow", "defer"))
         require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
-        if self.robots_mode != "respect" and not self.interactive:
-            raise ValueError(
-                f"robots_mode={self.robots_mode!r} is for a person at a prompt "
-                "(interactive=True, spec 1.1): R2 is a MUST"
-            )
         for name in ("timeout", "max_bytes"):
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
                 raise ValueError(f"{name} is {value!r}, want a positive number")
         if not is_number(self.max_wait) or not self.max_wait >= 0:
             raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
+        if self.robots_mode != "respect" and not self.interactive:
+            raise ValueError(
+                f"robots_mode={self.robots_mode!r} is for a person at a prompt "
+                "(interactive=True, spec 1.1): R2 is a MUST"
+            )
         refusal = host_refusal(split_url(wire_url(self.origin)).host)
         if refusal and not self.allow_private:
             raise ValueError(
@@ -6061,10 +5522,11 @@ class Options(NamedTuple):
 
     def parsed_tag(self) -> tuple[str, str] | None:
         """R13: repository and SHA, where a tag is sent."""
-        repository, sha = parse_tag(self.tag) if self.tag else ("", "")
-        if self.interactive:                                        # spec 1.1
-            return repository or TOOL_NAME, "repl"
-        return (repository, sha) if repository else None
+        tag = parse_tag(self.tag) if self.tag else None
+        if self.interactive:  # spec 1.1
+            repository, _ = tag or (TOOL_NAME, "")
+            return repository, "repl"
+        return tag
 
 
 def is_number(value: Any) -> bool:
@@ -6078,7 +5540,9 @@ def log_warning(line: str) -> None:
 
 
 def open_caches(
-    options: Options, warn: Callable[[str], None], wall_time: Callable[[], float]
+    options: Options,
+    warn: Callable[[str], None],
+    wall_time: Callable[[], float],
 ) -> tuple[Cache, Cache | None]:
     """The cache, and where the pace is shared with other processes, if it is."""
     folder = options.cache_dir
@@ -6092,56 +5556,42 @@ def open_caches(
     if folder is not None:
         cache = Cache(os.fspath(folder), warn, wall_time)
         return cache, cache.pace()
-    memory = Cache(None, warn, wall_time)
-    if options.shares_pace:
-        return memory, open_pace_cache(warn, wall_time)
-    return memory, None
+    pace = open_pace_cache(warn, wall_time) if options.shares_pace else None
+    return Cache(None, warn, wall_time), pace
 
 
 class Fetcher:
     """The bot without its readings: every request passes R3, the address check, R2 and R4.
 
-    Its Results have no title, links, metadata or robots directives; `Bot` adds those, and says
-    what the arguments mean. A subclass may fill `kinds` and the hooks at the end.
+    `Bot` says what the arguments mean, and adds title, links, metadata and robots directives.
     """
 
     kinds = KINDS
 
-    def __init__(
-        self, cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE, **options: Any
-    ) -> None:
-        self.options = Options(cache_dir, **options)
-        self.options.check()
-        self.tag = self.options.parsed_tag()                        # R13
-        self.origin = site_of(wire_url(self.options.origin))
-        self.clock = self.options.clock or SYSTEM_CLOCK     # whose sleep may show what it is for
-        process = process_pace(self.clock)
-        self.now: Callable[[], float] = process.clock.monotonic
-        self.time: Callable[[], float] = process.clock.time
-        self.requests = 0               # that left, of any kind
+    def __init__(self, **arguments: Any) -> None:
+        options = self.options = Options(**arguments)
+        options.check()
+        self.tag = options.parsed_tag()  # R13
+        self.origin = site_of(wire_url(options.origin))
+        self.clock = options.clock or SYSTEM_CLOCK  # whose sleep may show what it is for
+        self.process = process_pace(self.clock)
+        self.now: Callable[[], float] = self.process.clock.monotonic
+        self.time: Callable[[], float] = self.process.clock.time
         self._warned: set[str] = set()
-        self._transport = self.options.transport
+        self._transport = options.transport
         if self._transport is None:
-            self._transport = HttpTransport(allow_private=self.options.allow_private)
-        self._cache, self._pace_cache = open_caches(
-            self.options,
-            self.warn,
-            self.time,
-        )
-        patience_seconds = 2 * self.options.timeout
-        self.limiter = RateLimiter(process, self._pace_cache, patience_seconds)
-        locks = PatientLocks(self._cache, self.now, patience_seconds)
+            self._transport = HttpTransport(allow_private=options.allow_private)
+        cache, self._pace_cache = open_caches(options, self.warn, self.time)
+        self._cache = cache
+        patience_seconds = 2 * options.timeout
+        locks = PatientLocks(cache, self.now, patience_seconds)
         self._refreshes = Refreshes(locks, self.now)
-        self._blocklist = BlocklistStore(
-            self._cache,
-            self.time,
-            self.origin,
-            self.warn,
-        )
-        self.robots = RobotsStore(self._cache, self.time)
-        self.sources = SourceStore(self._cache)
-        self._process, self._scheduler = process, Scheduler(self, process)
-        if self.options.interactive and not (sys.stdin and sys.stdin.isatty()):
+        self._blocklist = BlocklistStore(cache, self.time, self.origin, self.warn)
+        self.robots = RobotsStore(cache, self.time)
+        self.sources = SourceStore(cache)
+        self.limiter = RateLimiter(self.process, self._pace_cache, patience_seconds)
+        self._scheduler = Scheduler(self)
+        if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
                 "a prompt alone (spec 1.1)"
@@ -6158,7 +5608,7 @@ class Fetcher:
         CONNECTION.rest(math.inf)
         self._refreshes.clear()
         if self._cache.folder is not None:
-            self._cache.sweep(self.time())          # and the pace in it
+            self._cache.sweep(self.time())  # and the pace in it
         elif self._pace_cache is not None:
             self._pace_cache.sweep(self.time())
 
@@ -6172,15 +5622,14 @@ class Fetcher:
         if self.options.trace and seconds > LOCK_POLL_SECONDS:
             self.options.trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
-    # --- What callers ask -------------------------------------------------
+    # --- What callers ask ---
 
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
         """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
 
-        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one
-        request. `wait=False` takes none and waits for none: a host that is held back, or whose next
-        slot is beyond `max_wait`, is not allowed, with gate and `retry_at`. Policy documents that
-        are stale are waited for either way (R12). A bad URL is a refusal with its reason.
+        `wait=True` takes the host's slot and returns when it is due: send one request. `wait=False`
+        takes none and says what `fetch` would do now. Stale policy documents are waited for either
+        way (R12). A bad URL is a refusal with its reason.
         """
         gates = self.gates_of("target")
         if not wait:
@@ -6195,43 +5644,41 @@ class Fetcher:
             return Decision(False, mask_credentials(url), reason=str(error))
         with CONNECTION.call():
             try:
-                refusal = self._process.finish(visit.pass_gates(gates), self.clock)
+                decision = self.process.finish(visit.pass_gates(gates), self.clock)
             finally:
-                visit.slot.release()
-        decision = visit.decision if refusal is None else refusal
+                visit.slot.spend()
         return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
-        """One target through every gate, to its end.
+        """One target through every gate, to its end. Policy, network and server never raise.
 
-        Policy, network and server trouble never raise: they are outcomes. A page that has not
-        changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it
-        anew.
+        What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
+        asks for it anew.
         """
-        return next(self._results([url], wants=wants_body if fresh else None))
+        return next(self._results([url], is_anew=fresh))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-        """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
+        """Many targets, each host at its own pace: a Result each, as it is done.
 
         One that was asked for less than `min_age` seconds ago is skipped (R8).
         """
-        if isinstance(urls, str):
-            urls = [urls]
         return self._results(urls, min_age=min_age)
 
-    def _results(self, urls: Iterable[str], purpose: str = "", **wanted: Any) -> Iterator[Result]:
+    def _results(
+        self,
+        urls: Iterable[str],
+        purpose: str = "",
+        **wanted: Any,
+    ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
-        scheduler = self._scheduler = Scheduler(self, self._process)
+        scheduler = self._scheduler = Scheduler(self)
         for item in self.declared(urls):
             if isinstance(item, Result):
                 yield item
             else:
                 scheduler.add(item._replace(key=purpose + item.key, **wanted))
-        with CONNECTION.call():
-            try:
-                yield from scheduler.results()
-            finally:
-                scheduler.close()
+        with CONNECTION.call(), closing(scheduler):
+            yield from scheduler.results()
 
     def declared(self, urls: Iterable[str]) -> Iterator[Target | Result]:
         """Each target once; a Result for what is none, and for another spelling of one."""
@@ -6243,63 +5690,37 @@ class Fetcher:
             except ValueError as error:
                 yield self.unasked("failed", mask_credentials(url), str(error))
                 continue
-            if key in first_spelling:                               # R7
+            if key in first_spelling:  # R7
                 reason = f"the same source as {first_spelling[key]} (R7)"
                 yield self.unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
             yield Target(url, wire, key)
 
-    @property
-    def blocklist_size(self) -> int:
-        """Entries of the list that is in force; 0 also where none was ever adopted."""
-        return len(self._blocklist)
-
-    @property
-    def blocklist_was_missed(self) -> bool:
-        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
-        return self._blocklist.was_missed
-
-    @property
-    def hosts_left(self) -> int:
-        """Of the run that goes on: hosts with targets still to be asked for."""
-        return self._scheduler.hosts_left
-
-    def outlook(self) -> tuple[str, str, float]:
-        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
-        return (*self._scheduler.waits_for, self._scheduler.seconds_left)
-
-    # --- One target -------------------------------------------------------
+    # --- One target ---
 
     def target_steps(self, target: Target, since: float) -> Steps[Result]:
-        """A declared target, to its Result; it could have begun at `since`.
-
-        No exception of one target reaches another.
-        """
+        """A declared target, to its Result; it could have begun at `since`."""
         try:
             known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.time())   # R8
+            reason = too_soon(known, target.min_age, self.time())  # R8
             if reason:
                 return self._skipped(target, known, reason)
-            held = known
-            wants = target.wants or wants_body
-            if target.wants is not None:        # who wants a body sends no validators
-                held = NEVER_ASKED
             visit = Visit(
                 self,
                 target.kind,
                 target.url,
                 target.wire,
-                held,
-                wants,
+                NEVER_ASKED if target.is_anew else known,
+                target.wants,
                 since,
             )
             ending = yield from visit.walk()
             result = conclude(visit, ending)
-            if visit.attempts:
+            if result.attempts:
                 self.sources.remember(target.key, known, result)
             return result
-        except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
+        except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
             what = f"unexpected {type(error).__name__}"
             why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
@@ -6307,35 +5728,35 @@ class Fetcher:
 
     def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
         """R8: not due yet. The status is that of a failure that is not asked for again."""
-        fields: dict[str, Any] = {"retry_at": max(known.at, known.failed_at) + target.min_age}
-        if known.failed_at > known.at:
-            fields["status"] = known.failed_status
-        return self.unasked("skipped", target.url, reason, **fields)
+        asked_at = max(known.at, known.failed_at)
+        status = known.failed_status if known.failed_at > known.at else None
+        due_at = asked_at + target.min_age
+        return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
 
-    def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
+    def unasked(
+        self,
+        outcome: Outcome,
+        url: str,
+        reason: str,
+        **fields: Any,
+    ) -> Result:
         """A Result that no gate was asked for."""
-        return result_of(
-            outcome,
-            url,
-            reason=reason,
-            at=self.time(),
-            **fields,
-        )
+        return result_of(outcome, url, reason=reason, at=self.time(), **fields)
 
     def exchange(self, visit: Visit) -> Answer:
-        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
+        """The only caller of the transport: the gates have just passed, the slot is ours."""
         how = visit.how
         url = visit.wire
         if self.tag is not None and visit.host == host_key(self.origin):
-            url = tag_url(url, *self.tag)           # R13: at transmission, after the gates
+            url = tag_url(url, *self.tag)  # R13: at transmission, after the gates
         request = Request(
             how.method,
             url,
-            request_headers(how, visit.validators, self.extra_headers(visit)),      # R1
+            request_headers(how, visit.validators, self.extra_headers(visit)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
-            visit.wants,                            # R6
-            visit.slot.left,                        # R4 counts from its departure
+            visit.wants,      # R6
+            visit.slot.left,  # R4 counts from its departure
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
@@ -6351,40 +5772,43 @@ class Fetcher:
         finally:
             left_at = visit.slot.spend()
         if left_at is None and self.options.transport is not None:
-            left_at = began_at          # a foreign transport need not say when a request leaves
+            left_at = began_at  # a foreign transport need not say when a request leaves
         if left_at is not None:
-            self.requests += 1
             status = getattr(answer, "status", None)
             record = RequestRecord(left_at, visit.kind, request.method, request.url, status)
             visit.requests.append(record)
             self.request_left(visit)
         return answer
 
-    # --- The gates --------------------------------------------------------
+    # --- The gates ---
 
     def gates_of(self, kind: str) -> list[Gate]:
         """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
-        gates: list[Gate] = [self._blocklist_gate, self._address_gate]      # R3
-        if self.kinds[kind].is_target:
-            gates.append(self._robots_gate)
-        gates.append(self._throttle_gate)
+        gates: list[Gate] = [
+            self._blocklist_gate,   # R3
+            self._address_gate,
+            self._robots_gate,      # R2
+            self._throttle_gate,    # R4
+        ]
+        if self.kinds[kind].role != "target":
+            gates.remove(self._robots_gate)
         return gates
 
-    def _blocklist_gate(self, visit: Visit) -> Later | Decision | None:
+    def _blocklist_gate(self, visit: Visit) -> GateAnswer:
         """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
         store = self._blocklist
         if store.blocklist is None or visit.slot.is_claimed:
-            store.load()                # another process may have adopted one meanwhile
+            store.load()  # another process may have adopted one meanwhile
         answer = self._refreshes.advance(visit, store)
         if isinstance(answer, Later) and answer.is_hopeless:
-            store.failed(answer.reason)         # whoever refreshes it has stopped
+            store.failed(answer.reason)  # whoever refreshes it has stopped
         elif answer is not None:
             return answer
-        if store.blocklist is None:             # R3b
+        if store.blocklist is None:  # R3b
             return None
-        entry = store.blocklist.blocks(visit.host)                  # R3a
+        entry = store.blocklist.blocks(visit.host)  # R3a
         if entry is None:
             return None
         reason = f"{visit.host}: operator blocklist entry {printable(entry.domain)}"
@@ -6403,61 +5827,56 @@ class Fetcher:
             if not reason and hasattr(self._transport, "resolve"):
                 self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:           # a name that does not exist fails later, by itself
+            if error.refused:  # a name that does not exist fails later, by itself
                 reason = error.reason
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         return Decision(False, visit.url, "address", reason) if reason else None
 
-    def _robots_gate(self, visit: Visit) -> Later | Decision | None:
+    def _robots_gate(self, visit: Visit) -> GateAnswer:
         """R2: robots.txt before any target of its site."""
         mode = self.options.robots_mode
         if mode == "ignore":
-            skipped = Decision(True, visit.url, None, "robots_mode='ignore'")
-            visit.let_pass(skipped._replace(verdict=Verdict.SKIPPED_BY_USER_POLICY))
+            reason = "robots_mode='ignore'"
+            visit.let_pass(Decision(True, visit.url, None, reason, Verdict.SKIPPED_BY_USER_POLICY))
             return None
         refusal = self._refreshes.advance(visit, self.robots, visit.site)
         if refusal is not None:
             return refusal
-        state = self.robots.state_of(visit.site)
-        target = path_and_query(visit.wire)
         decision = robots_decision(
             visit.url,
-            target,
-            state,
+            path_and_query(visit.wire),
+            self.robots.state_of(visit.site),
             self.time(),
             self.options.unreachable,
         )
         if mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
-        if not decision.allowed:                                    # R2
+        if not decision.allowed:  # R2
             return decision
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
-            words = "what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
-            visit.warn(f"robots.txt is not text: {words}")
+            visit.warn(
+                "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
+                "(allowed_but_warn)"
+            )
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             visit.warn(decision.reason)
         visit.let_pass(decision)
         return None
 
-    def _throttle_gate(self, visit: Visit) -> Later | Decision | None:
+    def _throttle_gate(self, visit: Visit) -> GateAnswer:
         """R4: claims the host's next slot; passes when it is due.
 
-        The host's lock is kept from here until the request has left, so that no other process
-        starts meanwhile.
+        From here until the request has left, the host's lock keeps other processes away.
         """
-        if self.options.interactive:                                # spec 1.1
+        if self.options.interactive:  # spec 1.1
             return None
         role = visit.role
         refusal = visit.too_late()
         if refusal is not None and role != "target":
             return refusal
-        return visit.slot.claim(
-            visit.host,
-            self.interval_of(visit.site),
-            role,
-            visit.deadline,
-        )
+        interval = self.interval_of(visit.site)
+        return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
@@ -6469,14 +5888,14 @@ class Fetcher:
             return visit.not_yet(later)
         return None
 
-    # --- What a subclass may fill -----------------------------------------
+    # --- What a subclass may fill ---
 
     def interval_of(self, site: str) -> float:
         """Hook: seconds between two requests.  R4, R2d."""
         robots = self.robots.state_of(site).robots
         if robots is None:
             return MIN_REQUEST_INTERVAL
-        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d
+        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)  # R2d
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """Hook: headers of a request besides those of every request."""
@@ -8911,6 +8330,22 @@ def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
 # === 18. BOT   R9, robots2 ===================================================
 # Owns the public face: what an answer says, discover, and the gate of robots2.
 
+# Part I alone has none, so that `import *` of it gives what it has.
+__all__ = [
+    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
+    "Source", "Sandbox", "tools", "call_tool",
+    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
+    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
+    "read_targets", "split_by_host", "tag_url", "validate",
+    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
+    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
+    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
+    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
+    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
+    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
+    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
+]
+
 # robots2: an "allow" is cached for no more than 24 hours
 ROBOTS2_ASK_TTL_SECONDS = 86400
 # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
@@ -8933,10 +8368,7 @@ class Source(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        shown = record_dict(self._replace(result=None))
-        if self.result is not None:
-            shown["result"] = self.result.to_dict()
-        return shown
+        return record_dict(self)
 
 
 NO_FILES: dict[str, bytes] = {}
@@ -8986,15 +8418,12 @@ class Robots2Store(RobotsStore):
     no_state = NO_ROBOTS2
 
     def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
-        super().__init__(cache, wall_time)
+        super().__init__(cache, wall_time, f" {category}")
         self._category = category
 
     def rules_of(self, site: str) -> Robots2 | None:
         robots2: Robots2 | None = self.state_of(site).robots2
         return robots2
-
-    def _cache_key(self, site: str) -> str:
-        return f"{site} {self._category}"
 
     def _to_entry(self, state: Robots2State) -> dict[str, Any]:
         return {**state._asdict(), "robots2": None}
@@ -9165,8 +8594,9 @@ class AnswerStore:
 
 BOT_KINDS = {
     **KINDS,
-    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
-    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
+    "fixture": KINDS["target"]._replace(transport_retries=1),
+    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1, role="other"),
+    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0, role="other"),
 }
 
 
@@ -9262,6 +8692,7 @@ class Bot(Fetcher):
         trace: Optional[Callable[[str], None]] = None,
         shares_pace: bool = False,
     ) -> None:
+        self.requests = 0               # that left, of any kind
         self._category = self._identity = ""
         if not isinstance(robots2, (bool, str)):
             raise ValueError(f"robots2 is {robots2!r:.80}, want True, False or an agent category")
@@ -9271,7 +8702,7 @@ class Bot(Fetcher):
                 self._category = robots2
             self._identity = robots2_identity(self._category)   # ValueError: it cannot be announced
         super().__init__(
-            cache_dir,
+            cache_dir=cache_dir,
             origin=origin,
             timeout=timeout,
             max_wait=max_wait,
@@ -9290,6 +8721,46 @@ class Bot(Fetcher):
         )
         self._robots2 = Robots2Store(self._cache, self.time, self._category)
         self._answers = AnswerStore(self._cache, self.time, self._category)
+
+    # --- How far it is ----------------------------------------------------
+
+    @property
+    def blocklist_size(self) -> int:
+        """Entries of the list that is in force; 0 also where none was ever adopted."""
+        return len(self._blocklist)
+
+    @property
+    def blocklist_was_missed(self) -> bool:
+        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
+        return self._blocklist.was_missed
+
+    @property
+    def hosts_left(self) -> int:
+        """Of the run that goes on: hosts with targets still to be asked for."""
+        scheduler = self._scheduler
+        turns = scheduler.waiting + scheduler.ready
+        return len({turn.host for turn in turns if turn.steps or scheduler.targets.get(turn.host)})
+
+    def outlook(self) -> tuple[str, str, float]:
+        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
+        seconds_left = max(map(self._seconds_of, self._scheduler.targets), default=0.0)
+        if not self._scheduler.waiting:
+            return "", "", seconds_left
+        host = self._scheduler.waiting[0].host
+        pace = self.limiter.known_pace(host)
+        why = "its pace"
+        if pace.not_before > self.now():
+            why = pace.why
+        return host, why, seconds_left
+
+    def _seconds_of(self, host: str) -> float:
+        """About how long the targets of a host take; none, where `max_wait` puts them off."""
+        count = len(self._scheduler.targets[host])
+        pace = self.limiter.known_pace(host)
+        wait = max(0.0, next_start(pace, pace.interval, True) - self.now())
+        if not count or max(wait, pace.interval) > self.options.max_wait:
+            return 0.0
+        return wait + (count - 1) * pace.interval
 
     # --- Many processes ---------------------------------------------------
 
@@ -9340,7 +8811,7 @@ class Bot(Fetcher):
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
         self._decide(f"{self.origin}/", [self._blocklist_gate])
-        return self._blocklist.failed_at
+        return self._blocklist.refreshed.failed_at
 
     def take_blocklist_failure(self, failed_at: float) -> None:
         """What the parent of this process asked for in vain is not asked for again soon."""
@@ -9373,7 +8844,7 @@ class Bot(Fetcher):
         Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
         """
         # It is read afresh: a 304 would have no items.
-        wanted = {"min_age": min_age, "wants": wants_structured}
+        wanted = {"min_age": min_age, "wants": wants_structured, "is_anew": True}
         with CONNECTION.call():
             result = next(self._results([url], "discover ", **wanted))
             named = set()
@@ -9405,7 +8876,7 @@ class Bot(Fetcher):
                 yield Source("sitemap", sitemap)
 
     def _llms_source(self, url: str) -> Iterator[Source]:
-        result = next(self._results([url], "discover ", wants=wants_body))
+        result = next(self._results([url], "discover ", is_anew=True))
         if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
             yield with_ai_input_warning(llms_source(result), result)
 
@@ -9418,7 +8889,7 @@ class Bot(Fetcher):
     def gates_of(self, kind: str) -> list[Gate]:
         """spec 7; robots2 can only narrow what the other gates allow."""
         gates = super().gates_of(kind)
-        if self._category and self.kinds[kind].is_target:
+        if self._category and self.kinds[kind].role == "target":
             gates.insert(-1, self._robots2_gate)
         if kind in ("robots2", "ask"):
             gates.insert(-1, self._robots_gate)
@@ -9543,7 +9014,8 @@ class Bot(Fetcher):
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
-        if self._category and visit.how.is_target:
+        self.requests += 1
+        if self._category and visit.how.role == "target":
             self._answers.use_up(visit.site)
 
     # --- For --check ------------------------------------------------------
@@ -9574,7 +9046,7 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        age = spell_seconds(self.time() - self._blocklist.checked_at)
+        age = spell_seconds(self.time() - self._blocklist.refreshed.checked_at)
         return f"not listed (among {self.blocklist_size}, checked {age} ago)"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
