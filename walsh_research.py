@@ -2051,17 +2051,9 @@ HOST_PADDING = ". \t\r\n"
 # A host that is its own blocklist_key, as most are.
 PLAIN_HOST = lazy_re(
     r"(?=.{1,253}\Z)(?!.*xn--)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
-COLUMN_FIELDS = {
-    "domains": "domain",
-    "added": "added",
-    "reasons": "reason",
-}
-COLUMN_TYPES = {
-    "keys": str,
-    "domains": str,
-    "added": str,
-    "reasons": str,
-    "updated": str,
+COLUMN_FIELDS = {"domains": "domain", "added": "added", "reasons": "reason"}
+COLUMN_TYPES: dict[str, type] = {
+    **dict.fromkeys(["keys", *COLUMN_FIELDS, "updated"], str),
     "refresh_seconds": float,
 }
 
@@ -2153,10 +2145,7 @@ def listed_key(domain: str) -> str:
     return key
 
 
-def listed_domains(
-    blocked: list[Any],
-    warnings: list[str],
-) -> dict[str, dict[str, Any]]:
+def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
     """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
     listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
@@ -2172,6 +2161,10 @@ def listed_domains(
     return listed
 
 
+def refresh_within_bounds(seconds: float) -> float:
+    return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
+
+
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within bounds; BLOCKLIST_REFRESH where none can be read."""
     try:
@@ -2179,8 +2172,7 @@ def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     except (TypeError, ValueError):
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
-    at_least = max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS)
-    return float(min(at_least, MAX_BLOCKLIST_REFRESH_SECONDS))
+    return refresh_within_bounds(seconds)
 
 
 def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
@@ -2188,25 +2180,8 @@ def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
     lines = []
     for entry in entries:
         text = entry.get(field)
-        if not isinstance(text, str):
-            text = ""
-        lines.append(text.replace("\n", " "))
+        lines.append(text.replace("\n", " ") if isinstance(text, str) else "")
     return "\n".join(lines)
-
-
-def check_columns(columns: Any) -> None:
-    """ValueError where they are not what Blocklist.to_columns gives."""
-    types = {}
-    if isinstance(columns, dict):
-        types = {name: type(value) for name, value in columns.items()}
-    if types != COLUMN_TYPES:
-        raise ValueError("no blocklist columns")
-    for name in COLUMN_FIELDS:
-        if columns[name].count("\n") != columns["keys"].count("\n"):
-            raise ValueError("blocklist columns of unequal length")
-    seconds = columns["refresh_seconds"]
-    if not MIN_BLOCKLIST_REFRESH_SECONDS <= seconds <= MAX_BLOCKLIST_REFRESH_SECONDS:
-        raise ValueError("a blocklist's refresh is out of bounds")
 
 
 class Blocklist:
@@ -2216,24 +2191,28 @@ class Blocklist:
     writes it), `warnings` (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
-    def __init__(
-        self,
-        columns: dict[str, Any],
-        warnings: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, columns: Any, warnings: Sequence[str] = ()) -> None:
         """From what to_columns gave; ValueError where the shape is another."""
-        check_columns(columns)
-        self._columns = columns
-        self._rows: list[list[str]] = []
-        self.warnings = tuple(warnings)
-        self.refresh_seconds: float = columns["refresh_seconds"]
-        self.updated: str = columns["updated"]
+        types = {}
+        if isinstance(columns, dict):
+            types = {name: type(value) for name, value in columns.items()}
+        if types != COLUMN_TYPES:
+            raise ValueError("no blocklist columns")
+        if len({columns[name].count("\n") for name in ("keys", *COLUMN_FIELDS)}) > 1:
+            raise ValueError("blocklist columns of unequal length")
         keys: list[str] = []
         if columns["keys"]:
             keys = columns["keys"].split("\n")
         self._index = dict(zip(keys, range(len(keys))))     # key -> row
         if len(self._index) != len(keys) or "" in self._index:
             raise ValueError("a blocklist key is empty, or given twice")
+        self._columns = columns
+        self._rows: list[list[str]] = []
+        self.warnings = tuple(warnings)
+        self.refresh_seconds: float = columns["refresh_seconds"]
+        self.updated: str = columns["updated"]
+        if self.refresh_seconds != refresh_within_bounds(self.refresh_seconds):
+            raise ValueError("a blocklist's refresh is out of bounds")
 
     def __len__(self) -> int:
         return len(self._index)
