@@ -2767,7 +2767,7 @@ class Kind(NamedTuple):
     max_bytes: int = 0              # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
     transport_retries: int = 1      # after an exchange that got no HTTP answer
-    is_target: bool = False         # behind robots.txt, and read for its meaning
+    role: str = "policy"            # as Slot.claim has it; a "target" is behind robots.txt
 
 
 TARGET_ACCEPT = (       # R9.2: markdown first
@@ -2775,7 +2775,7 @@ TARGET_ACCEPT = (       # R9.2: markdown first
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, is_target=True),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, "target"),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -5041,30 +5041,26 @@ class SourceStore:
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 #
 # The way of a URL, from who asks to the socket:
-#   Fetcher.fetch          one URL; `run` has many
-#   Fetcher._results       R7: one Target for each source
+#   Fetcher.fetch, run     R7: one Target for each source
 #   Scheduler.results      whose turn it is; sleeps where it is nobody's
-#   Scheduler._take        a step of that target, alone in this process
-#   Fetcher.target_steps   R8; the Visit knows where the URL is now
-#   Visit.walk             every gate (`pass_gates`), an exchange; then a hop, a retry or the end
-#   Fetcher.exchange       R1, R13, R4's departure: the only caller of the transport
-#   HttpTransport.send     the socket
-# And back: `walk` returns an Ending, of which `conclude` makes the Result that the others hand on.
-# Whoever must wait yields a Later. A policy document that a gate wants first is a Visit of its own,
-# which `Refreshes.advance` moves on for all who wait for it.
+#   Fetcher.target_steps   R8
+#   Visit.walk             every gate, an exchange; then a hop, a retry or the end
+#   Fetcher.exchange       R1, R13: the only caller of the transport
+# And back: `walk` returns an Ending, of which `conclude` makes the Result.
+# Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, moved on
+# by `Refreshes.advance` for all who wait for it.
 
-Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
+Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
-Gate = Callable[["Visit"], Union[Later, Decision, None]]        # come again, refused, passed
-
+GateAnswer = Union[Later, Decision, None]  # come again, refused, passed
+Gate = Callable[["Visit"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
-SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # the first of a host may go without a slot
 
 
 class Visit:
-    """One URL on its way to its end: as asked, where it is now, and what came of it so far."""
+    """One URL on its way: as asked, where it is now, and what came of it so far."""
 
     def __init__(
         self,
@@ -5074,60 +5070,49 @@ class Visit:
         wire: str,
         held: KnownSource = NEVER_ASKED,
         wants: Wants = wants_any_success,
-        could_begin_at: float = math.inf,
+        since: float = math.inf,
     ) -> None:
         self.fetcher = fetcher
         self.kind = kind
         self.how = fetcher.kinds[kind]
         self.url = url
-        self.held = held                            # R7: validators, and of exactly which URL
-        self.wants = wants                          # whether a body is read
-        self.started_at = fetcher.now()             # of the target's first step, monotonic
-        self.waited = max(0.0, self.started_at - could_begin_at)
-        self.decision = Decision(True, url)         # the latest of R2 that let it pass
+        self.held = held    # R7: validators, and of exactly which URL
+        self.wants = wants  # whether a body is read
+        self.started_at = fetcher.now()
+        self.waited = max(0.0, self.started_at - since)
+        self.decision = Decision(True, url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
-        self.requests: list[RequestRecord] = []     # with those of policy documents
+        self.requests: list[RequestRecord] = []  # with those of policy documents
         self.retries = 0
         self.slot = Slot(fetcher.limiter)
-        # Spec 1.1: its first request is its last, and binds nobody.
-        self._is_single = fetcher.options.interactive
-        self._resume_at = -math.inf     # its own back-off, after a transport failure
+        self._is_single = fetcher.options.interactive  # one request, which binds nobody
         self._move(wire)
 
     def _move(self, wire: str) -> None:
-        self.wire, self.site, self.host = wire, site_key(wire), host_key(wire)
+        self.wire = wire
+        self.site = site_key(wire)
+        self.host = host_key(wire)
 
     def document(
-        self, kind: str, url: str, validators: Validators, is_single: bool = False
+        self,
+        kind: str,
+        url: str,
+        validators: Validators,
+        is_single: bool = False,
     ) -> Visit:
-        """The visit of a policy document that this one waits for, under the same deadline.
-
-        `is_single`: one request, which binds nobody whatever it brings.
-        """
-        visit = Visit(
-            self.fetcher,
-            kind,
-            url,
-            url,
-            KnownSource(0.0, url, *validators),
-        )
+        """A policy document that this visit waits for, under the same deadline."""
+        visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
         visit.started_at = self.started_at
         visit.requests = self.requests
-        visit._is_single = is_single or self.fetcher.options.interactive
-        if visit.host == self.host:             # else each would wait for the other
+        visit._is_single = is_single or self._is_single
+        if visit.host == self.host:  # else each would wait for the other
             self.slot, visit.slot = visit.slot, self.slot
         return visit
 
     @property
     def deadline(self) -> float:
-        """No pause goes beyond it."""
         return self.started_at + self.fetcher.options.max_wait
-
-    @property
-    def attempts(self) -> int:
-        """Requests sent for it."""
-        return sum(request.kind == self.kind for request in self.requests)
 
     @property
     def validators(self) -> Validators:
@@ -5141,9 +5126,7 @@ class Visit:
         """Of its next request, as `Slot.claim` has it."""
         if self.retries or self.redirects:
             return "other"
-        if self.how.is_target:
-            return "target"
-        return "policy" if self.kind in SLOTLESS_KINDS else "other"
+        return self.how.role
 
     def warn(self, line: str) -> None:
         if line not in self.warnings:
@@ -5152,27 +5135,23 @@ class Visit:
     def let_pass(self, decision: Decision) -> None:
         self.decision = decision
 
+    def refused(
+        self,
+        gate: GateName,
+        reason: str,
+        retry_at: float | None = None,
+    ) -> Decision:
+        """With what robots.txt said before."""
+        return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
+
     def not_yet(self, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
         seconds = max(0.0, later.at - self.fetcher.now())
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return self.refused(
-            later.gate,
-            reason,
-            self.fetcher.time() + seconds,
-        )
-
-    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
-        """With what robots.txt said before."""
-        return self.decision._replace(
-            allowed=False, url=self.url, gate=gate, reason=reason, retry_at=retry_at
-        )
+        return self.refused(later.gate, reason, self.fetcher.time() + seconds)
 
     def too_late(self) -> Decision | None:
-        """The refusal where nothing new may start for it but the target's own first request.
-
-        What needs no pause is not cut short by a small `max_wait`.
-        """
+        """The refusal where nothing but the target's own first request may start any more."""
         now = self.fetcher.now()
         max_wait = self.fetcher.options.max_wait
         if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
@@ -5183,34 +5162,23 @@ class Visit:
     def walk(self) -> Steps[Ending]:
         """The URL to its end: every gate before every request, also of a retry or a hop."""
         fetcher = self.fetcher
+        ending = None
         try:
-            while True:
-                if self._resume_at > fetcher.now():
-                    reason = "back-off after a transport failure"
-                    yield from self._wait(Later(self._resume_at, "R5", reason, frees_host=True))
-                refusal = yield from self.pass_gates(fetcher.gates_of(self.kind))
-                if refusal is not None:
-                    return Ending(refusal=refusal)
+            while ending is None:
+                decision = yield from self.pass_gates(fetcher.gates_of(self.kind))
+                if not decision.allowed:
+                    return Ending(refusal=decision)
                 began_at = fetcher.now()
                 answer = fetcher.exchange(self)
-                ending = self._after(answer, fetcher.now() - began_at)
-                if ending is not None:
-                    return ending
+                ending = yield from self._after(answer, fetcher.now() - began_at)
+            return ending
         finally:
             self.slot.give_back()
 
-    def _wait(self, later: Later) -> Steps[None]:
-        before = self.fetcher.now()
-        if not later.host:              # else the document that it waits for has said so
-            self.fetcher.trace_wait(self.wire, later.at - before, later.reason)
-        yield later._replace(host=self.host)
-        self.waited += self.fetcher.now() - before
+    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision]:
+        """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
 
-    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
-        """spec 7: blocklist, (address,) robots.txt, throttle, in this order.
-
-        The first that refuses ends it; None lets it pass. After each wait every gate is asked
-        again: an opt-out may have come meanwhile.
+        After each wait every gate is asked again: an opt-out may have come meanwhile.
         """
         while True:
             for gate in gates:
@@ -5218,24 +5186,32 @@ class Visit:
                 if answer is not None:
                     break
             else:
-                return None
+                return self.decision
             if isinstance(answer, Decision):
-                return answer._replace(url=self.url)        # not that of a policy document
+                return answer._replace(url=self.url)  # not that of a policy document
             if answer.is_hopeless or answer.at > self.deadline:
                 return self.not_yet(answer)
-            yield from self._wait(answer._replace(frees_host=False))
+            yield from self._wait(answer)
 
-    def _after(self, answer: Answer, seconds: float) -> Ending | None:
+    def _wait(self, later: Later, frees_host: bool = False) -> Steps[None]:
+        fetcher = self.fetcher
+        before = fetcher.now()
+        if not later.host:  # else the document that it waits for has said so
+            fetcher.trace_wait(self.wire, later.at - before, later.reason)
+        yield later._replace(host=self.host, frees_host=frees_host)
+        self.waited += fetcher.now() - before
+
+    def _after(self, answer: Answer, seconds: float) -> Steps[Ending | None]:
         """How the walk ends, or None where another request is due: a hop, or a retry."""
         if isinstance(answer, TransportError):
-            return self._after_no_answer(answer, seconds)
+            return (yield from self._after_no_answer(answer, seconds))
         if answer.status in REDIRECT_STATUSES:
             return self._after_redirect(answer)
         if answer.status in BACKOFF_STATUSES:
             return self._after_push_back(answer)
         return Ending(answer)
 
-    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | None:
+    def _after_no_answer(self, error: TransportError, seconds: float) -> Steps[Ending | None]:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
@@ -5246,34 +5222,26 @@ class Visit:
         if error.final or is_cut_off or self._is_single:
             limit = 0
         elif seconds >= fetcher.options.timeout:
-            limit = 1                   # a time-out costs too much to be tried five times
+            limit = 1  # a time-out costs too much to be tried five times
         if self.retries >= limit:
             return Ending(error)
         delay = backoff_delay(self.retries, None, fetcher.options.rand)
-        resume_at = fetcher.now() + delay
-        if resume_at <= self.deadline:
-            self.retries += 1
-            self._resume_at = resume_at
-            return None
-        if not self.how.is_target:
+        ending = self._retry(error, error.reason, delay)
+        if ending is None:
+            reason = "back-off after a transport failure"
+            yield from self._wait(Later(fetcher.now() + delay, "R5", reason), frees_host=True)
+        elif self.how.role != "target":
             return Ending(error)
-        trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
-        return Ending(
-            error,
-            None,
-            trouble,
-            fetcher.time() + delay,
-            is_put_off=True,
-        )
+        return ending
 
     def _after_push_back(self, answer: Response) -> Ending | None:
-        """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
+        """R5: 429 and 503 hold the host back, for its retry too."""
         fetcher = self.fetcher
         if self._is_single:
             return Ending(answer)
-        retry_after = retry_after_of(answer, fetcher.time())
-        is_last = self.retries >= DEFAULT_MAX_RETRIES               # R5
-        if is_last:                                                 # spec 7: "wait 1h"
+        retry_after = retry_after_of(answer.headers, fetcher.time())
+        is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
+        if is_last:                                    # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
@@ -5282,25 +5250,24 @@ class Visit:
         fetcher.limiter.hold_back(self.host, delay, why)
         if is_last:
             trouble = f"{why}; gave up after {self.retries} retries"
-        elif fetcher.now() + delay > self.deadline:
-            trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
-        else:
+            return Ending(answer, None, trouble, fetcher.time() + delay)
+        return self._retry(answer, why, delay)
+
+    def _retry(self, answer: Answer, why: str, delay: float) -> Ending | None:
+        """None where another try in `delay` seconds is within `max_wait`."""
+        fetcher = self.fetcher
+        if fetcher.now() + delay <= self.deadline:
             self.retries += 1
             return None
-        return Ending(
-            answer,
-            None,
-            trouble,
-            fetcher.time() + delay,
-            is_put_off=not is_last,
-        )
+        trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
+        return Ending(answer, None, trouble, fetcher.time() + delay, is_put_off=True)
 
     def _after_redirect(self, answer: Response) -> Ending | None:
         """A hop is a new URL: it goes through every gate.  spec 19, C6."""
         fetcher = self.fetcher
         limit = self.how.max_redirects
         location = header_value(answer.headers, "location")
-        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
+        with suppress(UnicodeError):  # headers come as latin-1; what servers mean is UTF-8
             location = location.encode("latin-1").decode("utf-8")
         if not location:
             return Ending(answer, trouble=f"{answer.status} without a Location")
@@ -5310,8 +5277,7 @@ class Visit:
             location = untagged(location, fetcher.tag)
         try:
             wire = wire_url(resolve_url(self.wire, location))
-            is_canonical = self.kind in CANONICAL_KINDS
-            if is_canonical and not is_kin(split_url(fetcher.origin).host, wire):
+            if self.kind in CANONICAL_KINDS and not is_kin(split_url(fetcher.origin).host, wire):
                 raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
         except ValueError as error:
             return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
@@ -5320,10 +5286,9 @@ class Visit:
         return None
 
 
-def retry_after_of(answer: Response, now: float) -> float | None:
-    """Seconds that the server asks for; of several headers the longest.  R5."""
-    values = [value for name, value in answer.headers if name == "retry-after"]
-    waits = [parse_retry_after(value, now) for value in values]
+def retry_after_of(headers: Headers, now: float) -> float | None:
+    """R5: seconds that the server asks for; of several headers the longest."""
+    waits = [parse_retry_after(value, now) for name, value in headers if name == "retry-after"]
     return max((wait for wait in waits if wait is not None), default=None)
 
 
@@ -5331,12 +5296,13 @@ def retry_after_of(answer: Response, now: float) -> float | None:
 
 def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
+    outcome: Outcome = "failed"
+    decision = ending.refusal
+    if decision is not None:
+        outcome = "denied" if decision.retry_at is None else "deferred"
+        return visit_result(visit, outcome, decision)
     answer = ending.answer
     trouble = ending.why
-    outcome: Outcome = "failed"
-    if ending.refusal is not None:
-        outcome = "denied" if ending.refusal.retry_at is None else "deferred"
-        return visit_result(visit, outcome, ending.refusal)
     seen = {}
     if isinstance(answer, Response):
         trouble = ending.trouble or trouble_of(visit, answer)
@@ -5366,7 +5332,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
     outcome: Outcome = "fetched"
     decision = visit.decision
-    is_read = True
     fields = shown_answer(answer)
     etag, last_modified = validators_of(answer.headers)
     if answer.status == 304:
@@ -5378,7 +5343,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     elif visit.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
-        is_read = False
+        fields["read"] = False
         answer = answer._replace(body=b"")
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
     reading = visit.fetcher.read_body(visit, answer)
@@ -5389,7 +5354,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         decision,
         bytes=len(answer.body),
         body=answer.body,
-        read=is_read,
         etag=etag,
         last_modified=last_modified,
         **fields,
@@ -5407,15 +5371,20 @@ def shown_answer(answer: Response) -> dict[str, Any]:
     return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
-def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
+def visit_result(
+    visit: Visit,
+    outcome: Outcome,
+    decision: Decision,
+    **fields: Any,
+) -> Result:
     """A Result with all that is the same for every outcome."""
     common = decision._asdict()
-    for name in ("allowed", "blocked_by", "url"):
-        del common[name]
+    del common["allowed"], common["blocked_by"]
     common.update(
+        url=visit.url,
         final_url=visit.wire,
         redirects=visit.redirects,
-        attempts=visit.attempts,
+        attempts=sum(request.kind == visit.kind for request in visit.requests),
         requests=visit.requests,
         waited=visit.waited,
         elapsed=visit.fetcher.now() - visit.started_at,
@@ -5423,7 +5392,7 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
         warnings=visit.warnings,
     )
     common.update(fields)
-    return result_of(outcome, visit.url, **common)
+    return result_of(outcome, **common)
 
 
 # The order of targets.
@@ -5431,17 +5400,20 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
 class Target(NamedTuple):
     """One declared target, and how it is wanted."""
 
-    url: str                            # as asked
+    url: str  # as asked
     wire: str
-    key: str                            # canonical URL (R7), after what has a floor of its own
-    min_age: float = 0.0                # R8: seconds
-    wants: Wants | None = None          # whether a body is read; given, it is asked for anew
+    key: str                   # canonical URL (R7), after what has a floor of its own
+    min_age: float = 0.0       # R8: seconds
+    wants: Wants = wants_body  # whether a body is read
+    is_anew: bool = False      # a body is wanted, so no validators are sent
     kind: str = "target"
 
 
 class Turn(NamedTuple):
-    """Whose turn it is at a time: the next target of a host, or one that is on its way."""
+    """Whose turn it is: the next target of a host, or one that is on its way."""
 
+    key: float   # when it may go on; then its rank among those that may
+    serial: int  # of two that are alike the first goes first
     host: str
     steps: Steps[Result] | None = None  # None: the host's next target begins
     is_alone: bool = False              # redirected to another host, or backing off
@@ -5450,98 +5422,62 @@ class Turn(NamedTuple):
 class Scheduler:
     """Which host is next. Serial, and never idle while some host may be asked."""
 
-    def __init__(self, fetcher: Fetcher, process: ProcessPace) -> None:
+    def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
-        self._process = process
-        self._targets: dict[str, collections.deque[Target]] = {}    # that wait, by host
-        self._freed_at: dict[str, float] = {}       # when the host's target before ended
-        self._waiting: list[tuple[float, int, Turn]] = []       # by when they may go on
-        self._ready: list[tuple[float, int, Turn]] = []         # the one with most to do first
-        self._serial = itertools.count()            # of two that are alike the first goes first
+        self.targets: dict[str, collections.deque[Target]] = {}     # that wait, by host
+        self._freed_at: dict[str, float] = {}       # when the target before it ended
         self._silent: collections.Counter[str] = collections.Counter()
-        self._turn = Turn("")                       # the one that is being taken
-        self.waits_for = ("", "")                   # host and reason, for whoever watches
+        self.waiting: list[Turn] = []   # a heap: the one that is due first
+        self.ready: list[Turn] = []     # a heap: a retry, or the host with most to do
+        self._serial = itertools.count()
 
     def add(self, target: Target) -> None:
         host = host_key(target.wire)
-        if host not in self._targets:
-            self._targets[host] = collections.deque()
-            self._wait(-math.inf, Turn(host))
-        self._targets[host].append(target)
-
-    @property
-    def hosts_left(self) -> int:
-        """Hosts with targets still to be asked for."""
-        turns = self._turns()
-        return len({turn.host for turn in turns if turn.steps or self._targets.get(turn.host)})
-
-    @property
-    def seconds_left(self) -> float:
-        """About how long the longest queue takes."""
-        return max(map(self._seconds_of, self._targets), default=0.0)
-
-    def _seconds_of(self, host: str) -> float:
-        """About how long the targets of a host take; none, where `max_wait` puts them off."""
-        fetcher = self._fetcher
-        pace = self._fetcher.limiter.known_pace(host)
-        wait = max(0.0, next_start(pace, pace.interval, True) - fetcher.now())
-        if max(wait, pace.interval) > fetcher.options.max_wait or not self._targets[host]:
-            return 0.0
-        return wait + (len(self._targets[host]) - 1) * pace.interval
-
-    def _work(self, host: str) -> float:
-        """Seconds that the targets of a host take at its pace."""
-        return len(self._targets[host]) * self._fetcher.limiter.known_pace(host).interval
+        if host not in self.targets:
+            self.targets[host] = collections.deque()
+            self._wait(-math.inf, host)
+        self.targets[host].append(target)
 
     def results(self) -> Iterator[Result]:
         """A Result each as it is done."""
-        while self._waiting or self._ready:
-            now = self._fetcher.now()
-            while self._waiting and self._waiting[0][0] <= now:
-                turn = heapq.heappop(self._waiting)[2]
-                heapq.heappush(self._ready, (self._rank(turn), next(self._serial), turn))
-            if self._ready:
-                yield from self._take(heapq.heappop(self._ready)[2])
-                continue
-            due_at, _, turn = self._waiting[0]
-            pace = self._fetcher.limiter.known_pace(turn.host)
-            self.waits_for = turn.host, "its pace"
-            if pace.not_before > now:
-                self.waits_for = turn.host, pace.why
-            sleep_until(due_at, self._fetcher.clock)
+        fetcher = self._fetcher
+        while self.waiting or self.ready:
+            now = fetcher.now()
+            while self.waiting and self.waiting[0].key <= now:
+                turn = heapq.heappop(self.waiting)
+                rank = -math.inf
+                if not turn.is_alone:
+                    interval = fetcher.limiter.known_pace(turn.host).interval
+                    rank = -interval * len(self.targets[turn.host])
+                turn = turn._replace(key=rank, serial=next(self._serial))
+                heapq.heappush(self.ready, turn)
+            if self.ready:
+                yield from self._take(self.ready[0])
+            else:
+                sleep_until(self.waiting[0].key, fetcher.clock)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
-        for turn in self._turns():
+        for turn in self.waiting + self.ready:
             if turn.steps is not None:
                 turn.steps.close()
 
-    def _turns(self) -> list[Turn]:
-        return [self._turn, *(item[2] for item in self._waiting + self._ready)]
-
-    def _rank(self, turn: Turn) -> float:
-        """The least goes first: a retry that is due, then whoever has the most to do."""
-        return -math.inf if turn.is_alone else -self._work(turn.host)
-
-    def _wait(self, until: float, turn: Turn) -> None:
-        heapq.heappush(self._waiting, (until, next(self._serial), turn))
+    def _wait(self, until: float, *turn: Any) -> None:
+        heapq.heappush(self.waiting, Turn(until, next(self._serial), *turn))
 
     def _take(self, turn: Turn) -> Iterator[Result]:
-        """A step of a visit, and what follows from it."""
+        """A step of a target, and what follows from it."""
         host = turn.host
-        steps = turn.steps
-        if steps is None:
-            if not self._targets[host]:             # they were deferred meanwhile
-                return
-            since = self._freed_at.get(host, math.inf)      # the first waits for no pace
-            steps = self._fetcher.target_steps(self._next_target(host), since)
-        self._turn = Turn(host, steps)
-        outcome = self._process.step(steps)
-        self._turn = Turn("")
-        if isinstance(outcome, Later):
-            # No target waits for another's trouble.
+        if turn.steps is None and not self.targets[host]:  # they were deferred meanwhile
+            heapq.heappop(self.ready)
+            return
+        steps = turn.steps or self._begin(host)
+        self.ready[0] = turn._replace(steps=steps)
+        outcome = self._fetcher.process.step(steps)
+        heapq.heappop(self.ready)
+        if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            self._wait(outcome.at, Turn(outcome.host, steps, is_alone))
+            self._wait(outcome.at, outcome.host, steps, is_alone)
             if is_alone and not turn.is_alone:
                 self._free(host)
             return
@@ -5550,77 +5486,71 @@ class Scheduler:
         yield outcome
         yield from self._count_silence(host, outcome)
 
-    def _next_target(self, host: str) -> Target:
-        """In the order of their last request, never requested first: no URL starves another."""
-        targets = self._targets[host]
+    def _begin(self, host: str) -> Steps[Result]:
+        """Of a host's targets the one whose last request is oldest: no URL starves another."""
+        targets = self.targets[host]
         if host not in self._freed_at and len(targets) > 1:
             known = self._fetcher.sources.load
             ordered = sorted(targets, key=lambda target: known(target.key).requested_at)
-            targets = self._targets[host] = collections.deque(ordered)
-        return targets.popleft()
+            targets = self.targets[host] = collections.deque(ordered)
+        since = self._freed_at.get(host, math.inf)  # the first waits for no pace
+        return self._fetcher.target_steps(targets.popleft(), since)
 
     def _free(self, host: str) -> None:
         """The host's next target may start; at once, where that is too far to wait for."""
         fetcher = self._fetcher
-        now = self._fetcher.now()
+        now = fetcher.now()
         self._freed_at[host] = now
-        if not self._targets[host]:
+        if not self.targets[host]:
             return
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
-        fetcher.trace_wait(
-            self._targets[host][0].wire,
-            due_at - now,
-            "its host's pace",
-        )
-        self._wait(due_at, Turn(host))
+        fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
+        self._wait(due_at, host)
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
-        """After targets in a row that no HTTP answer came for, the host's others are deferred.
-
-        A dead host must not hold up the others of a serial run.
-        """
+        """A dead host must not hold up a serial run: its other targets are deferred."""
         if result.status is not None:
             self._silent[host] = 0
-        elif result.attempts > 0 or result.outcome == "failed":     # the latter: not connected
+        elif result.attempts > 0 or result.outcome == "failed":  # the latter: not connected
             self._silent[host] += 1
         if self._silent[host] < MAX_SILENT_TARGETS:
             return
         reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
-        while self._targets.get(host):
-            url = self._targets[host].popleft().url
+        while self.targets.get(host):
+            url = self.targets[host].popleft().url
             retry_at = self._fetcher.time() + SILENT_HOST_SECONDS
             yield self._fetcher.unasked("deferred", url, reason, gate="R5", retry_at=retry_at)
 
 
 # The fetcher itself.
 
-OPTION_TYPES = (
+OPTION_TYPES: Any = (
     ("cache_dir", (str, os.PathLike, type(None)), "a folder or None"),
     ("origin", str, "http(s)://host or http(s)://host:port"),
     ("max_bytes", int, "a positive number of bytes"),
     ("interactive", bool, "True or False"),
     ("allow_private", bool, "True or False"),
     ("tag", (str, type(None)), "ORG/REPO or ORG/REPO@SHA"),
+    ("rand", Callable, "a function"),
+    ("warn", (Callable, type(None)), "a function"),
+    ("trace", (Callable, type(None)), "a function"),
     ("shares_pace", bool, "True or False"),
 )
 OPTION_METHODS = (
     ("transport", ["send"], "an object with send()"),
     ("clock", ["time", "monotonic", "sleep"], "an object with time(), monotonic() and sleep()"),
-    ("rand", ["__call__"], "a function"),
-    ("warn", ["__call__"], "a function"),
-    ("trace", ["__call__"], "a function"),
 )
 
 
 class Options(NamedTuple):
     """What a fetcher was told; `Bot` says what each means."""
 
-    cache_dir: str | os.PathLike[str] | None
+    cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE
     origin: str = ORIGIN
-    timeout: float = 30.0               # seconds
-    max_wait: float = 300.0             # seconds
+    timeout: float = 30.0    # seconds
+    max_wait: float = 300.0  # seconds
     max_bytes: int = 10 * 2**20
     unreachable: str = "allow"
     robots_mode: str = "respect"
@@ -5642,22 +5572,21 @@ class Options(NamedTuple):
                 raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         for name, methods, wanted in OPTION_METHODS:
             value = getattr(self, name)
-            lacking = [method for method in methods if not hasattr(value, method)]
-            if value is not None and lacking:
+            if value is not None and not all(hasattr(value, method) for method in methods):
                 raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         require_choice("unreachable", self.unreachable, ("allow", "defer"))
         require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
-        if self.robots_mode != "respect" and not self.interactive:
-            raise ValueError(
-                f"robots_mode={self.robots_mode!r} is for a person at a prompt "
-                "(interactive=True, spec 1.1): R2 is a MUST"
-            )
         for name in ("timeout", "max_bytes"):
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
                 raise ValueError(f"{name} is {value!r}, want a positive number")
         if not is_number(self.max_wait) or not self.max_wait >= 0:
             raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
+        if self.robots_mode != "respect" and not self.interactive:
+            raise ValueError(
+                f"robots_mode={self.robots_mode!r} is for a person at a prompt "
+                "(interactive=True, spec 1.1): R2 is a MUST"
+            )
         refusal = host_refusal(split_url(wire_url(self.origin)).host)
         if refusal and not self.allow_private:
             raise ValueError(
@@ -5667,10 +5596,11 @@ class Options(NamedTuple):
 
     def parsed_tag(self) -> tuple[str, str] | None:
         """R13: repository and SHA, where a tag is sent."""
-        repository, sha = parse_tag(self.tag) if self.tag else ("", "")
-        if self.interactive:                                        # spec 1.1
-            return repository or TOOL_NAME, "repl"
-        return (repository, sha) if repository else None
+        tag = parse_tag(self.tag) if self.tag else None
+        if self.interactive:  # spec 1.1
+            repository, _ = tag or (TOOL_NAME, "")
+            return repository, "repl"
+        return tag
 
 
 def is_number(value: Any) -> bool:
@@ -5684,7 +5614,9 @@ def log_warning(line: str) -> None:
 
 
 def open_caches(
-    options: Options, warn: Callable[[str], None], wall_time: Callable[[], float]
+    options: Options,
+    warn: Callable[[str], None],
+    wall_time: Callable[[], float],
 ) -> tuple[Cache, Cache | None]:
     """The cache, and where the pace is shared with other processes, if it is."""
     folder = options.cache_dir
@@ -5698,56 +5630,42 @@ def open_caches(
     if folder is not None:
         cache = Cache(os.fspath(folder), warn, wall_time)
         return cache, cache.pace()
-    memory = Cache(None, warn, wall_time)
-    if options.shares_pace:
-        return memory, open_pace_cache(warn, wall_time)
-    return memory, None
+    pace = open_pace_cache(warn, wall_time) if options.shares_pace else None
+    return Cache(None, warn, wall_time), pace
 
 
 class Fetcher:
     """The bot without its readings: every request passes R3, the address check, R2 and R4.
 
-    Its Results have no title, links, metadata or robots directives; `Bot` adds those, and says
-    what the arguments mean. A subclass may fill `kinds` and the hooks at the end.
+    `Bot` says what the arguments mean, and adds title, links, metadata and robots directives.
     """
 
     kinds = KINDS
 
-    def __init__(
-        self, cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE, **options: Any
-    ) -> None:
-        self.options = Options(cache_dir, **options)
-        self.options.check()
-        self.tag = self.options.parsed_tag()                        # R13
-        self.origin = site_of(wire_url(self.options.origin))
-        self.clock = self.options.clock or SYSTEM_CLOCK     # whose sleep may show what it is for
-        process = process_pace(self.clock)
-        self.now: Callable[[], float] = process.clock.monotonic
-        self.time: Callable[[], float] = process.clock.time
-        self.requests = 0               # that left, of any kind
+    def __init__(self, **arguments: Any) -> None:
+        options = self.options = Options(**arguments)
+        options.check()
+        self.tag = options.parsed_tag()  # R13
+        self.origin = site_of(wire_url(options.origin))
+        self.clock = options.clock or SYSTEM_CLOCK  # whose sleep may show what it is for
+        self.process = process_pace(self.clock)
+        self.now: Callable[[], float] = self.process.clock.monotonic
+        self.time: Callable[[], float] = self.process.clock.time
         self._warned: set[str] = set()
-        self._transport = self.options.transport
+        self._transport = options.transport
         if self._transport is None:
-            self._transport = HttpTransport(allow_private=self.options.allow_private)
-        self._cache, self._pace_cache = open_caches(
-            self.options,
-            self.warn,
-            self.time,
-        )
-        patience_seconds = 2 * self.options.timeout
-        self.limiter = RateLimiter(process, self._pace_cache, patience_seconds)
-        locks = PatientLocks(self._cache, self.now, patience_seconds)
+            self._transport = HttpTransport(allow_private=options.allow_private)
+        cache, self._pace_cache = open_caches(options, self.warn, self.time)
+        self._cache = cache
+        patience_seconds = 2 * options.timeout
+        locks = PatientLocks(cache, self.now, patience_seconds)
         self._refreshes = Refreshes(locks, self.now)
-        self._blocklist = BlocklistStore(
-            self._cache,
-            self.time,
-            self.origin,
-            self.warn,
-        )
-        self.robots = RobotsStore(self._cache, self.time)
-        self.sources = SourceStore(self._cache)
-        self._process, self._scheduler = process, Scheduler(self, process)
-        if self.options.interactive and not (sys.stdin and sys.stdin.isatty()):
+        self._blocklist = BlocklistStore(cache, self.time, self.origin, self.warn)
+        self.robots = RobotsStore(cache, self.time)
+        self.sources = SourceStore(cache)
+        self.limiter = RateLimiter(self.process, self._pace_cache, patience_seconds)
+        self._scheduler = Scheduler(self)
+        if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
                 "a prompt alone (spec 1.1)"
@@ -5764,7 +5682,7 @@ class Fetcher:
         CONNECTION.rest(math.inf)
         self._refreshes.clear()
         if self._cache.folder is not None:
-            self._cache.sweep(self.time())          # and the pace in it
+            self._cache.sweep(self.time())  # and the pace in it
         elif self._pace_cache is not None:
             self._pace_cache.sweep(self.time())
 
@@ -5778,15 +5696,14 @@ class Fetcher:
         if self.options.trace and seconds > LOCK_POLL_SECONDS:
             self.options.trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
-    # --- What callers ask -------------------------------------------------
+    # --- What callers ask ---
 
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
         """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
 
-        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one
-        request. `wait=False` takes none and waits for none: a host that is held back, or whose next
-        slot is beyond `max_wait`, is not allowed, with gate and `retry_at`. Policy documents that
-        are stale are waited for either way (R12). A bad URL is a refusal with its reason.
+        `wait=True` takes the host's slot and returns when it is due: send one request. `wait=False`
+        takes none and says what `fetch` would do now. Stale policy documents are waited for either
+        way (R12). A bad URL is a refusal with its reason.
         """
         gates = self.gates_of("target")
         if not wait:
@@ -5801,43 +5718,41 @@ class Fetcher:
             return Decision(False, mask_credentials(url), reason=str(error))
         with CONNECTION.call():
             try:
-                refusal = self._process.finish(visit.pass_gates(gates), self.clock)
+                decision = self.process.finish(visit.pass_gates(gates), self.clock)
             finally:
                 visit.slot.spend()
-        decision = visit.decision if refusal is None else refusal
         return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
-        """One target through every gate, to its end.
+        """One target through every gate, to its end. Policy, network and server never raise.
 
-        Policy, network and server trouble never raise: they are outcomes. A page that has not
-        changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it
-        anew.
+        What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
+        asks for it anew.
         """
-        return next(self._results([url], wants=wants_body if fresh else None))
+        return next(self._results([url], is_anew=fresh))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-        """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
+        """Many targets, each host at its own pace: a Result each, as it is done.
 
         One that was asked for less than `min_age` seconds ago is skipped (R8).
         """
-        if isinstance(urls, str):
-            urls = [urls]
         return self._results(urls, min_age=min_age)
 
-    def _results(self, urls: Iterable[str], purpose: str = "", **wanted: Any) -> Iterator[Result]:
+    def _results(
+        self,
+        urls: Iterable[str],
+        purpose: str = "",
+        **wanted: Any,
+    ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
-        scheduler = self._scheduler = Scheduler(self, self._process)
+        scheduler = self._scheduler = Scheduler(self)
         for item in self.declared(urls):
             if isinstance(item, Result):
                 yield item
             else:
                 scheduler.add(item._replace(key=purpose + item.key, **wanted))
-        with CONNECTION.call():
-            try:
-                yield from scheduler.results()
-            finally:
-                scheduler.close()
+        with CONNECTION.call(), closing(scheduler):
+            yield from scheduler.results()
 
     def declared(self, urls: Iterable[str]) -> Iterator[Target | Result]:
         """Each target once; a Result for what is none, and for another spelling of one."""
@@ -5849,63 +5764,37 @@ class Fetcher:
             except ValueError as error:
                 yield self.unasked("failed", mask_credentials(url), str(error))
                 continue
-            if key in first_spelling:                               # R7
+            if key in first_spelling:  # R7
                 reason = f"the same source as {first_spelling[key]} (R7)"
                 yield self.unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
             yield Target(url, wire, key)
 
-    @property
-    def blocklist_size(self) -> int:
-        """Entries of the list that is in force; 0 also where none was ever adopted."""
-        return len(self._blocklist)
-
-    @property
-    def blocklist_was_missed(self) -> bool:
-        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
-        return self._blocklist.was_missed
-
-    @property
-    def hosts_left(self) -> int:
-        """Of the run that goes on: hosts with targets still to be asked for."""
-        return self._scheduler.hosts_left
-
-    def outlook(self) -> tuple[str, str, float]:
-        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
-        return (*self._scheduler.waits_for, self._scheduler.seconds_left)
-
-    # --- One target -------------------------------------------------------
+    # --- One target ---
 
     def target_steps(self, target: Target, since: float) -> Steps[Result]:
-        """A declared target, to its Result; it could have begun at `since`.
-
-        No exception of one target reaches another.
-        """
+        """A declared target, to its Result; it could have begun at `since`."""
         try:
             known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.time())   # R8
+            reason = too_soon(known, target.min_age, self.time())  # R8
             if reason:
                 return self._skipped(target, known, reason)
-            held = known
-            wants = target.wants or wants_body
-            if target.wants is not None:        # who wants a body sends no validators
-                held = NEVER_ASKED
             visit = Visit(
                 self,
                 target.kind,
                 target.url,
                 target.wire,
-                held,
-                wants,
+                NEVER_ASKED if target.is_anew else known,
+                target.wants,
                 since,
             )
             ending = yield from visit.walk()
             result = conclude(visit, ending)
-            if visit.attempts:
+            if result.attempts:
                 self.sources.remember(target.key, known, result)
             return result
-        except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
+        except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
             what = f"unexpected {type(error).__name__}"
             why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
@@ -5913,35 +5802,35 @@ class Fetcher:
 
     def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
         """R8: not due yet. The status is that of a failure that is not asked for again."""
-        fields: dict[str, Any] = {"retry_at": max(known.at, known.failed_at) + target.min_age}
-        if known.failed_at > known.at:
-            fields["status"] = known.failed_status
-        return self.unasked("skipped", target.url, reason, **fields)
+        asked_at = max(known.at, known.failed_at)
+        status = known.failed_status if known.failed_at > known.at else None
+        due_at = asked_at + target.min_age
+        return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
 
-    def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
+    def unasked(
+        self,
+        outcome: Outcome,
+        url: str,
+        reason: str,
+        **fields: Any,
+    ) -> Result:
         """A Result that no gate was asked for."""
-        return result_of(
-            outcome,
-            url,
-            reason=reason,
-            at=self.time(),
-            **fields,
-        )
+        return result_of(outcome, url, reason=reason, at=self.time(), **fields)
 
     def exchange(self, visit: Visit) -> Answer:
-        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
+        """The only caller of the transport: the gates have just passed, the slot is ours."""
         how = visit.how
         url = visit.wire
         if self.tag is not None and visit.host == host_key(self.origin):
-            url = tag_url(url, *self.tag)           # R13: at transmission, after the gates
+            url = tag_url(url, *self.tag)  # R13: at transmission, after the gates
         request = Request(
             how.method,
             url,
-            request_headers(how, visit.validators, self.extra_headers(visit)),      # R1
+            request_headers(how, visit.validators, self.extra_headers(visit)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
-            visit.wants,                            # R6
-            visit.slot.left,                        # R4 counts from its departure
+            visit.wants,      # R6
+            visit.slot.left,  # R4 counts from its departure
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
@@ -5957,40 +5846,43 @@ class Fetcher:
         finally:
             left_at = visit.slot.spend()
         if left_at is None and self.options.transport is not None:
-            left_at = began_at          # a foreign transport need not say when a request leaves
+            left_at = began_at  # a foreign transport need not say when a request leaves
         if left_at is not None:
-            self.requests += 1
             status = getattr(answer, "status", None)
             record = RequestRecord(left_at, visit.kind, request.method, request.url, status)
             visit.requests.append(record)
             self.request_left(visit)
         return answer
 
-    # --- The gates --------------------------------------------------------
+    # --- The gates ---
 
     def gates_of(self, kind: str) -> list[Gate]:
         """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
-        gates: list[Gate] = [self._blocklist_gate, self._address_gate]      # R3
-        if self.kinds[kind].is_target:
-            gates.append(self._robots_gate)
-        gates.append(self._throttle_gate)
+        gates: list[Gate] = [
+            self._blocklist_gate,   # R3
+            self._address_gate,
+            self._robots_gate,      # R2
+            self._throttle_gate,    # R4
+        ]
+        if self.kinds[kind].role != "target":
+            gates.remove(self._robots_gate)
         return gates
 
-    def _blocklist_gate(self, visit: Visit) -> Later | Decision | None:
+    def _blocklist_gate(self, visit: Visit) -> GateAnswer:
         """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
         store = self._blocklist
         if store.blocklist is None or visit.slot.is_claimed:
-            store.load()                # another process may have adopted one meanwhile
+            store.load()  # another process may have adopted one meanwhile
         answer = self._refreshes.advance(visit, store)
         if isinstance(answer, Later) and answer.is_hopeless:
-            store.failed(answer.reason)         # whoever refreshes it has stopped
+            store.failed(answer.reason)  # whoever refreshes it has stopped
         elif answer is not None:
             return answer
-        if store.blocklist is None:             # R3b
+        if store.blocklist is None:  # R3b
             return None
-        entry = store.blocklist.blocks(visit.host)                  # R3a
+        entry = store.blocklist.blocks(visit.host)  # R3a
         if entry is None:
             return None
         reason = f"{visit.host}: operator blocklist entry {printable(entry.domain)}"
@@ -6009,61 +5901,56 @@ class Fetcher:
             if not reason and hasattr(self._transport, "resolve"):
                 self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:           # a name that does not exist fails later, by itself
+            if error.refused:  # a name that does not exist fails later, by itself
                 reason = error.reason
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         return Decision(False, visit.url, "address", reason) if reason else None
 
-    def _robots_gate(self, visit: Visit) -> Later | Decision | None:
+    def _robots_gate(self, visit: Visit) -> GateAnswer:
         """R2: robots.txt before any target of its site."""
         mode = self.options.robots_mode
         if mode == "ignore":
-            skipped = Decision(True, visit.url, None, "robots_mode='ignore'")
-            visit.let_pass(skipped._replace(verdict=Verdict.SKIPPED_BY_USER_POLICY))
+            reason = "robots_mode='ignore'"
+            visit.let_pass(Decision(True, visit.url, None, reason, Verdict.SKIPPED_BY_USER_POLICY))
             return None
         refusal = self._refreshes.advance(visit, self.robots, visit.site)
         if refusal is not None:
             return refusal
-        state = self.robots.state_of(visit.site)
-        target = path_and_query(visit.wire)
         decision = robots_decision(
             visit.url,
-            target,
-            state,
+            path_and_query(visit.wire),
+            self.robots.state_of(visit.site),
             self.time(),
             self.options.unreachable,
         )
         if mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
-        if not decision.allowed:                                    # R2
+        if not decision.allowed:  # R2
             return decision
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
-            words = "what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
-            visit.warn(f"robots.txt is not text: {words}")
+            visit.warn(
+                "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
+                "(allowed_but_warn)"
+            )
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             visit.warn(decision.reason)
         visit.let_pass(decision)
         return None
 
-    def _throttle_gate(self, visit: Visit) -> Later | Decision | None:
+    def _throttle_gate(self, visit: Visit) -> GateAnswer:
         """R4: claims the host's next slot; passes when it is due.
 
-        The host's lock is kept from here until the request has left, so that no other process
-        starts meanwhile.
+        From here until the request has left, the host's lock keeps other processes away.
         """
-        if self.options.interactive:                                # spec 1.1
+        if self.options.interactive:  # spec 1.1
             return None
         role = visit.role
         refusal = visit.too_late()
         if refusal is not None and role != "target":
             return refusal
-        return visit.slot.claim(
-            visit.host,
-            self.interval_of(visit.site),
-            role,
-            visit.deadline,
-        )
+        interval = self.interval_of(visit.site)
+        return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
@@ -6075,14 +5962,14 @@ class Fetcher:
             return visit.not_yet(later)
         return None
 
-    # --- What a subclass may fill -----------------------------------------
+    # --- What a subclass may fill ---
 
     def interval_of(self, site: str) -> float:
         """Hook: seconds between two requests.  R4, R2d."""
         robots = self.robots.state_of(site).robots
         if robots is None:
             return MIN_REQUEST_INTERVAL
-        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d
+        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)  # R2d
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """Hook: headers of a request besides those of every request."""
@@ -8782,8 +8669,8 @@ class AnswerStore:
 BOT_KINDS = {
     **KINDS,
     "fixture": KINDS["target"]._replace(transport_retries=1),
-    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
-    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
+    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1, role="other"),
+    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0, role="other"),
 }
 
 
@@ -8879,6 +8766,7 @@ class Bot(Fetcher):
         trace: Optional[Callable[[str], None]] = None,
         shares_pace: bool = False,
     ) -> None:
+        self.requests = 0               # that left, of any kind
         self._category = self._identity = ""
         if not isinstance(robots2, (bool, str)):
             raise ValueError(f"robots2 is {robots2!r:.80}, want True, False or an agent category")
@@ -8888,7 +8776,7 @@ class Bot(Fetcher):
                 self._category = robots2
             self._identity = robots2_identity(self._category)   # ValueError: it cannot be announced
         super().__init__(
-            cache_dir,
+            cache_dir=cache_dir,
             origin=origin,
             timeout=timeout,
             max_wait=max_wait,
@@ -8907,6 +8795,46 @@ class Bot(Fetcher):
         )
         self._robots2 = Robots2Store(self._cache, self.time, self._category)
         self._answers = AnswerStore(self._cache, self.time, self._category)
+
+    # --- How far it is ----------------------------------------------------
+
+    @property
+    def blocklist_size(self) -> int:
+        """Entries of the list that is in force; 0 also where none was ever adopted."""
+        return len(self._blocklist)
+
+    @property
+    def blocklist_was_missed(self) -> bool:
+        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
+        return self._blocklist.was_missed
+
+    @property
+    def hosts_left(self) -> int:
+        """Of the run that goes on: hosts with targets still to be asked for."""
+        scheduler = self._scheduler
+        turns = scheduler.waiting + scheduler.ready
+        return len({turn.host for turn in turns if turn.steps or scheduler.targets.get(turn.host)})
+
+    def outlook(self) -> tuple[str, str, float]:
+        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
+        seconds_left = max(map(self._seconds_of, self._scheduler.targets), default=0.0)
+        if not self._scheduler.waiting:
+            return "", "", seconds_left
+        host = self._scheduler.waiting[0].host
+        pace = self.limiter.known_pace(host)
+        why = "its pace"
+        if pace.not_before > self.now():
+            why = pace.why
+        return host, why, seconds_left
+
+    def _seconds_of(self, host: str) -> float:
+        """About how long the targets of a host take; none, where `max_wait` puts them off."""
+        count = len(self._scheduler.targets[host])
+        pace = self.limiter.known_pace(host)
+        wait = max(0.0, next_start(pace, pace.interval, True) - self.now())
+        if not count or max(wait, pace.interval) > self.options.max_wait:
+            return 0.0
+        return wait + (count - 1) * pace.interval
 
     # --- Many processes ---------------------------------------------------
 
@@ -8990,7 +8918,7 @@ class Bot(Fetcher):
         Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
         """
         # It is read afresh: a 304 would have no items.
-        wanted = {"min_age": min_age, "wants": wants_structured}
+        wanted = {"min_age": min_age, "wants": wants_structured, "is_anew": True}
         with CONNECTION.call():
             result = next(self._results([url], "discover ", **wanted))
             named = set()
@@ -9022,7 +8950,7 @@ class Bot(Fetcher):
                 yield Source("sitemap", sitemap)
 
     def _llms_source(self, url: str) -> Iterator[Source]:
-        result = next(self._results([url], "discover ", wants=wants_body))
+        result = next(self._results([url], "discover ", is_anew=True))
         if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
             yield with_ai_input_warning(llms_source(result), result)
 
@@ -9035,7 +8963,7 @@ class Bot(Fetcher):
     def gates_of(self, kind: str) -> list[Gate]:
         """spec 7; robots2 can only narrow what the other gates allow."""
         gates = super().gates_of(kind)
-        if self._category and self.kinds[kind].is_target:
+        if self._category and self.kinds[kind].role == "target":
             gates.insert(-1, self._robots2_gate)
         if kind in ("robots2", "ask"):
             gates.insert(-1, self._robots_gate)
@@ -9160,7 +9088,8 @@ class Bot(Fetcher):
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
-        if self._category and visit.how.is_target:
+        self.requests += 1
+        if self._category and visit.how.role == "target":
             self._answers.use_up(visit.site)
 
     # --- For --check ------------------------------------------------------
