@@ -2318,7 +2318,7 @@ class HostPace(NamedTuple):
     policy_at: float = NEVER        # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
     not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
-    why: str = ""                   # who asked for `not_before`, in a few words
+    why: str = ""                   # who asked for `not_before`
 
 
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
@@ -2573,7 +2573,7 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 
 
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
-# 10a. The letters of a body: its media type, and the charset that it is written in.
+# 10a. The letters of a body: its media type and its charset.
 
 # zlib, punycode and utf-7 do more than map letters; UTF-16 and UTF-32 are seen, never believed.
 CODEC = (
