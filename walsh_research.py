@@ -5088,15 +5088,23 @@ class Visit:
     def walk(self) -> Steps[Ending]:
         """The URL to its end: every gate before every request, also of a retry or a hop."""
         fetcher = self.fetcher
-        ending = None
+        ending: Ending | None = None
         try:
-            while ending is None:
+            while ending is None:  # a hop or a retry is due
                 decision = yield from self.pass_gates(fetcher.gates_of(self.kind))
                 if not decision.allowed:
                     return Ending(refusal=decision)
                 began_at = fetcher.now()
                 answer = fetcher.exchange(self)
-                ending = yield from self._after(answer, fetcher.now() - began_at)
+                seconds = fetcher.now() - began_at
+                if isinstance(answer, TransportError):
+                    ending = yield from self._after_no_answer(answer, seconds)
+                elif answer.status in REDIRECT_STATUSES:
+                    ending = self._after_redirect(answer)
+                elif answer.status in BACKOFF_STATUSES:
+                    ending = self._after_push_back(answer)
+                else:
+                    ending = Ending(answer)
             return ending
         finally:
             self.slot.give_back()
@@ -5126,16 +5134,6 @@ class Visit:
             fetcher.trace_wait(self.wire, later.at - before, later.reason)
         yield later._replace(host=self.host, frees_host=frees_host)
         self.waited += fetcher.now() - before
-
-    def _after(self, answer: Answer, seconds: float) -> Steps[Ending | None]:
-        """How the walk ends, or None where another request is due: a hop, or a retry."""
-        if isinstance(answer, TransportError):
-            return (yield from self._after_no_answer(answer, seconds))
-        if answer.status in REDIRECT_STATUSES:
-            return self._after_redirect(answer)
-        if answer.status in BACKOFF_STATUSES:
-            return self._after_push_back(answer)
-        return Ending(answer)
 
     def _after_no_answer(self, error: TransportError, seconds: float) -> Steps[Ending | None]:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
@@ -5167,7 +5165,7 @@ class Visit:
             return Ending(answer)
         retry_after = retry_after_of(answer.headers, fetcher.time())
         is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
-        if is_last:                                    # spec 7: "wait 1h"
+        if is_last:  # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
@@ -5326,7 +5324,7 @@ def visit_result(
 class Target(NamedTuple):
     """One declared target, and how it is wanted."""
 
-    url: str  # as asked
+    url: str                   # as asked
     wire: str
     key: str                   # canonical URL (R7), after what has a floor of its own
     min_age: float = 0.0       # R8: seconds
