@@ -157,14 +157,11 @@ MAX_JSON_DEPTH = 200            # levels; the spec's have ten, C recursion ends 
 MAX_JSON_DIGITS = 4300          # of one integer, as in CPython 3.11; converting is quadratic
 LEAST_BYTES_PER_CONTAINER = 16  # of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
 FREE_JSON_CONTAINERS = 10_000   # arrays and objects that any JSON may have; 2 MiB of memory
-JSON_PIECE_BYTES = 64 * 1024    # of JSON, whose brackets are counted at a time, in 4 MiB
 MAX_SUBSCHEMAS = 2_000          # each becomes functions; a published schema has a few hundred
 MAX_PATTERN_STATES = 100_000    # of a schema's patterns; `(a{999}){999}` would have a million
 STATES_OF_A_REGEX = 32          # what compiling a set for Python takes, in states
-MAX_PATTERN_COUNT_LENGTH = 24   # characters of a count as in `a{2,3}`
 MAX_PATTERN_WORK = 2**27        # steps of a schema's patterns on one document, some seconds
 WORK_OF_A_STATE = 8             # steps that visiting a state takes; reading a character, one
-WORK_OF_A_LOOKAROUND = 4        # steps for each character, whose answers take a byte each
 MAX_PATTERN_CELLS = 2**16       # transitions kept, some 10 MiB; beyond it they are made anew
 CELLS_OF_A_STATE = 8            # what a state takes beside its places, in transitions
 MIN_BLOCKLIST_REFRESH_SECONDS = 300     # five minutes; faster would hammer the origin
@@ -1229,17 +1226,7 @@ class RobotsTxt(NamedTuple):
 # 6a. JSON. What would cost too much time or memory is refused before the decoder sees it.
 JSON_BRACKETS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")       # +1 and -1, as signed bytes
 NO_JSON_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
-
-
-def json_pieces(body: bytes) -> Iterator[bytes]:
-    """The body in pieces, none of which ends inside an escape."""
-    start = 0
-    while start < len(body):
-        end = start + JSON_PIECE_BYTES
-        while body[end - 1:end] == b"\\":
-            end += 1
-        yield body[start:end]
-        start = end
+JSON_PIECE = lazy_re(rb"(?s).{0,65535}\\*.")        # ends with no escape; counting takes 4 MiB
 
 
 def check_json_structure(body: bytes, what: str) -> None:
@@ -1250,8 +1237,8 @@ def check_json_structure(body: bytes, what: str) -> None:
     most = max(FREE_JSON_CONTAINERS, len(body) // LEAST_BYTES_PER_CONTAINER)
     opened = depth = 0
     first_outside = 0           # of the texts between quotes, every second one is no string
-    for piece in json_pieces(body):
-        piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+    for found in JSON_PIECE.finditer(body):
+        piece = found[0].replace(b"\\\\", b"").replace(b'\\"', b"")
         between_quotes = piece.translate(JSON_BRACKETS, NO_JSON_STRUCTURE).split(b'"')
         brackets = b"".join(between_quotes[first_outside::2])
         first_outside = (first_outside + len(between_quotes) + 1) % 2
@@ -1295,16 +1282,18 @@ def parse_json(body: bytes, what: str) -> Any:
 
 # 6b. Patterns: ECMA 262, run as a set of states (Thompson), so that none can backtrack.
 #
-# Texts are read from their end. So while a pattern is read from its beginning, what a step leads
-# to is there already. And a lookahead, which runs over the whole text first, has told where its
-# matches begin; a lookbehind of a fixed length is a lookahead asked so many characters earlier.
+# A pattern is read into nodes, which add its steps. Texts are read from their end, so that a
+# lookahead, which runs over the whole text first, has told where its matches begin; a lookbehind
+# of a fixed length is a lookahead asked so many characters earlier.
 READ = "read"       # goes on where the next character passes the test that is its value
-FORK = "fork"       # goes on to each of its targets
 HOLD = "hold"       # goes on where a condition is as wanted, which are its value
-END = "end"         # a match ends here, at its first character
+FORK = "fork"       # goes on to each of its targets; the value of a node: a list for each
+END = "end"         # a match ends here, at its first character; the value: the whole run does
+REPEAT = "repeat"   # a node alone; the value: what is repeated, how often at least, at most
 AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
 if TYPE_CHECKING:
-    Step = tuple[str, Any, list[int]]       # its kind, its value, the places of its targets
+    PatternNode = tuple[str, Any, float]        # kind, value, length, which is nan where it varies
+    PatternStep = tuple[str, Any, list[int]]    # kind, value, places of the targets
 
 ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 CHARACTER_REGEXES = {       # of escapes that Python reads otherwise
@@ -1335,43 +1324,6 @@ PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
 WORD_CHARACTER = lazy_re("[0-9A-Za-z_]")
 
 
-class PatternBudget:
-    """What all patterns of one schema may use together: states, time, memory."""
-
-    def __init__(self) -> None:
-        self.states_left = MAX_PATTERN_STATES
-        self.work_left = MAX_PATTERN_WORK       # on one document
-        self.cells_left = MAX_PATTERN_CELLS
-        self.starts: list[PatternState] = []        # one of each machine
-        self.kept: dict[Any, PatternState] = {}     # by machine and key
-
-    def allot(self, states: int) -> None:
-        """Before a pattern grows."""
-        self.states_left -= states
-        if self.states_left < 0:
-            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-
-    def spend(self, work: int) -> None:
-        """Before a pattern runs."""
-        self.work_left -= work
-        if self.work_left < 0:
-            raise UnsupportedSchema(
-                f"the patterns take more than {MAX_PATTERN_WORK} steps on one document")
-
-    def state(self, machine: PatternMachine, *key: Any) -> PatternState:
-        """That state, made where it is not kept; at the limit all are forgotten, and made anew."""
-        if self.cells_left < 0:
-            self.cells_left = MAX_PATTERN_CELLS
-            for state in [*self.starts, *self.kept.values()]:
-                state.clear()       # they lead to each other
-            self.kept.clear()
-        self.cells_left -= 1        # for the transition that leads here
-        if (machine, key) not in self.kept:
-            self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
-            self.kept[machine, key] = PatternState(machine, *key)
-        return self.kept[machine, key]
-
-
 class PatternState(dict):       # type: ignore[type-arg]
     """Where a run stands before a symbol; as a dict, where each symbol leads to."""
 
@@ -1379,8 +1331,8 @@ class PatternState(dict):       # type: ignore[type-arg]
 
     def __init__(self, machine: PatternMachine, *key: Any) -> None:
         self.machine = machine
-        # The steps that may be next, whether the symbol that led here is a letter of a word, and
-        # whether a match ended before it.
+        # The steps that may be next; whether the last symbol is a letter of a word, None where
+        # there was none; whether a match ended before it.
         self.places, self.is_word, self.is_end = key
 
     def __missing__(self, symbol: Any) -> PatternState:
@@ -1390,63 +1342,108 @@ class PatternState(dict):       # type: ignore[type-arg]
 
 
 class PatternMachine:
-    """A pattern or a lookaround of one, and the states of its runs, made as a text leads there."""
+    """The patterns of a schema as steps, and the states of runs, made as a text leads there."""
 
-    def __init__(self, pattern: Pattern, first: int, end: int, outer: int, is_search: bool) -> None:
-        self.steps = pattern.steps
-        self.budget = pattern.budget
-        self.first = first
-        self.end = end
-        self.outer = outer              # how many lookarounds stand before it
-        self.is_search = is_search      # else each match counts
-        self.start = PatternState(self, (), False, False)
-        self.budget.starts.append(self.start)
+    def __init__(self) -> None:
+        self.steps: list[PatternStep] = []
+        self.steps_left = MAX_PATTERN_STATES
+        self.work_left = MAX_PATTERN_WORK       # on one document
+        self.cells_left = MAX_PATTERN_CELLS
+        self.kept: dict[Any, PatternState] = {}
 
-    def symbols(self, text: str, tables: list[bytearray]) -> Iterable[Any]:
-        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
-        inner = tables[self.outer:]
-        if not inner:
-            return itertools.chain(reversed(text), [("",)])
-        return zip(itertools.chain(reversed(text), [""]), *inner)
+    def allot(self, steps: int) -> None:
+        """Before a pattern grows."""
+        self.steps_left -= steps
+        if self.steps_left < 0:
+            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
+
+    def spend(self, work: int) -> None:
+        """Before a pattern runs."""
+        self.work_left -= work
+        if self.work_left < 0:
+            raise UnsupportedSchema(
+                f"the patterns take more than {MAX_PATTERN_WORK} steps on one document")
+
+    def start(self, node: PatternNode, is_search: bool) -> PatternState:
+        """The state behind a text, in which the node may match anywhere."""
+        place = self.link(node, self.add(END, is_search))
+        place = self.link_copies(place, (READ, bool, 1), 0, math.inf)
+        return self.state((place,), None, False)
+
+    def add(self, kind: str, value: Any, *targets: int) -> int:
+        """The place of a new step."""
+        self.allot(1)
+        self.steps.append((kind, value, list(targets)))
+        return len(self.steps) - 1
+
+    def link(self, node: PatternNode, target: int) -> int:
+        """The place of the first of the steps that lead through the node to the target."""
+        kind, value, _ = node
+        if kind == REPEAT:
+            return self.link_copies(target, *value)
+        if kind != FORK:
+            return self.add(kind, value, target)
+        places = []
+        for nodes in value:
+            place = target
+            for part in nodes:
+                place = self.link(part, place)
+            places.append(place)
+        return self.add(FORK, None, *places)
+
+    def link_copies(self, target: int, node: PatternNode, least: int, most: float) -> int:
+        place = target
+        if most == math.inf:
+            place = self.add(FORK, None, target)
+            self.steps[place][2].append(self.link(node, place))
+        else:
+            for _ in range(least, int(most)):
+                place = self.add(FORK, None, target, self.link(node, place))
+        for _ in range(least):
+            place = self.link(node, place)
+        return place
 
     def advance(self, state: PatternState, symbol: Any) -> PatternState:
-        """Where the symbol leads; a match may begin at every position."""
-        if state.is_end and self.is_search:
-            return state
-        character, *held = symbol
+        """Where a symbol leads: a character, "" at last, and what holds behind it."""
+        character, *answers = symbol
         is_word = WORD_CHARACTER.match(character) is not None
-        conditions: dict[int, Any] = {
-            AT_START: character == "",
-            AT_END: state is self.start,
-            AT_BOUNDARY: is_word != state.is_word,
-        }
-        conditions.update(enumerate(held, FIRST_LOOKAROUND + self.outer))
-        reached = self.reached([self.first, *state.places], conditions)
-        self.budget.spend(WORK_OF_A_STATE * len(reached))
-        places: set[int] = set()
-        for place in reached:
-            kind, test, targets = self.steps[place]
-            if kind == READ and test(character):
-                places.update(targets)
-        key = tuple(sorted(places)), is_word, self.end in reached
-        return self.budget.state(self, *key)
-
-    def reached(self, pending: list[int], conditions: dict[int, Any]) -> set[int]:
-        """The steps that are reached from the pending ones without reading."""
+        is_boundary = is_word != bool(state.is_word)
+        conditions = [character == "", state.is_word is None, is_boundary, *answers]
+        pending = list(state.places)
         reached: set[int] = set()
+        places: set[int] = set()
+        is_end = False
         while pending:
             place = pending.pop()
             if place in reached:
                 continue
             reached.add(place)
             kind, value, targets = self.steps[place]
-            if kind == HOLD:
-                condition, wanted = value
-                if conditions[condition] == wanted:
-                    pending += targets
-            elif kind == FORK:
+            if kind == END:
+                is_end = True
+                if value:       # whatever follows
+                    places = {place}
+                    break
+            elif kind == READ:
+                if value(character):
+                    places.update(targets)
+            elif kind == FORK or conditions[value[0]] == value[1]:
                 pending += targets
-        return reached
+        self.spend(WORK_OF_A_STATE * len(reached))
+        return self.state(tuple(sorted(places)), is_word, is_end)
+
+    def state(self, *key: Any) -> PatternState:
+        """That state; at the limit all but the starts are forgotten, and made anew."""
+        if self.cells_left < 0:
+            self.cells_left = MAX_PATTERN_CELLS
+            for state in self.kept.values():
+                state.clear()       # they lead to each other
+            self.kept = {key: self.kept[key] for key in self.kept if key[1] is None}
+        self.cells_left -= 1        # for the transition that leads here
+        if key not in self.kept:
+            self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
+            self.kept[key] = PatternState(self, *key)
+        return self.kept[key]
 
 
 class Pattern:
@@ -1456,53 +1453,38 @@ class Pattern:
     and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
     """
 
-    def __init__(self, source: str, budget: PatternBudget) -> None:
+    def __init__(self, source: str, machine: PatternMachine) -> None:
         self.source = source
         self.at = 0
-        self.budget = budget
-        self.steps: list[Step] = []
-        self.lengths: list[float] = []      # by step, of what is read to the end; nan: it varies
-        # By where a step is written: its kind, its value, where it ends.
-        self.known: dict[int, tuple[str, Any, int]] = {}
-        self.lookarounds: list[tuple[PatternMachine, int]] = []     # inner ones first; the length
-        end = self.add(END, None)
-        first = self.read_alternatives(end)
+        self.machine = machine
+        self.lookarounds: list[tuple[PatternState, int]] = []   # start, length behind; inner first
+        machine.allot(len(source))
+        node = self.read_alternatives()
         if self.at < len(source):
             raise ValueError("a ) without its (")
-        self.machine = PatternMachine(self, first, end, 0, is_search=True)
+        self.start = machine.start(node, is_search=True)
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        work = 1 + WORK_OF_A_LOOKAROUND * len(self.lookarounds)
-        self.budget.spend(work * len(text))
-        tables: list[bytearray] = []
-        for machine, length in self.lookarounds:
+        answers: list[bytearray] = []       # of the lookarounds, from the end of the text on
+        for state, length in self.lookarounds:
             begins = bytearray()
-            state = machine.start
-            for symbol in machine.symbols(text, tables):
+            for symbol in self.symbols(text, answers):
                 state = state[symbol]
                 begins.append(state.is_end)
             begins += bytes(length)
-            tables.append(begins[length:])      # what lies behind began so much further on
-        state = self.machine.start
-        for symbol in self.machine.symbols(text, tables):
+            answers.append(begins[length:])     # what lies behind began so much further on
+        state = self.start
+        for symbol in self.symbols(text, answers):
             state = state[symbol]
         return bool(state.is_end)
 
-    def add(self, kind: str, value: Any, *targets: int) -> int:
-        """A step, whose targets are there already; its place."""
-        self.budget.allot(1)
-        self.steps.append((kind, value, list(targets)))
-        self.lengths.append(self.length_to(targets))
-        if kind == READ:
-            self.lengths[-1] += 1
-        return len(self.steps) - 1
-
-    def length_to(self, targets: Sequence[int]) -> float:
-        lengths = [self.lengths[target] for target in targets] or [0]
-        if lengths.count(lengths[0]) == len(lengths):
-            return lengths[0]
-        return math.nan
+    def symbols(self, text: str, answers: list[bytearray]) -> Iterable[Any]:
+        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
+        self.machine.spend(len(text) * (1 + len(answers)))
+        if not answers:
+            return itertools.chain(reversed(text), [("",)])
+        return zip(itertools.chain(reversed(text), [""]), *answers)
 
     def take(self, mark: str) -> bool:
         """Goes on where this stands next."""
@@ -1511,81 +1493,51 @@ class Pattern:
             self.at += len(mark)
         return is_next
 
-    def read_alternatives(self, target: int) -> int:
-        """All up to a closing bracket, or to the end; the place of the step to begin with."""
-        first_places = []
-        place = target
+    def read_alternatives(self) -> PatternNode:
+        """All up to a closing bracket, or to the end."""
+        branches: list[list[PatternNode]] = [[]]
         while self.at < len(self.source) and self.source[self.at] != ")":
             if self.take("|"):
-                self.budget.allot(1)
-                first_places.append(place)
-                place = target
+                branches.append([])
             else:
-                place = self.read_counted(place)
-        if not first_places:
-            return place
-        return self.add(FORK, None, *first_places, place)
+                branches[-1].append(self.read_counted())
+        lengths = {sum(length for _, _, length in nodes) for nodes in branches}
+        if len(lengths) > 1:
+            lengths = {math.nan}
+        return FORK, branches, lengths.pop()
 
-    def read_counted(self, target: int) -> int:
-        """A piece, and again as often as the count says that may follow it."""
-        begin = self.at
-        place = self.read_piece(begin, target)
+    def read_counted(self) -> PatternNode:
+        """A piece, and the count that may follow it."""
+        node = self.read_piece()
         count = PATTERN_COUNT.match(self.source, self.at)
         if count is None:
-            return place
-        if len(count[0]) > MAX_PATTERN_COUNT_LENGTH:
-            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-        bounds = COUNT_SIGNS.get(count[1], count[1])
-        least, comma, most = bounds[1:-1].partition(",")
-        if most and int(most) < int(least):
-            raise ValueError("a count whose end is below its beginning")
-        place = target
-        for _ in range(int(least)):
-            place = self.read_piece(begin, place)
-        if comma and not most:
-            fork = self.add(FORK, None, place)
-            _, _, targets = self.steps[fork]
-            targets.append(self.read_piece(begin, fork))
-            self.lengths[fork] = self.length_to(targets)
-            place = fork
-        behind = place
-        for _ in range(int(least), int(most or least)):
-            piece = self.read_piece(begin, place)
-            place = self.add(FORK, None, behind, piece)
+            return node
         self.at = count.end()
-        return place
+        bounds = COUNT_SIGNS.get(count[1], count[1])
+        first, comma, last = bounds[1:-1].partition(",")
+        least = int(first)
+        most = float(last or "inf")
+        if not comma:
+            most = least
+        if most < least:
+            raise ValueError("a count whose end is below its beginning")
+        self.machine.allot(least)       # beyond it no float
+        length = node[2] * float(least)
+        if least < most:
+            length = math.nan
+        return REPEAT, (node, least, most), length
 
-    def read_piece(self, begin: int, target: int) -> int:
+    def read_piece(self) -> PatternNode:
         """A group, an anchor, a set or a character."""
-        self.at = begin
-        if begin not in self.known:
-            group = PATTERN_GROUP.match(self.source, begin)
-            opening = group[0] if group else ""
-            self.at += len(opening)
-            self.budget.allot(len(opening))
-            if opening and opening[-1] not in "=!":
-                return self.read_group(target)
-            kind, value = self.read_step(opening)
-            self.known[begin] = (kind, value, self.at)
-        kind, value, self.at = self.known[begin]
-        return self.add(kind, value, target)
-
-    def read_group(self, target: int) -> int:
-        """The rest of a group, from behind its opening."""
-        first = self.read_alternatives(target)
-        if not self.take(")"):
-            raise ValueError("a group that is not closed")
-        return first
-
-    def read_step(self, opening: str) -> tuple[str, Any]:
-        """The kind and the value of what is one step: a lookaround, if that was opened."""
-        if opening:
-            return self.read_lookaround(opening)
+        group = PATTERN_GROUP.match(self.source, self.at)
+        if group:
+            self.at = group.end()
+            return self.read_group(group[0])
         if PATTERN_COUNT.match(self.source, self.at):
             raise ValueError("a count with nothing to repeat")
         for anchor, condition in ANCHORS.items():
             if self.take(anchor):
-                return HOLD, condition
+                return HOLD, condition, 0
         if self.take("."):
             regex = r"[^\n\r\u2028\u2029]"
         elif self.take("["):
@@ -1593,28 +1545,29 @@ class Pattern:
         else:
             regex = self.read_character()
         if len(regex) == 1:
-            return READ, regex.__eq__
-        self.budget.allot(STATES_OF_A_REGEX)
-        return READ, re.compile(regex).match
+            return READ, regex.__eq__, 1
+        self.machine.allot(STATES_OF_A_REGEX)
+        return READ, re.compile(regex).match, 1
 
-    def read_lookaround(self, opening: str) -> tuple[str, Any]:
-        outer = len(self.lookarounds)
-        end = self.add(END, None)
-        first = self.read_group(end)
-        length = self.lengths[first] if opening.startswith("(?<") else 0
+    def read_group(self, opening: str) -> PatternNode:
+        """A group or a lookaround, from behind its opening."""
+        node = self.read_alternatives()
+        if not self.take(")"):
+            raise ValueError("a group that is not closed")
+        if opening[-1] not in "=!":
+            return node
+        length = node[2] if "<" in opening else 0
         if math.isnan(length):
             raise ValueError("a lookbehind of no fixed length")
-        machine = PatternMachine(self, first, end, outer, is_search=False)
         number = FIRST_LOOKAROUND + len(self.lookarounds)
-        self.lookarounds.append((machine, int(length)))
-        return HOLD, (number, opening.endswith("="))
+        self.lookarounds.append((self.machine.start(node, is_search=False), int(length)))
+        return HOLD, (number, opening.endswith("=")), 0
 
     def read_set(self) -> str:
         """The regex of a set, from behind its opening bracket."""
         is_negated = self.take("^")
         members: list[str] = []
         while not self.take("]"):
-            self.budget.allot(1)
             first = self.read_character()
             members.append(first)
             if self.source.startswith("-]", self.at) or not self.take("-"):
@@ -1644,30 +1597,25 @@ class Pattern:
         return CHARACTER_READERS[kind](found[kind])
 
 
-def compile_pattern(source: str, budget: PatternBudget) -> Callable[[str], bool]:
-    """An ECMA pattern as a search; UnsupportedSchema where it is none that is supported here."""
+def compile_pattern(source: str, machine: PatternMachine) -> Pattern:
+    """UnsupportedSchema where it is none that is supported here."""
     try:
-        return Pattern(source, budget).search
+        return Pattern(source, machine)
     except (ValueError, re.error, RecursionError) as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
 
 # 6c. Schemas: each becomes a table of assertions, by the type of the instance.
-class SchemaMismatch(Exception):
-    """An assertion that failed, on its way up: the pointer so far, keyword, detail."""
-
-
+# A violation on its way up has the pointer so far, and as its message the detail alone.
 if TYPE_CHECKING:
-    SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
-    SchemaChecks = list[SchemaCheck]
+    SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaViolation
     JsonObject = dict[str, Any]
-    PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
-    Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
-    CheckTable = dict[type, list[Assertion]]        # by the type of the value
+    # By the type of a value: the keyword, its check, what it wants.
+    CheckTable = dict[type, list[tuple[str, Callable[[Any], Any], Any]]]
 
 NAMES_OF_TYPES = {
-    dict: ["object"], list: ["array"], str: ["string"], bool: ["boolean"], type(None): ["null"],
-    int: ["integer", "number"], float: ["number"],
+    dict: {"object"}, list: {"array"}, str: {"string"}, bool: {"boolean"}, type(None): {"null"},
+    int: {"integer", "number"}, float: {"number"},
 }
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1680,13 +1628,13 @@ def brief_value(value: Any) -> str:
     """A value for a message, whatever its size, on one line and without control characters."""
     if isinstance(value, dict):
         return f"an object of {len(value)}"
-    if isinstance(value, list):
-        if len(value) < 9 and all(isinstance(item, str) for item in value):
-            return str(value)[:200]
+    if isinstance(value, list) and (len(value) > 8 or set(map(type, value)) - {str}):
         return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"       # `str` converts 4,300 digits
-    return repr(value[:60] if isinstance(value, str) else value)
+    if isinstance(value, str):
+        value = value[:60]
+    return repr(value)[:200]
 
 
 def json_key(value: Any) -> Any:
@@ -1703,10 +1651,6 @@ def json_key(value: Any) -> Any:
     return value
 
 
-def pointer_part(name: Any) -> str:
-    return str(name).replace("~", "~0").replace("/", "~1")
-
-
 def anything(value: Any) -> bool:
     return True
 
@@ -1715,27 +1659,29 @@ def nothing(value: Any) -> bool:
     return False
 
 
+NOT_JSON = [("type", nothing, "JSON")]
+
+
 def holds(check: SchemaCheck, value: Any) -> bool:
     try:
         return check(value)
-    except SchemaMismatch:
+    except SchemaViolation:
         return False
 
 
 def table_check(table: CheckTable) -> SchemaCheck:
     """All assertions of one schema, in the order of its table, which may still be filled."""
-    not_json: list[Assertion] = [("type", nothing, "JSON")]
-
     def check_value(value: Any) -> bool:
-        for keyword, check, wanted in table.get(type(value), not_json):
+        for keyword, check, wanted in table.get(type(value), NOT_JSON):
             if not check(value):
-                message = f"{brief_value(value)}, want {brief_value(wanted)}"
-                raise SchemaMismatch("", keyword, message)
+                detail = f"{brief_value(value)}, want {brief_value(wanted)}"
+                raise SchemaViolation("", keyword, detail)
         return True
     return check_value
 
 
-# Tests of a value, which comes behind what their keyword's value was compiled to.
+# Tests of a value, which comes behind what the values of their keywords were compiled to: None for
+# a keyword that is absent.
 def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
     from fractions import Fraction  # only for this keyword
@@ -1755,9 +1701,7 @@ def is_as_short(most: int, value: Any) -> bool:
 
 
 def is_unique(is_wanted: bool, value: list[Any]) -> bool:
-    if not is_wanted:
-        return True
-    return len(set(map(json_key, value))) == len(value)
+    return not is_wanted or len(set(map(json_key, value))) == len(value)
 
 
 def is_one_of(keys: frozenset[Any], value: Any) -> bool:
@@ -1780,70 +1724,66 @@ def none_holds(check: SchemaCheck, value: Any) -> bool:
     return not holds(check, value)
 
 
-def all_hold(checks: SchemaChecks, value: Any) -> bool:
+def all_hold(checks: list[SchemaCheck], value: Any) -> bool:
     return all(check(value) for check in checks)
 
 
-def any_holds(checks: SchemaChecks, value: Any) -> bool:
+def any_holds(checks: list[SchemaCheck], value: Any) -> bool:
     return any(holds(check, value) for check in checks)
 
 
-def one_holds(checks: SchemaChecks, value: Any) -> bool:
+def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
     return sum(holds(check, value) for check in checks) == 1
 
 
-# Makers of checks from the values of several keywords, compiled; None for each that is absent.
-def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> SchemaCheck:
-    """Each part of a value must hold, by the check of its name or number, else by `rest`."""
-    otherwise = rest or anything
-
-    def check_parts(value: Any) -> bool:
-        name: Any = ""
-        try:
-            for name, part in parts_of(value):
-                check_of(name, otherwise)(part)
-        except SchemaMismatch as mismatch:
-            pointer, *reason = mismatch.args
-            raise SchemaMismatch(f"/{pointer_part(name)}{pointer}", *reason) from None
-        return True
-    return check_parts
-
-
-def items_check(rest: SchemaCheck | None, first: SchemaChecks | None) -> SchemaCheck:
-    numbered = dict(enumerate(first or []))
-    return parts_check(enumerate, numbered.get, rest)
-
-
-def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> SchemaCheck:
-    checks = named or {}
-    if not patterns:
-        return parts_check(dict.items, checks.get, rest)
-    searches = patterns
-
-    def check_of(name: str, otherwise: SchemaCheck) -> SchemaCheck:
-        found = [checks[name]] if name in checks else []
-        found += [check for search, check in searches if search(name)]
-        return partial(all_hold, found or [otherwise])
-    return parts_check(dict.items, check_of, rest)
-
-
-def contains_check(check: Any, least: int | None, most: int | None) -> SchemaCheck:
-    def check_contains(value: Any) -> bool:
-        found = sum(holds(check, item) for item in value)
-        enough = 1 if least is None else least
-        return found >= enough and (most is None or found <= most)
-    if check is None:           # the counts alone assert nothing
-        return anything
-    return check_contains
-
-
-def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
-    def check_branch(value: Any) -> bool:
-        branch = then if holds(test, value) else otherwise
-        return branch is None or branch(value)
+def branch_holds(test: Any, then: Any, otherwise: Any, value: Any) -> bool:
     if test is None:            # without an `if` the other two assert nothing
-        return anything
-    return check_branch
+        return True
+    branch = then if holds(test, value) else otherwise
+    return branch is None or branch(value)
+
+
+def enough_hold(check: Any, least: int | None, most: int | None, value: Any) -> bool:
+    if check is None:           # the counts alone assert nothing
+        return True
+    found = sum(holds(check, item) for item in value)
+    if least is None:
+        least = 1
+    return found >= least and (most is None or found <= most)
+
+
+def pointer_part(name: Any) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
+    """Whether each holds by the check that is found for its name or number, else by the rest's."""
+    otherwise = rest or anything
+    name: Any = ""
+    try:
+        for name, part in parts:
+            find(name, otherwise)(part)
+    except SchemaViolation as violation:
+        pointer = f"/{pointer_part(name)}{violation.pointer}"
+        raise SchemaViolation(pointer, violation.keyword, str(violation)) from None
+    return True
+
+
+def items_hold(rest: Any, first: Any, value: list[Any]) -> bool:
+    return parts_hold(enumerate(value), dict(enumerate(first or [])).get, rest)
+
+
+def members_hold(named: Any, patterns: Any, rest: Any, value: JsonObject) -> bool:
+    find = (named or {}).get
+    if patterns:
+        find = partial(matching_check, find, patterns)
+    return parts_hold(value.items(), find, rest)
+
+
+def matching_check(find: Any, patterns: Any, name: str, rest: SchemaCheck) -> SchemaCheck:
+    checks = [check for pattern, check in patterns if pattern.search(name)]
+    named = find(name, anything if checks else rest)
+    return partial(all_hold, [named, *checks])
 
 
 # What the values of keywords must be, as schemas.
@@ -1859,8 +1799,8 @@ STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
 TYPE_NAMES = "array boolean integer null number object string".split()
 TYPES = {"type": "array", "items": {"enum": TYPE_NAMES}, "uniqueItems": True, "minItems": 1}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-# The types that keywords are about, the keywords with what their values must be, and their test, or
-# the maker of it where they are several. Other keywords are annotations.
+# The types that keywords are about, the keywords with what their values must be, and their test.
+# Other keywords are annotations.
 KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
     (NUMBER, {"minimum": NUMERIC}, operator.le),
     (NUMBER, {"maximum": NUMERIC}, operator.ge),
@@ -1869,17 +1809,17 @@ KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
     (NUMBER, {"multipleOf": STEP}, is_multiple),
     (TEXT, {"minLength": COUNT}, is_as_long),
     (TEXT, {"maxLength": COUNT}, is_as_short),
-    (TEXT, {"pattern": STRING}, holds),
+    (TEXT, {"pattern": STRING}, Pattern.search),
     (ARRAY, {"minItems": COUNT}, is_as_long),
     (ARRAY, {"maxItems": COUNT}, is_as_short),
     (ARRAY, {"uniqueItems": {"type": "boolean"}}, is_unique),
-    (ARRAY, {"items": SCHEMA, "prefixItems": SCHEMAS}, items_check),
-    (ARRAY, {"contains": SCHEMA, "minContains": COUNT, "maxContains": COUNT}, contains_check),
+    (ARRAY, {"items": SCHEMA, "prefixItems": SCHEMAS}, items_hold),
+    (ARRAY, {"contains": SCHEMA, "minContains": COUNT, "maxContains": COUNT}, enough_hold),
     (OBJECT, {"minProperties": COUNT}, is_as_long),
     (OBJECT, {"maxProperties": COUNT}, is_as_short),
     (OBJECT, {"required": NAMES}, frozenset.issubset),
     (OBJECT, {"properties": SCHEMA_MAP, "patternProperties": SCHEMA_MAP,
-              "additionalProperties": SCHEMA}, members_check),
+              "additionalProperties": SCHEMA}, members_hold),
     (OBJECT, {"dependentRequired": NAMES_MAP}, has_others),
     (OBJECT, {"dependentSchemas": SCHEMA_MAP}, dependents_hold),
     (OBJECT, {"propertyNames": SCHEMA}, names_hold),
@@ -1889,7 +1829,7 @@ KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
     (ANY, {"allOf": SCHEMAS}, all_hold),
     (ANY, {"anyOf": SCHEMAS}, any_holds),
     (ANY, {"oneOf": SCHEMAS}, one_holds),
-    (ANY, {"if": SCHEMA, "then": SCHEMA, "else": SCHEMA}, branch_check),
+    (ANY, {"if": SCHEMA, "then": SCHEMA, "else": SCHEMA}, branch_holds),
 ]
 # What the values of all keywords must be: of those treated elsewhere, not implemented, and above.
 UNSUPPORTED = "unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary"
@@ -1902,58 +1842,46 @@ SHAPES: JsonObject = {
 }
 for _, shapes_of_a_row, _ in KEYWORDS:
     SHAPES.update(shapes_of_a_row)
+DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
 # The schemas of these keywords see the same value as the schema that holds them.
 IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
-DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
-
-
-def is_own_name(name: str, own_id: str) -> bool:
-    """Whether the part of a $ref before its # means the document with this $id."""
-    try:
-        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
-        return not name or resolve_url(own, name) == own
-    except ValueError:
-        return not name
 
 
 class SchemaCompiler:
-    """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root."""
+    """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root.
+
+    Every subschema is read, used or not: a refusal must not depend on what is used.
+    """
 
     def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
+        from graphlib import TopologicalSorter  # only where a schema is compiled
+
         self.root = root
         self.check_shape = check_shape          # raises where a keyword is malformed
-        self.budget = PatternBudget()
+        self.machine = PatternMachine()
         self.tables: dict[str, CheckTable] = {}             # by place
         self.anchors: dict[str, str] = {}                   # $anchor -> place
         self.references: dict[str, str] = {}                # place -> $ref
-        self.same_value: dict[str, list[str]] = {}          # place -> what it applies to its value
-        self.times_applied: collections.Counter[str] = collections.Counter()
-        self.seen: dict[Any, Any] = {}          # (check, value), by identity -> what came of it
+        self.same_value: Any = TopologicalSorter()      # of places that see one value
+        self.times_applied: collections.Counter[str] = collections.Counter()    # by place
+        self.seen: list[dict[int, Any]] = []    # of each $ref: by the identity of a value
+        self.check_root = self.check_of(root, "")
+        self.resolve_references()
 
-    def compile(self) -> Callable[[Any], None]:
-        """Every schema is read, used or not: a refusal must not depend on what is used."""
-        check_root = self.check_of(self.root, "")
-        for place, reference in self.references.items():
-            self.refer(place, self.target_of(reference))
-        self.refuse_endless_references()
-        for place, table in self.tables.items():
-            if self.times_applied[place] > 1:
-                check = self.remembering(table_check(dict(table)))
-                table.update(dict.fromkeys(ANY, [("", check, "")]))
-
-        def check_instance(instance: Any) -> None:
-            self.seen.clear()           # identities are those of the last instance
-            self.budget.work_left = MAX_PATTERN_WORK
-            try:
-                check_root(instance)
-            except SchemaMismatch as mismatch:
-                pointer, keyword, detail = mismatch.args
-                message = f"{printable(pointer) or '/'}: {keyword}: {detail}"
-                raise SchemaViolation(pointer, keyword, message) from None
-            except RecursionError:
-                raise SchemaViolation(
-                    "", "$ref", "/: $ref: nests deeper than can be validated") from None
-        return check_instance
+    def check_instance(self, instance: Any) -> None:
+        """None where the instance holds, else SchemaViolation."""
+        for seen in self.seen:      # identities of the last instance
+            seen.clear()
+        self.machine.work_left = MAX_PATTERN_WORK
+        try:
+            self.check_root(instance)
+        except SchemaViolation as violation:
+            pointer, keyword = violation.pointer, violation.keyword
+            message = f"{printable(pointer) or '/'}: {keyword}: {violation}"
+            raise SchemaViolation(pointer, keyword, message) from None
+        except RecursionError:
+            raise SchemaViolation(
+                "", "$ref", "/: $ref: nests deeper than can be validated") from None
 
     def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
         """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
@@ -1965,19 +1893,18 @@ class SchemaCompiler:
         if keyword not in DEFINITIONS:
             self.times_applied[place] += 1
         if keyword in IN_PLACE:
-            self.same_value[holder].append(place)
-        self.same_value[place] = []
+            self.same_value.add(holder, place)
         table: CheckTable = {kind: [] for kind in ANY}
         self.tables[place] = table
         if schema is False:
             table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
         elif schema is not True:
             self.check_shape(schema)
-            self.note_names(schema, place)
             self.fill(table, schema, place)
         return table_check(table)
 
-    def note_names(self, schema: JsonObject, place: str) -> None:
+    def fill(self, table: CheckTable, schema: JsonObject, place: str) -> None:
+        """What the schema asserts, but for its $ref, which may name a schema further on."""
         anchor = schema.get("$anchor")
         if "$id" in schema and place or anchor in self.anchors:
             raise UnsupportedSchema(
@@ -1986,19 +1913,14 @@ class SchemaCompiler:
             self.anchors[anchor] = place
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
-
-    def fill(self, table: CheckTable, schema: JsonObject, place: str) -> None:
-        """What the schema asserts, but for its $ref."""
         compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
-        add_type(table, schema.get("type"))
+        if "type" in schema:
+            add_type(table, schema["type"])
         for kinds, shapes, test in KEYWORDS:
             if compiled.keys().isdisjoint(shapes):
                 continue
-            keyword, *others = shapes
-            if others:
-                check = test(*map(compiled.get, shapes))
-            else:
-                check = partial(test, compiled[keyword])
+            keyword = next(iter(shapes))
+            check = partial(test, *map(compiled.get, shapes))
             for kind in kinds:
                 table[kind].append((keyword, check, schema.get(keyword)))
 
@@ -2008,19 +1930,14 @@ class SchemaCompiler:
         if shape is SCHEMA:
             return self.check_of(value, holder, keyword)
         if shape is SCHEMAS:
-            value = dict(enumerate(value))
-        if shape is SCHEMAS or shape is SCHEMA_MAP:
-            checks = {}
-            for name, part in value.items():
-                checks[name] = self.check_of(part, holder, keyword, name)
-            if shape is SCHEMAS:
-                return list(checks.values())
+            return [self.check_of(part, holder, keyword, at) for at, part in enumerate(value)]
+        if shape is SCHEMA_MAP:
+            checks = {name: self.check_of(value[name], holder, keyword, name) for name in value}
             if keyword != "patternProperties":
                 return checks
-            searches = [compile_pattern(name, self.budget) for name in checks]
-            return list(zip(searches, checks.values()))
+            return [(compile_pattern(name, self.machine), checks[name]) for name in checks]
         if keyword == "pattern":
-            return compile_pattern(value, self.budget)
+            return compile_pattern(value, self.machine)
         if keyword == "const":
             return frozenset([json_key(value)])
         if keyword == "enum":
@@ -2028,6 +1945,39 @@ class SchemaCompiler:
         if keyword == "required":
             return frozenset(value)
         return value
+
+    def resolve_references(self) -> None:
+        """UnsupportedSchema also where one would apply a schema to a value within itself."""
+        targets = {place: self.target_of(name) for place, name in self.references.items()}
+        self.times_applied.update(targets.values())
+        for place, target in targets.items():
+            self.same_value.add(place, target)
+            check = table_check(self.tables[target])
+            if self.times_applied[target] > 1:
+                check = self.remembering(check)
+            for assertions in self.tables[place].values():
+                assertions.append(("$ref", check, ""))
+        try:
+            self.same_value.prepare()
+        except ValueError:
+            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+
+    def remembering(self, check: SchemaCheck) -> SchemaCheck:
+        """What is applied twice sees each value once, so that doubling is no work."""
+        seen: dict[int, Any] = {}
+        self.seen.append(seen)
+
+        def check_once(value: Any) -> bool:
+            key = id(value)
+            if key not in seen:
+                try:
+                    seen[key] = check(value)
+                except SchemaViolation as violation:
+                    seen[key] = violation
+            if seen[key] is not True:
+                raise seen[key].with_traceback(None)
+            return True
+        return check_once
 
     def target_of(self, reference: str) -> str:
         """The place that a $ref names; UnsupportedSchema where it is not in this document."""
@@ -2040,44 +1990,21 @@ class SchemaCompiler:
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
-    def refer(self, place: str, target: str) -> None:
-        self.times_applied[target] += 1
-        self.same_value[place].append(target)
-        check = table_check(self.tables[target])
-        for assertions in self.tables[place].values():
-            assertions.append(("$ref", check, ""))
 
-    def refuse_endless_references(self) -> None:
-        """UnsupportedSchema where a schema would be applied to a value within itself."""
-        from graphlib import CycleError, TopologicalSorter  # only where a schema is compiled
-
-        try:
-            TopologicalSorter(self.same_value).prepare()
-        except CycleError:
-            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-
-    def remembering(self, check: SchemaCheck) -> SchemaCheck:
-        """A schema that several places apply sees each value once, so that doubling is no work."""
-        seen = self.seen
-
-        def check_once(value: Any) -> bool:
-            key = (id(check), id(value))
-            if key not in seen:
-                try:
-                    seen[key] = check(value)
-                except SchemaMismatch as mismatch:
-                    seen[key] = mismatch.args
-            if seen[key] is not True:
-                raise SchemaMismatch(*seen[key])
-            return True
-        return check_once
+def is_own_name(name: str, own_id: str) -> bool:
+    """Whether the part of a $ref before its # means the document with this $id."""
+    try:
+        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
+        return not name or resolve_url(own, name) == own
+    except ValueError:
+        return not name
 
 
 def add_type(table: CheckTable, types: Any) -> None:
-    """What the keyword `type` asserts: a name, a list of names, or None."""
-    wanted = [types] if isinstance(types, str) else types or TYPE_NAMES
+    """What the keyword `type` asserts, a name or a list of names."""
+    wanted = [types] if isinstance(types, str) else types
     for kind, names in NAMES_OF_TYPES.items():
-        if set(names).isdisjoint(wanted):
+        if names.isdisjoint(wanted):
             is_whole_fine = kind is float and "integer" in wanted
             check = float.is_integer if is_whole_fine else nothing
             table[kind].append(("type", check, types))
@@ -2086,7 +2013,7 @@ def add_type(table: CheckTable, types: Any) -> None:
 @cache
 def well_formed_check() -> Callable[[Any], None]:
     meta_schema = {**SCHEMA, "properties": SHAPES}
-    return SchemaCompiler(meta_schema, anything).compile()
+    return SchemaCompiler(meta_schema, anything).check_instance
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
@@ -2095,9 +2022,8 @@ def compile_schema(schema: Any) -> Callable[[Any], None]:
     R3c. UnsupportedSchema where it asserts what is not implemented here, is malformed or never
     ends; the function raises it where the schema's patterns exceed MAX_PATTERN_WORK.
     """
-    compiler = SchemaCompiler(schema, well_formed_check())
     try:
-        return compiler.compile()
+        return SchemaCompiler(schema, well_formed_check()).check_instance
     except (SchemaViolation, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed: {error}") from None
 
@@ -2392,7 +2318,7 @@ class HostPace(NamedTuple):
     policy_at: float = NEVER        # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
     not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
-    why: str = ""                   # who asked for `not_before`, in a few words
+    why: str = ""                   # who asked for `not_before`
 
 
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
@@ -2647,7 +2573,7 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 
 
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
-# 10a. The letters of a body: its media type, and the charset that it is written in.
+# 10a. The letters of a body: its media type and its charset.
 
 # zlib, punycode and utf-7 do more than map letters; UTF-16 and UTF-32 are seen, never believed.
 CODEC = (
