@@ -4571,7 +4571,8 @@ class Slot:
         """The start is ours, and others queue behind it."""
         self._start = start
         last_at = max(pace.last_at, start)
-        pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=departed_at)
+        interval = min(self._interval, MAX_CLAIM_SECONDS)
+        pace = pace._replace(last_at=last_at, interval=interval, departed_at=departed_at)
         self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
@@ -5876,6 +5877,8 @@ class Fetcher:
         if refusal is not None and role != "target":
             return refusal
         interval = self.interval_of(visit.site)
+        if role == "policy":    # else a mistyped Crawl-delay of years could not be corrected
+            interval = min(interval, MAX_HOLD_SECONDS)
         return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
