@@ -4697,13 +4697,13 @@ class Slot:
         self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
-        """The request starts."""
+        """The request starts, or has left only now."""
         if self._role != "policy":
             self._take(pace, now, now)
             return
         # Its own target follows sooner than after the interval: at once on an unseen host (R4).
         gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-        if max(pace.last_at, pace.policy_at) == NEVER:
+        if max(self._before.last_at, self._before.policy_at) == NEVER:
             gap = 0.0
         # The slot that it may have waited for no longer counts as a start.
         last_at = pace.last_at
@@ -4719,11 +4719,7 @@ class Slot:
         now = limiter.now()
         self._left_at = limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            pace = limiter.pace_of(self._host)
-            if self._role == "policy":
-                limiter.write(self._host, pace._replace(policy_at=now))
-            else:
-                self._take(pace, now, now)
+            self._begin(limiter.pace_of(self._host), now)
         self._lock.release()
 
     def spend(self) -> float | None:
