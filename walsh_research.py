@@ -4442,7 +4442,7 @@ def verifying_tls_context() -> ssl.SSLContext:
 
 
 # === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 ================================
-# Owns each host's pace, in this process and beside other processes: who may start when.
+# Owns each host's pace, in this process and beside others: who may start when.
 
 class Later(NamedTuple):
     """Not yet: go on at `at`, on the monotonic clock."""
@@ -4450,16 +4450,16 @@ class Later(NamedTuple):
     at: float
     gate: GateName
     reason: str
-    host: str = ""                      # where the visit that waits is now
-    frees_host: bool = False            # the host's other targets may go meanwhile
-    is_hopeless: bool = False           # waiting is no use in this run
+    host: str = ""              # where the visit that waits is now
+    frees_host: bool = False    # the host's other targets may go meanwhile
+    is_hopeless: bool = False   # waiting is no use in this run
 
 
 if TYPE_CHECKING:
     T = TypeVar("T")
     Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
 
-Clock = Any                     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+Clock = Any     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
 class SystemClock:
@@ -4478,13 +4478,13 @@ class ProcessPace:
     """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock = clock                          # kept alive, so that its id stays its own
+        self.clock = clock          # kept alive, so that its id stays its own
         self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
         self.written: dict[tuple[str, str], dict[str, Any]] = {}    # (kind, host) -> last entry
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        self._lock = _thread.RLock()                # held for a step, never for a sleep
+        self._lock = _thread.RLock()        # held for a step, never for a sleep
 
     def step(self, steps: Steps[T]) -> Later | T:
         """A step further, alone in this process: when to go on, or what came of it."""
@@ -4504,7 +4504,7 @@ class ProcessPace:
 
 
 def sleep_until(at: float, clock: Clock) -> None:
-    """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
+    """At most as long as a clock can be asked for; whoever wakes looks again."""
     seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
     CONNECTION.rest(seconds)
     clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
@@ -4512,7 +4512,7 @@ def sleep_until(at: float, clock: Clock) -> None:
 
 SYSTEM_CLOCK = SystemClock()
 SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
-OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()     # by clock
+OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()  # by clock
 
 
 def process_pace(clock: Clock) -> ProcessPace:
@@ -4538,19 +4538,14 @@ if hasattr(os, "register_at_fork"):
 class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
-    def __init__(
-        self, cache: Cache | None, now: Callable[[], float], patience_seconds: float
-    ) -> None:
-        self._cache = cache             # None: there are no other processes
+    def __init__(self, now: Callable[[], float], patience_seconds: float) -> None:
         self._now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
-    def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
+    def take(self, cache: Cache, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
-        if self._cache is None:
-            return CacheLock("")
-        lock = self._cache.try_lock(name)
+        lock = cache.try_lock(name)
         if lock is not None:
             self._waits.pop(name, None)
             return lock
@@ -4560,32 +4555,34 @@ class PatientLocks:
             since = now
         self._waits[name] = since, now
         is_hopeless = now > since + self._patience_seconds
-        if is_hopeless:                         # nobody who lives holds one for so long
+        if is_hopeless:         # nobody who lives holds one for so long
             del self._waits[name]
         return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
 
 class RateLimiter:
-    """R4, R5: each host's pace; shared with other processes where there is a `cache`."""
+    """R4, R5: each host's pace, shared with other processes by a `cache`."""
 
-    def __init__(self, process: ProcessPace, cache: Cache | None, patience_seconds: float) -> None:
+    def __init__(self, process: ProcessPace, cache: Cache | None, locks: PatientLocks) -> None:
         self._process = process
         self._cache = cache
+        self._locks = locks
         self.now = process.clock.monotonic
         self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._locks = PatientLocks(cache, self.now, patience_seconds)
 
-    def share(self, cache: Cache, patience_seconds: float) -> None:
+    def share(self, cache: Cache) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
         self._cache = cache
-        self._locks = PatientLocks(cache, self.now, patience_seconds)
         for host, pace in list(self._process.hosts.items()):
             self.write(host, pace)
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
-        return self._locks.take(f"host {host}", "R4", f"another process is at {host}")      # R4a
+        if self._cache is None:
+            return CacheLock("")
+        reason = f"another process is at {host}"
+        return self._locks.take(self._cache, f"host {host}", "R4", reason)      # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4624,15 +4621,14 @@ class RateLimiter:
         hold = HostPace(not_before=now + seconds, why=why)
         pace = merge_paces(self.pace_of(host), hold, now)
         self._process.hosts[host] = pace
-        # It is an entry of its own, so that no claim of a slot overwrites it.
+        # An entry of its own, so that no claim of a slot overwrites it.
         self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
         pace = self.pace_of(host)
         interval += self.margin
-        start = next_start(pace, interval, is_first_target=True)
-        return self.explained(start, pace, host, interval)
+        return self.explained(next_start(pace, interval, True), pace, host, interval)
 
     def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
         if start == pace.not_before:
@@ -4648,11 +4644,11 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0            # seconds, with the limiter's margin
-        self._start = NEVER             # the claimed start, on the monotonic clock
-        self._before = HostPace()       # the host's pace before the claim
-        self._left_at: float | None = None          # when its request left, Unix seconds
-        self._lock = CacheLock("")      # the host's, until the request has left
+        self._interval = 0.0        # seconds, with the limiter's margin
+        self._start = NEVER         # the claimed start, on the monotonic clock
+        self._before = HostPace()   # the host's pace before the claim
+        self._left_at: float | None = None  # when its request left, Unix seconds
+        self._lock = CacheLock("")  # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
@@ -4676,7 +4672,7 @@ class Slot:
         now = limiter.now()
         pace = limiter.pace_of(host)
         if self.is_claimed:
-            after_late_one = pace.departed_at + interval        # which pushes all behind it
+            after_late_one = pace.departed_at + interval    # which pushes all behind it
             start = max(self._start, pace.not_before, after_late_one)
         else:
             start = next_start(pace, interval, role == "target")
@@ -4707,7 +4703,7 @@ class Slot:
             gap = 0.0
         # The slot that it may have waited for no longer counts as a start.
         last_at = pace.last_at
-        if last_at <= now:              # else another has claimed one behind it
+        if last_at <= now:         # else another has claimed one behind it
             last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
         pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
@@ -4723,20 +4719,19 @@ class Slot:
         self._lock.release()
 
     def spend(self) -> float | None:
-        """The exchange is over, and a retry claims a slot of its own; when the request left."""
+        """The exchange is over, and a retry claims anew; when the request left."""
         self._lock.release()
-        left_at = self._left_at
-        self._left_at = None
+        left_at, self._left_at = self._left_at, None
         self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
         """A claimed start that nobody uses is free again, unless others have claimed behind it."""
         start = self._start
-        limiter = self._limiter
         self.spend()
         if start == NEVER:
             return
+        limiter = self._limiter
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
             return
@@ -4754,12 +4749,13 @@ class Slot:
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
 
-    Between two requests nothing is held. A store has `kind` and `gate`, and for the key of a
-    document `is_current(key)`, `load(key)`, which takes what another process left and says whether
-    that will do, and `refresh(visit, key)`. The blocklist is one, and has no key.
+    Between two requests nothing is held. A store has `kind`, `gate`, and for the key of a document
+    `is_current(key)`, `load(key)`, which takes what another process left and says whether that is
+    current, and `refresh(visit, key)`. The blocklist has no key.
     """
 
-    def __init__(self, locks: PatientLocks, now: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, locks: PatientLocks, now: Callable[[], float]) -> None:
+        self._cache = cache
         self._locks = locks
         self._now = now
         self._unfinished: dict[str, tuple[Steps[Decision | None], Later]] = {}
@@ -4768,11 +4764,8 @@ class Refreshes:
         self._unfinished.clear()
 
     def advance(self, visit: Visit, store: Any, *key: str) -> Later | Decision | None:
-        """A step towards a document that is current.
-
-        When to come back, a refusal where it cannot be had now, or None where it is here.
-        """
-        if store.is_current(*key):                                  # R12
+        """A step towards a current document: when to come back, a refusal, or None: it is here."""
+        if store.is_current(*key):          # R12
             return None
         refusal = visit.too_late()
         if refusal is not None:
@@ -4781,7 +4774,8 @@ class Refreshes:
         steps, later = self._unfinished.get(name, (None, None))
         if later is not None and later.at > self._now():
             return later
-        lock = self._locks.take(f"refresh {name}", store.gate, f"another process refreshes {name}")
+        reason = f"another process refreshes {name}"
+        lock = self._locks.take(self._cache, f"refresh {name}", store.gate, reason)
         if isinstance(lock, Later):
             return lock
         with lock:
@@ -4835,11 +4829,10 @@ class BlocklistStore:
         serial = as_number(entry.get("serial"))
         if self.blocklist is None or serial > self.refreshed.serial:
             self._load_generation()
-        # While nothing was ever held, every process tries at its start, and is bound by what the
-        # others found only then.
+        # With no list ever held, each process tries at its start; then it heeds the others' tries.
         if self.blocklist is None and not self.was_missed:
             return False
-        if serial != self.refreshed.serial:     # of another it says only when to ask again
+        if serial != self.refreshed.serial:  # of another it says only when to ask again
             entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
         self.refreshed = from_entry(self.refreshed, entry)
         return self.is_current()
@@ -4865,15 +4858,14 @@ class BlocklistStore:
         self._cache.store("refresh", self._origin, self.refreshed._asdict())
 
     def take_failure(self, failed_at: float) -> None:
-        """What another process of the same run asked for in vain is not asked for again soon."""
+        """What another process of this run asked for in vain is not asked for again soon."""
         retry_at = failed_at + POLICY_RETRY_SECONDS
         self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
 
-        Whatever else happens, the last list stays in force. A Decision: there is none, and
-        `max_wait` does not reach to where it may be asked for.
+        A Decision: no list was ever held, and none can be asked for within `max_wait`.
         """
         validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
@@ -4899,16 +4891,16 @@ class BlocklistStore:
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
         validators = NO_VALIDATORS
-        if not document_visit.redirects:        # they belong to the URL that gave them
+        if not document_visit.redirects:    # they belong to the URL that gave them
             validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
 
     def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
-        """The list is in force, and overwrites the older of two generations on disk.
+        """The list is in force, and overwrites the older of two generations: one is always whole.
 
-        So one is whole at every instant. The next serial is of the other parity, and of this time:
-        a process that starts from an emptied folder must not give its list one that another has.
+        The next serial is of the other parity, and of this time: a process that starts from an
+        emptied folder must not give its list one that another has.
         """
         self.blocklist = blocklist
         now = self._time()
@@ -4920,10 +4912,7 @@ class BlocklistStore:
         self._note(checked_at=now, **validators._asdict())
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
-        """R3b: the last list stays in force; the next try is soon.
-
-        Without a list the gate is open, and says so.
-        """
+        """R3b: the last list stays in force; without one the gate opens. The next try is soon."""
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
         self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
@@ -4949,7 +4938,7 @@ class BlocklistStore:
             body = whole_document(ending, MAX_SCHEMA_BYTES).body
             schema = parse_schema(body)
         except ValueError as error:
-            if held is not None:                                    # R10
+            if held is not None:        # R10
                 self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return held
         entry = {"body": body, "checked_at": self._time()}
@@ -4969,8 +4958,7 @@ def parse_schema(body: bytes) -> dict[str, Any]:
 class RobotsStore:
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
-    In memory are the most recently learned, up to a bound; the cache has the rest, by the site and
-    what `variant` says.
+    In memory are the latest, up to a bound; the cache has all, by the site and `variant`.
     """
 
     kind = "robots"
@@ -5001,7 +4989,7 @@ class RobotsStore:
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
-        self._states[site] = state              # the newest comes last
+        self._states[site] = state         # the newest comes last
         self._sizes[site] = state.held_bytes
         held_bytes = sum(self._sizes.values())
         while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
@@ -5009,10 +4997,9 @@ class RobotsStore:
             held_bytes -= self._sizes.pop(oldest)
 
     def refresh(self, visit: Visit, site: str) -> Steps[Decision | None]:
-        """R2: asks for the file of the site where the visit is.
+        """R2: asks for the site's file. What came of it is kept for this run and the next.
 
-        What it says, or that it could not be had, is kept for this run and the next. A Decision:
-        the host is held back, or must not be asked.
+        A Decision: the host is held back, or must not be asked.
         """
         held = self.state_of(site)
         url = f"{site_of(visit.wire)}/{self.kind}.txt"
@@ -5022,11 +5009,10 @@ class RobotsStore:
             return ending.refusal
         if isinstance(ending.answer, Response) and not ending.has_strayed:
             state = yield from self._after_answer(held, file_visit, ending.answer)
-        else:           # a gate that refuses a hop of the file is no answer either
+        else:       # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
             state = self._after_failure(held, trouble, ending.status)
-            no_network = isinstance(ending.answer, TransportError)
-            state = state._replace(no_network=no_network)
+            state = state._replace(no_network=isinstance(ending.answer, TransportError))
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
@@ -5036,8 +5022,8 @@ class RobotsStore:
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
         """Whether its target cannot go on either: its host is held back, or is not public.
 
-        What another host, to which the file was redirected, asked for is not asked of this one, or
-        it could be dropped for ever (9.1.1).
+        What another host asked for, to which the file was redirected, does not bind this one: it
+        could be dropped for ever (9.1.1).
         """
         is_own_host = file_visit.host == host_key(file_visit.url)
         if refusal.gate == "R5" and not is_own_host:
@@ -5046,7 +5032,7 @@ class RobotsStore:
         return is_own_address or refusal.retry_at is not None
 
     def _after_answer(self, held: Any, file_visit: Visit, answer: Response) -> Steps[Any]:
-        yield from ()                   # one answer says it all
+        yield from ()           # one answer says it all
         state = robots_after_answer(held, answer, self._time())
         if file_visit.redirects:        # validators belong to the URL that gave them
             state = state._replace(validators=NO_VALIDATORS)
@@ -5076,8 +5062,7 @@ class SourceStore:
         elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
             known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
-        retry_at = result.retry_at or NEVER
-        known = known._replace(requested_at=at, retry_at=retry_at)
+        known = known._replace(requested_at=at, retry_at=result.retry_at or NEVER)
         self._cache.store("source", key, known._asdict())
 
 
@@ -5778,10 +5763,9 @@ class Fetcher:
             self.warn,
             self.time,
         )
-        patience_seconds = 2 * self.options.timeout
-        self.limiter = RateLimiter(process, self._pace_cache, patience_seconds)
-        locks = PatientLocks(self._cache, self.now, patience_seconds)
-        self._refreshes = Refreshes(locks, self.now)
+        locks = PatientLocks(self.now, 2 * self.options.timeout)
+        self.limiter = RateLimiter(process, self._pace_cache, locks)
+        self._refreshes = Refreshes(self._cache, locks, self.now)
         self._blocklist = BlocklistStore(
             self._cache,
             self.time,
@@ -8994,7 +8978,7 @@ class Bot(Fetcher):
         weakref.finalize(self, remove_folder, folder, os.getpid())
         self._cache.move_to(folder)
         if self._pace_cache is None:
-            self.limiter.share(self._cache.pace(), 2 * self.options.timeout)
+            self.limiter.share(self._cache.pace())
         return True
 
     def refresh_blocklist(self) -> float:
