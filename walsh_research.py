@@ -3069,7 +3069,7 @@ def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
 
 
 def default_cache_dir(environ: Environ, platform: str) -> str | None:
-    """The cache folder; None where the environment names no place."""
+    """None where the environment names no place."""
     roots = CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""])
     return environ.get("WALSH_RESEARCH_CACHE") or folder_below(environ, platform, roots)
 
@@ -3222,7 +3222,7 @@ def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
 
 
 def lock_file(fd: int) -> bool:
-    """Locks an open file until it is closed. Never blocks; False where another has it."""
+    """Locks an open file until it is closed; False, at once, where another has it."""
     try:
         if sys.platform == "win32":
             import msvcrt  # Windows only
@@ -3366,7 +3366,7 @@ def make_private_folders(folder: str) -> None:
 
 def pace_doubt(place: PacePlace, create: bool) -> str:
     folder, around = place
-    doubt = folder_doubt(around, create) if around else ""
+    doubt = around and folder_doubt(around, create)
     # Others may plant a symbolic link in the system's temporary folder.
     return doubt or folder_doubt(folder, create, follow_links=False)
 
@@ -3530,7 +3530,7 @@ class Cache:
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
-        # A sweep may take what is not locked yet; Windows renames onto no file that is open.
+        # A sweep may take what is not locked yet.
         for pause_seconds in WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""]):
             try:
                 write_private_file(path, blob, self.wall_time(), durable)       # R11
@@ -3548,10 +3548,7 @@ class Cache:
             self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None where it is held in another process or in this one.
-
-        Where the folder takes no lock, this process alone is in order.
-        """
+        """The lock of that name; None where it is held in another process or in this one."""
         lock = CacheLock(name)
         is_held = False
         try:
@@ -3612,7 +3609,8 @@ class Cache:
 class PaceCache(Cache):
     """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
 
-    It lies in the first of `places` that takes a locked file; the last is not tried.
+    It lies in the first of `places` that takes a locked file at its first use; the last is not
+    tried, and without any it is in memory.
     """
 
     def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
@@ -3644,10 +3642,7 @@ def open_pace_cache(
     environ: Environ = os.environ,
     platform: str = sys.platform,
 ) -> PaceCache:
-    """The pace that a command without a cache shares with this user's other processes. R4a.
-
-    Its folder is chosen at the first use; without one it is in memory, with one warning.
-    """
+    """The pace that a command without a cache shares with this user's other processes. R4a."""
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
 
@@ -5069,15 +5064,23 @@ class Visit:
     def walk(self) -> Steps[Ending]:
         """The URL to its end: every gate before every request, also of a retry or a hop."""
         fetcher = self.fetcher
-        ending = None
+        ending: Ending | None = None
         try:
-            while ending is None:
+            while ending is None:  # a hop or a retry is due
                 decision = yield from self.pass_gates(fetcher.gates_of(self.kind))
                 if not decision.allowed:
                     return Ending(refusal=decision)
                 began_at = fetcher.now()
                 answer = fetcher.exchange(self)
-                ending = yield from self._after(answer, fetcher.now() - began_at)
+                seconds = fetcher.now() - began_at
+                if isinstance(answer, TransportError):
+                    ending = yield from self._after_no_answer(answer, seconds)
+                elif answer.status in REDIRECT_STATUSES:
+                    ending = self._after_redirect(answer)
+                elif answer.status in BACKOFF_STATUSES:
+                    ending = self._after_push_back(answer)
+                else:
+                    ending = Ending(answer)
             return ending
         finally:
             self.slot.give_back()
@@ -5107,16 +5110,6 @@ class Visit:
             fetcher.trace_wait(self.wire, later.at - before, later.reason)
         yield later._replace(host=self.host, frees_host=frees_host)
         self.waited += fetcher.now() - before
-
-    def _after(self, answer: Answer, seconds: float) -> Steps[Ending | None]:
-        """How the walk ends, or None where another request is due: a hop, or a retry."""
-        if isinstance(answer, TransportError):
-            return (yield from self._after_no_answer(answer, seconds))
-        if answer.status in REDIRECT_STATUSES:
-            return self._after_redirect(answer)
-        if answer.status in BACKOFF_STATUSES:
-            return self._after_push_back(answer)
-        return Ending(answer)
 
     def _after_no_answer(self, error: TransportError, seconds: float) -> Steps[Ending | None]:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
@@ -5148,7 +5141,7 @@ class Visit:
             return Ending(answer)
         retry_after = retry_after_of(answer.headers, fetcher.time())
         is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
-        if is_last:                                    # spec 7: "wait 1h"
+        if is_last:  # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
@@ -5307,7 +5300,7 @@ def visit_result(
 class Target(NamedTuple):
     """One declared target, and how it is wanted."""
 
-    url: str  # as asked
+    url: str                   # as asked
     wire: str
     key: str                   # canonical URL (R7), after what has a floor of its own
     min_age: float = 0.0       # R8: seconds
