@@ -1286,7 +1286,7 @@ def parse_json(body: bytes, what: str) -> Any:
 # lookahead, which runs over the whole text first, has told where its matches begin; a lookbehind
 # of a fixed length is a lookahead asked so many characters earlier.
 READ = "read"       # goes on where the next character passes the test that is its value
-HOLD = "hold"       # goes on where a condition is as wanted, which are its value
+HOLD = "hold"       # goes on where its value is a fact: a condition, and whether it is met
 FORK = "fork"       # goes on to each of its targets; the value of a node: a list for each
 END = "end"         # a match ends here, at its first character; the value: the whole run does
 REPEAT = "repeat"   # a node alone; the value: what is repeated, how often at least, at most
@@ -1297,8 +1297,12 @@ if TYPE_CHECKING:
 
 ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 CHARACTER_REGEXES = {       # of escapes that Python reads otherwise
-    "d": "[0-9]", "w": "[0-9A-Za-z_]", "s": f"[{ECMA_SPACES}]",
-    "D": "[^0-9]", "W": "[^0-9A-Za-z_]", "S": f"[^{ECMA_SPACES}]",
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "w": "[0-9A-Za-z_]",
+    "W": "[^0-9A-Za-z_]",
+    "s": f"[{ECMA_SPACES}]",
+    "S": f"[^{ECMA_SPACES}]",
     "b": r"\x08",           # in a set
 }
 PATTERN_CHARACTER = lazy_re(
@@ -1315,8 +1319,10 @@ CHARACTER_READERS: dict[str, Callable[[str], str]] = {
     "plain": re.escape,
 }
 ANCHORS = {
-    "^": (AT_START, True), "$": (AT_END, True),
-    r"\b": (AT_BOUNDARY, True), r"\B": (AT_BOUNDARY, False),
+    "^": (AT_START, True),
+    "$": (AT_END, True),
+    r"\b": (AT_BOUNDARY, True),
+    r"\B": (AT_BOUNDARY, False),
 }
 PATTERN_COUNT = lazy_re(r"([*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
 COUNT_SIGNS = {"*": "{0,}", "+": "{1,}", "?": "{0,1}"}
@@ -1408,7 +1414,7 @@ class PatternMachine:
         character, *answers = symbol
         is_word = WORD_CHARACTER.match(character) is not None
         is_boundary = is_word != bool(state.is_word)
-        conditions = [character == "", state.is_word is None, is_boundary, *answers]
+        facts = set(enumerate([character == "", state.is_word is None, is_boundary, *answers]))
         pending = list(state.places)
         reached: set[int] = set()
         places: set[int] = set()
@@ -1427,7 +1433,7 @@ class PatternMachine:
             elif kind == READ:
                 if value(character):
                     places.update(targets)
-            elif kind == FORK or conditions[value[0]] == value[1]:
+            elif kind == FORK or value in facts:
                 pending += targets
         self.spend(WORK_OF_A_STATE * len(reached))
         return self.state(tuple(sorted(places)), is_word, is_end)
@@ -1447,10 +1453,10 @@ class PatternMachine:
 
 
 class Pattern:
-    """An ECMA pattern. ValueError where it is none, or uses what is not supported.
+    """An ECMA pattern, read as browsers do: `{` or `]` may stand for itself.
 
-    That is back-references, lookbehinds of no fixed length, `\\p{...}`, modifiers. Where browsers
-    and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
+    ValueError where it is none, or has what is not supported: back-references, lookbehinds of no
+    fixed length, `\\p{...}`, modifiers.
     """
 
     def __init__(self, source: str, machine: PatternMachine) -> None:
@@ -1605,17 +1611,20 @@ def compile_pattern(source: str, machine: PatternMachine) -> Pattern:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
 
-# 6c. Schemas: each becomes a table of assertions, by the type of the instance.
+# 6c. Schemas: each becomes assertions, by the type of a value.
 # A violation on its way up has the pointer so far, and as its message the detail alone.
 if TYPE_CHECKING:
     SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaViolation
     JsonObject = dict[str, Any]
-    # By the type of a value: the keyword, its check, what it wants.
-    CheckTable = dict[type, list[tuple[str, Callable[[Any], Any], Any]]]
 
 NAMES_OF_TYPES = {
-    dict: {"object"}, list: {"array"}, str: {"string"}, bool: {"boolean"}, type(None): {"null"},
-    int: {"integer", "number"}, float: {"number"},
+    dict: {"object"},
+    list: {"array"},
+    str: {"string"},
+    bool: {"boolean"},
+    type(None): {"null"},
+    int: {"integer", "number"},
+    float: {"number"},
 }
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1669,15 +1678,52 @@ def holds(check: SchemaCheck, value: Any) -> bool:
         return False
 
 
-def table_check(table: CheckTable) -> SchemaCheck:
-    """All assertions of one schema, in the order of its table, which may still be filled."""
-    def check_value(value: Any) -> bool:
-        for keyword, check, wanted in table.get(type(value), NOT_JSON):
+class Subschema:
+    """One schema of a document: what it asserts."""
+
+    def __init__(self, times_applied: int) -> None:
+        self.times_applied = times_applied
+        self.assertions: dict[type, list[Any]] = {kind: [] for kind in ANY}
+        self.seen: dict[int, Any] = {}      # by the identity of a value: what came of it
+
+    def add(self, kinds: Iterable[type], keyword: str, check: Any, wanted: Any) -> None:
+        for kind in kinds:
+            self.assertions[kind].append((keyword, check, wanted))
+
+    def add_type(self, types: Any) -> None:
+        """What the keyword `type` asserts, a name or a list of names."""
+        wanted = [types] if isinstance(types, str) else types
+        for kind, names in NAMES_OF_TYPES.items():
+            if names.isdisjoint(wanted):
+                is_whole_fine = kind is float and "integer" in wanted
+                self.add([kind], "type", float.is_integer if is_whole_fine else nothing, types)
+
+    def check(self, value: Any) -> bool:
+        """True where the value holds, else SchemaViolation."""
+        for keyword, check, wanted in self.assertions.get(type(value), NOT_JSON):
             if not check(value):
                 detail = f"{brief_value(value)}, want {brief_value(wanted)}"
                 raise SchemaViolation("", keyword, detail)
         return True
-    return check_value
+
+    def refer(self) -> SchemaCheck:
+        """The check for one more place that applies it."""
+        self.times_applied += 1
+        return self.check_reference
+
+    def check_reference(self, value: Any) -> bool:
+        """What several places apply sees each value once, so that doubling is no work."""
+        if self.times_applied == 1:
+            return self.check(value)
+        key = id(value)
+        if key not in self.seen:
+            try:
+                self.seen[key] = self.check(value)
+            except SchemaViolation as violation:
+                self.seen[key] = violation
+        if self.seen[key] is not True:
+            raise self.seen[key].with_traceback(None)
+        return True
 
 
 # Tests of a value, which comes behind what the values of their keywords were compiled to: None for
@@ -1836,8 +1882,11 @@ UNSUPPORTED = "unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef 
 SHAPES: JsonObject = {
     "type": {"anyOf": [{"enum": TYPE_NAMES}, TYPES]},
     "$schema": {"enum": [DRAFT, DRAFT + "#"]},
-    "$id": STRING, "$ref": STRING, "$anchor": STRING,
-    "$defs": SCHEMA_MAP, "definitions": SCHEMA_MAP,
+    "$id": STRING,
+    "$ref": STRING,
+    "$anchor": STRING,
+    "$defs": SCHEMA_MAP,
+    "definitions": SCHEMA_MAP,
     **dict.fromkeys(UNSUPPORTED.split(), False),
 }
 for _, shapes_of_a_row, _ in KEYWORDS:
@@ -1859,19 +1908,16 @@ class SchemaCompiler:
         self.root = root
         self.check_shape = check_shape          # raises where a keyword is malformed
         self.machine = PatternMachine()
-        self.tables: dict[str, CheckTable] = {}             # by place
-        self.anchors: dict[str, str] = {}                   # $anchor -> place
-        self.references: dict[str, str] = {}                # place -> $ref
-        self.same_value: Any = TopologicalSorter()      # of places that see one value
-        self.times_applied: collections.Counter[str] = collections.Counter()    # by place
-        self.seen: list[dict[int, Any]] = []    # of each $ref: by the identity of a value
+        self.subschemas: dict[str, Subschema] = {}      # by place and by $anchor
+        self.references: dict[str, str] = {}            # place -> $ref
+        self.same_value: Any = TopologicalSorter()      # of schemas, behind those they apply
         self.check_root = self.check_of(root, "")
         self.resolve_references()
 
     def check_instance(self, instance: Any) -> None:
         """None where the instance holds, else SchemaViolation."""
-        for seen in self.seen:      # identities of the last instance
-            seen.clear()
+        for subschema in self.subschemas.values():
+            subschema.seen.clear()      # of the last instance
         self.machine.work_left = MAX_PATTERN_WORK
         try:
             self.check_root(instance)
@@ -1884,45 +1930,41 @@ class SchemaCompiler:
                 "", "$ref", "/: $ref: nests deeper than can be validated") from None
 
     def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
-        """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
+        """The check of a schema, which stands at a keyword, and a name, of the one at `holder`."""
         keyword = path[0] if path else "false"
         place = "/".join([holder, *map(pointer_part, path)])
-        if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
+        if max(len(self.subschemas), len(place)) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(
                 f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
-        if keyword not in DEFINITIONS:
-            self.times_applied[place] += 1
+        subschema = Subschema(int(keyword not in DEFINITIONS))
+        self.subschemas[place] = subschema
         if keyword in IN_PLACE:
-            self.same_value.add(holder, place)
-        table: CheckTable = {kind: [] for kind in ANY}
-        self.tables[place] = table
+            self.same_value.add(self.subschemas[holder], subschema)
         if schema is False:
-            table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
+            subschema.add(ANY, keyword, nothing, False)
         elif schema is not True:
             self.check_shape(schema)
-            self.fill(table, schema, place)
-        return table_check(table)
+            self.fill(subschema, schema, place)
+        return subschema.check
 
-    def fill(self, table: CheckTable, schema: JsonObject, place: str) -> None:
-        """What the schema asserts, but for its $ref, which may name a schema further on."""
+    def fill(self, subschema: Subschema, schema: JsonObject, place: str) -> None:
+        """All but its $ref, which may name a schema further on."""
         anchor = schema.get("$anchor")
-        if "$id" in schema and place or anchor in self.anchors:
+        if "$id" in schema and place or anchor in self.subschemas:
             raise UnsupportedSchema(
                 "an $id within the document, or an $anchor that is given twice, is not supported")
         if anchor is not None:
-            self.anchors[anchor] = place
+            self.subschemas[anchor] = subschema
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
         compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
         if "type" in schema:
-            add_type(table, schema["type"])
+            subschema.add_type(schema["type"])
         for kinds, shapes, test in KEYWORDS:
-            if compiled.keys().isdisjoint(shapes):
-                continue
-            keyword = next(iter(shapes))
-            check = partial(test, *map(compiled.get, shapes))
-            for kind in kinds:
-                table[kind].append((keyword, check, schema.get(keyword)))
+            if not compiled.keys().isdisjoint(shapes):
+                keyword = next(iter(shapes))
+                check = partial(test, *map(compiled.get, shapes))
+                subschema.add(kinds, keyword, check, schema.get(keyword))
 
     def compiled(self, keyword: str, value: Any, holder: str) -> Any:
         """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
@@ -1947,46 +1989,23 @@ class SchemaCompiler:
         return value
 
     def resolve_references(self) -> None:
-        """UnsupportedSchema also where one would apply a schema to a value within itself."""
-        targets = {place: self.target_of(name) for place, name in self.references.items()}
-        self.times_applied.update(targets.values())
-        for place, target in targets.items():
-            self.same_value.add(place, target)
-            check = table_check(self.tables[target])
-            if self.times_applied[target] > 1:
-                check = self.remembering(check)
-            for assertions in self.tables[place].values():
-                assertions.append(("$ref", check, ""))
+        """UnsupportedSchema where one would apply a schema to a value within itself."""
+        for place, reference in self.references.items():
+            subschema, target = self.subschemas[place], self.target_of(reference)
+            self.same_value.add(subschema, target)
+            subschema.add(ANY, "$ref", target.refer(), "")
         try:
             self.same_value.prepare()
         except ValueError:
             raise UnsupportedSchema("a $ref leads back to itself without descending") from None
 
-    def remembering(self, check: SchemaCheck) -> SchemaCheck:
-        """What is applied twice sees each value once, so that doubling is no work."""
-        seen: dict[int, Any] = {}
-        self.seen.append(seen)
-
-        def check_once(value: Any) -> bool:
-            key = id(value)
-            if key not in seen:
-                try:
-                    seen[key] = check(value)
-                except SchemaViolation as violation:
-                    seen[key] = violation
-            if seen[key] is not True:
-                raise seen[key].with_traceback(None)
-            return True
-        return check_once
-
-    def target_of(self, reference: str) -> str:
-        """The place that a $ref names; UnsupportedSchema where it is not in this document."""
+    def target_of(self, reference: str) -> Subschema:
+        """What a $ref names; UnsupportedSchema where it is not in this document."""
         from urllib.parse import unquote  # only for a $ref
 
         name, _, fragment = reference.partition("#")
-        pointer = unquote(fragment)
-        target = self.anchors.get(pointer, pointer)
-        if target not in self.tables or not is_own_name(name, self.root.get("$id", "")):
+        target = self.subschemas.get(unquote(fragment))
+        if target is None or not is_own_name(name, self.root.get("$id", "")):
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
@@ -1998,16 +2017,6 @@ def is_own_name(name: str, own_id: str) -> bool:
         return not name or resolve_url(own, name) == own
     except ValueError:
         return not name
-
-
-def add_type(table: CheckTable, types: Any) -> None:
-    """What the keyword `type` asserts, a name or a list of names."""
-    wanted = [types] if isinstance(types, str) else types
-    for kind, names in NAMES_OF_TYPES.items():
-        if names.isdisjoint(wanted):
-            is_whole_fine = kind is float and "integer" in wanted
-            check = float.is_integer if is_whole_fine else nothing
-            table[kind].append(("type", check, types))
 
 
 @cache
@@ -2056,12 +2065,8 @@ COLUMN_FIELDS = {
     "added": "added",
     "reasons": "reason",
 }
-COLUMN_TYPES = {
-    "keys": str,
-    "domains": str,
-    "added": str,
-    "reasons": str,
-    "updated": str,
+COLUMN_TYPES: dict[str, type] = {
+    **dict.fromkeys(["keys", *COLUMN_FIELDS, "updated"], str),
     "refresh_seconds": float,
 }
 
@@ -2153,10 +2158,7 @@ def listed_key(domain: str) -> str:
     return key
 
 
-def listed_domains(
-    blocked: list[Any],
-    warnings: list[str],
-) -> dict[str, dict[str, Any]]:
+def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
     """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
     listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
@@ -2172,6 +2174,10 @@ def listed_domains(
     return listed
 
 
+def refresh_within_bounds(seconds: float) -> float:
+    return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
+
+
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within bounds; BLOCKLIST_REFRESH where none can be read."""
     try:
@@ -2179,8 +2185,7 @@ def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     except (TypeError, ValueError):
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
-    at_least = max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS)
-    return float(min(at_least, MAX_BLOCKLIST_REFRESH_SECONDS))
+    return refresh_within_bounds(seconds)
 
 
 def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
@@ -2188,25 +2193,8 @@ def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
     lines = []
     for entry in entries:
         text = entry.get(field)
-        if not isinstance(text, str):
-            text = ""
-        lines.append(text.replace("\n", " "))
+        lines.append(text.replace("\n", " ") if isinstance(text, str) else "")
     return "\n".join(lines)
-
-
-def check_columns(columns: Any) -> None:
-    """ValueError where they are not what Blocklist.to_columns gives."""
-    types = {}
-    if isinstance(columns, dict):
-        types = {name: type(value) for name, value in columns.items()}
-    if types != COLUMN_TYPES:
-        raise ValueError("no blocklist columns")
-    for name in COLUMN_FIELDS:
-        if columns[name].count("\n") != columns["keys"].count("\n"):
-            raise ValueError("blocklist columns of unequal length")
-    seconds = columns["refresh_seconds"]
-    if not MIN_BLOCKLIST_REFRESH_SECONDS <= seconds <= MAX_BLOCKLIST_REFRESH_SECONDS:
-        raise ValueError("a blocklist's refresh is out of bounds")
 
 
 class Blocklist:
@@ -2216,24 +2204,28 @@ class Blocklist:
     writes it), `warnings` (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
-    def __init__(
-        self,
-        columns: dict[str, Any],
-        warnings: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, columns: Any, warnings: Sequence[str] = ()) -> None:
         """From what to_columns gave; ValueError where the shape is another."""
-        check_columns(columns)
-        self._columns = columns
-        self._rows: list[list[str]] = []
-        self.warnings = tuple(warnings)
-        self.refresh_seconds: float = columns["refresh_seconds"]
-        self.updated: str = columns["updated"]
+        types = {}
+        if isinstance(columns, dict):
+            types = {name: type(value) for name, value in columns.items()}
+        if types != COLUMN_TYPES:
+            raise ValueError("no blocklist columns")
+        if len({columns[name].count("\n") for name in ("keys", *COLUMN_FIELDS)}) > 1:
+            raise ValueError("blocklist columns of unequal length")
         keys: list[str] = []
         if columns["keys"]:
             keys = columns["keys"].split("\n")
         self._index = dict(zip(keys, range(len(keys))))     # key -> row
         if len(self._index) != len(keys) or "" in self._index:
             raise ValueError("a blocklist key is empty, or given twice")
+        self._columns = columns
+        self._rows: list[list[str]] = []
+        self.warnings = tuple(warnings)
+        self.refresh_seconds: float = columns["refresh_seconds"]
+        self.updated: str = columns["updated"]
+        if self.refresh_seconds != refresh_within_bounds(self.refresh_seconds):
+            raise ValueError("a blocklist's refresh is out of bounds")
 
     def __len__(self) -> int:
         return len(self._index)
