@@ -10314,13 +10314,19 @@ class TestR13:
         )
 
     @pytest.mark.parametrize(
-        "repeated", [TAGGED, TAGGED.replace("%2F", "/"), TAGGED.replace("/", "%2F")]
+        "repeated, kept",
+        [
+            (TAGGED, "?"),
+            (TAGGED.replace("%2F", "/"), "?"),
+            (TAGGED.replace("/", "%2F"), "?"),
+            (f"{TAGGED}&{TAGGED}&x=1", "?x=1&"),
+        ],
     )
-    def test_results_and_redirects_show_the_untagged_url(self, repeated, make_bot, web):
+    def test_results_and_redirects_show_the_untagged_url(self, repeated, kept, make_bot, web):
         web.pages.update(
             {
                 f"https://wal.sh/robots.txt?{TAGGED}": 404,
-                f"https://wal.sh/new?{TAGGED}": b"",
+                f"https://wal.sh/new{kept}{TAGGED}": b"",
                 f"https://wal.sh/old?{TAGGED}": (
                     301,
                     {"Location": f"https://wal.sh/new?{repeated}"},
@@ -10330,7 +10336,7 @@ class TestR13:
         result = make_bot(tag="walsh/research@afd2c01").fetch("https://wal.sh/old")
         assert (
             result.ok
-            and result.final_url == "https://wal.sh/new"
+            and result.final_url == f"https://wal.sh/new{kept[:-1]}"
             and web.urls()[-1].count("impl=") == 1
         )
 
@@ -16014,7 +16020,7 @@ def interrupted_at(wanted, names=None):
 
 
 SOCKET_HOLDERS = (
-    "send", "open", "exchange", "connect", "secure", "close", "begin", "settle", "rest",
+    "send", "open", "exchange", "connect", "secure", "close", "begin", "rest",
 )
 
 
@@ -17605,15 +17611,26 @@ class TestWeather:
     @pytest.mark.parametrize("document", DOCUMENTS)
     @pytest.mark.parametrize("name", WEATHER)
     def test_bad_weather_on_the_wire(self, name, document, weather_server, monkeypatch):
-        answer, wanted, row = WEATHER[name]
-        row = row or ("failed", 1, "unchanged", 1)
-        outcome, attempts, meaning, policy_requests = row
-        path, server = DOCUMENTS[document], weather_server
         if document in ("blocklist", "schema"):
             smaller = wr.Bot.kinds["blocklist"]._replace(
                 max_bytes=2**20
             )  # ours is for 10^6 domains
             monkeypatch.setitem(wr.Bot.kinds, "blocklist", smaller)
+        if not getattr(WEATHER[name][0], "is_slow", False):
+            self.meet_weather(name, document, weather_server, 10.0)
+            return
+        try:
+            self.meet_weather(name, document, weather_server, 0.02)
+        except AssertionError:  # a busy machine may take as long for a fair answer
+            self.meet_weather(name, document, weather_server, 1.0)
+
+    def meet_weather(self, name, document, server, patience):
+        """A held and a new document, or a target, in this weather; patience is in seconds."""
+        answer, wanted, row = WEATHER[name]
+        row = row or ("failed", 1, "unchanged", 1)
+        outcome, attempts, meaning, policy_requests = row
+        path = DOCUMENTS[document]
+        if document in ("blocklist", "schema"):
             if "redirect" in name:
                 policy_requests = 1  # of loopback's http none is allowed: kin and https only
             if meaning == "no rules" and name in ("redirect loop",):
@@ -17628,7 +17645,7 @@ class TestWeather:
             clock, said = Clock(), []
             bot = wr.Bot(
                 None,
-                transport=PatientTransport(server.origin, path, 0.02 if is_slow else 10.0),
+                transport=PatientTransport(server.origin, path, patience),
                 clock=clock,
                 rand=lambda: 1.0,
                 warn=said.append,
@@ -17737,7 +17754,7 @@ class TestWeather:
         if document == "robots.txt" and meaning == "out of reach":
             bot = wr.Bot(
                 None,
-                transport=PatientTransport(server.origin, path, 0.02 if is_slow else 10.0),
+                transport=PatientTransport(server.origin, path, patience),
                 clock=Clock(),
                 warn=said.append,
                 rand=lambda: 1.0,
@@ -20836,6 +20853,7 @@ class TestHouse:
         (tmp_path / "part_one.py").write_text(part_one, encoding="utf-8")
         code = """
 import part_one as cut
+from part_one import *
 
 class Web:
     def send(self, request):

@@ -25,8 +25,8 @@ command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest -
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
 needs CPython 3.9 to 3.14 and the standard library alone.
 
-Where each clause of the checklist is decided: section and function. Its tests are named after it,
-as class TestR2a; `grep '# R2a' walsh_research.py` finds the line itself.
+Where each clause of the checklist is decided, by section and function; class TestR2a tests R2a,
+and `grep '# R2a' walsh_research.py` finds the line itself.
 
     R1    exact User-Agent           10 REQUESTS       request_headers
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
@@ -146,7 +146,7 @@ __version__ = "1.0.0"
 
 # 1b. Our own numbers, each with its unit and its reason: what would happen without it.
 MAX_URL_LENGTH = 64 * 1024      # characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400      # says "never"; 400 digits are infinite
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0    # says "never"; 400 digits are infinite
 # robots.txt.
 MAX_SITEMAPS = 1000             # lines kept of one robots.txt; `discover` would list 32,000
 MAX_CONTENT_SIGNALS = 1000      # names kept of a group; 500 KiB may have 80,000, in 7 MiB
@@ -157,14 +157,11 @@ MAX_JSON_DEPTH = 200            # levels; the spec's have ten, C recursion ends 
 MAX_JSON_DIGITS = 4300          # of one integer, as in CPython 3.11; converting is quadratic
 LEAST_BYTES_PER_CONTAINER = 16  # of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
 FREE_JSON_CONTAINERS = 10_000   # arrays and objects that any JSON may have; 2 MiB of memory
-JSON_PIECE_BYTES = 64 * 1024    # of JSON, whose brackets are counted at a time, in 4 MiB
 MAX_SUBSCHEMAS = 2_000          # each becomes functions; a published schema has a few hundred
 MAX_PATTERN_STATES = 100_000    # of a schema's patterns; `(a{999}){999}` would have a million
 STATES_OF_A_REGEX = 32          # what compiling a set for Python takes, in states
-MAX_PATTERN_COUNT_LENGTH = 24   # characters of a count as in `a{2,3}`
 MAX_PATTERN_WORK = 2**27        # steps of a schema's patterns on one document, some seconds
 WORK_OF_A_STATE = 8             # steps that visiting a state takes; reading a character, one
-WORK_OF_A_LOOKAROUND = 4        # steps for each character, whose answers take a byte each
 MAX_PATTERN_CELLS = 2**16       # transitions kept, some 10 MiB; beyond it they are made anew
 CELLS_OF_A_STATE = 8            # what a state takes beside its places, in transitions
 MIN_BLOCKLIST_REFRESH_SECONDS = 300     # five minutes; faster would hammer the origin
@@ -186,8 +183,7 @@ MAX_SWEEP_FILES = 4096                  # looked at in one call between two; som
 # After each try to write an entry, by `os.name`; Windows renames onto no file that is open.
 WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
 # The transport.
-# Status lines and headers of one exchange, 1xx answers included; then what chunk framing takes
-# beyond what the data pays for.
+# Of status lines and headers, 1xx answers included; again of chunk framing that no data pays for.
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADER_LINES = 500          # 87,000 of "a:" fit the bytes above, and a Result keeps them
 DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # a chunk of 192 bytes pays for its own lines
@@ -219,7 +215,7 @@ LOCK_POLL_SECONDS = 0.05        # between two looks at a lock that another proce
 MAX_CLAIM_SECONDS = 86400.0     # a start further ahead was written by a clock that jumped
 MAX_HOLD_SECONDS = 30 * 86400.0         # a "not before" further away is not believed
 POLICY_RETRY_SECONDS = 300.0            # before a document that did not come is asked again
-LEAST_FAILURES_FOR_GOOD = 3             # besides; two a month apart say little
+LEAST_FAILURES_FOR_GOOD = 3     # of a robots.txt, besides a month; two a month apart say little
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"     # cache folder, which None is not
 
@@ -288,11 +284,7 @@ def record_dict(record: NamedTuple) -> dict[str, Any]:
 
 
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it.
-
-    >>> Verdict.UNKNOWN_PARSE_ERROR.recommendation
-    'allowed_but_warn'
-    """
+    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it."""
 
     recommendation: str
 
@@ -455,8 +447,8 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
 def parse_duration(text: str) -> float:
     """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. Anything else is a ValueError; calendar years and
-    months, too, which have no length.
+    Only the last number may have a fraction. ValueError for anything else, and for calendar years
+    and months, which have no length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -512,25 +504,16 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
         if instant is None:
             return None
         seconds = instant - now
-    return max(0.0, min(seconds, float(MAX_RETRY_AFTER_SECONDS)))
+    return max(0.0, min(seconds, MAX_RETRY_AFTER_SECONDS))
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # The three spellings of a URL (key, throttle, wire), and which addresses are public.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text: scheme, authority, path, query, fragment.
-REFERENCE = lazy_re(
-    r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?"
-    r"(//[^/?#]*)?"
-    r"([^?#]*)"
-    r"(\?[^#]*)?"
-    r"(#.*)?"
-)
-AUTHORITY = lazy_re(        # userinfo, host, port
-    r"//(?:([^\\]*)@)?"
-    r"((?:[^@\]]*\])?[^@:]*)"
-    r"(?::([0-9]{0,5}))?"
-)
+# RFC 3986 appendix B, which matches every text.
+REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
+# Userinfo, host, port.
+AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
 BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")     # and what follows it
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -581,8 +564,6 @@ def printable(text: str, limit: int = 300) -> str:
     """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
     Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
-    >>> printable("a\x1b[2Jb\\n")
-    'a\\\\x1b[2Jb\\\\n'
     """
     shown = "".join(map(shown_character, text[:limit + 1]))
     if len(shown) <= limit:
@@ -648,10 +629,8 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 def normalize_host(host: str) -> str:
     """The one spelling of a host that every gate and the request see; ValueError where it is none.
 
-    >>> normalize_host("B\\xfccher.Example."), normalize_host("[0:0::1]")
-    ('xn--bcher-kva.example', '[::1]')
-    >>> [normalize_host(host) for host in ("0x7f.1", "0177.0.0.1", "2130706433", "[::ffff:7f00:1]")]
-    ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.1']
+    >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0::1]")
+    ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
@@ -708,9 +687,6 @@ def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL; ValueError otherwise.
 
     Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
-    >>> parts = split_url("HTTP://Example.com:81?")
-    >>> parts.scheme, parts.host, parts.port, parts.path, parts.query
-    ('http', 'example.com', 81, '', '?')
     """
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
@@ -731,14 +707,8 @@ def split_url(url: str) -> UrlParts:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
-    return UrlParts(
-        scheme=scheme[:-1].lower(),
-        userinfo=userinfo,
-        host=normalize_host(host),
-        port=int(port_text) if port_text else None,
-        path=path,
-        query=query,
-    )
+    port = int(port_text) if port_text else None
+    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
 
 
 def canonical_url(url: str) -> str:
@@ -763,15 +733,10 @@ def url_origin(parts: UrlParts) -> str:
 
 
 def resolve_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers.
-
-    >>> resolve_dot_segments("/a/./b/../%2e%2E/c/..")
-    '/'
-    """
+    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers."""
     if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
         return path
     kept: list[str] = []
-    dots = ""
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
         if dots == "..":
@@ -896,7 +861,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
     """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
     if address.version == 4 or int(address) <= 1:
         return [address]
-    # Mapped and NAT64, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
@@ -905,11 +870,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
 
 
 def address_refusal(address_text: str) -> str:
-    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises.
-
-    >>> address_refusal("8.8.8.8"), address_refusal("::ffff:7f00:1")
-    ('', '::ffff:7f00:1 is 127.0.0.1 inside, a loopback address')
-    """
+    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises."""
     from ipaddress import ip_address  # a decision from the cache needs none
 
     shown = printable(address_text, 80)
@@ -928,11 +889,7 @@ def address_refusal(address_text: str) -> str:
 
 
 def host_refusal(host: str) -> str:
-    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be.
-
-    >>> host_refusal("printer.local"), host_refusal("[::1]"), host_refusal("example.com")
-    ('printer.local is a name for private use', '::1 is a loopback address', '')
-    """
+    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be."""
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
@@ -942,9 +899,9 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# Publishers make mistakes. What restricts us or names a group is read as meant, as the large
-# crawlers do. A misspelt Allow never is (R2c).
-# Editors leave no-break spaces and byte order marks behind; no line ends among these characters.
+# What restricts us or names a group is read as meant, as the large crawlers do. A misspelt Allow
+# never is (R2c).
+# Editors leave no-break spaces and byte order marks behind.
 ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
 ANY_BLANKS = f"[{ROBOTS_BLANKS}]*"
 # The expressions are of whole fields. A text has a line feed before each line, where they begin.
@@ -974,17 +931,15 @@ ROBOTS_SIGNAL = lazy_re(            # its name, its answer
 ROBOTS_SITEMAP_LINE = lazy_re(
     rf"{ROBOTS_LINE}site-?map{ANY_BLANKS}:{ANY_BLANKS}(https?://[^\n#{ROBOTS_BLANKS}]+)"
 )
-# Of a line that was cut in two, what may loosen or lead astray; what may not be its last octet.
-ROBOTS_LOOSE_LINE = lazy_re(rf"(?i){ANY_BLANKS}(?:allow|user|site)")
-ROBOTS_UNCERTAIN = r"(?:%[0-9A-Fa-f]?|\$)\Z"
+# R2c: what goes of a last line that was cut in two: all, where it might loosen or lead astray, or
+# what may not be its last octet.
+ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ANY_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
 ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
 
 ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-# An octet that does not stand as it is, or a percent sign and, where they follow, two hex digits.
+# An octet that does not stand as it is; a percent sign takes two hex digits along.
 # `*`, `$` and the line feed between two values stand.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
-ROBOTS_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-ROBOTS_INNER_DOLLAR = r"\$(?!\n|\Z)"
 MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
 
 
@@ -1011,10 +966,9 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
         body = body[:MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
     next_octet = body[MAX_ROBOTS_BYTES:MAX_ROBOTS_BYTES + 1]
     text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if next_octet not in b"\r\n":
-        text = robots_without_cut(text)
+        text = re.sub(ROBOTS_UNCERTAIN, "\n", text)
     if "\ufeff" in text:
         text = ROBOTS_MARKED_ALLOW.sub("\n", text)
     undecoded = 0
@@ -1023,14 +977,6 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
             lambda octet: f"%{ord(octet[0]) & 0xFF:02X}", text)
     is_text = "\0" not in text and undecoded * 5 < len(text)    # each has become 3 characters
     return text, is_text
-
-
-def robots_without_cut(text: str) -> str:
-    """A text whose last line was cut in two, without what is not certain of that line (R2c)."""
-    above, _, line = text.rpartition("\n")
-    if ROBOTS_LOOSE_LINE.match(line):
-        return above + "\n"
-    return re.sub(ROBOTS_UNCERTAIN, "", text)
 
 
 def robots_agent_name(value: str) -> str:
@@ -1091,13 +1037,13 @@ def robots_signals(lines: str) -> dict[str, str]:
     return signals
 
 
-@cache      # since half a million of them may be held at once
+@cache      # one object for each: a file that is all escapes would hold 170,000
 def robots_octet_form(written: str) -> str:
     """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
     if written == "%":          # one that escapes nothing
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
-    if octet in ROBOTS_UNRESERVED:
+    if octet in "-._~" or (octet.isascii() and octet.isalnum()):
         return octet
     return f"%{ord(octet):02X}"
 
@@ -1107,8 +1053,6 @@ def robots_octets(text: str) -> str:
 
     Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
     Reserved ones stay as they stand: `%2F` is not `/`. One pass, so that `%2541` stays.
-    >>> robots_octets("/%7eann/%2fx y")
-    '/~ann/%2Fx%20y'
     """
     if not text.isascii():
         encoded = text.encode("utf-8", "surrogatepass")
@@ -1127,9 +1071,7 @@ def robots_target(target: str) -> str:
     if origin:
         target = target[origin.end():]
     target, _, _ = target.partition("#")
-    target = target.replace("*", "%2A")
-    target = target.replace("$", "%24")
-    target = target.replace("\n", "%0A")
+    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
     path, mark, query = robots_octets(target).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
@@ -1139,8 +1081,6 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
 
     The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
     which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
-    >>> robots_match_length("/*.pdf$", "/docs/a.pdf$", is_longest=True)
-    11
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
@@ -1173,8 +1113,8 @@ class RobotsTxt(NamedTuple):
     Rule(allow=False, value='/private', line=2)
     """
 
-    group: Optional[str]                   # the selected User-agent value as the file writes it
-    crawl_delay: Optional[float]           # seconds, the largest; None where the group names none
+    group: Optional[str]                # the selected User-agent value as the file writes it
+    crawl_delay: Optional[float]        # seconds, the largest; None where the group names none
     content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]                 # absolute URLs, which belong to no group
     otherwise: Verdict                  # where no rule matches
@@ -1187,10 +1127,7 @@ class RobotsTxt(NamedTuple):
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
-        """How the product token reads `body` (its first 500 KiB). Never raises.
-
-        Spec 9.1.1 to 9.1.3.
-        """
+        """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
         group, lines = robots_group(text, robots_agent_name(token))
         delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
@@ -1199,7 +1136,8 @@ class RobotsTxt(NamedTuple):
         is_allow = bytes([rule.allow for rule in rules])
         values = "\n".join([rule.value for rule in rules])
         del rules       # before as much memory is needed again
-        values = re.sub(ROBOTS_INNER_DOLLAR, "%24", robots_octets(values))
+        # A `$` that is not the last octet of its value is literal.
+        values = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets(values))
         forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
         is_wildcard = bytes(["*" in form for form in forms])
         wildcards = compress(forms, is_wildcard)
@@ -1225,11 +1163,8 @@ class RobotsTxt(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        held: list[Any] = [*self]
-        held += self.forms
-        held += self.sitemaps
-        held += self.content_signals.keys()
-        held += self.content_signals.values()
+        signals = self.content_signals
+        held: list[Any] = [*self, *self.forms, *self.sitemaps, *signals, *signals.values()]
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -1291,17 +1226,7 @@ class RobotsTxt(NamedTuple):
 # 6a. JSON. What would cost too much time or memory is refused before the decoder sees it.
 JSON_BRACKETS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")       # +1 and -1, as signed bytes
 NO_JSON_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
-
-
-def json_pieces(body: bytes) -> Iterator[bytes]:
-    """The body in pieces, none of which ends inside an escape."""
-    start = 0
-    while start < len(body):
-        end = start + JSON_PIECE_BYTES
-        while body[end - 1:end] == b"\\":
-            end += 1
-        yield body[start:end]
-        start = end
+JSON_PIECE = lazy_re(rb"(?s).{0,65535}\\*.")        # ends with no escape; counting takes 4 MiB
 
 
 def check_json_structure(body: bytes, what: str) -> None:
@@ -1312,8 +1237,8 @@ def check_json_structure(body: bytes, what: str) -> None:
     most = max(FREE_JSON_CONTAINERS, len(body) // LEAST_BYTES_PER_CONTAINER)
     opened = depth = 0
     first_outside = 0           # of the texts between quotes, every second one is no string
-    for piece in json_pieces(body):
-        piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+    for found in JSON_PIECE.finditer(body):
+        piece = found[0].replace(b"\\\\", b"").replace(b'\\"', b"")
         between_quotes = piece.translate(JSON_BRACKETS, NO_JSON_STRUCTURE).split(b'"')
         brackets = b"".join(between_quotes[first_outside::2])
         first_outside = (first_outside + len(between_quotes) + 1) % 2
@@ -1357,16 +1282,18 @@ def parse_json(body: bytes, what: str) -> Any:
 
 # 6b. Patterns: ECMA 262, run as a set of states (Thompson), so that none can backtrack.
 #
-# Texts are read from their end. So while a pattern is read from its beginning, what a step leads
-# to is there already. And a lookahead, which runs over the whole text first, has told where its
-# matches begin; a lookbehind of a fixed length is a lookahead asked so many characters earlier.
+# A pattern is read into nodes, which add its steps. Texts are read from their end, so that a
+# lookahead, which runs over the whole text first, has told where its matches begin; a lookbehind
+# of a fixed length is a lookahead asked so many characters earlier.
 READ = "read"       # goes on where the next character passes the test that is its value
-FORK = "fork"       # goes on to each of its targets
 HOLD = "hold"       # goes on where a condition is as wanted, which are its value
-END = "end"         # a match ends here, at its first character
+FORK = "fork"       # goes on to each of its targets; the value of a node: a list for each
+END = "end"         # a match ends here, at its first character; the value: the whole run does
+REPEAT = "repeat"   # a node alone; the value: what is repeated, how often at least, at most
 AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
 if TYPE_CHECKING:
-    Step = tuple[str, Any, list[int]]       # its kind, its value, the places of its targets
+    PatternNode = tuple[str, Any, float]        # kind, value, length, which is nan where it varies
+    PatternStep = tuple[str, Any, list[int]]    # kind, value, places of the targets
 
 ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 CHARACTER_REGEXES = {       # of escapes that Python reads otherwise
@@ -1397,43 +1324,6 @@ PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
 WORD_CHARACTER = lazy_re("[0-9A-Za-z_]")
 
 
-class PatternBudget:
-    """What all patterns of one schema may use together: states, time, memory."""
-
-    def __init__(self) -> None:
-        self.states_left = MAX_PATTERN_STATES
-        self.work_left = MAX_PATTERN_WORK       # on one document
-        self.cells_left = MAX_PATTERN_CELLS
-        self.starts: list[PatternState] = []        # one of each machine
-        self.kept: dict[Any, PatternState] = {}     # by machine and key
-
-    def allot(self, states: int) -> None:
-        """Before a pattern grows."""
-        self.states_left -= states
-        if self.states_left < 0:
-            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-
-    def spend(self, work: int) -> None:
-        """Before a pattern runs."""
-        self.work_left -= work
-        if self.work_left < 0:
-            raise UnsupportedSchema(
-                f"the patterns take more than {MAX_PATTERN_WORK} steps on one document")
-
-    def state(self, machine: PatternMachine, *key: Any) -> PatternState:
-        """That state, made where it is not kept; at the limit all are forgotten, and made anew."""
-        if self.cells_left < 0:
-            self.cells_left = MAX_PATTERN_CELLS
-            for state in [*self.starts, *self.kept.values()]:
-                state.clear()       # they lead to each other
-            self.kept.clear()
-        self.cells_left -= 1        # for the transition that leads here
-        if (machine, key) not in self.kept:
-            self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
-            self.kept[machine, key] = PatternState(machine, *key)
-        return self.kept[machine, key]
-
-
 class PatternState(dict):       # type: ignore[type-arg]
     """Where a run stands before a symbol; as a dict, where each symbol leads to."""
 
@@ -1441,8 +1331,8 @@ class PatternState(dict):       # type: ignore[type-arg]
 
     def __init__(self, machine: PatternMachine, *key: Any) -> None:
         self.machine = machine
-        # The steps that may be next, whether the symbol that led here is a letter of a word, and
-        # whether a match ended before it.
+        # The steps that may be next; whether the last symbol is a letter of a word, None where
+        # there was none; whether a match ended before it.
         self.places, self.is_word, self.is_end = key
 
     def __missing__(self, symbol: Any) -> PatternState:
@@ -1452,63 +1342,108 @@ class PatternState(dict):       # type: ignore[type-arg]
 
 
 class PatternMachine:
-    """A pattern or a lookaround of one, and the states of its runs, made as a text leads there."""
+    """The patterns of a schema as steps, and the states of runs, made as a text leads there."""
 
-    def __init__(self, pattern: Pattern, first: int, end: int, outer: int, is_search: bool) -> None:
-        self.steps = pattern.steps
-        self.budget = pattern.budget
-        self.first = first
-        self.end = end
-        self.outer = outer              # how many lookarounds stand before it
-        self.is_search = is_search      # else each match counts
-        self.start = PatternState(self, (), False, False)
-        self.budget.starts.append(self.start)
+    def __init__(self) -> None:
+        self.steps: list[PatternStep] = []
+        self.steps_left = MAX_PATTERN_STATES
+        self.work_left = MAX_PATTERN_WORK       # on one document
+        self.cells_left = MAX_PATTERN_CELLS
+        self.kept: dict[Any, PatternState] = {}
 
-    def symbols(self, text: str, tables: list[bytearray]) -> Iterable[Any]:
-        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
-        inner = tables[self.outer:]
-        if not inner:
-            return itertools.chain(reversed(text), [("",)])
-        return zip(itertools.chain(reversed(text), [""]), *inner)
+    def allot(self, steps: int) -> None:
+        """Before a pattern grows."""
+        self.steps_left -= steps
+        if self.steps_left < 0:
+            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
+
+    def spend(self, work: int) -> None:
+        """Before a pattern runs."""
+        self.work_left -= work
+        if self.work_left < 0:
+            raise UnsupportedSchema(
+                f"the patterns take more than {MAX_PATTERN_WORK} steps on one document")
+
+    def start(self, node: PatternNode, is_search: bool) -> PatternState:
+        """The state behind a text, in which the node may match anywhere."""
+        place = self.link(node, self.add(END, is_search))
+        place = self.link_copies(place, (READ, bool, 1), 0, math.inf)
+        return self.state((place,), None, False)
+
+    def add(self, kind: str, value: Any, *targets: int) -> int:
+        """The place of a new step."""
+        self.allot(1)
+        self.steps.append((kind, value, list(targets)))
+        return len(self.steps) - 1
+
+    def link(self, node: PatternNode, target: int) -> int:
+        """The place of the first of the steps that lead through the node to the target."""
+        kind, value, _ = node
+        if kind == REPEAT:
+            return self.link_copies(target, *value)
+        if kind != FORK:
+            return self.add(kind, value, target)
+        places = []
+        for nodes in value:
+            place = target
+            for part in nodes:
+                place = self.link(part, place)
+            places.append(place)
+        return self.add(FORK, None, *places)
+
+    def link_copies(self, target: int, node: PatternNode, least: int, most: float) -> int:
+        place = target
+        if most == math.inf:
+            place = self.add(FORK, None, target)
+            self.steps[place][2].append(self.link(node, place))
+        else:
+            for _ in range(least, int(most)):
+                place = self.add(FORK, None, target, self.link(node, place))
+        for _ in range(least):
+            place = self.link(node, place)
+        return place
 
     def advance(self, state: PatternState, symbol: Any) -> PatternState:
-        """Where the symbol leads; a match may begin at every position."""
-        if state.is_end and self.is_search:
-            return state
-        character, *held = symbol
+        """Where a symbol leads: a character, "" at last, and what holds behind it."""
+        character, *answers = symbol
         is_word = WORD_CHARACTER.match(character) is not None
-        conditions: dict[int, Any] = {
-            AT_START: character == "",
-            AT_END: state is self.start,
-            AT_BOUNDARY: is_word != state.is_word,
-        }
-        conditions.update(enumerate(held, FIRST_LOOKAROUND + self.outer))
-        reached = self.reached([self.first, *state.places], conditions)
-        self.budget.spend(WORK_OF_A_STATE * len(reached))
-        places: set[int] = set()
-        for place in reached:
-            kind, test, targets = self.steps[place]
-            if kind == READ and test(character):
-                places.update(targets)
-        key = tuple(sorted(places)), is_word, self.end in reached
-        return self.budget.state(self, *key)
-
-    def reached(self, pending: list[int], conditions: dict[int, Any]) -> set[int]:
-        """The steps that are reached from the pending ones without reading."""
+        is_boundary = is_word != bool(state.is_word)
+        conditions = [character == "", state.is_word is None, is_boundary, *answers]
+        pending = list(state.places)
         reached: set[int] = set()
+        places: set[int] = set()
+        is_end = False
         while pending:
             place = pending.pop()
             if place in reached:
                 continue
             reached.add(place)
             kind, value, targets = self.steps[place]
-            if kind == HOLD:
-                condition, wanted = value
-                if conditions[condition] == wanted:
-                    pending += targets
-            elif kind == FORK:
+            if kind == END:
+                is_end = True
+                if value:       # whatever follows
+                    places = {place}
+                    break
+            elif kind == READ:
+                if value(character):
+                    places.update(targets)
+            elif kind == FORK or conditions[value[0]] == value[1]:
                 pending += targets
-        return reached
+        self.spend(WORK_OF_A_STATE * len(reached))
+        return self.state(tuple(sorted(places)), is_word, is_end)
+
+    def state(self, *key: Any) -> PatternState:
+        """That state; at the limit all but the starts are forgotten, and made anew."""
+        if self.cells_left < 0:
+            self.cells_left = MAX_PATTERN_CELLS
+            for state in self.kept.values():
+                state.clear()       # they lead to each other
+            self.kept = {key: self.kept[key] for key in self.kept if key[1] is None}
+        self.cells_left -= 1        # for the transition that leads here
+        if key not in self.kept:
+            self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
+            self.kept[key] = PatternState(self, *key)
+        return self.kept[key]
 
 
 class Pattern:
@@ -1518,53 +1453,38 @@ class Pattern:
     and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
     """
 
-    def __init__(self, source: str, budget: PatternBudget) -> None:
+    def __init__(self, source: str, machine: PatternMachine) -> None:
         self.source = source
         self.at = 0
-        self.budget = budget
-        self.steps: list[Step] = []
-        self.lengths: list[float] = []      # by step, of what is read to the end; nan: it varies
-        # By where a step is written: its kind, its value, where it ends.
-        self.known: dict[int, tuple[str, Any, int]] = {}
-        self.lookarounds: list[tuple[PatternMachine, int]] = []     # inner ones first; the length
-        end = self.add(END, None)
-        first = self.read_alternatives(end)
+        self.machine = machine
+        self.lookarounds: list[tuple[PatternState, int]] = []   # start, length behind; inner first
+        machine.allot(len(source))
+        node = self.read_alternatives()
         if self.at < len(source):
             raise ValueError("a ) without its (")
-        self.machine = PatternMachine(self, first, end, 0, is_search=True)
+        self.start = machine.start(node, is_search=True)
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        work = 1 + WORK_OF_A_LOOKAROUND * len(self.lookarounds)
-        self.budget.spend(work * len(text))
-        tables: list[bytearray] = []
-        for machine, length in self.lookarounds:
+        answers: list[bytearray] = []       # of the lookarounds, from the end of the text on
+        for state, length in self.lookarounds:
             begins = bytearray()
-            state = machine.start
-            for symbol in machine.symbols(text, tables):
+            for symbol in self.symbols(text, answers):
                 state = state[symbol]
                 begins.append(state.is_end)
             begins += bytes(length)
-            tables.append(begins[length:])      # what lies behind began so much further on
-        state = self.machine.start
-        for symbol in self.machine.symbols(text, tables):
+            answers.append(begins[length:])     # what lies behind began so much further on
+        state = self.start
+        for symbol in self.symbols(text, answers):
             state = state[symbol]
         return bool(state.is_end)
 
-    def add(self, kind: str, value: Any, *targets: int) -> int:
-        """A step, whose targets are there already; its place."""
-        self.budget.allot(1)
-        self.steps.append((kind, value, list(targets)))
-        self.lengths.append(self.length_to(targets))
-        if kind == READ:
-            self.lengths[-1] += 1
-        return len(self.steps) - 1
-
-    def length_to(self, targets: Sequence[int]) -> float:
-        lengths = [self.lengths[target] for target in targets] or [0]
-        if lengths.count(lengths[0]) == len(lengths):
-            return lengths[0]
-        return math.nan
+    def symbols(self, text: str, answers: list[bytearray]) -> Iterable[Any]:
+        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
+        self.machine.spend(len(text) * (1 + len(answers)))
+        if not answers:
+            return itertools.chain(reversed(text), [("",)])
+        return zip(itertools.chain(reversed(text), [""]), *answers)
 
     def take(self, mark: str) -> bool:
         """Goes on where this stands next."""
@@ -1573,81 +1493,51 @@ class Pattern:
             self.at += len(mark)
         return is_next
 
-    def read_alternatives(self, target: int) -> int:
-        """All up to a closing bracket, or to the end; the place of the step to begin with."""
-        first_places = []
-        place = target
+    def read_alternatives(self) -> PatternNode:
+        """All up to a closing bracket, or to the end."""
+        branches: list[list[PatternNode]] = [[]]
         while self.at < len(self.source) and self.source[self.at] != ")":
             if self.take("|"):
-                self.budget.allot(1)
-                first_places.append(place)
-                place = target
+                branches.append([])
             else:
-                place = self.read_counted(place)
-        if not first_places:
-            return place
-        return self.add(FORK, None, *first_places, place)
+                branches[-1].append(self.read_counted())
+        lengths = {sum(length for _, _, length in nodes) for nodes in branches}
+        if len(lengths) > 1:
+            lengths = {math.nan}
+        return FORK, branches, lengths.pop()
 
-    def read_counted(self, target: int) -> int:
-        """A piece, and again as often as the count says that may follow it."""
-        begin = self.at
-        place = self.read_piece(begin, target)
+    def read_counted(self) -> PatternNode:
+        """A piece, and the count that may follow it."""
+        node = self.read_piece()
         count = PATTERN_COUNT.match(self.source, self.at)
         if count is None:
-            return place
-        if len(count[0]) > MAX_PATTERN_COUNT_LENGTH:
-            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-        bounds = COUNT_SIGNS.get(count[1], count[1])
-        least, comma, most = bounds[1:-1].partition(",")
-        if most and int(most) < int(least):
-            raise ValueError("a count whose end is below its beginning")
-        place = target
-        for _ in range(int(least)):
-            place = self.read_piece(begin, place)
-        if comma and not most:
-            fork = self.add(FORK, None, place)
-            _, _, targets = self.steps[fork]
-            targets.append(self.read_piece(begin, fork))
-            self.lengths[fork] = self.length_to(targets)
-            place = fork
-        behind = place
-        for _ in range(int(least), int(most or least)):
-            piece = self.read_piece(begin, place)
-            place = self.add(FORK, None, behind, piece)
+            return node
         self.at = count.end()
-        return place
+        bounds = COUNT_SIGNS.get(count[1], count[1])
+        first, comma, last = bounds[1:-1].partition(",")
+        least = int(first)
+        most = float(last or "inf")
+        if not comma:
+            most = least
+        if most < least:
+            raise ValueError("a count whose end is below its beginning")
+        self.machine.allot(least)       # beyond it no float
+        length = node[2] * float(least)
+        if least < most:
+            length = math.nan
+        return REPEAT, (node, least, most), length
 
-    def read_piece(self, begin: int, target: int) -> int:
+    def read_piece(self) -> PatternNode:
         """A group, an anchor, a set or a character."""
-        self.at = begin
-        if begin not in self.known:
-            group = PATTERN_GROUP.match(self.source, begin)
-            opening = group[0] if group else ""
-            self.at += len(opening)
-            self.budget.allot(len(opening))
-            if opening and opening[-1] not in "=!":
-                return self.read_group(target)
-            kind, value = self.read_step(opening)
-            self.known[begin] = (kind, value, self.at)
-        kind, value, self.at = self.known[begin]
-        return self.add(kind, value, target)
-
-    def read_group(self, target: int) -> int:
-        """The rest of a group, from behind its opening."""
-        first = self.read_alternatives(target)
-        if not self.take(")"):
-            raise ValueError("a group that is not closed")
-        return first
-
-    def read_step(self, opening: str) -> tuple[str, Any]:
-        """The kind and the value of what is one step: a lookaround, if that was opened."""
-        if opening:
-            return self.read_lookaround(opening)
+        group = PATTERN_GROUP.match(self.source, self.at)
+        if group:
+            self.at = group.end()
+            return self.read_group(group[0])
         if PATTERN_COUNT.match(self.source, self.at):
             raise ValueError("a count with nothing to repeat")
         for anchor, condition in ANCHORS.items():
             if self.take(anchor):
-                return HOLD, condition
+                return HOLD, condition, 0
         if self.take("."):
             regex = r"[^\n\r\u2028\u2029]"
         elif self.take("["):
@@ -1655,28 +1545,29 @@ class Pattern:
         else:
             regex = self.read_character()
         if len(regex) == 1:
-            return READ, regex.__eq__
-        self.budget.allot(STATES_OF_A_REGEX)
-        return READ, re.compile(regex).match
+            return READ, regex.__eq__, 1
+        self.machine.allot(STATES_OF_A_REGEX)
+        return READ, re.compile(regex).match, 1
 
-    def read_lookaround(self, opening: str) -> tuple[str, Any]:
-        outer = len(self.lookarounds)
-        end = self.add(END, None)
-        first = self.read_group(end)
-        length = self.lengths[first] if opening.startswith("(?<") else 0
+    def read_group(self, opening: str) -> PatternNode:
+        """A group or a lookaround, from behind its opening."""
+        node = self.read_alternatives()
+        if not self.take(")"):
+            raise ValueError("a group that is not closed")
+        if opening[-1] not in "=!":
+            return node
+        length = node[2] if "<" in opening else 0
         if math.isnan(length):
             raise ValueError("a lookbehind of no fixed length")
-        machine = PatternMachine(self, first, end, outer, is_search=False)
         number = FIRST_LOOKAROUND + len(self.lookarounds)
-        self.lookarounds.append((machine, int(length)))
-        return HOLD, (number, opening.endswith("="))
+        self.lookarounds.append((self.machine.start(node, is_search=False), int(length)))
+        return HOLD, (number, opening.endswith("=")), 0
 
     def read_set(self) -> str:
         """The regex of a set, from behind its opening bracket."""
         is_negated = self.take("^")
         members: list[str] = []
         while not self.take("]"):
-            self.budget.allot(1)
             first = self.read_character()
             members.append(first)
             if self.source.startswith("-]", self.at) or not self.take("-"):
@@ -1706,30 +1597,25 @@ class Pattern:
         return CHARACTER_READERS[kind](found[kind])
 
 
-def compile_pattern(source: str, budget: PatternBudget) -> Callable[[str], bool]:
-    """An ECMA pattern as a search; UnsupportedSchema where it is none that is supported here."""
+def compile_pattern(source: str, machine: PatternMachine) -> Pattern:
+    """UnsupportedSchema where it is none that is supported here."""
     try:
-        return Pattern(source, budget).search
+        return Pattern(source, machine)
     except (ValueError, re.error, RecursionError) as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
 
 # 6c. Schemas: each becomes a table of assertions, by the type of the instance.
-class SchemaMismatch(Exception):
-    """An assertion that failed, on its way up: the pointer so far, keyword, detail."""
-
-
+# A violation on its way up has the pointer so far, and as its message the detail alone.
 if TYPE_CHECKING:
-    SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
-    SchemaChecks = list[SchemaCheck]
+    SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaViolation
     JsonObject = dict[str, Any]
-    PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
-    Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
-    CheckTable = dict[type, list[Assertion]]        # by the type of the value
+    # By the type of a value: the keyword, its check, what it wants.
+    CheckTable = dict[type, list[tuple[str, Callable[[Any], Any], Any]]]
 
 NAMES_OF_TYPES = {
-    dict: ["object"], list: ["array"], str: ["string"], bool: ["boolean"], type(None): ["null"],
-    int: ["integer", "number"], float: ["number"],
+    dict: {"object"}, list: {"array"}, str: {"string"}, bool: {"boolean"}, type(None): {"null"},
+    int: {"integer", "number"}, float: {"number"},
 }
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1742,13 +1628,13 @@ def brief_value(value: Any) -> str:
     """A value for a message, whatever its size, on one line and without control characters."""
     if isinstance(value, dict):
         return f"an object of {len(value)}"
-    if isinstance(value, list):
-        if len(value) < 9 and all(isinstance(item, str) for item in value):
-            return str(value)[:200]
+    if isinstance(value, list) and (len(value) > 8 or set(map(type, value)) - {str}):
         return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"       # `str` converts 4,300 digits
-    return repr(value[:60] if isinstance(value, str) else value)
+    if isinstance(value, str):
+        value = value[:60]
+    return repr(value)[:200]
 
 
 def json_key(value: Any) -> Any:
@@ -1765,10 +1651,6 @@ def json_key(value: Any) -> Any:
     return value
 
 
-def pointer_part(name: Any) -> str:
-    return str(name).replace("~", "~0").replace("/", "~1")
-
-
 def anything(value: Any) -> bool:
     return True
 
@@ -1777,27 +1659,29 @@ def nothing(value: Any) -> bool:
     return False
 
 
+NOT_JSON = [("type", nothing, "JSON")]
+
+
 def holds(check: SchemaCheck, value: Any) -> bool:
     try:
         return check(value)
-    except SchemaMismatch:
+    except SchemaViolation:
         return False
 
 
 def table_check(table: CheckTable) -> SchemaCheck:
     """All assertions of one schema, in the order of its table, which may still be filled."""
-    not_json: list[Assertion] = [("type", nothing, "JSON")]
-
     def check_value(value: Any) -> bool:
-        for keyword, check, wanted in table.get(type(value), not_json):
+        for keyword, check, wanted in table.get(type(value), NOT_JSON):
             if not check(value):
-                message = f"{brief_value(value)}, want {brief_value(wanted)}"
-                raise SchemaMismatch("", keyword, message)
+                detail = f"{brief_value(value)}, want {brief_value(wanted)}"
+                raise SchemaViolation("", keyword, detail)
         return True
     return check_value
 
 
-# Tests of a value, which comes behind what their keyword's value was compiled to.
+# Tests of a value, which comes behind what the values of their keywords were compiled to: None for
+# a keyword that is absent.
 def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
     from fractions import Fraction  # only for this keyword
@@ -1817,9 +1701,7 @@ def is_as_short(most: int, value: Any) -> bool:
 
 
 def is_unique(is_wanted: bool, value: list[Any]) -> bool:
-    if not is_wanted:
-        return True
-    return len(set(map(json_key, value))) == len(value)
+    return not is_wanted or len(set(map(json_key, value))) == len(value)
 
 
 def is_one_of(keys: frozenset[Any], value: Any) -> bool:
@@ -1842,70 +1724,66 @@ def none_holds(check: SchemaCheck, value: Any) -> bool:
     return not holds(check, value)
 
 
-def all_hold(checks: SchemaChecks, value: Any) -> bool:
+def all_hold(checks: list[SchemaCheck], value: Any) -> bool:
     return all(check(value) for check in checks)
 
 
-def any_holds(checks: SchemaChecks, value: Any) -> bool:
+def any_holds(checks: list[SchemaCheck], value: Any) -> bool:
     return any(holds(check, value) for check in checks)
 
 
-def one_holds(checks: SchemaChecks, value: Any) -> bool:
+def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
     return sum(holds(check, value) for check in checks) == 1
 
 
-# Makers of checks from the values of several keywords, compiled; None for each that is absent.
-def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> SchemaCheck:
-    """Each part of a value must hold, by the check of its name or number, else by `rest`."""
-    otherwise = rest or anything
-
-    def check_parts(value: Any) -> bool:
-        name: Any = ""
-        try:
-            for name, part in parts_of(value):
-                check_of(name, otherwise)(part)
-        except SchemaMismatch as mismatch:
-            pointer, *reason = mismatch.args
-            raise SchemaMismatch(f"/{pointer_part(name)}{pointer}", *reason) from None
-        return True
-    return check_parts
-
-
-def items_check(rest: SchemaCheck | None, first: SchemaChecks | None) -> SchemaCheck:
-    numbered = dict(enumerate(first or []))
-    return parts_check(enumerate, numbered.get, rest)
-
-
-def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> SchemaCheck:
-    checks = named or {}
-    if not patterns:
-        return parts_check(dict.items, checks.get, rest)
-    searches = patterns
-
-    def check_of(name: str, otherwise: SchemaCheck) -> SchemaCheck:
-        found = [checks[name]] if name in checks else []
-        found += [check for search, check in searches if search(name)]
-        return partial(all_hold, found or [otherwise])
-    return parts_check(dict.items, check_of, rest)
-
-
-def contains_check(check: Any, least: int | None, most: int | None) -> SchemaCheck:
-    def check_contains(value: Any) -> bool:
-        found = sum(holds(check, item) for item in value)
-        enough = 1 if least is None else least
-        return found >= enough and (most is None or found <= most)
-    if check is None:           # the counts alone assert nothing
-        return anything
-    return check_contains
-
-
-def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
-    def check_branch(value: Any) -> bool:
-        branch = then if holds(test, value) else otherwise
-        return branch is None or branch(value)
+def branch_holds(test: Any, then: Any, otherwise: Any, value: Any) -> bool:
     if test is None:            # without an `if` the other two assert nothing
-        return anything
-    return check_branch
+        return True
+    branch = then if holds(test, value) else otherwise
+    return branch is None or branch(value)
+
+
+def enough_hold(check: Any, least: int | None, most: int | None, value: Any) -> bool:
+    if check is None:           # the counts alone assert nothing
+        return True
+    found = sum(holds(check, item) for item in value)
+    if least is None:
+        least = 1
+    return found >= least and (most is None or found <= most)
+
+
+def pointer_part(name: Any) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
+    """Whether each holds by the check that is found for its name or number, else by the rest's."""
+    otherwise = rest or anything
+    name: Any = ""
+    try:
+        for name, part in parts:
+            find(name, otherwise)(part)
+    except SchemaViolation as violation:
+        pointer = f"/{pointer_part(name)}{violation.pointer}"
+        raise SchemaViolation(pointer, violation.keyword, str(violation)) from None
+    return True
+
+
+def items_hold(rest: Any, first: Any, value: list[Any]) -> bool:
+    return parts_hold(enumerate(value), dict(enumerate(first or [])).get, rest)
+
+
+def members_hold(named: Any, patterns: Any, rest: Any, value: JsonObject) -> bool:
+    find = (named or {}).get
+    if patterns:
+        find = partial(matching_check, find, patterns)
+    return parts_hold(value.items(), find, rest)
+
+
+def matching_check(find: Any, patterns: Any, name: str, rest: SchemaCheck) -> SchemaCheck:
+    checks = [check for pattern, check in patterns if pattern.search(name)]
+    named = find(name, anything if checks else rest)
+    return partial(all_hold, [named, *checks])
 
 
 # What the values of keywords must be, as schemas.
@@ -1921,8 +1799,8 @@ STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
 TYPE_NAMES = "array boolean integer null number object string".split()
 TYPES = {"type": "array", "items": {"enum": TYPE_NAMES}, "uniqueItems": True, "minItems": 1}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-# The types that keywords are about, the keywords with what their values must be, and their test, or
-# the maker of it where they are several. Other keywords are annotations.
+# The types that keywords are about, the keywords with what their values must be, and their test.
+# Other keywords are annotations.
 KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
     (NUMBER, {"minimum": NUMERIC}, operator.le),
     (NUMBER, {"maximum": NUMERIC}, operator.ge),
@@ -1931,17 +1809,17 @@ KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
     (NUMBER, {"multipleOf": STEP}, is_multiple),
     (TEXT, {"minLength": COUNT}, is_as_long),
     (TEXT, {"maxLength": COUNT}, is_as_short),
-    (TEXT, {"pattern": STRING}, holds),
+    (TEXT, {"pattern": STRING}, Pattern.search),
     (ARRAY, {"minItems": COUNT}, is_as_long),
     (ARRAY, {"maxItems": COUNT}, is_as_short),
     (ARRAY, {"uniqueItems": {"type": "boolean"}}, is_unique),
-    (ARRAY, {"items": SCHEMA, "prefixItems": SCHEMAS}, items_check),
-    (ARRAY, {"contains": SCHEMA, "minContains": COUNT, "maxContains": COUNT}, contains_check),
+    (ARRAY, {"items": SCHEMA, "prefixItems": SCHEMAS}, items_hold),
+    (ARRAY, {"contains": SCHEMA, "minContains": COUNT, "maxContains": COUNT}, enough_hold),
     (OBJECT, {"minProperties": COUNT}, is_as_long),
     (OBJECT, {"maxProperties": COUNT}, is_as_short),
     (OBJECT, {"required": NAMES}, frozenset.issubset),
     (OBJECT, {"properties": SCHEMA_MAP, "patternProperties": SCHEMA_MAP,
-              "additionalProperties": SCHEMA}, members_check),
+              "additionalProperties": SCHEMA}, members_hold),
     (OBJECT, {"dependentRequired": NAMES_MAP}, has_others),
     (OBJECT, {"dependentSchemas": SCHEMA_MAP}, dependents_hold),
     (OBJECT, {"propertyNames": SCHEMA}, names_hold),
@@ -1951,7 +1829,7 @@ KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
     (ANY, {"allOf": SCHEMAS}, all_hold),
     (ANY, {"anyOf": SCHEMAS}, any_holds),
     (ANY, {"oneOf": SCHEMAS}, one_holds),
-    (ANY, {"if": SCHEMA, "then": SCHEMA, "else": SCHEMA}, branch_check),
+    (ANY, {"if": SCHEMA, "then": SCHEMA, "else": SCHEMA}, branch_holds),
 ]
 # What the values of all keywords must be: of those treated elsewhere, not implemented, and above.
 UNSUPPORTED = "unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary"
@@ -1964,58 +1842,46 @@ SHAPES: JsonObject = {
 }
 for _, shapes_of_a_row, _ in KEYWORDS:
     SHAPES.update(shapes_of_a_row)
+DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
 # The schemas of these keywords see the same value as the schema that holds them.
 IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
-DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
-
-
-def is_own_name(name: str, own_id: str) -> bool:
-    """Whether the part of a $ref before its # means the document with this $id."""
-    try:
-        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
-        return not name or resolve_url(own, name) == own
-    except ValueError:
-        return not name
 
 
 class SchemaCompiler:
-    """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root."""
+    """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root.
+
+    Every subschema is read, used or not: a refusal must not depend on what is used.
+    """
 
     def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
+        from graphlib import TopologicalSorter  # only where a schema is compiled
+
         self.root = root
         self.check_shape = check_shape          # raises where a keyword is malformed
-        self.budget = PatternBudget()
+        self.machine = PatternMachine()
         self.tables: dict[str, CheckTable] = {}             # by place
         self.anchors: dict[str, str] = {}                   # $anchor -> place
         self.references: dict[str, str] = {}                # place -> $ref
-        self.same_value: dict[str, list[str]] = {}          # place -> what it applies to its value
-        self.times_applied: collections.Counter[str] = collections.Counter()
-        self.seen: dict[Any, Any] = {}          # (check, value), by identity -> what came of it
+        self.same_value: Any = TopologicalSorter()      # of places that see one value
+        self.times_applied: collections.Counter[str] = collections.Counter()    # by place
+        self.seen: list[dict[int, Any]] = []    # of each $ref: by the identity of a value
+        self.check_root = self.check_of(root, "")
+        self.resolve_references()
 
-    def compile(self) -> Callable[[Any], None]:
-        """Every schema is read, used or not: a refusal must not depend on what is used."""
-        check_root = self.check_of(self.root, "")
-        for place, reference in self.references.items():
-            self.refer(place, self.target_of(reference))
-        self.refuse_endless_references()
-        for place, table in self.tables.items():
-            if self.times_applied[place] > 1:
-                check = self.remembering(table_check(dict(table)))
-                table.update(dict.fromkeys(ANY, [("", check, "")]))
-
-        def check_instance(instance: Any) -> None:
-            self.seen.clear()           # identities are those of the last instance
-            self.budget.work_left = MAX_PATTERN_WORK
-            try:
-                check_root(instance)
-            except SchemaMismatch as mismatch:
-                pointer, keyword, detail = mismatch.args
-                message = f"{printable(pointer) or '/'}: {keyword}: {detail}"
-                raise SchemaViolation(pointer, keyword, message) from None
-            except RecursionError:
-                raise SchemaViolation(
-                    "", "$ref", "/: $ref: nests deeper than can be validated") from None
-        return check_instance
+    def check_instance(self, instance: Any) -> None:
+        """None where the instance holds, else SchemaViolation."""
+        for seen in self.seen:      # identities of the last instance
+            seen.clear()
+        self.machine.work_left = MAX_PATTERN_WORK
+        try:
+            self.check_root(instance)
+        except SchemaViolation as violation:
+            pointer, keyword = violation.pointer, violation.keyword
+            message = f"{printable(pointer) or '/'}: {keyword}: {violation}"
+            raise SchemaViolation(pointer, keyword, message) from None
+        except RecursionError:
+            raise SchemaViolation(
+                "", "$ref", "/: $ref: nests deeper than can be validated") from None
 
     def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
         """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
@@ -2027,19 +1893,18 @@ class SchemaCompiler:
         if keyword not in DEFINITIONS:
             self.times_applied[place] += 1
         if keyword in IN_PLACE:
-            self.same_value[holder].append(place)
-        self.same_value[place] = []
+            self.same_value.add(holder, place)
         table: CheckTable = {kind: [] for kind in ANY}
         self.tables[place] = table
         if schema is False:
             table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
         elif schema is not True:
             self.check_shape(schema)
-            self.note_names(schema, place)
             self.fill(table, schema, place)
         return table_check(table)
 
-    def note_names(self, schema: JsonObject, place: str) -> None:
+    def fill(self, table: CheckTable, schema: JsonObject, place: str) -> None:
+        """What the schema asserts, but for its $ref, which may name a schema further on."""
         anchor = schema.get("$anchor")
         if "$id" in schema and place or anchor in self.anchors:
             raise UnsupportedSchema(
@@ -2048,19 +1913,14 @@ class SchemaCompiler:
             self.anchors[anchor] = place
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
-
-    def fill(self, table: CheckTable, schema: JsonObject, place: str) -> None:
-        """What the schema asserts, but for its $ref."""
         compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
-        add_type(table, schema.get("type"))
+        if "type" in schema:
+            add_type(table, schema["type"])
         for kinds, shapes, test in KEYWORDS:
             if compiled.keys().isdisjoint(shapes):
                 continue
-            keyword, *others = shapes
-            if others:
-                check = test(*map(compiled.get, shapes))
-            else:
-                check = partial(test, compiled[keyword])
+            keyword = next(iter(shapes))
+            check = partial(test, *map(compiled.get, shapes))
             for kind in kinds:
                 table[kind].append((keyword, check, schema.get(keyword)))
 
@@ -2070,19 +1930,14 @@ class SchemaCompiler:
         if shape is SCHEMA:
             return self.check_of(value, holder, keyword)
         if shape is SCHEMAS:
-            value = dict(enumerate(value))
-        if shape is SCHEMAS or shape is SCHEMA_MAP:
-            checks = {}
-            for name, part in value.items():
-                checks[name] = self.check_of(part, holder, keyword, name)
-            if shape is SCHEMAS:
-                return list(checks.values())
+            return [self.check_of(part, holder, keyword, at) for at, part in enumerate(value)]
+        if shape is SCHEMA_MAP:
+            checks = {name: self.check_of(value[name], holder, keyword, name) for name in value}
             if keyword != "patternProperties":
                 return checks
-            searches = [compile_pattern(name, self.budget) for name in checks]
-            return list(zip(searches, checks.values()))
+            return [(compile_pattern(name, self.machine), checks[name]) for name in checks]
         if keyword == "pattern":
-            return compile_pattern(value, self.budget)
+            return compile_pattern(value, self.machine)
         if keyword == "const":
             return frozenset([json_key(value)])
         if keyword == "enum":
@@ -2090,6 +1945,39 @@ class SchemaCompiler:
         if keyword == "required":
             return frozenset(value)
         return value
+
+    def resolve_references(self) -> None:
+        """UnsupportedSchema also where one would apply a schema to a value within itself."""
+        targets = {place: self.target_of(name) for place, name in self.references.items()}
+        self.times_applied.update(targets.values())
+        for place, target in targets.items():
+            self.same_value.add(place, target)
+            check = table_check(self.tables[target])
+            if self.times_applied[target] > 1:
+                check = self.remembering(check)
+            for assertions in self.tables[place].values():
+                assertions.append(("$ref", check, ""))
+        try:
+            self.same_value.prepare()
+        except ValueError:
+            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+
+    def remembering(self, check: SchemaCheck) -> SchemaCheck:
+        """What is applied twice sees each value once, so that doubling is no work."""
+        seen: dict[int, Any] = {}
+        self.seen.append(seen)
+
+        def check_once(value: Any) -> bool:
+            key = id(value)
+            if key not in seen:
+                try:
+                    seen[key] = check(value)
+                except SchemaViolation as violation:
+                    seen[key] = violation
+            if seen[key] is not True:
+                raise seen[key].with_traceback(None)
+            return True
+        return check_once
 
     def target_of(self, reference: str) -> str:
         """The place that a $ref names; UnsupportedSchema where it is not in this document."""
@@ -2102,44 +1990,21 @@ class SchemaCompiler:
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
-    def refer(self, place: str, target: str) -> None:
-        self.times_applied[target] += 1
-        self.same_value[place].append(target)
-        check = table_check(self.tables[target])
-        for assertions in self.tables[place].values():
-            assertions.append(("$ref", check, ""))
 
-    def refuse_endless_references(self) -> None:
-        """UnsupportedSchema where a schema would be applied to a value within itself."""
-        from graphlib import CycleError, TopologicalSorter  # only where a schema is compiled
-
-        try:
-            TopologicalSorter(self.same_value).prepare()
-        except CycleError:
-            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-
-    def remembering(self, check: SchemaCheck) -> SchemaCheck:
-        """A schema that several places apply sees each value once, so that doubling is no work."""
-        seen = self.seen
-
-        def check_once(value: Any) -> bool:
-            key = (id(check), id(value))
-            if key not in seen:
-                try:
-                    seen[key] = check(value)
-                except SchemaMismatch as mismatch:
-                    seen[key] = mismatch.args
-            if seen[key] is not True:
-                raise SchemaMismatch(*seen[key])
-            return True
-        return check_once
+def is_own_name(name: str, own_id: str) -> bool:
+    """Whether the part of a $ref before its # means the document with this $id."""
+    try:
+        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
+        return not name or resolve_url(own, name) == own
+    except ValueError:
+        return not name
 
 
 def add_type(table: CheckTable, types: Any) -> None:
-    """What the keyword `type` asserts: a name, a list of names, or None."""
-    wanted = [types] if isinstance(types, str) else types or TYPE_NAMES
+    """What the keyword `type` asserts, a name or a list of names."""
+    wanted = [types] if isinstance(types, str) else types
     for kind, names in NAMES_OF_TYPES.items():
-        if set(names).isdisjoint(wanted):
+        if names.isdisjoint(wanted):
             is_whole_fine = kind is float and "integer" in wanted
             check = float.is_integer if is_whole_fine else nothing
             table[kind].append(("type", check, types))
@@ -2148,7 +2013,7 @@ def add_type(table: CheckTable, types: Any) -> None:
 @cache
 def well_formed_check() -> Callable[[Any], None]:
     meta_schema = {**SCHEMA, "properties": SHAPES}
-    return SchemaCompiler(meta_schema, anything).compile()
+    return SchemaCompiler(meta_schema, anything).check_instance
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
@@ -2157,9 +2022,8 @@ def compile_schema(schema: Any) -> Callable[[Any], None]:
     R3c. UnsupportedSchema where it asserts what is not implemented here, is malformed or never
     ends; the function raises it where the schema's patterns exceed MAX_PATTERN_WORK.
     """
-    compiler = SchemaCompiler(schema, well_formed_check())
     try:
-        return compiler.compile()
+        return SchemaCompiler(schema, well_formed_check()).check_instance
     except (SchemaViolation, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed: {error}") from None
 
@@ -2454,7 +2318,7 @@ class HostPace(NamedTuple):
     policy_at: float = NEVER        # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
     not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
-    why: str = ""                   # who asked for `not_before`, in a few words
+    why: str = ""                   # who asked for `not_before`
 
 
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
@@ -2472,10 +2336,8 @@ def backoff_delay(
     """Seconds before retry number `attempt` (from 0).  R5, spec 9.4.
 
     `retry_after` (seconds) where given, else full jitter: `rand()` times the capped power of two.
-    >>> backoff_delay(3, rand=lambda: 1.0), backoff_delay(99, rand=lambda: 0.5)
-    (8.0, 30.0)
-    >>> backoff_delay(0, retry_after=0.0)
-    0.0
+    >>> [backoff_delay(attempt, rand=lambda: 0.5) for attempt in (3, 99)], backoff_delay(3, 0.0)
+    ([4.0, 30.0], 0.0)
     """
     if retry_after is not None:
         return retry_after
@@ -2549,10 +2411,7 @@ class KnownSource(NamedTuple):
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """Why the source is not asked again yet, "" where it is due.  Spec 10.3.
-
-    The floor is about requests: a failure with an HTTP answer has it as a success has.
-    """
+    """Why the source is not asked again yet, or "". A failure counts like a success: spec 10.3."""
     asked_at = max(known.at, known.failed_at)
     if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):       # R8
         return ""
@@ -2564,11 +2423,7 @@ def too_soon(known: KnownSource, min_age: float, now: float) -> str:
 
 
 def spell_seconds(seconds: float) -> str:
-    """A span as people say it.
-
-    >>> [spell_seconds(seconds) for seconds in (2.345, 90, 7200, 200000)]
-    ['2.3 s', '90 s', '2 h', '2.3 d']
-    """
+    """For people: 2.345 is "2.3 s", 90 is "90 s", 7200 is "2 h"."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{round(seconds / size, 1):g} {unit}"
@@ -2594,22 +2449,21 @@ NO_VALIDATORS = Validators()
 class RobotsState(NamedTuple):
     """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
 
-    robots: RobotsTxt | None = None     # the rules; None: there are none to be had
-    body: bytes = b""                   # as fetched, for the cache
-    status: int = 0                     # of the answer that stands; 0: no HTTP answer
-    fetched_at: float = 0.0             # when `body` was last known to be current
-    checked_at: float = 0.0             # when the site was last asked
-    retry_at: float = 0.0               # not to be asked again before; 0.0: when the copy is stale
-    unreachable_since: float = 0.0      # 0.0: it is reachable
-    failures: int = 0                   # since then
-    no_network: bool = False            # the last attempt got no HTTP answer at all
-    has_held_host: bool = False         # its 429 or 503 has held the host back: it may not again
-    trouble: str = ""                   # why it is unreachable, in one line
+    robots: RobotsTxt | None = None     # None: there are no rules to be had
+    body: bytes = b""               # as fetched, for the cache
+    status: int = 0                 # of the answer that stands; 0: no HTTP answer
+    fetched_at: float = 0.0         # when `body` was last known to be current
+    checked_at: float = 0.0         # when the site was last asked
+    retry_at: float = 0.0           # not to be asked again before; 0.0: when the copy is stale
+    unreachable_since: float = 0.0  # 0.0: it is reachable
+    failures: int = 0               # since then
+    no_network: bool = False        # the last attempt got no HTTP answer at all
+    has_held_host: bool = False     # its 429 or 503 has held the host back: it may not again
+    trouble: str = ""               # why it is unreachable, in one line
     validators: Validators = NO_VALIDATORS
 
     @property
     def held_bytes(self) -> int:
-        """An estimate of the memory that this takes."""
         parsed_bytes = self.robots.held_bytes if self.robots else 0
         return len(self.body) + parsed_bytes + 1000
 
@@ -2617,10 +2471,10 @@ class RobotsState(NamedTuple):
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
-    serial: float = 0.0                 # of the generation in the cache
-    checked_at: float = NEVER           # last known to be current
-    failed_at: float = NEVER            # asked in vain
-    retry_at: float = NEVER             # not to be asked again before
+    serial: float = 0.0             # of the generation in the cache
+    checked_at: float = NEVER       # last known to be current
+    failed_at: float = NEVER        # asked in vain
+    retry_at: float = NEVER         # not to be asked again before
     etag: str = ""
     last_modified: str = ""
 
@@ -2631,20 +2485,19 @@ def header_value(headers: Headers, name: str) -> str:
 
 
 def validators_of(headers: Headers) -> Validators:
-    """The validators of an answer; one longer than a header of ours may be is not kept."""
+    """Those of an answer; one that is too long for a header of ours is not kept."""
     values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
     return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
-    """What is replayed. What cannot stand in a header, as a hostile cache may have it, is not."""
+    """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
     headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
     return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """The site need not be asked: the copy is fresh, or it is too early to ask it again."""
     stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
@@ -2653,8 +2506,8 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        state = state._replace(status=200, validators=held.validators)
-        return state._replace(robots=held.robots, body=held.body)
+        state = state._replace(status=200, robots=held.robots, body=held.body)
+        return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
@@ -2683,7 +2536,7 @@ def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> An
     )
 
 
-# What the cache keeps, and back: every field is checked, since a cache is hostile too.
+# What the cache keeps, and back: a cache is hostile, so that every field is checked.
 
 def as_number(value: Any) -> float:
     """A finite number, or NEVER."""
@@ -2720,10 +2573,9 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 
 
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
-# 10a. The letters of a body: its media type, and the charset that it is written in.
+# 10a. The letters of a body: its media type and its charset.
 
-# Codecs that map letters and do no more, as zlib, punycode and utf-7 would. UTF-16 and UTF-32 are
-# seen in a body and never believed.
+# zlib, punycode and utf-7 do more than map letters; UTF-16 and UTF-32 are seen, never believed.
 CODEC = (
     "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
     "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
@@ -2752,7 +2604,7 @@ CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UT
     (rb"\xff\xfe|.\0", "utf_16_le"),
     (rb"\xfe\xff|\0.", "utf_16_be"),
 )
-DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration stands at the very start
+DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration comes first
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
@@ -2776,7 +2628,6 @@ TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
 
 
 def media_type_of(content_type: str) -> str:
-    """Of a Content-Type, without its parameters, lower-case."""
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -2801,10 +2652,7 @@ def charset_codec(label: str) -> str | None:
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try: a byte order mark's alone; else the header's, the body's own, UTF-8.
-
-    The order is that of RFC 7303 3.
-    """
+    """The codecs to try (RFC 7303 3): of a mark alone; else of header, declaration, and UTF-8."""
     for mark, codec in CODEC_MARKS:
         if re.match(mark, body, re.DOTALL):
             return [codec]
@@ -2826,7 +2674,7 @@ def decode_body(body: bytes, content_type: str) -> str:
 
 
 def text_of(body: bytes, content_type: str) -> str:
-    """As `decode_body`, though "" where the type or the body itself is no text."""
+    """As `Result.text`."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
@@ -2842,19 +2690,18 @@ class Kind(NamedTuple):
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
-    max_bytes: int = 0                  # of a decoded body; 0: as the bot was told
+    max_bytes: int = 0              # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
-    transport_retries: int = 1          # after an exchange that got no HTTP answer
-    is_target: bool = False             # behind robots.txt, and read for its meaning
+    transport_retries: int = 1      # after an exchange that got no HTTP answer
+    role: str = "policy"            # as Slot.claim has it; a "target" is behind robots.txt
 
 
-TARGET_ACCEPT = (                       # R9.2: markdown first
+TARGET_ACCEPT = (       # R9.2: markdown first
     "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, True),
-    "fixture": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, 1, True),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, "target"),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2862,9 +2709,8 @@ KINDS = {
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own.
+    """The URL with R13's parameters after its own, before the fragment; `sha` may be empty.
 
-    Query and fragment are kept; an empty `sha` is left out.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2882,11 +2728,10 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
     """A Location without R13's parameters: the gates never see them, if repeated too."""
-    own = tag_url("", *tag)[1:]
-    for tags in (own, own.replace("%2F", "/"), own.replace("/", "%2F")):
-        location = location.replace(f"?{tags}&", "?")
-        location = location.replace(f"?{tags}", "").replace(f"&{tags}", "")
-    return location
+    own = re.escape(tag_url("", *tag)[1:])
+    tags = re.sub("/|%2F", "(?:/|%2F)", own)
+    location = re.sub(rf"\?(?:{tags}&)+", "?", location)
+    return re.sub(rf"[?&]{tags}", "", location)
 
 
 def parse_tag(text: str) -> tuple[str, str]:
@@ -2911,12 +2756,11 @@ def request_headers(
 
 
 def wants_any_success(status: int, headers: Headers) -> bool:
-    """Whether a policy document is read: servers send them under any type."""
+    """A policy document may come under any type."""
     return 200 <= status < 300
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Whether a body is read: only of a success of a readable type."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
@@ -2928,7 +2772,7 @@ def as_response(given: Any) -> Response:
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
-def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
+def decided_dict(value: Decision | Result) -> dict[str, Any]:
     shown = record_dict(value)
     if value.retry_at is not None:
         shown["retry_at"] = iso_utc(value.retry_at)
@@ -2936,13 +2780,11 @@ def decided_dict(value: Union[Decision, Result]) -> dict[str, Any]:
     return shown
 
 
-def recommendation_of(value: Union[Decision, Result]) -> Optional[str]:
+def recommendation_of(value: Decision | Result) -> str | None:
     """The policy model's word for the verdict, or for a final refusal by another gate than R2."""
     if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
         return "not_recommended"
-    if value.verdict is None:
-        return None
-    return value.verdict.recommendation
+    return value.verdict.recommendation if value.verdict else None
 
 
 class Decision(NamedTuple):
@@ -2953,15 +2795,15 @@ class Decision(NamedTuple):
 
     allowed: bool
     url: str
-    gate: Optional[GateName] = None             # which refused; "R4" and "R5": it is too early
+    gate: Optional[GateName] = None         # which refused; "R4" and "R5": it is too early
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    crawl_delay: Optional[float] = None         # seconds
-    waited: float = 0.0                         # seconds
-    retry_at: Optional[float] = None            # Unix seconds
-    group: Optional[str] = None                 # the selected User-agent value
-    robots_source: str = ""                     # where robots.txt came from, and how old it is
+    crawl_delay: Optional[float] = None     # seconds
+    waited: float = 0.0                     # seconds
+    retry_at: Optional[float] = None
+    group: Optional[str] = None             # the selected User-agent value
+    robots_source: str = ""                 # where robots.txt came from, and how old it is
     blocked_by: Optional[BlockedDomain] = None
     content_signals: Mapping[str, str] = NO_FIELDS
 
@@ -2997,19 +2839,18 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    What a `Decision` has too means the same. `at` and `retry_at` are Unix seconds; `waited`,
-    `elapsed` and `crawl_delay` are seconds; `bytes` and `sha256` are of the decoded body. `links`
-    is [Link(title, url)] of Markdown and feeds, never of a page; `metadata` is of a page's head or
-    of a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind us.
-    `attempts` counts the requests for this target, and `requests` records them with those for
-    policy documents. `read` is false where R6 left the body unread. `body` and `headers`
-    (lower-case names) are in memory only.
+    What a `Decision` has too means the same. `at` is in Unix seconds, `elapsed` in seconds; `bytes`
+    and `sha256` are of the decoded body. `links` are of Markdown and feeds, never of a page;
+    `metadata` is of a page's head or of a feed. `robots_directives` are those of meta robots and
+    X-Robots-Tag that bind us. `attempts` counts the requests for this target, and `requests` lists
+    them with those for policy documents. `read` is false where R6 left the body unread. `headers`
+    (lower-case names) and `body` are in memory only.
     """
 
     outcome: Outcome
-    url: str                                    # as asked
+    url: str                        # as asked
     final_url: str = ""
-    status: Optional[int] = None                # of HTTP
+    status: Optional[int] = None
     gate: Optional[GateName] = None
     reason: str = ""
     verdict: Optional[Verdict] = None
@@ -3036,7 +2877,7 @@ class Result(NamedTuple):
     crawl_delay: Optional[float] = None
     read: bool = True
     requests: Sequence[RequestRecord] = ()
-    headers: Sequence[tuple[str, str]] = ()
+    headers: Headers = ()
     body: Octets = b""
 
     @property
@@ -3046,14 +2887,14 @@ class Result(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """What the policy model advises, or None where no verdict was reached."""
+        """As of a `Decision`."""
         return recommendation_of(self)
 
     @property
     def text(self) -> str:
-        """The body as text; "" where its type, or the body itself, is no text: a PDF, a binary.
+        """The body by its byte order mark, its header, its own word, or as UTF-8.
 
-        Its charset is that of its byte order mark, its header, its own word, or UTF-8.
+        "" where its type, or the body itself, is no text: a PDF, a binary.
         """
         return text_of(self.body, self.content_type)
 
@@ -3086,14 +2927,14 @@ class Reading(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How the walk of a URL ended: with a refusal by a gate, or with the last answer."""
+    """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
 
     answer: Response | TransportError | None = None
     refusal: Decision | None = None
-    trouble: str = ""                   # why it could not go on, in one line
-    retry_at: float | None = None       # Unix seconds; None where coming back is no use
-    is_put_off: bool = False            # a retry is due, though not within `max_wait`
-    has_strayed: bool = False           # redirected to where it must not follow
+    trouble: str = ""               # why it could not go on, in one line
+    retry_at: float | None = None   # Unix seconds; None where coming back is no use
+    is_put_off: bool = False        # a retry is due, though not within `max_wait`
+    has_strayed: bool = False       # redirected to where it must not follow
 
     @property
     def status(self) -> int:
@@ -3102,7 +2943,7 @@ class Ending(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why a policy document did not come, in one line."""
+        """Why a policy document did not come."""
         if self.refusal is not None:
             return self.refusal.reason
         if self.trouble:
@@ -3128,7 +2969,6 @@ def spell_rule(rule: Rule) -> str:
 
 
 def robots_source(state: RobotsState, now: float) -> str:
-    """Where what is held of a robots.txt came from, and how old it is."""
     if state.unreachable_since:
         held = "none held"
         if state.robots is not None:
@@ -3142,14 +2982,17 @@ def robots_source(state: RobotsState, now: float) -> str:
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
-    """R2: what the rules of a robots.txt say of a target (path and query)."""
+    """R2: what its rules say of a target (path and query)."""
     verdict, rule = robots.ruling(target)
     reason = "robots.txt has no group for us"
     if rule is not None:
         reason = spell_rule(rule)
     elif robots.group is not None:
         reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    decision = allowed._replace(
+    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
+    return allowed._replace(
+        allowed=not is_denied,
+        gate="R2" if is_denied else None,
         reason=reason,
         verdict=verdict,
         rule=rule,
@@ -3157,9 +3000,6 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
         group=robots.group,
         content_signals=robots.content_signals,
     )
-    if verdict is Verdict.DISALLOWED_EXPLICIT:
-        return decision._replace(allowed=False, gate="R2")
-    return decision
 
 
 def robots_decision(
@@ -3369,16 +3209,13 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
 # 11c. Private files, and locks: files that exist only while they are held. The kernel lets go of a
 # lock when its holder dies.
 
-OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")          # without O_NONBLOCK a FIFO hangs us
+OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")       # without O_NONBLOCK a FIFO hangs us
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 
 
 def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes each item off the list and does `action` with it, both within one bytecode.
-
-    Ctrl-C comes between two.
-    """
+    """Takes off each item and does `action` with it within one bytecode; Ctrl-C comes between."""
     while items:
         taken = map(items.pop, (-1,))
         list(map(action, taken))
@@ -3426,10 +3263,7 @@ HELD_NAMES: dict[str, list[int]] = {}
 
 
 class CacheLock(PrivateFile):
-    """A name that this process, and no forked child, holds until `release` or its own end.
-
-    A file may hold it against other processes.
-    """
+    """A name that this process, and no forked child, holds; a file may hold it against others."""
 
     name = ""                       # for `__del__`, as above
 
@@ -3443,16 +3277,15 @@ class CacheLock(PrivateFile):
         return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
 
     def lock(self, path: str) -> bool:
-        """Claims the name, and locks the file at `path`, which goes with the lock.
+        """Claims the name and locks the file at `path`, which goes at `release`.
 
-        False where another has either. `OSError`: there are no locks; what is open goes all the
-        same.
+        False where another has either. `OSError`: it is not locked, and goes if it could be opened.
         """
         if not self.claim():
             return False
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
-            # The file that was opened may be gone from its path before it is locked.
+            # Until it is locked, its holder or a sweep may remove it.
             if lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path)):
                 self._paths.append(path)
                 return True
@@ -3484,7 +3317,7 @@ class CacheLock(PrivateFile):
 
 
 def abandon_locks() -> None:
-    """In a forked child: the files are closed and not removed, since the locks are the parent's."""
+    """In a forked child: the locks, and so the files, are the parent's."""
     for fds in HELD_NAMES.values():
         with suppress(OSError):
             do_once(os.close, fds)
@@ -3532,7 +3365,6 @@ def make_private_folders(folder: str) -> None:
 
 
 def pace_doubt(place: PacePlace, create: bool) -> str:
-    """`folder_doubt` of a folder for the pace, and of the cache folder around it."""
     folder, around = place
     doubt = folder_doubt(around, create) if around else ""
     # Others may plant a symbolic link in the system's temporary folder.
@@ -3562,12 +3394,9 @@ def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
 
 
 def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
-    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds.
-
-    What is written is locked until it lies at `path`, or a sweep takes it for a dead writer's.
-    """
+    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds."""
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    with CacheLock(scratch) as file:
+    with CacheLock(scratch) as file:            # or a sweep takes it for a dead writer's
         try:
             if not file.lock(scratch):
                 raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
@@ -3586,8 +3415,8 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
             list(map(os.close, map(os.dup, file.fds)))
         os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
         os.replace(scratch, path)
-    if durable and os.name != "nt":         # which syncs no folder
-        with suppress(OSError), closing(PrivateFile()) as folder:   # some file systems sync none
+    if durable:
+        with suppress(OSError), closing(PrivateFile()) as folder:   # some systems sync no folder
             os.fsync(folder.open(os.path.dirname(path), os.O_RDONLY))
 
 
@@ -3624,8 +3453,8 @@ def sweep_file(file: os.DirEntry[str], now: float) -> None:
 class Cache:
     """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
 
-    They lie in `folder`; None keeps them in memory. `warn` gets one line per cause. `wall_time`
-    dates the entries. Thread-safe; touches no disk before its first use.
+    They lie in `folder`, which is not touched before its first use; None keeps them in memory.
+    `warn` gets one line per cause. `wall_time` dates the entries. Thread-safe.
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
@@ -3686,9 +3515,9 @@ class Cache:
         return data
 
     def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
-        """True where `data` now lies whole on the disk; else this process remembers it.
+        """True where `data` lies whole on the disk, else this process remembers it.
 
-        `durable` data is there also after a power cut. `ValueError` where it is not plain.
+        `durable`: also after a power cut. `ValueError`: the disk takes only plain data.
         """
         is_written = False
         if self._is_folder_usable(create=True):
@@ -3697,7 +3526,11 @@ class Cache:
             is_written = self._write(self._path(kind, key), blob, durable)
         self.forget(kind, key)
         if not is_written:
-            self._remember(kind, key, pickle_plain(data))
+            self._memory[kind][key] = blob = pickle_plain(data)
+            if kind == "robots":
+                self._robots_bytes += len(blob)
+            while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
+                self.forget("robots", next(iter(self._memory["robots"])))       # the oldest
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
@@ -3712,14 +3545,6 @@ class Cache:
         self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
         return False
 
-    def _remember(self, kind: str, key: str, blob: bytes) -> None:
-        """Of robots.txt bodies only so many, the oldest going first."""
-        self._memory[kind][key] = blob
-        if kind == "robots":
-            self._robots_bytes += len(blob)
-        while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-            self.forget("robots", next(iter(self._memory["robots"])))
-
     def forget(self, kind: str, key: str) -> None:
         """What the disk did not take is not remembered in this process either."""
         forgotten = self._memory[kind].pop(key, b"")
@@ -3727,9 +3552,9 @@ class Cache:
             self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None where another process or a thread of this one holds it.
+        """The lock of that name; None where it is held in another process or in this one.
 
-        Never blocks. Where the folder takes no lock, this process alone is in order.
+        Where the folder takes no lock, this process alone is in order.
         """
         lock = CacheLock(name)
         is_held = False
@@ -3752,7 +3577,7 @@ class Cache:
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
 
-        Scratch files of dead processes always do, in between those among the first files.
+        In between, scratch files of dead processes do, among the first files.
         """
         if not self._is_folder_usable():
             return
@@ -3774,7 +3599,7 @@ class Cache:
         return folder_doubt(self.folder or "", create)
 
     def _is_folder_usable(self, create: bool = False) -> bool:
-        """Whether the folder is there and ours alone. It is asked anew: folders change."""
+        """Whether it is there and ours alone, asked anew each time: folders change."""
         if self.folder is None:
             return False
         doubt = self._folder_doubt(create)
@@ -3791,7 +3616,7 @@ class Cache:
 class PaceCache(Cache):
     """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
 
-    It lies in the first of `places` that takes a file and its lock; the last is not tried.
+    It lies in the first of `places` that takes a locked file; the last is not tried.
     """
 
     def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
@@ -3799,7 +3624,7 @@ class PaceCache(Cache):
         self._places = places
 
     def sweep(self, now: float) -> None:
-        """Here lies no marker of the last pass, so that each pass is over the first files alone."""
+        """No marker of the last pass lies here, so that each is over the first files alone."""
         if self.folder is not None and self._is_folder_usable():
             sweep_folder(self.folder, now, MAX_SWEEP_FILES)
 
@@ -3832,13 +3657,9 @@ def open_pace_cache(
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
-# One HTTP/1.1 exchange at a time, over the one connection that the process has open.
-# Nothing here follows a redirect, retries or sleeps. What a decision from the cache does without
-# is imported where it is used.
+# One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
 # http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
-# 22 ms and 6.6 MiB to load.
-# Trouble that no retry mends is raised as a ValueError, and other trouble as an OSError.
-# `Deadline.during` makes a TransportError of both.
+# 22 ms and 6.6 MiB to load. A decision from the cache needs none of the imports below.
 
 FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
@@ -3846,26 +3667,24 @@ STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\
 HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
 CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
 SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
-# What the system raises: for a bad certificate an OSError that is a ValueError besides, for too
-# large a number an ArithmeticError, for a thread that does not start a RuntimeError.
-TROUBLE = (OSError, ValueError, ArithmeticError, RuntimeError)
 if TYPE_CHECKING:
+    # Site, proxy, allow_private. Requests with equal routes may share a connection.
+    Route = tuple[UrlParts, UrlParts | None, bool]
     Addresses = list[tuple[int, Any]]       # (family, socket address)
-    HeaderList = list[tuple[str, str]]      # (lower-case name, value)
 
 
 def cause_of(error: BaseException) -> str:
-    """One line of what went wrong, without error numbers and lines of C."""
+    """One line, without error numbers and lines of C."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
     return printable(text or type(error).__name__, 200)
 
 
-# 12a. The time and the connection of an exchange.
+# 12a. The connection.
 
 class Deadline:
-    """The time of one exchange, from the look-up of the name to the end of the body."""
+    """Of one exchange, from the look-up of the name to the end of the body."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
@@ -3874,16 +3693,17 @@ class Deadline:
     def remaining_seconds(self) -> float:
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
-            raise TimeoutError("timed out")
+            raise TimeoutError
         return seconds
 
     @contextmanager
     def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a TransportError of one line, which names the stage."""
+        """Trouble inside becomes a TransportError. What no retry mends is raised as ValueError."""
         try:
             self.remaining_seconds()
             yield
-        except TROUBLE as error:
+        # A bad certificate is an OSError and a ValueError. A thread that fails is a RuntimeError.
+        except (OSError, ValueError, RuntimeError) as error:
             final = final or isinstance(error, ValueError)
             reason = f"{stage}: {cause_of(error)}"
             if time.monotonic() >= self.ends_at:
@@ -3891,15 +3711,7 @@ class Deadline:
             raise TransportError(reason, final) from None
 
 
-class Route(NamedTuple):
-    """Where a request goes. Those with equal routes may share a connection."""
-
-    site: UrlParts              # scheme, host and port alone
-    proxy: UrlParts | None
-    allow_private: bool
-
-
-class ProcessConnection:
+class HttpConnection:
     """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
     def __init__(self) -> None:
@@ -3907,7 +3719,7 @@ class ProcessConnection:
         self.callers: list[int] = []        # the threads of the calls that are under way
         self.socket: Any = None
         self.route: Route | None = None
-        self.answered_at = self.kept_until = -math.inf      # monotonic; so during an exchange
+        self.kept_until = -math.inf         # monotonic; -inf during an exchange
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -3922,17 +3734,16 @@ class ProcessConnection:
                 self.rest(math.inf)
 
     def rest(self, seconds: float) -> None:
-        """Before a pause: what it would carry past its time is closed, unless it is in use."""
+        """Before a pause: closed, unless it may be kept so long for a call, or is in use."""
         if self.lock.acquire(blocking=False):
             try:
-                if time.monotonic() + seconds >= self.kept_until:
+                if not self.callers or time.monotonic() + seconds >= self.kept_until:
                     self.close()
             finally:
                 self.lock.release()
 
     def is_kept_for(self, route: Route) -> bool:
-        is_there = self.socket is not None and self.route == route
-        return is_there and time.monotonic() < self.kept_until
+        return self.route == route and time.monotonic() < self.kept_until
 
     def begin(self, route: Route, deadline: Deadline) -> None:
         """An exchange, over the kept connection if it leads there and is as it was left."""
@@ -3941,28 +3752,24 @@ class ProcessConnection:
             self.unread = bytearray()       # what has come, and nobody has asked for yet
         self.route = route
         self.deadline = deadline
-        self.kept_until = -math.inf
+        self.answered_at = self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
         self.is_at_end = False              # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
         """Whether nothing has come since the last answer, not even an end."""
-        import socket
-
         # Some servers close without a word right behind their answer.
         wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
         try:
-            self.socket.settimeout(max(LEAST_SLEEP_SECONDS, wait_seconds))
+            self.socket.settimeout(max(0.0, wait_seconds))
             self.socket.recv(1)
-        except OSError as error:
-            return isinstance(error, socket.timeout)
+        except OSError as error:        # by name: `ssl` may not be loaded
+            silences = {"BlockingIOError", "timeout", "TimeoutError", "SSLWantReadError"}
+            return type(error).__name__ in silences
         return False
 
-    def settle(self) -> None:
-        """After an exchange: closed, unless it may be kept and a call goes on."""
-        self.rest(0.0 if self.callers else math.inf)
-
     def close(self) -> None:
+        self.kept_until = -math.inf
         if self.socket is not None:
             self.socket.close()
             self.socket = None
@@ -3973,7 +3780,7 @@ class ProcessConnection:
 
         untried = addresses[:MAX_ADDRESSES_TRIED]
         while untried:
-            # Each address gets its share of the time, so that a dead one does not use it all.
+            # A dead one may not use up the time of the others.
             share_seconds = self.deadline.remaining_seconds() / len(untried)
             family, address = untried.pop(0)
             try:
@@ -3988,8 +3795,8 @@ class ProcessConnection:
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
-        # A bare FIN ends no body, close_notify does. The handshake is a step of its own, so that an
-        # interrupt inside finds a socket to close.
+        # A bare FIN ends no body. The handshake is a step of its own, so that an interrupt inside
+        # finds a socket to close.
         self.socket = context.wrap_socket(
             self.socket, server_hostname=host, suppress_ragged_eofs=False,
             do_handshake_on_connect=False)
@@ -4005,11 +3812,8 @@ class ProcessConnection:
             sent_bytes = self.timed().send(data)
             data = data[sent_bytes:]
 
-    def receive(self) -> bool:
-        """False where the peer has closed."""
-        piece = self.timed().recv(PIECE_BYTES)
-        self.unread += piece
-        return len(piece) > 0
+    def receive(self) -> None:
+        self.unread += self.timed().recv(PIECE_BYTES)
 
     def read(self, size: int) -> bytes:
         """One to `size` bytes, or b"" where the peer has closed."""
@@ -4024,7 +3828,8 @@ class ProcessConnection:
         length = self.unread.find(b"\n") + 1
         while length == 0 and len(self.unread) <= self.line_budget_bytes:
             searched = len(self.unread)
-            if not self.receive():
+            self.receive()
+            if len(self.unread) == searched:
                 raise ConnectionError("connection closed before its end")
             length = self.unread.find(b"\n", searched) + 1
         if not 0 < length <= self.line_budget_bytes:
@@ -4033,14 +3838,14 @@ class ProcessConnection:
         return self.read(length).decode("latin-1")
 
 
-CONNECTION = ProcessConnection()
+CONNECTION = HttpConnection()
 
 
 def abandon_connection() -> None:
     """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
     global CONNECTION
     inherited = CONNECTION
-    CONNECTION = ProcessConnection()
+    CONNECTION = HttpConnection()
     with suppress(OSError):
         inherited.close()
 
@@ -4049,19 +3854,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=abandon_connection)
 
 
-# 12b. An answer: its header, where its body ends, what the body holds.
+# 12b. An answer.
 
 class Head(NamedTuple):
     version: str                # of HTTP/1: "0" or "1"
     status: int
-    headers: HeaderList
+    headers: list[tuple[str, str]]
     length: int | None          # what Content-Length says
 
 
-def read_head(conn: ProcessConnection) -> Head:
-    """1xx answers are skipped (RFC 9110 15.2)."""
+def read_head(conn: HttpConnection) -> Head:
     lines = head_lines(conn)
-    while True:
+    while True:         # RFC 9110 15.2: 1xx answers come before the one that counts
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
         if match is None:
@@ -4072,14 +3876,14 @@ def read_head(conn: ProcessConnection) -> Head:
             return Head(match[1], status, headers, content_length(headers))
 
 
-def head_lines(conn: ProcessConnection) -> Iterator[str]:
+def head_lines(conn: HttpConnection) -> Iterator[str]:
     for _ in range(MAX_HEADER_LINES):
         yield conn.read_line()
     raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
 
 
-def read_headers(lines: Iterator[str]) -> HeaderList:
-    headers: HeaderList = []
+def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
+    headers: list[tuple[str, str]] = []
     for line in lines:
         if line in ("\r\n", "\n"):
             break
@@ -4096,7 +3900,7 @@ def read_headers(lines: Iterator[str]) -> HeaderList:
 
 
 def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The items of a header in lower case, over all the lines that repeat it."""
+    """The items of all lines of that name, in lower case."""
     items: list[str] = []
     for name, value in headers:
         if name == wanted:
@@ -4117,7 +3921,7 @@ def content_length(headers: Headers) -> int | None:
 
 
 def kept_seconds(head: Head) -> float:
-    """How long the server lets the connection be kept (RFC 9112 9.3), 15 s at most."""
+    """How long the server lets us keep the connection (RFC 9112 9.3)."""
     options = header_items(head.headers, "connection")
     if "close" in options or (head.version == "0" and "keep-alive" not in options):
         return 0.0
@@ -4129,28 +3933,28 @@ def kept_seconds(head: Head) -> float:
     return seconds
 
 
-def framed_pieces(conn: ProcessConnection, head: Head) -> Iterator[bytes]:
+def framed_pieces(conn: HttpConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
         if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
             said = printable(", ".join(codings), 60)
-            raise ConnectionError(
-                f"Transfer-Encoding {said!r}, want chunked, and no Content-Length beside it")
+            wanted = "want chunked, and no Content-Length beside it"
+            raise ConnectionError(f"Transfer-Encoding {said!r}, {wanted}")
         return chunked_pieces(conn)
     if head.length is None:
         return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
     return counted_pieces(conn, head.length)
 
 
-def counted_pieces(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+def counted_pieces(conn: HttpConnection, length: int) -> Iterator[bytes]:
     yield from exactly(conn, length)
     if conn.unread:
         raise ConnectionError(f"more than the {length} bytes of its Content-Length")
     conn.is_at_end = True
 
 
-def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
+def exactly(conn: HttpConnection, length: int) -> Iterator[bytes]:
     left = length
     while left:
         piece = conn.read(min(left, PIECE_BYTES))
@@ -4160,7 +3964,7 @@ def exactly(conn: ProcessConnection, length: int) -> Iterator[bytes]:
         yield piece
 
 
-def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
+def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
     size = -1
     while size != 0:
         match = CHUNK_LINE.fullmatch(conn.read_line())
@@ -4168,24 +3972,14 @@ def chunked_pieces(conn: ProcessConnection) -> Iterator[bytes]:
             raise ConnectionError("broken chunking: no chunk size where one is due")
         size = int(match[1], 16)
         yield from exactly(conn, size)
-        # Chunk framing costs a server nothing, so that the data must pay for it.
+        # Chunk framing costs a server nothing: the data must pay for it.
         budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
         conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
         if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
     while conn.read_line() != "\r\n":
-        pass        # nothing in the trailers is for us
+        pass        # trailers
     conn.is_at_end = True
-
-
-def content_codings(headers: Headers) -> list[str]:
-    items = header_items(headers, "content-encoding")
-    codings = [item for item in items if item not in ("", "identity")]
-    known = {"gzip", "x-gzip", "deflate"}
-    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
-        said = printable(", ".join(codings), 60)
-        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
-    return codings
 
 
 def new_decoder(coding: str, beginning: bytes) -> Any:
@@ -4201,7 +3995,7 @@ def new_decoder(coding: str, beginning: bytes) -> Any:
 
 def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
     """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
-    from zlib import error as zlib_error
+    import zlib
 
     decoder = None
     taken_bytes = given_bytes = 0
@@ -4212,7 +4006,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         while piece or len(data) == PIECE_BYTES:        # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
-            except zlib_error:
+            except zlib.error:
                 raise ConnectionError(f"broken {coding} data") from None
             given_bytes += len(data)
             if data:
@@ -4220,20 +4014,25 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
             piece = decoder.unconsumed_tail or decoder.unused_data
             if decoder.eof and piece:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # what follows the last member is padding, which gzip ignores too
+                    return      # the rest is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
         # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
             raise ConnectionError(f"{coding} data outgrows what it holds")
-    if decoder is not None and not decoder.eof:
+    if decoder and not decoder.eof:
         raise ConnectionError(f"{coding} data ends early")
 
 
 def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
     """The decoded body, and whether it was cut at `limit` bytes."""
-    codings = content_codings(head.headers)
-    is_useful_in_part = limit <= MAX_ROBOTS_BYTES + 1       # as a robots.txt is, and nothing else
-    if (head.length or 0) > limit and not codings and not is_useful_in_part:
+    items = header_items(head.headers, "content-encoding")
+    codings = [item for item in items if item not in ("", "identity")]
+    known = {"gzip", "x-gzip", "deflate"}
+    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
+        said = printable(", ".join(codings), 60)
+        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
+    # Nothing but a robots.txt is useful in part.
+    if not codings and (head.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
@@ -4251,28 +4050,26 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 class LookUp:
     """One question to the system's resolver, which knows no deadline: its thread may be left.
 
-    An answer is held, and so is that none came in time. Other trouble is not.
+    An answer is held, even a late one, and so is that none came in time.
     """
 
     def __init__(self, host: str) -> None:
         import threading
 
-        self.host = host
         self.addresses: Addresses = []      # without ports; none: there is no such name
         self.trouble = ""                   # why there is no answer
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
-        self.thread = threading.Thread(
-            target=self.ask, name="walsh-research resolver", daemon=True)
+        name = "walsh-research resolver"
+        self.thread = threading.Thread(target=self.ask, args=(host,), name=name, daemon=True)
 
-    def ask(self) -> None:
-        """In the thread. A late answer is an answer."""
+    def ask(self, host: str) -> None:
         import socket
 
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
         trouble = ""
         try:
-            name = self.host.strip("[]").encode()       # as bytes it needs no codec: it is ASCII
+            name = host.strip("[]").encode()        # as bytes it needs no codec: it is ASCII
             for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
                 self.addresses.append((answer[0], answer[4]))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
@@ -4296,10 +4093,6 @@ class LookUp:
         return self.addresses
 
 
-def with_port(parts: UrlParts) -> UrlParts:
-    return parts._replace(port=parts.port or DEFAULT_PORTS[parts.scheme])
-
-
 def environment_proxies() -> dict[str, str]:
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
@@ -4311,35 +4104,31 @@ def environment_proxies() -> dict[str, str]:
 def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
     """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
     name = site.scheme if proxies.get(site.scheme) else "all"
-    setting = proxies.get(name)
-    if not setting:
+    if not proxies.get(name):
         return None
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-    bare_host = site.host.strip("[]")
-    if proxy_bypass_environment(f"{bare_host}:{site.port}", proxies):
+    if proxy_bypass_environment(f"{site.host.strip('[]')}:{site.port}", proxies):
         return None
-    return parse_proxy(f"{name}_proxy", setting.strip())
-
-
-def parse_proxy(name: str, setting: str) -> UrlParts:
+    setting = proxies[name].strip()
     match = re.fullmatch("(?i)(?:http://)?([^/?#]+)/?", setting)
     with suppress(ValueError):
         if match:
-            return with_port(split_url(f"http://{match[1]}"))
+            proxy = split_url(f"http://{match[1]}")
+            return proxy._replace(port=proxy.port or 80)
     # No reason shows the setting: any part of a misspelt one may be a password.
     found = "no proxy that can be used"
     other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
     if other_kind:
         found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
-    raise ValueError(f"{name} is {found}, want http://[user:password@]host[:port]")
+    raise ValueError(f"{name}_proxy is {found}, want http://[user:password@]host[:port]")
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
     if not proxy.userinfo:
         return {}
     import binascii
-    from urllib.parse import unquote_to_bytes  # rarely needed
+    from urllib.parse import unquote_to_bytes
 
     user, _, password = proxy.userinfo.partition(":")
     credentials = unquote_to_bytes(f"{user}:{password}")
@@ -4352,15 +4141,15 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies` is `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
-    {} for none, None for those of the environment.
+    `proxies`: `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
+    None for those of the environment.
     """
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
         self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
-        self.tls_context: ssl.SSLContext | None = None      # made for the first https target
+        self.tls_context: ssl.SSLContext | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
         """Pins where the name of `url` leads.
@@ -4378,7 +4167,7 @@ class HttpTransport:
         deadline = Deadline(request.timeout)
         with deadline.during("request"):
             route = self.route(request.url)
-            head = request_head(request, route.proxy)
+            head = request_head(request, route)
         conn = CONNECTION
         with conn.lock:
             try:
@@ -4388,9 +4177,9 @@ class HttpTransport:
                         self.open(conn, route)
                     return exchange(conn, route, request, head)
                 finally:
-                    conn.settle()
+                    conn.rest(0.0)
             finally:
-                conn.settle()       # again: an interrupt may have ended the first one early
+                conn.rest(0.0)      # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4398,11 +4187,11 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
-        site = with_port(target)._replace(userinfo=None, path="", query="")
-        return Route(site, proxy_for(site, proxies), self.allow_private)
+        port = target.port or DEFAULT_PORTS[target.scheme]
+        site = UrlParts(target.scheme, None, target.host, port, "", "")
+        return site, proxy_for(site, proxies), self.allow_private
 
     def look_up(self, host: str) -> LookUp:
-        """The one that is held or under way, or a new one."""
         held = self.look_ups.get(host)
         if held is not None and (held.is_held() or not held.is_done.is_set()):
             return held
@@ -4418,11 +4207,12 @@ class HttpTransport:
         return look_up
 
     def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
-        """Those of the site, refused if any is not public; else of the proxy, of any kind."""
-        stop = route.proxy or route.site
+        """Of the site, refused if any is not public; or of the proxy, whatever they are."""
+        site, proxy, _ = route
+        stop = proxy or site
         addresses: Addresses = []
         for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
-            refusal = "" if self.allow_private or route.proxy else address_refusal(ip)
+            refusal = "" if self.allow_private or proxy else address_refusal(ip)
             if refusal:
                 raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
             addresses.append((family, (ip, stop.port, *more)))
@@ -4430,7 +4220,7 @@ class HttpTransport:
             raise ValueError(f"{stop.host} does not exist")
         return addresses
 
-    def open(self, conn: ProcessConnection, route: Route) -> None:
+    def open(self, conn: HttpConnection, route: Route) -> None:
         """To the proxy or the site, and on through tunnel and TLS."""
         site, proxy, _ = route
         during = conn.deadline.during
@@ -4451,7 +4241,7 @@ class HttpTransport:
             conn.secure(self.tls_context, site.host.strip("[]"))
 
 
-def exchange(conn: ProcessConnection, route: Route, request: Request, head: bytes) -> Response:
+def exchange(conn: HttpConnection, route: Route, request: Request, head: bytes) -> Response:
     with conn.deadline.during("request"):
         conn.write(head)
     if request.departed is not None:
@@ -4459,10 +4249,10 @@ def exchange(conn: ProcessConnection, route: Route, request: Request, head: byte
     with conn.deadline.during("answer"):
         answer = read_head(conn)
         pieces = framed_pieces(conn, answer)
-    if answer.status == 407 and route.proxy and route.site.scheme == "http":
+    site, proxy, _ = route
+    if answer.status == 407 and proxy and site.scheme == "http":
         raise TransportError("proxy: wants other credentials (407)", final=True)
-    body = b""
-    is_cut = False
+    body, is_cut = b"", False
     if request.method == "HEAD" or answer.status in (204, 304):
         conn.is_at_end = True
     # R6: what nobody reads is not asked for.
@@ -4478,7 +4268,7 @@ def exchange(conn: ProcessConnection, route: Route, request: Request, head: byte
     return Response(answer.status, answer.headers, body, is_cut)
 
 
-def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> None:
+def open_tunnel(conn: HttpConnection, site: UrlParts, proxy: UrlParts) -> None:
     authority = f"{site.host}:{site.port}"
     headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
     conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
@@ -4490,16 +4280,16 @@ def open_tunnel(conn: ProcessConnection, site: UrlParts, proxy: UrlParts) -> Non
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, proxy: UrlParts | None) -> bytes:
-    """User-Agent (R1) is the one that was handed in."""
+def request_head(request: Request, route: Route) -> bytes:
+    site, proxy, _ = route
     target = split_url(request.url)
     authority = host_key(request.url)
     path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
-    if proxy and target.scheme == "http":
+    if proxy and site.scheme == "http":
         path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
         headers.update(proxy_headers(proxy))
-    headers.update(request.headers)
+    headers.update(request.headers)     # R1: the User-Agent is among them
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
 
@@ -4511,17 +4301,16 @@ def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
         if not SENT_LINE.fullmatch(line):
             name = printable(line.partition(":")[0], 60)
             raise ValueError(f"{name!r} cannot be sent as it is")
-    head = "\r\n".join([*lines, "", ""])
-    return head.encode("latin-1")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def verifying_tls_context() -> ssl.SSLContext:
     """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
-    import ssl  # slow to load
+    import ssl
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # 3.9 sets the option that has OpenSSL 3 take a bare FIN for close_notify.
+    # 3.9 has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     bundle = os.environ.get("SSL_CERT_FILE")
     # OpenSSL passes over an unreadable one: every site would look self-signed.
@@ -4568,7 +4357,7 @@ class SystemClock:
 
 
 class ProcessPace:
-    """R4: what all bots of a process share: the clock, the lock around a step, each host's pace."""
+    """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock                          # kept alive, so that its id stays its own
@@ -4613,7 +4402,7 @@ def process_pace(clock: Clock) -> ProcessPace:
     if isinstance(clock, SystemClock):
         return SYSTEM_PACE
     pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
-    while len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
+    if len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
         OTHER_PACES.popitem(last=False)
     return pace
 
@@ -4631,14 +4420,18 @@ if hasattr(os, "register_at_fork"):
 class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
-    def __init__(self, cache: Cache, now: Callable[[], float], patience_seconds: float) -> None:
-        self._cache = cache
+    def __init__(
+        self, cache: Cache | None, now: Callable[[], float], patience_seconds: float
+    ) -> None:
+        self._cache = cache             # None: there are no other processes
         self._now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
     def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
+        if self._cache is None:
+            return CacheLock("")
         lock = self._cache.try_lock(name)
         if lock is not None:
             self._waits.pop(name, None)
@@ -4663,9 +4456,7 @@ class RateLimiter:
         self.now = process.clock.monotonic
         self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._locks = None
-        if cache is not None:
-            self._locks = PatientLocks(cache, self.now, patience_seconds)
+        self._locks = PatientLocks(cache, self.now, patience_seconds)
 
     def share(self, cache: Cache, patience_seconds: float) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
@@ -4676,33 +4467,7 @@ class RateLimiter:
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
-        if self._locks is None:
-            return CacheLock("")
-        reason = f"another process is at {host}"
-        return self._locks.take(f"host {host}", "R4", reason)       # R4a
-
-    def hold_back(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to the host for so long, in any run or process."""
-        now = self.now()
-        held = HostPace(not_before=now + seconds, why=why)
-        # The hold is an entry of its own, so that no claim of a slot overwrites it.
-        self.write(
-            host,
-            merge_paces(self.pace_of(host), held, now),
-            "hold",
-        )
-
-    def when_next(self, host: str, interval: float) -> Later:
-        """When the host's next target could start, and who says so; nothing is claimed."""
-        pace = self.pace_of(host)
-        start = next_start(pace, interval + self.margin, is_first_target=True)
-        return self.explained(start, pace, host, interval + self.margin)
-
-    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
-        if start == pace.not_before:
-            return Later(start, "R5", pace.why)
-        seconds = max(interval, pace.interval) - self.margin
-        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
+        return self._locks.take(f"host {host}", "R4", f"another process is at {host}")      # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4722,17 +4487,40 @@ class RateLimiter:
                 pace = merge_paces(pace, theirs, now)
         return pace
 
-    def write(self, host: str, pace: HostPace, kind: str = "host") -> None:
+    def write(self, host: str, pace: HostPace) -> None:
         """For this process, and for those that share the cache."""
         self._process.hosts[host] = pace
+        self._store("host", host, pace)
+
+    def _store(self, kind: str, host: str, pace: HostPace) -> None:
         if self._cache is None:
             return
-        if kind == "hold":
-            pace = HostPace(not_before=pace.not_before, why=pace.why)
         entry = shifted_pace(pace, self.time() - self.now())._asdict()
         self._process.written[kind, host] = entry
         if not self._cache.store(kind, host, entry):
             self._cache.forget(kind, host)      # what others write must stay visible
+
+    def hold_back(self, host: str, seconds: float, why: str) -> None:
+        """R5: nothing goes to the host for so long, in any run or process."""
+        now = self.now()
+        hold = HostPace(not_before=now + seconds, why=why)
+        pace = merge_paces(self.pace_of(host), hold, now)
+        self._process.hosts[host] = pace
+        # It is an entry of its own, so that no claim of a slot overwrites it.
+        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
+
+    def when_next(self, host: str, interval: float) -> Later:
+        """When the host's next target could start, and who says so; nothing is claimed."""
+        pace = self.pace_of(host)
+        interval += self.margin
+        start = next_start(pace, interval, is_first_target=True)
+        return self.explained(start, pace, host, interval)
+
+    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
+        if start == pace.not_before:
+            return Later(start, "R5", pace.why)
+        seconds = max(interval, pace.interval) - self.margin
+        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
 
 
 class Slot:
@@ -4742,33 +4530,21 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0        # as `claim` has them
-        self._start = -math.inf         # the claimed start, on the monotonic clock
-        self._before = HostPace()      # the host's pace before the claim
+        self._interval = 0.0            # seconds, with the limiter's margin
+        self._start = NEVER             # the claimed start, on the monotonic clock
+        self._before = HostPace()       # the host's pace before the claim
         self._left_at: float | None = None          # when its request left, Unix seconds
-        self._lock = CacheLock("")      # the host's, until the request has left; "" is none
+        self._lock = CacheLock("")      # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
-        return self._start > -math.inf
-
-    def release(self) -> None:
-        """Lets other processes at the host."""
-        self._lock.release()
-
-    def hand_over(self, other: Slot) -> None:
-        """The claimed start goes to a request that must come first."""
-        other._host = self._host
-        other._start = self._start
-        other._before = self._before
-        self._start = -math.inf
+        return self._start > NEVER
 
     def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
         """None: the request may leave now, and the host's lock is kept until it has.
 
         Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
-        seconds; `role` is "policy" for the first request of a policy document, "target" for that
-        of a target, "other" for all else.
+        seconds; `role` is "policy" or "target" for the first request of such, "other" for the rest.
         """
         limiter = self._limiter
         lock = limiter.lock(host)
@@ -4776,70 +4552,68 @@ class Slot:
             return lock
         self._lock = lock
         self._host = host
-        self._interval = interval + limiter.margin
         self._role = role
+        interval += limiter.margin
+        self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
-        is_slotless = self._is_slotless(pace, now)
-        start = pace.not_before if is_slotless else self._earliest_start(pace)
+        if self.is_claimed:
+            after_late_one = pace.departed_at + interval        # which pushes all behind it
+            start = max(self._start, pace.not_before, after_late_one)
+        else:
+            start = next_start(pace, interval, role == "target")
+            self._before = pace
         if start <= now:
             self._begin(pace, now)
             return None
-        if start <= latest and not is_slotless:
-            self._reserve(pace, start)
-        self.release()
-        return limiter.explained(start, pace, host, self._interval)
+        if start <= latest:
+            self._take(pace, start, pace.departed_at)
+        lock.release()
+        return limiter.explained(start, pace, host, interval)
 
-    def _is_slotless(self, pace: HostPace, now: float) -> bool:
-        """Whether it is a policy document that waits for no pace, though for a hold (R5)."""
-        if self._role != "policy" or self.is_claimed:
-            return False
-        unheld = pace._replace(not_before=NEVER)        # its host, in its interval
-        return next_start(unheld, self._interval, is_first_target=False) <= now
-
-    def _earliest_start(self, pace: HostPace) -> float:
-        if not self.is_claimed:
-            return next_start(pace, self._interval, self._role == "target")
-        after_late_one = pace.departed_at + self._interval      # which pushes all behind it
-        return max(self._start, pace.not_before, after_late_one)
-
-    def _reserve(self, pace: HostPace, start: float) -> None:
-        """The start is claimed, and others queue behind it."""
-        if not self.is_claimed:
-            self._before = pace
+    def _take(self, pace: HostPace, start: float, departed_at: float) -> None:
+        """The start is ours, and others queue behind it."""
         self._start = start
-        last_at = max(start, pace.last_at)
-        self._limiter.write(self._host, pace._replace(last_at=last_at, interval=self._interval))
+        last_at = max(pace.last_at, start)
+        pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=departed_at)
+        self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
         """The request starts."""
+        if self._role != "policy":
+            self._take(pace, now, now)
+            return
+        # Its own target follows sooner than after the interval: at once on an unseen host (R4).
+        gap = MIN_REQUEST_INTERVAL + self._limiter.margin
+        if max(pace.last_at, pace.policy_at) == NEVER:
+            gap = 0.0
+        # The slot that it may have waited for no longer counts as a start.
+        last_at = pace.last_at
+        if last_at <= now:              # else another has claimed one behind it
+            last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
-        if self._role == "policy":
-            gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-            pace = after_policy(pace, self._interval, gap, now)
-        else:
-            last_at = max(pace.last_at, now)
-            pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=now)
+        pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
         self._limiter.write(self._host, pace)
 
     def left(self) -> None:
         """The request has left: the server counts from here, and so do we."""
-        now = self._limiter.now()
-        self._left_at = self._limiter.time()
+        limiter = self._limiter
+        now = limiter.now()
+        self._left_at = limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            pace = self._limiter.pace_of(self._host)
+            pace = limiter.pace_of(self._host)
             if self._role == "policy":
-                self._limiter.write(self._host, pace._replace(policy_at=now))
+                limiter.write(self._host, pace._replace(policy_at=now))
             else:
-                self._begin(pace, now)
-        self.release()
+                self._take(pace, now, now)
+        self._lock.release()
 
     def spend(self) -> float | None:
         """The exchange is over, and a retry claims a slot of its own; when the request left."""
-        self.release()
+        self._lock.release()
         left_at = self._left_at
         self._left_at = None
-        self._start = -math.inf
+        self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
@@ -4847,7 +4621,7 @@ class Slot:
         start = self._start
         limiter = self._limiter
         self.spend()
-        if start == -math.inf:
+        if start == NEVER:
             return
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
@@ -4860,22 +4634,8 @@ class Slot:
                 limiter.write(self._host, pace)
 
 
-def after_policy(pace: HostPace, interval: float, gap: float, now: float) -> HostPace:
-    """A policy document starts: its own target follows after `gap`, sooner than the interval.
-
-    The slot that it may have waited for no longer counts as a start.
-    """
-    if max(pace.last_at, pace.policy_at) == NEVER:      # R4: its first target follows at once
-        gap = 0.0
-    last_at = pace.last_at
-    if last_at <= now:                      # else another has claimed a slot behind it
-        last_at = min(last_at, now - max(interval, pace.interval))
-    return pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
-
-
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
-# Owns the blocklist in force, the robots.txt of each site, how each is kept current, and what is
-# known of each target.
+# Owns the blocklist in force, each site's robots.txt, their refresh, and what is known of targets.
 
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
@@ -4914,8 +4674,7 @@ class Refreshes:
             self._unfinished.pop(name, None)
             if store.load(*key):
                 return None
-            if steps is None:
-                steps = store.refresh(visit, *key)
+            steps = steps or store.refresh(visit, *key)
             try:
                 later = next(steps)
             except StopIteration as stop:
@@ -4930,32 +4689,25 @@ class BlocklistStore:
     kind = "blocklist"
     gate = "R3"
 
-    def __init__(
-        self, cache: Cache, wall_time: Callable[[], float], origin: str, warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, origin: str, warn: Warn) -> None:
         self._cache = cache
         self._time = wall_time
         self._origin = origin
         self._warn = warn
-        self._refreshed = RefreshState()            # of the generation in force
         self.blocklist: Blocklist | None = None     # in force
+        self.refreshed = RefreshState()             # of that generation
 
     def __len__(self) -> int:
         return 0 if self.blocklist is None else len(self.blocklist)
 
     @property
-    def checked_at(self) -> float:
-        """When the list was last known to be current, Unix seconds."""
-        return self._refreshed.checked_at
-
-    @property
     def was_missed(self) -> bool:
         """R3b: asked for in vain, with no list to fall back on."""
-        return self.blocklist is None and self._refreshed.failed_at > -math.inf
+        return self.blocklist is None and self.refreshed.failed_at > NEVER
 
     def is_current(self) -> bool:
         """R12: no need to ask: the list is fresh, or it is too early to ask again."""
-        held = self._refreshed
+        held = self.refreshed
         now = self._time()
         if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
             return True
@@ -4967,53 +4719,41 @@ class BlocklistStore:
         """Takes the newest generation that the cache holds whole; whether the list is current."""
         entry = self._cache.load("refresh", self._origin) or {}
         serial = as_number(entry.get("serial"))
-        asked = from_entry(self._refreshed, entry)
-        held = self._refreshed
-        if self.blocklist is None or serial > held.serial:
-            held = self._load_generation(held)
-        # While nothing was ever held, every process tries at its start, and is
-        # bound by what the others found only then.
-        if self.blocklist is None:
-            if -math.inf < held.failed_at < asked.failed_at:
-                self.take_failure(asked.failed_at)
-            return self.is_current()
-        if serial == held.serial:
-            self._refreshed = asked
-        else:       # of another generation it says nothing but when to ask again
-            self._refreshed = held._replace(failed_at=asked.failed_at, retry_at=asked.retry_at)
+        if self.blocklist is None or serial > self.refreshed.serial:
+            self._load_generation()
+        # While nothing was ever held, every process tries at its start, and is bound by what the
+        # others found only then.
+        if self.blocklist is None and not self.was_missed:
+            return False
+        if serial != self.refreshed.serial:     # of another it says only when to ask again
+            entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
+        self.refreshed = from_entry(self.refreshed, entry)
         return self.is_current()
 
-    def _load_generation(self, held: RefreshState) -> RefreshState:
+    def _load_generation(self) -> None:
         """The newer of the two generations; the older only where the newer does not hold."""
-        entries = []
-        for generation in (0, 1):
-            entry = self._cache.load("blocklist", f"{self._origin} {generation}") or {}
-            entries.append((as_number(entry.get("serial")), entry))
-        entries.sort(key=operator.itemgetter(0), reverse=True)
-        for serial, entry in entries:
-            if serial <= held.serial:           # what is in force is as new
-                break
+        generations = []
+        for number in (0, 1):
+            entry = self._cache.load("blocklist", f"{self._origin} {number}") or {}
+            generations.append((as_number(entry.get("serial")), number, entry))
+        for serial, _, entry in sorted(generations, reverse=True):
+            if serial <= self.refreshed.serial:     # what is in force is as new
+                return
             try:
                 self.blocklist = Blocklist(entry["columns"])
-                held = RefreshState(serial)
+                self.refreshed = RefreshState(serial)
             except (KeyError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
-        return held
 
     def _note(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
-        self._refreshed = self._refreshed._replace(**changes)
-        self._cache.store("refresh", self._origin, self._refreshed._asdict())
-
-    @property
-    def failed_at(self) -> float:
-        """When it was last asked for in vain, Unix seconds; -inf for never."""
-        return self._refreshed.failed_at
+        self.refreshed = self.refreshed._replace(**changes)
+        self._cache.store("refresh", self._origin, self.refreshed._asdict())
 
     def take_failure(self, failed_at: float) -> None:
         """What another process of the same run asked for in vain is not asked for again soon."""
         retry_at = failed_at + POLICY_RETRY_SECONDS
-        self._refreshed = self._refreshed._replace(failed_at=failed_at, retry_at=retry_at)
+        self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
@@ -5021,17 +4761,16 @@ class BlocklistStore:
         Whatever else happens, the last list stays in force. A Decision: there is none, and
         `max_wait` does not reach to where it may be asked for.
         """
-        validators = Validators(self._refreshed.etag, self._refreshed.last_modified)
+        validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
         ending = yield from document_visit.walk()
-        if self.blocklist is None and was_not_asked(document_visit, ending):
-            return ending.refusal           # R3b opens for a fetch that failed
+        refusal = ending.refusal
+        is_paced = refusal is not None and refusal.gate == "R4"
+        # R3b opens for a fetch that failed, not for one whose first request its pace put off.
+        if self.blocklist is None and is_paced and document_visit.role == "policy":
+            return refusal
         if ending.status == 304 and any(document_visit.validators):
-            self._note(
-                checked_at=self._time(),
-                failed_at=-math.inf,
-                retry_at=-math.inf,
-            )
+            self._note(checked_at=self._time(), failed_at=NEVER, retry_at=NEVER)
             return None
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
@@ -5045,9 +4784,9 @@ class BlocklistStore:
             return None
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
-        validators = validators_of(answer.headers)
-        if document_visit.redirects:        # validators belong to the URL that gave them
-            validators = NO_VALIDATORS
+        validators = NO_VALIDATORS
+        if not document_visit.redirects:        # they belong to the URL that gave them
+            validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
 
@@ -5059,19 +4798,12 @@ class BlocklistStore:
         """
         self.blocklist = blocklist
         now = self._time()
-        last = self._refreshed.serial
+        last = self.refreshed.serial
         serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
-        key = f"{self._origin} {serial % 2:g}"
-        self._cache.store("blocklist", key, entry, durable=True)
-        self._refreshed = RefreshState(
-            serial,
-            now,
-            -math.inf,
-            -math.inf,
-            *validators,
-        )
-        self._note()
+        self._cache.store("blocklist", f"{self._origin} {serial % 2:g}", entry, durable=True)
+        self.refreshed = RefreshState(serial)
+        self._note(checked_at=now, **validators._asdict())
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; the next try is soon.
@@ -5080,18 +4812,21 @@ class BlocklistStore:
         """
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
-        self._note(failed_at=now, retry_at=max(retry_at or 0.0, soon))      # R3b
+        self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if self.blocklist is not None:
             effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
-        """R10: the schema for a document that carries none.
-
-        Cached for seven days, kept stale on failure; None where there is none at all.
-        """
-        held, checked_at = self._held_schema()
+        """R10: for a document that carries none; kept stale on failure. None: there is none."""
+        entry = self._cache.load("schema", self._origin) or {}
+        checked_at = as_number(entry.get("checked_at"))
+        body = entry.get("body")
+        held = None
+        if isinstance(body, bytes):
+            with suppress(ValueError):
+                held = parse_schema(body)
         if held is not None and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
             return held
         url = self._origin + SCHEMA_PATH
@@ -5107,16 +4842,6 @@ class BlocklistStore:
         self._cache.store("schema", self._origin, entry, durable=True)
         return schema
 
-    def _held_schema(self) -> tuple[Any, float]:
-        """The one in the cache, None where it does not hold; and when it came, Unix seconds."""
-        entry = self._cache.load("schema", self._origin) or {}
-        body = entry.get("body")
-        schema = None
-        if isinstance(body, bytes):
-            with suppress(ValueError):
-                schema = parse_schema(body)
-        return schema, as_number(entry.get("checked_at"))
-
 
 def parse_schema(body: bytes) -> dict[str, Any]:
     """ValueError: it is none, or it asserts what is not implemented."""
@@ -5127,25 +4852,23 @@ def parse_schema(body: bytes) -> dict[str, Any]:
     return schema
 
 
-def was_not_asked(visit: Visit, ending: Ending) -> bool:
-    """Whether the pace of its host put off even the first request of a policy document."""
-    is_paced = ending.refusal is not None and ending.refusal.gate == "R4"
-    return is_paced and visit.role == "policy"
-
-
 class RobotsStore:
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
-    In memory are the most recently learned, up to a bound; the cache has the rest.
+    In memory are the most recently learned, up to a bound; the cache has the rest, by the site and
+    what `variant` says.
     """
 
     kind = "robots"
     gate = "R2"
     no_state: Any = RobotsState()
+    _from_entry: Any = staticmethod(robots_from_entry)
+    _to_entry: Any = staticmethod(robots_to_entry)
 
-    def __init__(self, cache: Cache, wall_time: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, wall_time: WallTime, variant: str = "") -> None:
         self._cache = cache
         self._time = wall_time
+        self._variant = variant
         self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
         self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
@@ -5157,19 +4880,10 @@ class RobotsStore:
 
     def load(self, site: str) -> bool:
         """Takes what the cache holds; whether that is current."""
-        entry = self._cache.load("robots", self._cache_key(site))
+        entry = self._cache.load("robots", site + self._variant)
         if entry:
             self._keep(site, self._from_entry(entry))
         return self.is_current(site)
-
-    def _cache_key(self, site: str) -> str:
-        return site
-
-    def _from_entry(self, entry: dict[str, Any]) -> Any:
-        return robots_from_entry(entry)
-
-    def _to_entry(self, state: Any) -> dict[str, Any]:
-        return robots_to_entry(state)
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
@@ -5202,11 +4916,7 @@ class RobotsStore:
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store(
-            "robots",
-            self._cache_key(site),
-            self._to_entry(state),
-        )
+        self._cache.store("robots", site + self._variant, self._to_entry(state))
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
@@ -5244,23 +4954,15 @@ class SourceStore:
     def load(self, key: str) -> KnownSource:
         return from_entry(NEVER_ASKED, self._cache.load("source", key))
 
-    def last_request(self, key: str) -> float:
-        """When a target was last requested, Unix seconds, whatever came of it; -inf for never."""
-        known = self.load(key)
-        return max(known.requested_at, known.at)
-
     def remember(self, key: str, known: KnownSource, result: Result) -> None:
         """What was known, and what has come of it now."""
         at = result.at
-        retry_at = result.retry_at
-        status = result.status
         if result.ok:
             known = KnownSource(at, result.final_url, result.etag, result.last_modified)
-        elif result.outcome == "failed" and status is not None:
+        elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
-            known = known._replace(failed_at=at, failed_status=status, failure=failure)
-        if retry_at is None:
-            retry_at = -math.inf
+            known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
+        retry_at = result.retry_at or NEVER
         known = known._replace(requested_at=at, retry_at=retry_at)
         self._cache.store("source", key, known._asdict())
 
@@ -5269,30 +4971,26 @@ class SourceStore:
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 #
 # The way of a URL, from who asks to the socket:
-#   Fetcher.fetch          one URL; `run` has many
-#   Fetcher._results       R7: one Target for each source
+#   Fetcher.fetch, run     R7: one Target for each source
 #   Scheduler.results      whose turn it is; sleeps where it is nobody's
-#   Scheduler._take        a step of that target, alone in this process
-#   Fetcher.target_steps   R8; the Visit knows where the URL is now
-#   Visit.walk             every gate (`pass_gates`), an exchange; then a hop, a retry or the end
-#   Fetcher.exchange       R1, R13, R4's departure: the only caller of the transport
-#   HttpTransport.send     the socket
-# And back: `walk` returns an Ending, of which `conclude` makes the Result that the others hand on.
-# Whoever must wait yields a Later. A policy document that a gate wants first is a Visit of its own,
-# which `Refreshes.advance` moves on for all who wait for it.
+#   Fetcher.target_steps   R8
+#   Visit.walk             every gate, an exchange; then a hop, a retry or the end
+#   Fetcher.exchange       R1, R13: the only caller of the transport
+# And back: `walk` returns an Ending, of which `conclude` makes the Result.
+# Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, moved on
+# by `Refreshes.advance` for all who wait for it.
 
-Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
+Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
-Gate = Callable[["Visit"], Union[Later, Decision, None]]        # come again, refused, passed
-
+GateAnswer = Union[Later, Decision, None]  # come again, refused, passed
+Gate = Callable[["Visit"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
-SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # the first of a host may go without a slot
 
 
 class Visit:
-    """One URL on its way to its end: as asked, where it is now, and what came of it so far."""
+    """One URL on its way: as asked, where it is now, and what came of it so far."""
 
     def __init__(
         self,
@@ -5302,60 +5000,49 @@ class Visit:
         wire: str,
         held: KnownSource = NEVER_ASKED,
         wants: Wants = wants_any_success,
-        could_begin_at: float = math.inf,
+        since: float = math.inf,
     ) -> None:
         self.fetcher = fetcher
         self.kind = kind
         self.how = fetcher.kinds[kind]
         self.url = url
-        self.held = held                            # R7: validators, and of exactly which URL
-        self.wants = wants                          # whether a body is read
-        self.started_at = fetcher.now()             # of the target's first step, monotonic
-        self.waited = max(0.0, self.started_at - could_begin_at)
-        self.decision = Decision(True, url)         # the latest of R2 that let it pass
+        self.held = held    # R7: validators, and of exactly which URL
+        self.wants = wants  # whether a body is read
+        self.started_at = fetcher.now()
+        self.waited = max(0.0, self.started_at - since)
+        self.decision = Decision(True, url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
-        self.requests: list[RequestRecord] = []     # with those of policy documents
+        self.requests: list[RequestRecord] = []  # with those of policy documents
         self.retries = 0
         self.slot = Slot(fetcher.limiter)
-        # Spec 1.1: its first request is its last, and binds nobody.
-        self._is_single = fetcher.options.interactive
-        self._resume_at = -math.inf     # its own back-off, after a transport failure
+        self._is_single = fetcher.options.interactive  # one request, which binds nobody
         self._move(wire)
 
     def _move(self, wire: str) -> None:
-        self.wire, self.site, self.host = wire, site_key(wire), host_key(wire)
+        self.wire = wire
+        self.site = site_key(wire)
+        self.host = host_key(wire)
 
     def document(
-        self, kind: str, url: str, validators: Validators, is_single: bool = False
+        self,
+        kind: str,
+        url: str,
+        validators: Validators,
+        is_single: bool = False,
     ) -> Visit:
-        """The visit of a policy document that this one waits for, under the same deadline.
-
-        `is_single`: one request, which binds nobody whatever it brings.
-        """
-        visit = Visit(
-            self.fetcher,
-            kind,
-            url,
-            url,
-            KnownSource(0.0, url, *validators),
-        )
+        """A policy document that this visit waits for, under the same deadline."""
+        visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
         visit.started_at = self.started_at
         visit.requests = self.requests
-        visit._is_single = is_single or self.fetcher.options.interactive
-        if visit.host == self.host:             # else each would wait for the other
-            self.slot.hand_over(visit.slot)
+        visit._is_single = is_single or self._is_single
+        if visit.host == self.host:  # else each would wait for the other
+            self.slot, visit.slot = visit.slot, self.slot
         return visit
 
     @property
     def deadline(self) -> float:
-        """No pause goes beyond it."""
         return self.started_at + self.fetcher.options.max_wait
-
-    @property
-    def attempts(self) -> int:
-        """Requests sent for it."""
-        return sum(request.kind == self.kind for request in self.requests)
 
     @property
     def validators(self) -> Validators:
@@ -5369,9 +5056,7 @@ class Visit:
         """Of its next request, as `Slot.claim` has it."""
         if self.retries or self.redirects:
             return "other"
-        if self.how.is_target:
-            return "target"
-        return "policy" if self.kind in SLOTLESS_KINDS else "other"
+        return self.how.role
 
     def warn(self, line: str) -> None:
         if line not in self.warnings:
@@ -5380,27 +5065,23 @@ class Visit:
     def let_pass(self, decision: Decision) -> None:
         self.decision = decision
 
+    def refused(
+        self,
+        gate: GateName,
+        reason: str,
+        retry_at: float | None = None,
+    ) -> Decision:
+        """With what robots.txt said before."""
+        return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
+
     def not_yet(self, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
         seconds = max(0.0, later.at - self.fetcher.now())
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return self.refused(
-            later.gate,
-            reason,
-            self.fetcher.time() + seconds,
-        )
-
-    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
-        """With what robots.txt said before."""
-        return self.decision._replace(
-            allowed=False, url=self.url, gate=gate, reason=reason, retry_at=retry_at
-        )
+        return self.refused(later.gate, reason, self.fetcher.time() + seconds)
 
     def too_late(self) -> Decision | None:
-        """The refusal where nothing new may start for it but the target's own first request.
-
-        What needs no pause is not cut short by a small `max_wait`.
-        """
+        """The refusal where nothing but the target's own first request may start any more."""
         now = self.fetcher.now()
         max_wait = self.fetcher.options.max_wait
         if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
@@ -5411,34 +5092,23 @@ class Visit:
     def walk(self) -> Steps[Ending]:
         """The URL to its end: every gate before every request, also of a retry or a hop."""
         fetcher = self.fetcher
+        ending = None
         try:
-            while True:
-                if self._resume_at > fetcher.now():
-                    reason = "back-off after a transport failure"
-                    yield from self._wait(Later(self._resume_at, "R5", reason, frees_host=True))
-                refusal = yield from self.pass_gates(fetcher.gates_of(self.kind))
-                if refusal is not None:
-                    return Ending(refusal=refusal)
+            while ending is None:
+                decision = yield from self.pass_gates(fetcher.gates_of(self.kind))
+                if not decision.allowed:
+                    return Ending(refusal=decision)
                 began_at = fetcher.now()
                 answer = fetcher.exchange(self)
-                ending = self._after(answer, fetcher.now() - began_at)
-                if ending is not None:
-                    return ending
+                ending = yield from self._after(answer, fetcher.now() - began_at)
+            return ending
         finally:
             self.slot.give_back()
 
-    def _wait(self, later: Later) -> Steps[None]:
-        before = self.fetcher.now()
-        if not later.host:              # else the document that it waits for has said so
-            self.fetcher.trace_wait(self.wire, later.at - before, later.reason)
-        yield later._replace(host=self.host)
-        self.waited += self.fetcher.now() - before
+    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision]:
+        """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
 
-    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
-        """spec 7: blocklist, (address,) robots.txt, throttle, in this order.
-
-        The first that refuses ends it; None lets it pass. After each wait every gate is asked
-        again: an opt-out may have come meanwhile.
+        After each wait every gate is asked again: an opt-out may have come meanwhile.
         """
         while True:
             for gate in gates:
@@ -5446,24 +5116,32 @@ class Visit:
                 if answer is not None:
                     break
             else:
-                return None
+                return self.decision
             if isinstance(answer, Decision):
-                return answer._replace(url=self.url)        # not that of a policy document
+                return answer._replace(url=self.url)  # not that of a policy document
             if answer.is_hopeless or answer.at > self.deadline:
                 return self.not_yet(answer)
-            yield from self._wait(answer._replace(frees_host=False))
+            yield from self._wait(answer)
 
-    def _after(self, answer: Answer, seconds: float) -> Ending | None:
+    def _wait(self, later: Later, frees_host: bool = False) -> Steps[None]:
+        fetcher = self.fetcher
+        before = fetcher.now()
+        if not later.host:  # else the document that it waits for has said so
+            fetcher.trace_wait(self.wire, later.at - before, later.reason)
+        yield later._replace(host=self.host, frees_host=frees_host)
+        self.waited += fetcher.now() - before
+
+    def _after(self, answer: Answer, seconds: float) -> Steps[Ending | None]:
         """How the walk ends, or None where another request is due: a hop, or a retry."""
         if isinstance(answer, TransportError):
-            return self._after_no_answer(answer, seconds)
+            return (yield from self._after_no_answer(answer, seconds))
         if answer.status in REDIRECT_STATUSES:
             return self._after_redirect(answer)
         if answer.status in BACKOFF_STATUSES:
             return self._after_push_back(answer)
         return Ending(answer)
 
-    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | None:
+    def _after_no_answer(self, error: TransportError, seconds: float) -> Steps[Ending | None]:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
@@ -5474,34 +5152,26 @@ class Visit:
         if error.final or is_cut_off or self._is_single:
             limit = 0
         elif seconds >= fetcher.options.timeout:
-            limit = 1                   # a time-out costs too much to be tried five times
+            limit = 1  # a time-out costs too much to be tried five times
         if self.retries >= limit:
             return Ending(error)
         delay = backoff_delay(self.retries, None, fetcher.options.rand)
-        resume_at = fetcher.now() + delay
-        if resume_at <= self.deadline:
-            self.retries += 1
-            self._resume_at = resume_at
-            return None
-        if not self.how.is_target:
+        ending = self._retry(error, error.reason, delay)
+        if ending is None:
+            reason = "back-off after a transport failure"
+            yield from self._wait(Later(fetcher.now() + delay, "R5", reason), frees_host=True)
+        elif self.how.role != "target":
             return Ending(error)
-        trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
-        return Ending(
-            error,
-            None,
-            trouble,
-            fetcher.time() + delay,
-            is_put_off=True,
-        )
+        return ending
 
     def _after_push_back(self, answer: Response) -> Ending | None:
-        """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
+        """R5: 429 and 503 hold the host back, for its retry too."""
         fetcher = self.fetcher
         if self._is_single:
             return Ending(answer)
-        retry_after = retry_after_of(answer, fetcher.time())
-        is_last = self.retries >= DEFAULT_MAX_RETRIES               # R5
-        if is_last:                                                 # spec 7: "wait 1h"
+        retry_after = retry_after_of(answer.headers, fetcher.time())
+        is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
+        if is_last:                                    # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
@@ -5510,25 +5180,24 @@ class Visit:
         fetcher.limiter.hold_back(self.host, delay, why)
         if is_last:
             trouble = f"{why}; gave up after {self.retries} retries"
-        elif fetcher.now() + delay > self.deadline:
-            trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
-        else:
+            return Ending(answer, None, trouble, fetcher.time() + delay)
+        return self._retry(answer, why, delay)
+
+    def _retry(self, answer: Answer, why: str, delay: float) -> Ending | None:
+        """None where another try in `delay` seconds is within `max_wait`."""
+        fetcher = self.fetcher
+        if fetcher.now() + delay <= self.deadline:
             self.retries += 1
             return None
-        return Ending(
-            answer,
-            None,
-            trouble,
-            fetcher.time() + delay,
-            is_put_off=not is_last,
-        )
+        trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
+        return Ending(answer, None, trouble, fetcher.time() + delay, is_put_off=True)
 
     def _after_redirect(self, answer: Response) -> Ending | None:
         """A hop is a new URL: it goes through every gate.  spec 19, C6."""
         fetcher = self.fetcher
         limit = self.how.max_redirects
         location = header_value(answer.headers, "location")
-        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
+        with suppress(UnicodeError):  # headers come as latin-1; what servers mean is UTF-8
             location = location.encode("latin-1").decode("utf-8")
         if not location:
             return Ending(answer, trouble=f"{answer.status} without a Location")
@@ -5538,8 +5207,7 @@ class Visit:
             location = untagged(location, fetcher.tag)
         try:
             wire = wire_url(resolve_url(self.wire, location))
-            is_canonical = self.kind in CANONICAL_KINDS
-            if is_canonical and not is_kin(split_url(fetcher.origin).host, wire):
+            if self.kind in CANONICAL_KINDS and not is_kin(split_url(fetcher.origin).host, wire):
                 raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
         except ValueError as error:
             return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
@@ -5548,10 +5216,9 @@ class Visit:
         return None
 
 
-def retry_after_of(answer: Response, now: float) -> float | None:
-    """Seconds that the server asks for; of several headers the longest.  R5."""
-    values = [value for name, value in answer.headers if name == "retry-after"]
-    waits = [parse_retry_after(value, now) for value in values]
+def retry_after_of(headers: Headers, now: float) -> float | None:
+    """R5: seconds that the server asks for; of several headers the longest."""
+    waits = [parse_retry_after(value, now) for name, value in headers if name == "retry-after"]
     return max((wait for wait in waits if wait is not None), default=None)
 
 
@@ -5559,12 +5226,13 @@ def retry_after_of(answer: Response, now: float) -> float | None:
 
 def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
+    outcome: Outcome = "failed"
+    decision = ending.refusal
+    if decision is not None:
+        outcome = "denied" if decision.retry_at is None else "deferred"
+        return visit_result(visit, outcome, decision)
     answer = ending.answer
     trouble = ending.why
-    outcome: Outcome = "failed"
-    if ending.refusal is not None:
-        outcome = "denied" if ending.refusal.retry_at is None else "deferred"
-        return visit_result(visit, outcome, ending.refusal)
     seen = {}
     if isinstance(answer, Response):
         trouble = ending.trouble or trouble_of(visit, answer)
@@ -5594,7 +5262,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
     outcome: Outcome = "fetched"
     decision = visit.decision
-    is_read = True
     fields = shown_answer(answer)
     etag, last_modified = validators_of(answer.headers)
     if answer.status == 304:
@@ -5606,7 +5273,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     elif visit.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
-        is_read = False
+        fields["read"] = False
         answer = answer._replace(body=b"")
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
     reading = visit.fetcher.read_body(visit, answer)
@@ -5617,7 +5284,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         decision,
         bytes=len(answer.body),
         body=answer.body,
-        read=is_read,
         etag=etag,
         last_modified=last_modified,
         **fields,
@@ -5635,15 +5301,20 @@ def shown_answer(answer: Response) -> dict[str, Any]:
     return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
-def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
+def visit_result(
+    visit: Visit,
+    outcome: Outcome,
+    decision: Decision,
+    **fields: Any,
+) -> Result:
     """A Result with all that is the same for every outcome."""
     common = decision._asdict()
-    for name in ("allowed", "blocked_by", "url"):
-        del common[name]
+    del common["allowed"], common["blocked_by"]
     common.update(
+        url=visit.url,
         final_url=visit.wire,
         redirects=visit.redirects,
-        attempts=visit.attempts,
+        attempts=sum(request.kind == visit.kind for request in visit.requests),
         requests=visit.requests,
         waited=visit.waited,
         elapsed=visit.fetcher.now() - visit.started_at,
@@ -5651,7 +5322,7 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
         warnings=visit.warnings,
     )
     common.update(fields)
-    return result_of(outcome, visit.url, **common)
+    return result_of(outcome, **common)
 
 
 # The order of targets.
@@ -5659,17 +5330,20 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
 class Target(NamedTuple):
     """One declared target, and how it is wanted."""
 
-    url: str                            # as asked
+    url: str  # as asked
     wire: str
-    key: str                            # canonical URL (R7), after what has a floor of its own
-    min_age: float = 0.0                # R8: seconds
-    wants: Wants | None = None          # whether a body is read; given, it is asked for anew
+    key: str                   # canonical URL (R7), after what has a floor of its own
+    min_age: float = 0.0       # R8: seconds
+    wants: Wants = wants_body  # whether a body is read
+    is_anew: bool = False      # a body is wanted, so no validators are sent
     kind: str = "target"
 
 
 class Turn(NamedTuple):
-    """Whose turn it is at a time: the next target of a host, or one that is on its way."""
+    """Whose turn it is: the next target of a host, or one that is on its way."""
 
+    key: float   # when it may go on; then its rank among those that may
+    serial: int  # of two that are alike the first goes first
     host: str
     steps: Steps[Result] | None = None  # None: the host's next target begins
     is_alone: bool = False              # redirected to another host, or backing off
@@ -5678,98 +5352,62 @@ class Turn(NamedTuple):
 class Scheduler:
     """Which host is next. Serial, and never idle while some host may be asked."""
 
-    def __init__(self, fetcher: Fetcher, process: ProcessPace) -> None:
+    def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
-        self._process = process
-        self._targets: dict[str, collections.deque[Target]] = {}    # that wait, by host
-        self._freed_at: dict[str, float] = {}       # when the host's target before ended
-        self._waiting: list[tuple[float, int, Turn]] = []       # by when they may go on
-        self._ready: list[tuple[float, int, Turn]] = []         # the one with most to do first
-        self._serial = itertools.count()            # of two that are alike the first goes first
+        self.targets: dict[str, collections.deque[Target]] = {}     # that wait, by host
+        self._freed_at: dict[str, float] = {}       # when the target before it ended
         self._silent: collections.Counter[str] = collections.Counter()
-        self._turn = Turn("")                       # the one that is being taken
-        self.waits_for = ("", "")                   # host and reason, for whoever watches
+        self.waiting: list[Turn] = []   # a heap: the one that is due first
+        self.ready: list[Turn] = []     # a heap: a retry, or the host with most to do
+        self._serial = itertools.count()
 
     def add(self, target: Target) -> None:
         host = host_key(target.wire)
-        if host not in self._targets:
-            self._targets[host] = collections.deque()
-            self._wait(-math.inf, Turn(host))
-        self._targets[host].append(target)
-
-    @property
-    def hosts_left(self) -> int:
-        """Hosts with targets still to be asked for."""
-        turns = self._turns()
-        return len({turn.host for turn in turns if turn.steps or self._targets.get(turn.host)})
-
-    @property
-    def seconds_left(self) -> float:
-        """About how long the longest queue takes."""
-        return max(map(self._seconds_of, self._targets), default=0.0)
-
-    def _seconds_of(self, host: str) -> float:
-        """About how long the targets of a host take; none, where `max_wait` puts them off."""
-        fetcher = self._fetcher
-        pace = self._fetcher.limiter.known_pace(host)
-        wait = max(0.0, next_start(pace, pace.interval, True) - fetcher.now())
-        if max(wait, pace.interval) > fetcher.options.max_wait or not self._targets[host]:
-            return 0.0
-        return wait + (len(self._targets[host]) - 1) * pace.interval
-
-    def _work(self, host: str) -> float:
-        """Seconds that the targets of a host take at its pace."""
-        return len(self._targets[host]) * self._fetcher.limiter.known_pace(host).interval
+        if host not in self.targets:
+            self.targets[host] = collections.deque()
+            self._wait(-math.inf, host)
+        self.targets[host].append(target)
 
     def results(self) -> Iterator[Result]:
         """A Result each as it is done."""
-        while self._waiting or self._ready:
-            now = self._fetcher.now()
-            while self._waiting and self._waiting[0][0] <= now:
-                turn = heapq.heappop(self._waiting)[2]
-                heapq.heappush(self._ready, (self._rank(turn), next(self._serial), turn))
-            if self._ready:
-                yield from self._take(heapq.heappop(self._ready)[2])
-                continue
-            due_at, _, turn = self._waiting[0]
-            pace = self._fetcher.limiter.known_pace(turn.host)
-            self.waits_for = turn.host, "its pace"
-            if pace.not_before > now:
-                self.waits_for = turn.host, pace.why
-            sleep_until(due_at, self._fetcher.clock)
+        fetcher = self._fetcher
+        while self.waiting or self.ready:
+            now = fetcher.now()
+            while self.waiting and self.waiting[0].key <= now:
+                turn = heapq.heappop(self.waiting)
+                rank = -math.inf
+                if not turn.is_alone:
+                    interval = fetcher.limiter.known_pace(turn.host).interval
+                    rank = -interval * len(self.targets[turn.host])
+                turn = turn._replace(key=rank, serial=next(self._serial))
+                heapq.heappush(self.ready, turn)
+            if self.ready:
+                yield from self._take(self.ready[0])
+            else:
+                sleep_until(self.waiting[0].key, fetcher.clock)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
-        for turn in self._turns():
+        for turn in self.waiting + self.ready:
             if turn.steps is not None:
                 turn.steps.close()
 
-    def _turns(self) -> list[Turn]:
-        return [self._turn, *(item[2] for item in self._waiting + self._ready)]
-
-    def _rank(self, turn: Turn) -> float:
-        """The least goes first: a retry that is due, then whoever has the most to do."""
-        return -math.inf if turn.is_alone else -self._work(turn.host)
-
-    def _wait(self, until: float, turn: Turn) -> None:
-        heapq.heappush(self._waiting, (until, next(self._serial), turn))
+    def _wait(self, until: float, *turn: Any) -> None:
+        heapq.heappush(self.waiting, Turn(until, next(self._serial), *turn))
 
     def _take(self, turn: Turn) -> Iterator[Result]:
-        """A step of a visit, and what follows from it."""
+        """A step of a target, and what follows from it."""
         host = turn.host
-        steps = turn.steps
-        if steps is None:
-            if not self._targets[host]:             # they were deferred meanwhile
-                return
-            since = self._freed_at.get(host, math.inf)      # the first waits for no pace
-            steps = self._fetcher.target_steps(self._next_target(host), since)
-        self._turn = Turn(host, steps)
-        outcome = self._process.step(steps)
-        self._turn = Turn("")
-        if isinstance(outcome, Later):
-            # No target waits for another's trouble.
+        if turn.steps is None and not self.targets[host]:  # they were deferred meanwhile
+            heapq.heappop(self.ready)
+            return
+        steps = turn.steps or self._begin(host)
+        self.ready[0] = turn._replace(steps=steps)
+        outcome = self._fetcher.process.step(steps)
+        heapq.heappop(self.ready)
+        if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            self._wait(outcome.at, Turn(outcome.host, steps, is_alone))
+            self._wait(outcome.at, outcome.host, steps, is_alone)
             if is_alone and not turn.is_alone:
                 self._free(host)
             return
@@ -5778,77 +5416,71 @@ class Scheduler:
         yield outcome
         yield from self._count_silence(host, outcome)
 
-    def _next_target(self, host: str) -> Target:
-        """In the order of their last request, never requested first: no URL starves another."""
-        targets = self._targets[host]
+    def _begin(self, host: str) -> Steps[Result]:
+        """Of a host's targets the one whose last request is oldest: no URL starves another."""
+        targets = self.targets[host]
         if host not in self._freed_at and len(targets) > 1:
-            last_request = self._fetcher.sources.last_request
-            ordered = sorted(targets, key=lambda target: last_request(target.key))
-            targets = self._targets[host] = collections.deque(ordered)
-        return targets.popleft()
+            known = self._fetcher.sources.load
+            ordered = sorted(targets, key=lambda target: known(target.key).requested_at)
+            targets = self.targets[host] = collections.deque(ordered)
+        since = self._freed_at.get(host, math.inf)  # the first waits for no pace
+        return self._fetcher.target_steps(targets.popleft(), since)
 
     def _free(self, host: str) -> None:
         """The host's next target may start; at once, where that is too far to wait for."""
         fetcher = self._fetcher
-        now = self._fetcher.now()
+        now = fetcher.now()
         self._freed_at[host] = now
-        if not self._targets[host]:
+        if not self.targets[host]:
             return
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
-        fetcher.trace_wait(
-            self._targets[host][0].wire,
-            due_at - now,
-            "its host's pace",
-        )
-        self._wait(due_at, Turn(host))
+        fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
+        self._wait(due_at, host)
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
-        """After targets in a row that no HTTP answer came for, the host's others are deferred.
-
-        A dead host must not hold up the others of a serial run.
-        """
+        """A dead host must not hold up a serial run: its other targets are deferred."""
         if result.status is not None:
             self._silent[host] = 0
-        elif result.attempts > 0 or result.outcome == "failed":     # the latter: not connected
+        elif result.attempts > 0 or result.outcome == "failed":  # the latter: not connected
             self._silent[host] += 1
         if self._silent[host] < MAX_SILENT_TARGETS:
             return
         reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
-        while self._targets.get(host):
-            url = self._targets[host].popleft().url
+        while self.targets.get(host):
+            url = self.targets[host].popleft().url
             retry_at = self._fetcher.time() + SILENT_HOST_SECONDS
             yield self._fetcher.unasked("deferred", url, reason, gate="R5", retry_at=retry_at)
 
 
 # The fetcher itself.
 
-OPTION_TYPES = (
+OPTION_TYPES: Any = (
     ("cache_dir", (str, os.PathLike, type(None)), "a folder or None"),
     ("origin", str, "http(s)://host or http(s)://host:port"),
     ("max_bytes", int, "a positive number of bytes"),
     ("interactive", bool, "True or False"),
     ("allow_private", bool, "True or False"),
     ("tag", (str, type(None)), "ORG/REPO or ORG/REPO@SHA"),
+    ("rand", Callable, "a function"),
+    ("warn", (Callable, type(None)), "a function"),
+    ("trace", (Callable, type(None)), "a function"),
     ("shares_pace", bool, "True or False"),
 )
 OPTION_METHODS = (
     ("transport", ["send"], "an object with send()"),
     ("clock", ["time", "monotonic", "sleep"], "an object with time(), monotonic() and sleep()"),
-    ("rand", ["__call__"], "a function"),
-    ("warn", ["__call__"], "a function"),
-    ("trace", ["__call__"], "a function"),
 )
 
 
 class Options(NamedTuple):
     """What a fetcher was told; `Bot` says what each means."""
 
-    cache_dir: str | os.PathLike[str] | None
+    cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE
     origin: str = ORIGIN
-    timeout: float = 30.0               # seconds
-    max_wait: float = 300.0             # seconds
+    timeout: float = 30.0    # seconds
+    max_wait: float = 300.0  # seconds
     max_bytes: int = 10 * 2**20
     unreachable: str = "allow"
     robots_mode: str = "respect"
@@ -5870,22 +5502,21 @@ class Options(NamedTuple):
                 raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         for name, methods, wanted in OPTION_METHODS:
             value = getattr(self, name)
-            lacking = [method for method in methods if not hasattr(value, method)]
-            if value is not None and lacking:
+            if value is not None and not all(hasattr(value, method) for method in methods):
                 raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         require_choice("unreachable", self.unreachable, ("allow", "defer"))
         require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
-        if self.robots_mode != "respect" and not self.interactive:
-            raise ValueError(
-                f"robots_mode={self.robots_mode!r} is for a person at a prompt "
-                "(interactive=True, spec 1.1): R2 is a MUST"
-            )
         for name in ("timeout", "max_bytes"):
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
                 raise ValueError(f"{name} is {value!r}, want a positive number")
         if not is_number(self.max_wait) or not self.max_wait >= 0:
             raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
+        if self.robots_mode != "respect" and not self.interactive:
+            raise ValueError(
+                f"robots_mode={self.robots_mode!r} is for a person at a prompt "
+                "(interactive=True, spec 1.1): R2 is a MUST"
+            )
         refusal = host_refusal(split_url(wire_url(self.origin)).host)
         if refusal and not self.allow_private:
             raise ValueError(
@@ -5895,10 +5526,11 @@ class Options(NamedTuple):
 
     def parsed_tag(self) -> tuple[str, str] | None:
         """R13: repository and SHA, where a tag is sent."""
-        repository, sha = parse_tag(self.tag) if self.tag else ("", "")
-        if self.interactive:                                        # spec 1.1
-            return repository or TOOL_NAME, "repl"
-        return (repository, sha) if repository else None
+        tag = parse_tag(self.tag) if self.tag else None
+        if self.interactive:  # spec 1.1
+            repository, _ = tag or (TOOL_NAME, "")
+            return repository, "repl"
+        return tag
 
 
 def is_number(value: Any) -> bool:
@@ -5912,7 +5544,9 @@ def log_warning(line: str) -> None:
 
 
 def open_caches(
-    options: Options, warn: Callable[[str], None], wall_time: Callable[[], float]
+    options: Options,
+    warn: Callable[[str], None],
+    wall_time: Callable[[], float],
 ) -> tuple[Cache, Cache | None]:
     """The cache, and where the pace is shared with other processes, if it is."""
     folder = options.cache_dir
@@ -5926,56 +5560,42 @@ def open_caches(
     if folder is not None:
         cache = Cache(os.fspath(folder), warn, wall_time)
         return cache, cache.pace()
-    memory = Cache(None, warn, wall_time)
-    if options.shares_pace:
-        return memory, open_pace_cache(warn, wall_time)
-    return memory, None
+    pace = open_pace_cache(warn, wall_time) if options.shares_pace else None
+    return Cache(None, warn, wall_time), pace
 
 
 class Fetcher:
     """The bot without its readings: every request passes R3, the address check, R2 and R4.
 
-    Its Results have no title, links, metadata or robots directives; `Bot` adds those, and says
-    what the arguments mean. A subclass may fill `kinds` and the hooks at the end.
+    `Bot` says what the arguments mean, and adds title, links, metadata and robots directives.
     """
 
     kinds = KINDS
 
-    def __init__(
-        self, cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE, **options: Any
-    ) -> None:
-        self.options = Options(cache_dir, **options)
-        self.options.check()
-        self.tag = self.options.parsed_tag()                        # R13
-        self.origin = site_of(wire_url(self.options.origin))
-        self.clock = self.options.clock or SYSTEM_CLOCK     # whose sleep may show what it is for
-        process = process_pace(self.clock)
-        self.now: Callable[[], float] = process.clock.monotonic
-        self.time: Callable[[], float] = process.clock.time
-        self.requests = 0               # that left, of any kind
+    def __init__(self, **arguments: Any) -> None:
+        options = self.options = Options(**arguments)
+        options.check()
+        self.tag = options.parsed_tag()  # R13
+        self.origin = site_of(wire_url(options.origin))
+        self.clock = options.clock or SYSTEM_CLOCK  # whose sleep may show what it is for
+        self.process = process_pace(self.clock)
+        self.now: Callable[[], float] = self.process.clock.monotonic
+        self.time: Callable[[], float] = self.process.clock.time
         self._warned: set[str] = set()
-        self._transport = self.options.transport
+        self._transport = options.transport
         if self._transport is None:
-            self._transport = HttpTransport(allow_private=self.options.allow_private)
-        self._cache, self._pace_cache = open_caches(
-            self.options,
-            self.warn,
-            self.time,
-        )
-        patience_seconds = 2 * self.options.timeout
-        self.limiter = RateLimiter(process, self._pace_cache, patience_seconds)
-        locks = PatientLocks(self._cache, self.now, patience_seconds)
+            self._transport = HttpTransport(allow_private=options.allow_private)
+        cache, self._pace_cache = open_caches(options, self.warn, self.time)
+        self._cache = cache
+        patience_seconds = 2 * options.timeout
+        locks = PatientLocks(cache, self.now, patience_seconds)
         self._refreshes = Refreshes(locks, self.now)
-        self._blocklist = BlocklistStore(
-            self._cache,
-            self.time,
-            self.origin,
-            self.warn,
-        )
-        self.robots = RobotsStore(self._cache, self.time)
-        self.sources = SourceStore(self._cache)
-        self._process, self._scheduler = process, Scheduler(self, process)
-        if self.options.interactive and not (sys.stdin and sys.stdin.isatty()):
+        self._blocklist = BlocklistStore(cache, self.time, self.origin, self.warn)
+        self.robots = RobotsStore(cache, self.time)
+        self.sources = SourceStore(cache)
+        self.limiter = RateLimiter(self.process, self._pace_cache, patience_seconds)
+        self._scheduler = Scheduler(self)
+        if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
                 "a prompt alone (spec 1.1)"
@@ -5992,7 +5612,7 @@ class Fetcher:
         CONNECTION.rest(math.inf)
         self._refreshes.clear()
         if self._cache.folder is not None:
-            self._cache.sweep(self.time())          # and the pace in it
+            self._cache.sweep(self.time())  # and the pace in it
         if self._pace_cache not in (None, self._cache.pace()):
             self._pace_cache.sweep(self.time())
 
@@ -6006,15 +5626,14 @@ class Fetcher:
         if self.options.trace and seconds > LOCK_POLL_SECONDS:
             self.options.trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
-    # --- What callers ask -------------------------------------------------
+    # --- What callers ask ---
 
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
         """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
 
-        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one
-        request. `wait=False` takes none and waits for none: a host that is held back, or whose next
-        slot is beyond `max_wait`, is not allowed, with gate and `retry_at`. Policy documents that
-        are stale are waited for either way (R12). A bad URL is a refusal with its reason.
+        `wait=True` takes the host's slot and returns when it is due: send one request. `wait=False`
+        takes none and says what `fetch` would do now. Stale policy documents are waited for either
+        way (R12). A bad URL is a refusal with its reason.
         """
         gates = self.gates_of("target")
         if not wait:
@@ -6029,43 +5648,41 @@ class Fetcher:
             return Decision(False, mask_credentials(url), reason=str(error))
         with CONNECTION.call():
             try:
-                refusal = self._process.finish(visit.pass_gates(gates), self.clock)
+                decision = self.process.finish(visit.pass_gates(gates), self.clock)
             finally:
-                visit.slot.release()
-        decision = visit.decision if refusal is None else refusal
+                visit.slot.spend()
         return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
-        """One target through every gate, to its end.
+        """One target through every gate, to its end. Policy, network and server never raise.
 
-        Policy, network and server trouble never raise: they are outcomes. A page that has not
-        changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it
-        anew.
+        What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
+        asks for it anew.
         """
-        return next(self._results([url], wants=wants_body if fresh else None))
+        return next(self._results([url], is_anew=fresh))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-        """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
+        """Many targets, each host at its own pace: a Result each, as it is done.
 
         One that was asked for less than `min_age` seconds ago is skipped (R8).
         """
-        if isinstance(urls, str):
-            urls = [urls]
         return self._results(urls, min_age=min_age)
 
-    def _results(self, urls: Iterable[str], purpose: str = "", **wanted: Any) -> Iterator[Result]:
+    def _results(
+        self,
+        urls: Iterable[str],
+        purpose: str = "",
+        **wanted: Any,
+    ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
-        scheduler = self._scheduler = Scheduler(self, self._process)
+        scheduler = self._scheduler = Scheduler(self)
         for item in self.declared(urls):
             if isinstance(item, Result):
                 yield item
             else:
                 scheduler.add(item._replace(key=purpose + item.key, **wanted))
-        with CONNECTION.call():
-            try:
-                yield from scheduler.results()
-            finally:
-                scheduler.close()
+        with CONNECTION.call(), closing(scheduler):
+            yield from scheduler.results()
 
     def declared(self, urls: Iterable[str]) -> Iterator[Target | Result]:
         """Each target once; a Result for what is none, and for another spelling of one."""
@@ -6077,63 +5694,37 @@ class Fetcher:
             except ValueError as error:
                 yield self.unasked("failed", mask_credentials(url), str(error))
                 continue
-            if key in first_spelling:                               # R7
+            if key in first_spelling:  # R7
                 reason = f"the same source as {first_spelling[key]} (R7)"
                 yield self.unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
             yield Target(url, wire, key)
 
-    @property
-    def blocklist_size(self) -> int:
-        """Entries of the list that is in force; 0 also where none was ever adopted."""
-        return len(self._blocklist)
-
-    @property
-    def blocklist_was_missed(self) -> bool:
-        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
-        return self._blocklist.was_missed
-
-    @property
-    def hosts_left(self) -> int:
-        """Of the run that goes on: hosts with targets still to be asked for."""
-        return self._scheduler.hosts_left
-
-    def outlook(self) -> tuple[str, str, float]:
-        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
-        return (*self._scheduler.waits_for, self._scheduler.seconds_left)
-
-    # --- One target -------------------------------------------------------
+    # --- One target ---
 
     def target_steps(self, target: Target, since: float) -> Steps[Result]:
-        """A declared target, to its Result; it could have begun at `since`.
-
-        No exception of one target reaches another.
-        """
+        """A declared target, to its Result; it could have begun at `since`."""
         try:
             known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.time())   # R8
+            reason = too_soon(known, target.min_age, self.time())  # R8
             if reason:
                 return self._skipped(target, known, reason)
-            held = known
-            wants = target.wants or wants_body
-            if target.wants is not None:        # who wants a body sends no validators
-                held = NEVER_ASKED
             visit = Visit(
                 self,
                 target.kind,
                 target.url,
                 target.wire,
-                held,
-                wants,
+                NEVER_ASKED if target.is_anew else known,
+                target.wants,
                 since,
             )
             ending = yield from visit.walk()
             result = conclude(visit, ending)
-            if visit.attempts:
+            if result.attempts:
                 self.sources.remember(target.key, known, result)
             return result
-        except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
+        except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
             what = f"unexpected {type(error).__name__}"
             why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
@@ -6141,35 +5732,35 @@ class Fetcher:
 
     def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
         """R8: not due yet. The status is that of a failure that is not asked for again."""
-        fields: dict[str, Any] = {"retry_at": max(known.at, known.failed_at) + target.min_age}
-        if known.failed_at > known.at:
-            fields["status"] = known.failed_status
-        return self.unasked("skipped", target.url, reason, **fields)
+        asked_at = max(known.at, known.failed_at)
+        status = known.failed_status if known.failed_at > known.at else None
+        due_at = asked_at + target.min_age
+        return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
 
-    def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
+    def unasked(
+        self,
+        outcome: Outcome,
+        url: str,
+        reason: str,
+        **fields: Any,
+    ) -> Result:
         """A Result that no gate was asked for."""
-        return result_of(
-            outcome,
-            url,
-            reason=reason,
-            at=self.time(),
-            **fields,
-        )
+        return result_of(outcome, url, reason=reason, at=self.time(), **fields)
 
     def exchange(self, visit: Visit) -> Answer:
-        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
+        """The only caller of the transport: the gates have just passed, the slot is ours."""
         how = visit.how
         url = visit.wire
         if self.tag is not None and visit.host == host_key(self.origin):
-            url = tag_url(url, *self.tag)           # R13: at transmission, after the gates
+            url = tag_url(url, *self.tag)  # R13: at transmission, after the gates
         request = Request(
             how.method,
             url,
-            request_headers(how, visit.validators, self.extra_headers(visit)),      # R1
+            request_headers(how, visit.validators, self.extra_headers(visit)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
-            visit.wants,                            # R6
-            visit.slot.left,                        # R4 counts from its departure
+            visit.wants,      # R6
+            visit.slot.left,  # R4 counts from its departure
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
@@ -6185,40 +5776,43 @@ class Fetcher:
         finally:
             left_at = visit.slot.spend()
         if left_at is None and self.options.transport is not None:
-            left_at = began_at          # a foreign transport need not say when a request leaves
+            left_at = began_at  # a foreign transport need not say when a request leaves
         if left_at is not None:
-            self.requests += 1
             status = getattr(answer, "status", None)
             record = RequestRecord(left_at, visit.kind, request.method, request.url, status)
             visit.requests.append(record)
             self.request_left(visit)
         return answer
 
-    # --- The gates --------------------------------------------------------
+    # --- The gates ---
 
     def gates_of(self, kind: str) -> list[Gate]:
         """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
-        gates: list[Gate] = [self._blocklist_gate, self._address_gate]      # R3
-        if self.kinds[kind].is_target:
-            gates.append(self._robots_gate)
-        gates.append(self._throttle_gate)
+        gates: list[Gate] = [
+            self._blocklist_gate,   # R3
+            self._address_gate,
+            self._robots_gate,      # R2
+            self._throttle_gate,    # R4
+        ]
+        if self.kinds[kind].role != "target":
+            gates.remove(self._robots_gate)
         return gates
 
-    def _blocklist_gate(self, visit: Visit) -> Later | Decision | None:
+    def _blocklist_gate(self, visit: Visit) -> GateAnswer:
         """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
         store = self._blocklist
         if store.blocklist is None or visit.slot.is_claimed:
-            store.load()                # another process may have adopted one meanwhile
+            store.load()  # another process may have adopted one meanwhile
         answer = self._refreshes.advance(visit, store)
         if isinstance(answer, Later) and answer.is_hopeless:
-            store.failed(answer.reason)         # whoever refreshes it has stopped
+            store.failed(answer.reason)  # whoever refreshes it has stopped
         elif answer is not None:
             return answer
-        if store.blocklist is None:             # R3b
+        if store.blocklist is None:  # R3b
             return None
-        entry = store.blocklist.blocks(visit.host)                  # R3a
+        entry = store.blocklist.blocks(visit.host)  # R3a
         if entry is None:
             return None
         reason = f"{visit.host}: operator blocklist entry {printable(entry.domain)}"
@@ -6237,61 +5831,56 @@ class Fetcher:
             if not reason and hasattr(self._transport, "resolve"):
                 self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:           # a name that does not exist fails later, by itself
+            if error.refused:  # a name that does not exist fails later, by itself
                 reason = error.reason
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         return Decision(False, visit.url, "address", reason) if reason else None
 
-    def _robots_gate(self, visit: Visit) -> Later | Decision | None:
+    def _robots_gate(self, visit: Visit) -> GateAnswer:
         """R2: robots.txt before any target of its site."""
         mode = self.options.robots_mode
         if mode == "ignore":
-            skipped = Decision(True, visit.url, None, "robots_mode='ignore'")
-            visit.let_pass(skipped._replace(verdict=Verdict.SKIPPED_BY_USER_POLICY))
+            reason = "robots_mode='ignore'"
+            visit.let_pass(Decision(True, visit.url, None, reason, Verdict.SKIPPED_BY_USER_POLICY))
             return None
         refusal = self._refreshes.advance(visit, self.robots, visit.site)
         if refusal is not None:
             return refusal
-        state = self.robots.state_of(visit.site)
-        target = path_and_query(visit.wire)
         decision = robots_decision(
             visit.url,
-            target,
-            state,
+            path_and_query(visit.wire),
+            self.robots.state_of(visit.site),
             self.time(),
             self.options.unreachable,
         )
         if mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
-        if not decision.allowed:                                    # R2
+        if not decision.allowed:  # R2
             return decision
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
-            words = "what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
-            visit.warn(f"robots.txt is not text: {words}")
+            visit.warn(
+                "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
+                "(allowed_but_warn)"
+            )
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             visit.warn(decision.reason)
         visit.let_pass(decision)
         return None
 
-    def _throttle_gate(self, visit: Visit) -> Later | Decision | None:
+    def _throttle_gate(self, visit: Visit) -> GateAnswer:
         """R4: claims the host's next slot; passes when it is due.
 
-        The host's lock is kept from here until the request has left, so that no other process
-        starts meanwhile.
+        From here until the request has left, the host's lock keeps other processes away.
         """
-        if self.options.interactive:                                # spec 1.1
+        if self.options.interactive:  # spec 1.1
             return None
         role = visit.role
         refusal = visit.too_late()
         if refusal is not None and role != "target":
             return refusal
-        return visit.slot.claim(
-            visit.host,
-            self.interval_of(visit.site),
-            role,
-            visit.deadline,
-        )
+        interval = self.interval_of(visit.site)
+        return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
@@ -6303,14 +5892,14 @@ class Fetcher:
             return visit.not_yet(later)
         return None
 
-    # --- What a subclass may fill -----------------------------------------
+    # --- What a subclass may fill ---
 
     def interval_of(self, site: str) -> float:
         """Hook: seconds between two requests.  R4, R2d."""
         robots = self.robots.state_of(site).robots
         if robots is None:
             return MIN_REQUEST_INTERVAL
-        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d
+        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)  # R2d
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """Hook: headers of a request besides those of every request."""
@@ -8833,15 +8422,12 @@ class Robots2Store(RobotsStore):
     no_state = NO_ROBOTS2
 
     def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
-        super().__init__(cache, wall_time)
+        super().__init__(cache, wall_time, f" {category}")
         self._category = category
 
     def rules_of(self, site: str) -> Robots2 | None:
         robots2: Robots2 | None = self.state_of(site).robots2
         return robots2
-
-    def _cache_key(self, site: str) -> str:
-        return f"{site} {self._category}"
 
     def _to_entry(self, state: Robots2State) -> dict[str, Any]:
         return {**state._asdict(), "robots2": None}
@@ -9012,8 +8598,9 @@ class AnswerStore:
 
 BOT_KINDS = {
     **KINDS,
-    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
-    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
+    "fixture": KINDS["target"]._replace(transport_retries=1),
+    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1, role="other"),
+    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0, role="other"),
 }
 
 
@@ -9109,6 +8696,7 @@ class Bot(Fetcher):
         trace: Optional[Callable[[str], None]] = None,
         shares_pace: bool = False,
     ) -> None:
+        self.requests = 0               # that left, of any kind
         self._category = self._identity = ""
         if not isinstance(robots2, (bool, str)):
             raise ValueError(f"robots2 is {robots2!r:.80}, want True, False or an agent category")
@@ -9118,7 +8706,7 @@ class Bot(Fetcher):
                 self._category = robots2
             self._identity = robots2_identity(self._category)   # ValueError: it cannot be announced
         super().__init__(
-            cache_dir,
+            cache_dir=cache_dir,
             origin=origin,
             timeout=timeout,
             max_wait=max_wait,
@@ -9137,6 +8725,46 @@ class Bot(Fetcher):
         )
         self._robots2 = Robots2Store(self._cache, self.time, self._category)
         self._answers = AnswerStore(self._cache, self.time, self._category)
+
+    # --- How far it is ----------------------------------------------------
+
+    @property
+    def blocklist_size(self) -> int:
+        """Entries of the list that is in force; 0 also where none was ever adopted."""
+        return len(self._blocklist)
+
+    @property
+    def blocklist_was_missed(self) -> bool:
+        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
+        return self._blocklist.was_missed
+
+    @property
+    def hosts_left(self) -> int:
+        """Of the run that goes on: hosts with targets still to be asked for."""
+        scheduler = self._scheduler
+        turns = scheduler.waiting + scheduler.ready
+        return len({turn.host for turn in turns if turn.steps or scheduler.targets.get(turn.host)})
+
+    def outlook(self) -> tuple[str, str, float]:
+        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
+        seconds_left = max(map(self._seconds_of, self._scheduler.targets), default=0.0)
+        if not self._scheduler.waiting:
+            return "", "", seconds_left
+        host = self._scheduler.waiting[0].host
+        pace = self.limiter.known_pace(host)
+        why = "its pace"
+        if pace.not_before > self.now():
+            why = pace.why
+        return host, why, seconds_left
+
+    def _seconds_of(self, host: str) -> float:
+        """About how long the targets of a host take; none, where `max_wait` puts them off."""
+        count = len(self._scheduler.targets[host])
+        pace = self.limiter.known_pace(host)
+        wait = max(0.0, next_start(pace, pace.interval, True) - self.now())
+        if not count or max(wait, pace.interval) > self.options.max_wait:
+            return 0.0
+        return wait + (count - 1) * pace.interval
 
     # --- Many processes ---------------------------------------------------
 
@@ -9197,7 +8825,7 @@ class Bot(Fetcher):
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
         self._decide(f"{self.origin}/", [self._blocklist_gate])
-        return self._blocklist.failed_at
+        return self._blocklist.refreshed.failed_at
 
     def take_blocklist_failure(self, failed_at: float) -> None:
         """What the parent of this process asked for in vain is not asked for again soon."""
@@ -9230,7 +8858,7 @@ class Bot(Fetcher):
         Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
         """
         # It is read afresh: a 304 would have no items.
-        wanted = {"min_age": min_age, "wants": wants_structured}
+        wanted = {"min_age": min_age, "wants": wants_structured, "is_anew": True}
         with CONNECTION.call():
             result = next(self._results([url], "discover ", **wanted))
             named = set()
@@ -9264,7 +8892,7 @@ class Bot(Fetcher):
 
     def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
         """R8: what it gave another target of its site lately is not asked for again."""
-        result = next(self._results([url], "discover ", min_age=min_age, wants=wants_body))
+        result = next(self._results([url], "discover ", min_age=min_age, is_anew=True))
         if result.outcome == "skipped" and result.status is None:
             yield Source("llms.txt", url, warning=f"not asked again: {result.reason}")
         if not result.ok:
@@ -9284,7 +8912,7 @@ class Bot(Fetcher):
     def gates_of(self, kind: str) -> list[Gate]:
         """spec 7; robots2 can only narrow what the other gates allow."""
         gates = super().gates_of(kind)
-        if self._category and self.kinds[kind].is_target:
+        if self._category and self.kinds[kind].role == "target":
             gates.insert(-1, self._robots2_gate)
         if kind in ("robots2", "ask"):
             gates.insert(-1, self._robots_gate)
@@ -9409,7 +9037,8 @@ class Bot(Fetcher):
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
-        if self._category and visit.how.is_target:
+        self.requests += 1
+        if self._category and visit.how.role == "target":
             self._answers.use_up(visit.site)
 
     # --- For --check ------------------------------------------------------
@@ -9440,7 +9069,7 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        age = spell_seconds(self.time() - self._blocklist.checked_at)
+        age = spell_seconds(self.time() - self._blocklist.refreshed.checked_at)
         return f"not listed (among {self.blocklist_size}, checked {age} ago)"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
