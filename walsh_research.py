@@ -3069,7 +3069,7 @@ def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
 
 
 def default_cache_dir(environ: Environ, platform: str) -> str | None:
-    """The cache folder; None where the environment names no place."""
+    """None where the environment names no place."""
     roots = CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""])
     return environ.get("WALSH_RESEARCH_CACHE") or folder_below(environ, platform, roots)
 
@@ -3222,7 +3222,7 @@ def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
 
 
 def lock_file(fd: int) -> bool:
-    """Locks an open file until it is closed. Never blocks; False where another has it."""
+    """Locks an open file until it is closed; False, at once, where another has it."""
     try:
         if sys.platform == "win32":
             import msvcrt  # Windows only
@@ -3366,7 +3366,7 @@ def make_private_folders(folder: str) -> None:
 
 def pace_doubt(place: PacePlace, create: bool) -> str:
     folder, around = place
-    doubt = folder_doubt(around, create) if around else ""
+    doubt = around and folder_doubt(around, create)
     # Others may plant a symbolic link in the system's temporary folder.
     return doubt or folder_doubt(folder, create, follow_links=False)
 
@@ -3534,7 +3534,7 @@ class Cache:
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
-        # A sweep may take what is not locked yet; Windows renames onto no file that is open.
+        # A sweep may take what is not locked yet.
         for pause_seconds in WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""]):
             try:
                 write_private_file(path, blob, self.wall_time(), durable)       # R11
@@ -3552,10 +3552,7 @@ class Cache:
             self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None where it is held in another process or in this one.
-
-        Where the folder takes no lock, this process alone is in order.
-        """
+        """The lock of that name; None where it is held in another process or in this one."""
         lock = CacheLock(name)
         is_held = False
         try:
@@ -3616,7 +3613,8 @@ class Cache:
 class PaceCache(Cache):
     """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
 
-    It lies in the first of `places` that takes a locked file; the last is not tried.
+    It lies in the first of `places` that takes a locked file at its first use; the last is not
+    tried, and without any it is in memory.
     """
 
     def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
@@ -3648,10 +3646,7 @@ def open_pace_cache(
     environ: Environ = os.environ,
     platform: str = sys.platform,
 ) -> PaceCache:
-    """The pace that a command without a cache shares with this user's other processes. R4a.
-
-    Its folder is chosen at the first use; without one it is in memory, with one warning.
-    """
+    """The pace that a command without a cache shares with this user's other processes. R4a."""
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
 
@@ -4324,7 +4319,7 @@ def verifying_tls_context() -> ssl.SSLContext:
 
 
 # === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 ================================
-# Owns each host's pace, in this process and beside other processes: who may start when.
+# Owns each host's pace, in this process and beside others: who may start when.
 
 class Later(NamedTuple):
     """Not yet: go on at `at`, on the monotonic clock."""
@@ -4332,16 +4327,16 @@ class Later(NamedTuple):
     at: float
     gate: GateName
     reason: str
-    host: str = ""                      # where the visit that waits is now
-    frees_host: bool = False            # the host's other targets may go meanwhile
-    is_hopeless: bool = False           # waiting is no use in this run
+    host: str = ""              # where the visit that waits is now
+    frees_host: bool = False    # the host's other targets may go meanwhile
+    is_hopeless: bool = False   # waiting is no use in this run
 
 
 if TYPE_CHECKING:
     T = TypeVar("T")
     Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
 
-Clock = Any                     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+Clock = Any     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
 class SystemClock:
@@ -4360,13 +4355,13 @@ class ProcessPace:
     """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock = clock                          # kept alive, so that its id stays its own
+        self.clock = clock          # kept alive, so that its id stays its own
         self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
         self.written: dict[tuple[str, str], dict[str, Any]] = {}    # (kind, host) -> last entry
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        self._lock = _thread.RLock()                # held for a step, never for a sleep
+        self._lock = _thread.RLock()        # held for a step, never for a sleep
 
     def step(self, steps: Steps[T]) -> Later | T:
         """A step further, alone in this process: when to go on, or what came of it."""
@@ -4386,7 +4381,7 @@ class ProcessPace:
 
 
 def sleep_until(at: float, clock: Clock) -> None:
-    """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
+    """At most as long as a clock can be asked for; whoever wakes looks again."""
     seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
     CONNECTION.rest(seconds)
     clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
@@ -4394,7 +4389,7 @@ def sleep_until(at: float, clock: Clock) -> None:
 
 SYSTEM_CLOCK = SystemClock()
 SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
-OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()     # by clock
+OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()  # by clock
 
 
 def process_pace(clock: Clock) -> ProcessPace:
@@ -4420,19 +4415,14 @@ if hasattr(os, "register_at_fork"):
 class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
-    def __init__(
-        self, cache: Cache | None, now: Callable[[], float], patience_seconds: float
-    ) -> None:
-        self._cache = cache             # None: there are no other processes
+    def __init__(self, now: Callable[[], float], patience_seconds: float) -> None:
         self._now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
-    def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
+    def take(self, cache: Cache, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
-        if self._cache is None:
-            return CacheLock("")
-        lock = self._cache.try_lock(name)
+        lock = cache.try_lock(name)
         if lock is not None:
             self._waits.pop(name, None)
             return lock
@@ -4442,32 +4432,34 @@ class PatientLocks:
             since = now
         self._waits[name] = since, now
         is_hopeless = now > since + self._patience_seconds
-        if is_hopeless:                         # nobody who lives holds one for so long
+        if is_hopeless:         # nobody who lives holds one for so long
             del self._waits[name]
         return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
 
 class RateLimiter:
-    """R4, R5: each host's pace; shared with other processes where there is a `cache`."""
+    """R4, R5: each host's pace, shared with other processes by a `cache`."""
 
-    def __init__(self, process: ProcessPace, cache: Cache | None, patience_seconds: float) -> None:
+    def __init__(self, process: ProcessPace, cache: Cache | None, locks: PatientLocks) -> None:
         self._process = process
         self._cache = cache
+        self._locks = locks
         self.now = process.clock.monotonic
         self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._locks = PatientLocks(cache, self.now, patience_seconds)
 
-    def share(self, cache: Cache, patience_seconds: float) -> None:
+    def share(self, cache: Cache) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
         self._cache = cache
-        self._locks = PatientLocks(cache, self.now, patience_seconds)
         for host, pace in list(self._process.hosts.items()):
             self.write(host, pace)
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
-        return self._locks.take(f"host {host}", "R4", f"another process is at {host}")      # R4a
+        if self._cache is None:
+            return CacheLock("")
+        reason = f"another process is at {host}"
+        return self._locks.take(self._cache, f"host {host}", "R4", reason)      # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4506,15 +4498,14 @@ class RateLimiter:
         hold = HostPace(not_before=now + seconds, why=why)
         pace = merge_paces(self.pace_of(host), hold, now)
         self._process.hosts[host] = pace
-        # It is an entry of its own, so that no claim of a slot overwrites it.
+        # An entry of its own, so that no claim of a slot overwrites it.
         self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
         pace = self.pace_of(host)
         interval += self.margin
-        start = next_start(pace, interval, is_first_target=True)
-        return self.explained(start, pace, host, interval)
+        return self.explained(next_start(pace, interval, True), pace, host, interval)
 
     def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
         if start == pace.not_before:
@@ -4530,11 +4521,11 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0            # seconds, with the limiter's margin
-        self._start = NEVER             # the claimed start, on the monotonic clock
-        self._before = HostPace()       # the host's pace before the claim
-        self._left_at: float | None = None          # when its request left, Unix seconds
-        self._lock = CacheLock("")      # the host's, until the request has left
+        self._interval = 0.0        # seconds, with the limiter's margin
+        self._start = NEVER         # the claimed start, on the monotonic clock
+        self._before = HostPace()   # the host's pace before the claim
+        self._left_at: float | None = None  # when its request left, Unix seconds
+        self._lock = CacheLock("")  # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
@@ -4558,7 +4549,7 @@ class Slot:
         now = limiter.now()
         pace = limiter.pace_of(host)
         if self.is_claimed:
-            after_late_one = pace.departed_at + interval        # which pushes all behind it
+            after_late_one = pace.departed_at + interval    # which pushes all behind it
             start = max(self._start, pace.not_before, after_late_one)
         else:
             start = next_start(pace, interval, role == "target")
@@ -4579,17 +4570,17 @@ class Slot:
         self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
-        """The request starts."""
+        """The request starts, or has left only now."""
         if self._role != "policy":
             self._take(pace, now, now)
             return
         # Its own target follows sooner than after the interval: at once on an unseen host (R4).
         gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-        if max(pace.last_at, pace.policy_at) == NEVER:
+        if max(self._before.last_at, self._before.policy_at) == NEVER:
             gap = 0.0
         # The slot that it may have waited for no longer counts as a start.
         last_at = pace.last_at
-        if last_at <= now:              # else another has claimed one behind it
+        if last_at <= now:         # else another has claimed one behind it
             last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
         pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
@@ -4601,28 +4592,23 @@ class Slot:
         now = limiter.now()
         self._left_at = limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            pace = limiter.pace_of(self._host)
-            if self._role == "policy":
-                limiter.write(self._host, pace._replace(policy_at=now))
-            else:
-                self._take(pace, now, now)
+            self._begin(limiter.pace_of(self._host), now)
         self._lock.release()
 
     def spend(self) -> float | None:
-        """The exchange is over, and a retry claims a slot of its own; when the request left."""
+        """The exchange is over, and a retry claims anew; when the request left."""
         self._lock.release()
-        left_at = self._left_at
-        self._left_at = None
+        left_at, self._left_at = self._left_at, None
         self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
         """A claimed start that nobody uses is free again, unless others have claimed behind it."""
         start = self._start
-        limiter = self._limiter
         self.spend()
         if start == NEVER:
             return
+        limiter = self._limiter
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
             return
@@ -4640,12 +4626,13 @@ class Slot:
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
 
-    Between two requests nothing is held. A store has `kind` and `gate`, and for the key of a
-    document `is_current(key)`, `load(key)`, which takes what another process left and says whether
-    that will do, and `refresh(visit, key)`. The blocklist is one, and has no key.
+    Between two requests nothing is held. A store has `kind`, `gate`, and for the key of a document
+    `is_current(key)`, `load(key)`, which takes what another process left and says whether that is
+    current, and `refresh(visit, key)`. The blocklist has no key.
     """
 
-    def __init__(self, locks: PatientLocks, now: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, locks: PatientLocks, now: Callable[[], float]) -> None:
+        self._cache = cache
         self._locks = locks
         self._now = now
         self._unfinished: dict[str, tuple[Steps[Decision | None], Later]] = {}
@@ -4654,11 +4641,8 @@ class Refreshes:
         self._unfinished.clear()
 
     def advance(self, visit: Visit, store: Any, *key: str) -> Later | Decision | None:
-        """A step towards a document that is current.
-
-        When to come back, a refusal where it cannot be had now, or None where it is here.
-        """
-        if store.is_current(*key):                                  # R12
+        """A step towards a current document: when to come back, a refusal, or None: it is here."""
+        if store.is_current(*key):          # R12
             return None
         refusal = visit.too_late()
         if refusal is not None:
@@ -4667,7 +4651,8 @@ class Refreshes:
         steps, later = self._unfinished.get(name, (None, None))
         if later is not None and later.at > self._now():
             return later
-        lock = self._locks.take(f"refresh {name}", store.gate, f"another process refreshes {name}")
+        reason = f"another process refreshes {name}"
+        lock = self._locks.take(self._cache, f"refresh {name}", store.gate, reason)
         if isinstance(lock, Later):
             return lock
         with lock:
@@ -4721,11 +4706,10 @@ class BlocklistStore:
         serial = as_number(entry.get("serial"))
         if self.blocklist is None or serial > self.refreshed.serial:
             self._load_generation()
-        # While nothing was ever held, every process tries at its start, and is bound by what the
-        # others found only then.
+        # With no list ever held, each process tries at its start; then it heeds the others' tries.
         if self.blocklist is None and not self.was_missed:
             return False
-        if serial != self.refreshed.serial:     # of another it says only when to ask again
+        if serial != self.refreshed.serial:  # of another it says only when to ask again
             entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
         self.refreshed = from_entry(self.refreshed, entry)
         return self.is_current()
@@ -4751,15 +4735,14 @@ class BlocklistStore:
         self._cache.store("refresh", self._origin, self.refreshed._asdict())
 
     def take_failure(self, failed_at: float) -> None:
-        """What another process of the same run asked for in vain is not asked for again soon."""
+        """What another process of this run asked for in vain is not asked for again soon."""
         retry_at = failed_at + POLICY_RETRY_SECONDS
         self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
 
-        Whatever else happens, the last list stays in force. A Decision: there is none, and
-        `max_wait` does not reach to where it may be asked for.
+        A Decision: no list was ever held, and none can be asked for within `max_wait`.
         """
         validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
@@ -4785,16 +4768,16 @@ class BlocklistStore:
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
         validators = NO_VALIDATORS
-        if not document_visit.redirects:        # they belong to the URL that gave them
+        if not document_visit.redirects:    # they belong to the URL that gave them
             validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
 
     def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
-        """The list is in force, and overwrites the older of two generations on disk.
+        """The list is in force, and overwrites the older of two generations: one is always whole.
 
-        So one is whole at every instant. The next serial is of the other parity, and of this time:
-        a process that starts from an emptied folder must not give its list one that another has.
+        The next serial is of the other parity, and of this time: a process that starts from an
+        emptied folder must not give its list one that another has.
         """
         self.blocklist = blocklist
         now = self._time()
@@ -4806,10 +4789,7 @@ class BlocklistStore:
         self._note(checked_at=now, **validators._asdict())
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
-        """R3b: the last list stays in force; the next try is soon.
-
-        Without a list the gate is open, and says so.
-        """
+        """R3b: the last list stays in force; without one the gate opens. The next try is soon."""
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
         self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
@@ -4835,7 +4815,7 @@ class BlocklistStore:
             body = whole_document(ending, MAX_SCHEMA_BYTES).body
             schema = parse_schema(body)
         except ValueError as error:
-            if held is not None:                                    # R10
+            if held is not None:        # R10
                 self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return held
         entry = {"body": body, "checked_at": self._time()}
@@ -4855,8 +4835,7 @@ def parse_schema(body: bytes) -> dict[str, Any]:
 class RobotsStore:
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
-    In memory are the most recently learned, up to a bound; the cache has the rest, by the site and
-    what `variant` says.
+    In memory are the latest, up to a bound; the cache has all, by the site and `variant`.
     """
 
     kind = "robots"
@@ -4887,7 +4866,7 @@ class RobotsStore:
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
-        self._states[site] = state              # the newest comes last
+        self._states[site] = state         # the newest comes last
         self._sizes[site] = state.held_bytes
         held_bytes = sum(self._sizes.values())
         while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
@@ -4895,10 +4874,9 @@ class RobotsStore:
             held_bytes -= self._sizes.pop(oldest)
 
     def refresh(self, visit: Visit, site: str) -> Steps[Decision | None]:
-        """R2: asks for the file of the site where the visit is.
+        """R2: asks for the site's file. What came of it is kept for this run and the next.
 
-        What it says, or that it could not be had, is kept for this run and the next. A Decision:
-        the host is held back, or must not be asked.
+        A Decision: the host is held back, or must not be asked.
         """
         held = self.state_of(site)
         url = f"{site_of(visit.wire)}/{self.kind}.txt"
@@ -4908,11 +4886,10 @@ class RobotsStore:
             return ending.refusal
         if isinstance(ending.answer, Response) and not ending.has_strayed:
             state = yield from self._after_answer(held, file_visit, ending.answer)
-        else:           # a gate that refuses a hop of the file is no answer either
+        else:       # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
             state = self._after_failure(held, trouble, ending.status)
-            no_network = isinstance(ending.answer, TransportError)
-            state = state._replace(no_network=no_network)
+            state = state._replace(no_network=isinstance(ending.answer, TransportError))
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
@@ -4922,8 +4899,8 @@ class RobotsStore:
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
         """Whether its target cannot go on either: its host is held back, or is not public.
 
-        What another host, to which the file was redirected, asked for is not asked of this one, or
-        it could be dropped for ever (9.1.1).
+        What another host asked for, to which the file was redirected, does not bind this one: it
+        could be dropped for ever (9.1.1).
         """
         is_own_host = file_visit.host == host_key(file_visit.url)
         if refusal.gate == "R5" and not is_own_host:
@@ -4932,7 +4909,7 @@ class RobotsStore:
         return is_own_address or refusal.retry_at is not None
 
     def _after_answer(self, held: Any, file_visit: Visit, answer: Response) -> Steps[Any]:
-        yield from ()                   # one answer says it all
+        yield from ()           # one answer says it all
         state = robots_after_answer(held, answer, self._time())
         if file_visit.redirects:        # validators belong to the URL that gave them
             state = state._replace(validators=NO_VALIDATORS)
@@ -4962,8 +4939,7 @@ class SourceStore:
         elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
             known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
-        retry_at = result.retry_at or NEVER
-        known = known._replace(requested_at=at, retry_at=retry_at)
+        known = known._replace(requested_at=at, retry_at=result.retry_at or NEVER)
         self._cache.store("source", key, known._asdict())
 
 
@@ -5092,15 +5068,23 @@ class Visit:
     def walk(self) -> Steps[Ending]:
         """The URL to its end: every gate before every request, also of a retry or a hop."""
         fetcher = self.fetcher
-        ending = None
+        ending: Ending | None = None
         try:
-            while ending is None:
+            while ending is None:  # a hop or a retry is due
                 decision = yield from self.pass_gates(fetcher.gates_of(self.kind))
                 if not decision.allowed:
                     return Ending(refusal=decision)
                 began_at = fetcher.now()
                 answer = fetcher.exchange(self)
-                ending = yield from self._after(answer, fetcher.now() - began_at)
+                seconds = fetcher.now() - began_at
+                if isinstance(answer, TransportError):
+                    ending = yield from self._after_no_answer(answer, seconds)
+                elif answer.status in REDIRECT_STATUSES:
+                    ending = self._after_redirect(answer)
+                elif answer.status in BACKOFF_STATUSES:
+                    ending = self._after_push_back(answer)
+                else:
+                    ending = Ending(answer)
             return ending
         finally:
             self.slot.give_back()
@@ -5130,16 +5114,6 @@ class Visit:
             fetcher.trace_wait(self.wire, later.at - before, later.reason)
         yield later._replace(host=self.host, frees_host=frees_host)
         self.waited += fetcher.now() - before
-
-    def _after(self, answer: Answer, seconds: float) -> Steps[Ending | None]:
-        """How the walk ends, or None where another request is due: a hop, or a retry."""
-        if isinstance(answer, TransportError):
-            return (yield from self._after_no_answer(answer, seconds))
-        if answer.status in REDIRECT_STATUSES:
-            return self._after_redirect(answer)
-        if answer.status in BACKOFF_STATUSES:
-            return self._after_push_back(answer)
-        return Ending(answer)
 
     def _after_no_answer(self, error: TransportError, seconds: float) -> Steps[Ending | None]:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
@@ -5171,7 +5145,7 @@ class Visit:
             return Ending(answer)
         retry_after = retry_after_of(answer.headers, fetcher.time())
         is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
-        if is_last:                                    # spec 7: "wait 1h"
+        if is_last:  # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
@@ -5330,7 +5304,7 @@ def visit_result(
 class Target(NamedTuple):
     """One declared target, and how it is wanted."""
 
-    url: str  # as asked
+    url: str                   # as asked
     wire: str
     key: str                   # canonical URL (R7), after what has a floor of its own
     min_age: float = 0.0       # R8: seconds
@@ -5587,13 +5561,12 @@ class Fetcher:
             self._transport = HttpTransport(allow_private=options.allow_private)
         cache, self._pace_cache = open_caches(options, self.warn, self.time)
         self._cache = cache
-        patience_seconds = 2 * options.timeout
-        locks = PatientLocks(cache, self.now, patience_seconds)
-        self._refreshes = Refreshes(locks, self.now)
+        locks = PatientLocks(self.now, 2 * options.timeout)
+        self._refreshes = Refreshes(cache, locks, self.now)
         self._blocklist = BlocklistStore(cache, self.time, self.origin, self.warn)
         self.robots = RobotsStore(cache, self.time)
         self.sources = SourceStore(cache)
-        self.limiter = RateLimiter(self.process, self._pace_cache, patience_seconds)
+        self.limiter = RateLimiter(self.process, self._pace_cache, locks)
         self._scheduler = Scheduler(self)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
@@ -8820,7 +8793,7 @@ class Bot(Fetcher):
             return
         self._cache.move_to(folder)
         if self._pace_cache is None or not self._pace_cache.is_shared():
-            self.limiter.share(self._cache.pace(), 2 * self.options.timeout)
+            self.limiter.share(self._cache.pace())
 
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
