@@ -3465,6 +3465,10 @@ class Cache:
         """The sub-folder with the hosts' pace, which commands without a cache share."""
         return self._pace
 
+    def is_shared(self) -> bool:
+        """Whether other processes can see what is stored."""
+        return self._is_folder_usable(create=True)
+
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
         self.folder = folder
@@ -5574,7 +5578,7 @@ class Fetcher:
         self._refreshes.clear()
         if self._cache.folder is not None:
             self._cache.sweep(self.time())  # and the pace in it
-        elif self._pace_cache is not None:
+        if self._pace_cache not in (None, self._cache.pace()):
             self._pace_cache.sweep(self.time())
 
     def warn(self, line: str) -> None:
@@ -8750,28 +8754,38 @@ class Bot(Fetcher):
         settings = self.options._asdict()
         for name in ("transport", "clock", "rand", "warn", "trace"):
             del settings[name]
-        return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
+        folder = self._cache.folder
+        if self._pace_cache not in (None, self._cache.pace()):      # R4a: it finds the same pace
+            folder = None
+        return {**settings, "cache_dir": folder, "robots2": self._category or False}
 
-    def share_memory(self) -> bool:
-        """Other processes can know what this one does: by a folder, be it a temporary one.
+    def share_memory(self) -> str:
+        """The folder by which other processes know what this one does, be it a temporary one.
 
-        False where no folder can be written.
+        "" where none can be written.
         """
         folder = self._cache.folder
         if folder is not None:
-            return takes_locked_files((os.path.join(folder, "pace"), folder))
+            is_usable = takes_locked_files((os.path.join(folder, "pace"), folder))
+            return folder if is_usable else ""
         import tempfile  # only for a bot in memory
         import weakref
 
         try:
             folder = tempfile.mkdtemp(prefix="walsh-research-")
         except OSError:
-            return False
+            return ""
         weakref.finalize(self, remove_folder, folder, os.getpid())
+        self.move_memory(folder)
+        return folder
+
+    def move_memory(self, folder: str) -> None:
+        """What a bot has in memory lies in a folder from now on, but for a pace that is shared."""
+        if self._cache.folder is not None:
+            return
         self._cache.move_to(folder)
-        if self._pace_cache is None:
+        if self._pace_cache is None or not self._pace_cache.is_shared():
             self.limiter.share(self._cache.pace())
-        return True
 
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
@@ -8813,7 +8827,7 @@ class Bot(Fetcher):
         with CONNECTION.call():
             result = next(self._results([url], "discover ", **wanted))
             named = set()
-            for source in self._sources(result):        # R9
+            for source in self._sources(result, min_age):       # R9
                 name = source.kind, source.url
                 if name not in named:
                     named.add(name)
@@ -8822,7 +8836,7 @@ class Bot(Fetcher):
             bare = result._replace(body=b"")        # R6: nothing is kept that nobody needs
             yield Source("none", result.final_url or result.url, target=result.url, result=bare)
 
-    def _sources(self, result: Result) -> Iterator[Source]:
+    def _sources(self, result: Result, min_age: float) -> Iterator[Source]:
         if not result.ok:
             return
         own = source_of(result)
@@ -8833,17 +8847,26 @@ class Bot(Fetcher):
             yield Source("feed", feed["url"], title=feed["title"])          # R9.1
         for page in result.metadata.get("markdown", ()):
             yield Source("markdown", page["url"], title=page["title"])      # R9.2
-        if own is None or own.kind == "markdown":
-            yield from self._llms_source(resolve_url(url, "/llms.txt"))     # R9.3
+        is_alone = own is None or own.kind == "markdown"
+        if is_alone and not is_llms_txt(url):
+            yield from self._llms_source(resolve_url(url, "/llms.txt"), min_age)    # R9.3
         robots = self.robots.state_of(site_key(url)).robots
         if robots is not None:
             for sitemap in robots.sitemaps:
                 yield Source("sitemap", sitemap)
 
-    def _llms_source(self, url: str) -> Iterator[Source]:
-        result = next(self._results([url], "discover ", is_anew=True))
-        if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
+    def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
+        """R8: what it gave another target of its site lately is not asked for again."""
+        result = next(self._results([url], "discover ", min_age=min_age, is_anew=True))
+        if result.outcome == "skipped" and result.status is None:
+            yield Source("llms.txt", url, warning=f"not asked again: {result.reason}")
+        if not result.ok:
+            return
+        if result.body and media_kind(result.content_type) in LLMS_KINDS:
             yield with_ai_input_warning(llms_source(result), result)
+        else:                   # a page that stands for all that is not there
+            none = result._replace(outcome="failed", reason="it is no llms.txt")
+            self.sources.remember(f"discover {canonical_url(url)}", NEVER_ASKED, none)
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
@@ -10726,6 +10749,8 @@ def decision_behind(result: Result) -> Decision:
         reason = result.reason
     elif result.rule:
         reason = spell_rule(result.rule)
+    elif result.verdict is Verdict.UNKNOWN_UNREACHABLE:
+        reason = "allowed (spec 9.1.1)"
     return Decision(
         False,
         result.final_url or result.url,
@@ -10744,10 +10769,11 @@ def decision_behind(result: Result) -> Decision:
 def work(
     assignment: Assignment,
     settings: dict[str, Any],
+    folder: str,
     failed_at: float,
     traces: bool,
-    results: Connection,
     lifeline: Connection,
+    results: Connection,
     parents_ends: Sequence[Connection],
 ) -> None:
     """The life of a worker process: a bot, and a pipe for what it answers."""
@@ -10764,6 +10790,7 @@ def work(
     trace = partial(report, "trace") if traces else None
     try:
         bot = Bot(**settings, warn=partial(report, "warning"), trace=trace)
+        bot.move_memory(folder)
         bot.take_blocklist_failure(failed_at)
         send_findings(bot, assignment, results)          # its parent sweeps the cache
     except (EOFError, OSError):         # nobody reads them any more
@@ -10896,14 +10923,17 @@ class WorkerPool:
                 urls.append(item)
         if not urls:
             return
-        if not self._bot.share_memory():
+        folder = self._bot.share_memory()
+        if not folder:
             self._bot.warn("no folder can be written, by which processes share the pace: one works")
             yield from findings_of(self._bot, self._assignment._replace(urls=urls))
             return
         self._targets_left.update(map(host_of, urls))
         failed_at = self._bot.refresh_blocklist()       # R10: once for all of them
         try:
-            self._start(split_by_host(urls, self._jobs), failed_at)
+            unstarted = self._start(split_by_host(urls, self._jobs), folder, failed_at)
+            for url, reason in unstarted:
+                yield self._lost(url, reason)
             while self._workers:
                 yield from self._wait()
         except KeyboardInterrupt:               # what was done is not lost
@@ -10934,23 +10964,34 @@ class WorkerPool:
             else:                       # no request can come of it
                 yield from findings_of(self._bot, self._assignment._replace(urls=[url]))
 
-    def _start(self, shares: Sequence[Sequence[str]], failed_at: float) -> None:
+    def _start(
+        self, shares: Sequence[Sequence[str]], folder: str, failed_at: float
+    ) -> list[tuple[str, str]]:
+        """A worker for each share; the targets of those that did not start, each with why."""
         context = worker_context()
-        settings = self._bot.worker_settings()
         traces = self._bot.options.trace is not None
+        unstarted = []
         lifeline, self._lifeline = context.Pipe(duplex=False)
+        told = self._bot.worker_settings(), folder, failed_at, traces, lifeline
         with signals_held_back(), lifeline, importable_main():
             for urls in shares:
-                ours, theirs = context.Pipe()
-                inherited: list[Connection] = []
-                if context.get_start_method() == "fork":
-                    inherited = [ours, self._lifeline, *self._workers]
-                assignment = self._assignment._replace(urls=urls)
-                arguments = assignment, settings, failed_at, traces, theirs, lifeline, inherited
-                with theirs:
-                    process = context.Process(target=work, args=arguments, daemon=True)
-                    process.start()
-                self._workers[ours] = Worker(process, urls)
+                try:
+                    self._start_worker(context, self._assignment._replace(urls=urls), told)
+                except OSError as error:        # too many processes, or open files
+                    reason = f"its worker process could not start ({error.strerror or error})"
+                    unstarted += [(url, reason) for url in urls]
+        return unstarted
+
+    def _start_worker(self, context: Any, share: Assignment, told: tuple[Any, ...]) -> None:
+        ours, theirs = context.Pipe()
+        inherited: list[Connection | None] = []
+        if context.get_start_method() == "fork":
+            inherited = [ours, self._lifeline, *self._workers]
+        arguments = share, *told, theirs, inherited
+        with theirs:
+            process = context.Process(target=work, args=arguments, daemon=True)
+            process.start()
+        self._workers[ours] = Worker(process, share.urls)
 
     def _wait(self) -> Iterator[Finding]:
         """What the workers say next, and a tick meanwhile."""
@@ -10995,8 +11036,11 @@ class WorkerPool:
         )
         reason = worker.why_it_ended()
         for url in worker.unfinished.elements():
-            self._targets_left[host_of(url)] -= 1
-            yield lost_finding(self._bot, self._assignment.mode, url, reason)
+            yield self._lost(url, reason)
+
+    def _lost(self, url: str, reason: str) -> Finding:
+        self._targets_left[host_of(url)] -= 1
+        return lost_finding(self._bot, self._assignment.mode, url, reason)
 
     def _rest(self) -> Iterator[Finding]:
         """What was already sent when the workers were told to end."""
@@ -11316,16 +11360,32 @@ def require(instance: Any, schema: Any, code: int, what: str) -> None:
     """RpcError: it does not hold, and so: what was found, and what is wanted."""
     try:
         validate(instance, schema)
-    except ValueError as error:
-        raise RpcError(code, f"{what}: {error}") from None
+    except SchemaViolation as violation:
+        raise RpcError(code, f"{what}: {violation_said(violation, instance, schema)}") from None
+
+
+def violation_said(violation: SchemaViolation, instance: Any, schema: Any) -> str:
+    """Of a name too few or too many, by that name."""
+    if violation.keyword == "additionalProperties":
+        name = printable(violation.pointer[1:], 80)
+        return f"{name} is unknown, want none but {', '.join(schema['properties'])}"
+    if violation.keyword != "required":
+        return str(violation)
+    place = violation.pointer.strip("/")
+    if place:
+        instance, schema = instance[place], schema["properties"][place]
+    missing = [name for name in schema["required"] if name not in instance][0]
+    wanted = schema["properties"][missing]
+    shown = wanted.get("const") or {"string": "a string", "object": "an object"}[wanted["type"]]
+    return f"{'/'.join(filter(None, [place, missing]))} is missing, want {shown}"
 
 
 def check_call(name: Any, arguments: Any) -> None:
     """RpcError: there is no such tool, or it does not take these."""
     known = tools_by_name()
     if not isinstance(name, str) or name not in known:
-        found = printable(str(name), 80)
-        raise RpcError(INVALID_PARAMS, f"tool is {found!r}, want one of {', '.join(known)}")
+        reason = f"tool is {brief_value(name)}, want one of {', '.join(known)}"
+        raise RpcError(INVALID_PARAMS, reason)
     require(arguments, known[name]["inputSchema"], INVALID_PARAMS, f"arguments of {name}")
 
 
@@ -11467,12 +11527,19 @@ def refusal_said(value: Decision | Result) -> str:
     return REFUSALS[value.gate or "R2"].format(line=line)
 
 
-def failure_said(reason: str, status: int | None) -> str:
+def failure_said(
+    reason: str, status: int | None = None, retry_at: float | None = None
+) -> str:
     """A failure's reason may quote what a server sent, so it stands between quotation marks."""
     answered = "there was no usable answer"
     if status is not None:
         answered = f"the server answered {status}"
-    return f"Failed: {answered}. The reason, quoted: {json_text(printable(reason))}"
+    said = f"Failed: {answered}."
+    if retry_at is not None:
+        said += f" Ask for it again at {iso_utc(retry_at)}, not before."
+    if reason == answered:
+        return said
+    return f"{said} The reason, quoted: {json_text(printable(reason))}"
 
 
 def bare_fields(result: Result) -> dict[str, Any]:
@@ -11521,7 +11588,8 @@ def result_answer(result: Result) -> ToolAnswer:
     if result.outcome in ("denied", "deferred"):
         return ToolAnswer(refusal_said(result), fields)
     if not result.ok:
-        return ToolAnswer(failure_said(result.reason, result.status), fields, is_failure=True)
+        said = failure_said(result.reason, result.status, result.retry_at)
+        return ToolAnswer(said, fields, is_failure=True)
     said = f"Fetched ({result.status}), without a text: {why_no_text(result)}"
     written = {name: fields[name] for name in SITE_FIELDS if name in fields}
     if not written:
@@ -11627,7 +11695,7 @@ def may_fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> ToolAnswer:
     decision = bot.may_fetch(arguments["url"], wait=False)
     fields = in_lines(decision.to_dict())
     if not decision and decision.gate is None:
-        return ToolAnswer(failure_said(decision.reason, None), fields, is_failure=True)
+        return ToolAnswer(failure_said(decision.reason), fields, is_failure=True)
     said = "Allowed: it may be fetched now."
     if not decision:
         said = refusal_said(decision)
@@ -11706,6 +11774,8 @@ def call_tool(
     Wrong arguments are an answer too, which says what is wanted. Never raises for anything that
     a model, a server, a network or a URL does. Waits at most `max_wait` of the bot, or 20 s.
     """
+    if isinstance(arguments, Mapping):
+        arguments = dict(arguments)         # JSON knows no other
     try:
         check_call(name, arguments)
     except RpcError as error:
@@ -11967,11 +12037,13 @@ class McpServer:
 
     def _read_all(self) -> None:
         """Every line to its end, whatever stands in it."""
-        with suppress(OSError, ValueError):         # a stream that breaks, or is closed, has ended
-            for line in bounded_lines(self._read):
-                if line.strip():
-                    self._take_line(line)
-        self._end()
+        try:
+            with suppress(OSError, ValueError):     # a stream that breaks, or is closed, has ended
+                for line in bounded_lines(self._read):
+                    if line.strip():
+                        self._take_line(line)
+        finally:
+            self._end()
         if not self._is_done.wait(GRACE_SECONDS):
             interrupt_main_thread()
 
@@ -12524,6 +12596,14 @@ class Misuse(Exception):
     """The command line or an input file is wrong: "this is so, want that"."""
 
 
+class StdoutError(Exception):
+    """No more can be written to stdout."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 # --- Arguments ----------------------------------------------------------------
 
 class HelpOption(NamedTuple):
@@ -12594,6 +12674,10 @@ def check_names(words: Sequence[str], known: Mapping[str, HelpOption]) -> None:
             raise Misuse(f"{name} is no option, want {wanted}")
 
 
+def is_no_option(word: str) -> bool:
+    return word == "-" or not word.startswith("-")
+
+
 def split_words(
     words: Sequence[str],
     known: Mapping[str, HelpOption],
@@ -12615,8 +12699,9 @@ def split_words(
         while rest:         # gnu_getopt refuses options after a target under POSIXLY_CORRECT
             found, rest = getopt.getopt(rest, "hqv", long_names)
             pairs += found
-            urls += rest[:1]
-            rest = rest[1:]
+            plain = list(itertools.takewhile(is_no_option, rest))
+            urls += plain
+            rest = rest[len(plain):]
     except getopt.GetoptError as error:
         reason = f"command line is wrong ({error}), want it as --help shows it"
         raise Misuse(reason) from None
@@ -12706,10 +12791,10 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
         data = b""
     else:
         data = sys.stdin.buffer.read()
-    encoding = "utf-8-sig"
+    encoding, errors = "utf-8-sig", "surrogateescape"       # other bytes make a URL a bad one
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        encoding = "utf-16"
-    text = data.decode(encoding, "replace")
+        encoding, errors = "utf-16", "replace"
+    text = data.decode(encoding, errors)
     targets = []
     for line in text.splitlines():
         target = re.sub(r"(?:^|\s)#.*", "", line).strip()
@@ -12874,11 +12959,14 @@ class Console:
         """A line on stdout, at once."""
         self.status()
         if sys.stdout is None:
-            raise OSError(errno.EBADF, "closed")
+            raise StdoutError(OSError(errno.EBADF, "closed"))
         encoding = sys.stdout.encoding or "utf-8"
         encodable = text.encode(encoding, "backslashreplace").decode(encoding)
-        sys.stdout.write(encodable + "\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(encodable + "\n")
+            sys.stdout.flush()
+        except OSError as error:
+            raise StdoutError(error) from None
 
     def detail(self, lead: str, text: str) -> None:
         """A line below a row."""
@@ -12940,6 +13028,7 @@ class Command:
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
         self.done = 0                                   # targets, for the status line
+        self.shown_target = ""                          # whose sources are being listed
         self.waited: Any = collections.Counter()        # seconds, by host and why
         self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
         self.clock = TickingClock(self.tick)
@@ -12995,10 +13084,8 @@ class Command:
         """A bot as the options want it. Misuse: they would break a promise."""
         options = self.options
         wanted = {name: getattr(options, name) for name in BOT_OPTIONS}
-        if options.no_cache:
+        if options.no_cache or options.selftest:    # the fixtures are asked for afresh
             wanted.update(cache_dir=None, shares_pace=True)
-        elif options.selftest:          # the fixtures are asked for afresh
-            wanted["cache_dir"] = None
         if options.tag == "auto":                                   # R13
             wanted["tag"] = detect_identity(os.environ, __file__)
             if wanted["tag"] is None:
@@ -13043,20 +13130,32 @@ class Command:
             keeps_bodies=False,
         )
         if self.options.jobs == 1:
-            findings = findings_of(self.bot, assignment)
-        else:
-            self.workers = WorkerPool(
-                self.bot,
-                assignment,
-                self.options.jobs,
-                self.tick_of_many,
-            )
-            findings = self.workers.findings()
-        with closing(findings):
-            for finding in findings:
-                if finding.is_last:
-                    self.done += 1
-                yield finding
+            return findings_of(self.bot, assignment)
+        self.workers = WorkerPool(
+            self.bot,
+            assignment,
+            self.options.jobs,
+            self.tick_of_many,
+        )
+        findings: Findings = self.workers.findings()
+        return findings
+
+    def show_findings(self, mode: str, show: Callable[[Finding], None]) -> None:
+        """Each as it is done; of an interrupt the workers hear too, so that none is lost."""
+
+        def count_and_show(finding: Finding) -> None:
+            if finding.is_last:
+                self.done += 1
+            show(finding)
+
+        with closing(self.findings(mode)) as findings:
+            try:
+                for finding in findings:
+                    count_and_show(finding)
+            except KeyboardInterrupt as interrupt:
+                for finding in what_is_left(findings, interrupt):
+                    count_and_show(finding)
+                raise
 
     # --- Progress ---------------------------------------------------------
 
@@ -13132,7 +13231,7 @@ class Command:
 
     def fetch(self) -> None:
         try:
-            self.show_findings()
+            self.show_findings("run", self.show_finding)
         except KeyboardInterrupt:
             self.summarize()
             raise
@@ -13140,14 +13239,12 @@ class Command:
             self.end_report()
         self.summarize()
 
-    def show_findings(self) -> None:
-        with closing(self.findings("run")) as findings:
-            for finding in findings:
-                for name, said in finding.explained:
-                    self.console.note(said, lead=f"      {name:<10} ")
-                if self.report is not None:
-                    self.report.add(finding.value.to_dict())
-                self.show_result(finding.value)
+    def show_finding(self, finding: Finding) -> None:
+        for name, said in finding.explained:
+            self.console.note(said, lead=f"      {name:<10} ")
+        if self.report is not None:
+            self.report.add(finding.value.to_dict())
+        self.show_result(finding.value)
 
     def show_result(self, result: Result) -> None:
         """What came, or why not; the summary says how long it waited, and when to try again."""
@@ -13185,6 +13282,8 @@ class Command:
         held.append((result.retry_at or 0.0, result.url))
         if len(held) == 1 or result.outcome != "deferred":
             return False
+        if self.options.mode != "fetch":        # which has no summary
+            return False
         if self.options.json or self.options.verbose or not self.console.columns:
             return False
         self.counts["deferred"] += 1
@@ -13221,11 +13320,10 @@ class Command:
             self.console.note(f"and later those of {more}")
 
     def check(self) -> None:
-        with closing(self.findings("check")) as findings:
-            for finding in findings:
-                self.show_decision(finding.value, finding.explained)
+        self.show_findings("check", self.show_decision)
 
-    def show_decision(self, decision: Decision, explained: Sequence[tuple[str, str]]) -> None:
+    def show_decision(self, finding: Finding) -> None:
+        decision: Decision = finding.value
         outcome = "denied"
         reason = decision.reason
         if decision:
@@ -13243,20 +13341,23 @@ class Command:
             detail=reason,
         )
         if is_shown:
-            for name, said in explained:
+            for name, said in finding.explained:
                 self.console.detail(f"      {name:<10} ", said)
 
     def discover(self) -> None:
-        target = None
-        with closing(self.findings("discover")) as findings:
-            for source in filter(None, (finding.value for finding in findings)):
-                if source.kind == "none":
-                    self.show_nothing(source)
-                    continue
-                if source.target != target and not self.options.json:
-                    target = source.target
-                    self.console.line(f"target    {printable(target, MAX_URL_LENGTH)}")
-                self.show_source(source)
+        self.show_findings("discover", self.show_discovery)
+
+    def show_discovery(self, finding: Finding) -> None:
+        source: Source | None = finding.value
+        if source is None:
+            return
+        if source.kind == "none":
+            self.show_nothing(source)
+            return
+        if source.target != self.shown_target and not self.options.json:
+            self.shown_target = source.target
+            self.console.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
+        self.show_source(source)
 
     def show_source(self, source: Source) -> None:
         """A source with its first items, or why it has none."""
@@ -13265,6 +13366,8 @@ class Command:
             quoted_title(source.title),
             source.warning,
         ]
+        if source.warning and not source.items:
+            said[0] = ""
         is_listed = source.kind in ("feed", "markdown", "sitemap")
         if is_listed and not source.items and source.url != source.target:
             said[0] = "listed alone: name it as a target to read it (R6)"
@@ -13346,8 +13449,14 @@ class Command:
         self.clock = TickingClock(server.tick)
         if "--max-wait" not in self.options.given:
             self.options.max_wait = MCP_MAX_WAIT_SECONDS
+        for stream in (sys.stdin, sys.stdout):      # one that does not block seems to have ended
+            with suppress(AttributeError, OSError, ValueError):     # no file; an earlier Windows
+                os.set_blocking(stream.fileno(), True)
         with redirect_stdout(sys.stderr), self.make_bot() as self.bot:
-            server.serve(self.bot)
+            try:
+                server.serve(self.bot)
+            except OSError as error:
+                raise StdoutError(error) from None
 
     def live_checks(self) -> Iterable[Check]:
         """The live fixtures, unless --offline. Misuse comes before any check is shown."""
@@ -13423,6 +13532,13 @@ def wait_label(result: Result) -> str:
     return host
 
 
+def what_is_left(findings: Findings, interrupt: KeyboardInterrupt) -> Iterator[Finding]:
+    """What findings still give when they hear of an interrupt."""
+    with suppress(KeyboardInterrupt):
+        yield findings.throw(interrupt)
+        yield from findings
+
+
 def is_same_file(name: str, other: str) -> bool:
     """Whether to write the one is to lose the other."""
     return os.path.isfile(name) and os.path.isfile(other) and os.path.samefile(name, other)
@@ -13480,13 +13596,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except Misuse as error:
         complain(error, words)
         return 2
-    except OSError as error:        # stdout's disk is full, or whoever read it went away
+    except StdoutError as lost:     # its disk is full, or whoever read it went away
         with suppress(AttributeError, OSError):     # else the interpreter complains at its end
             sys.stdout.close()
-        if isinstance(error, BrokenPipeError):
+        if isinstance(lost.error, BrokenPipeError):
             return EXIT_CLOSED_PIPE
-        found = error.strerror or error
+        found = lost.error.strerror or lost.error
         complain(f"stdout is unwritable ({found}), want room for every line", words)
+        return 1
+    except OSError as error:        # no socket, no pipe, no process
+        found = error.strerror or error
+        complain(f"no socket, pipe or process is left ({found}), want room for it", words)
         return 1
     finally:
         try:
