@@ -1463,7 +1463,9 @@ class Pattern:
         self.source = source
         self.at = 0
         self.machine = machine
-        self.lookarounds: list[tuple[PatternState, int]] = []   # start, length behind; inner first
+        # Inner ones first: the start, the length behind, the number of those before it.
+        self.lookarounds: list[tuple[PatternState, int, int]] = []
+        self.outer = 0      # that number, of the lookaround that is being read
         machine.allot(len(source))
         node = self.read_alternatives()
         if self.at < len(source):
@@ -1473,9 +1475,9 @@ class Pattern:
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
         answers: list[bytearray] = []       # of the lookarounds, from the end of the text on
-        for state, length in self.lookarounds:
+        for state, length, outer in self.lookarounds:
             begins = bytearray()
-            for symbol in self.symbols(text, answers):
+            for symbol in self.symbols(text, answers[outer:]):
                 state = state[symbol]
                 begins.append(state.is_end)
             begins += bytes(length)
@@ -1557,16 +1559,22 @@ class Pattern:
 
     def read_group(self, opening: str) -> PatternNode:
         """A group or a lookaround, from behind its opening."""
+        enclosing = self.outer
+        is_lookaround = opening[-1] in "=!"
+        if is_lookaround:
+            self.outer = len(self.lookarounds)
         node = self.read_alternatives()
         if not self.take(")"):
             raise ValueError("a group that is not closed")
-        if opening[-1] not in "=!":
+        if not is_lookaround:
             return node
         length = node[2] if "<" in opening else 0
         if math.isnan(length):
             raise ValueError("a lookbehind of no fixed length")
-        number = FIRST_LOOKAROUND + len(self.lookarounds)
-        self.lookarounds.append((self.machine.start(node, is_search=False), int(length)))
+        number = FIRST_LOOKAROUND + len(self.lookarounds) - enclosing
+        start = self.machine.start(node, is_search=False)
+        self.lookarounds.append((start, int(length), self.outer))
+        self.outer = enclosing
         return HOLD, (number, opening.endswith("=")), 0
 
     def read_set(self) -> str:
