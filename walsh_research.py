@@ -5050,7 +5050,7 @@ class Visit:
         return self.refused(later.gate, reason, self.fetcher.time() + seconds)
 
     def too_late(self) -> Decision | None:
-        """The refusal where nothing but the target's own first request may start any more."""
+        """The refusal where nothing but the target's first request may still start."""
         now = self.fetcher.now()
         max_wait = self.fetcher.options.max_wait
         if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
@@ -5274,7 +5274,7 @@ def visit_result(
     decision: Decision,
     **fields: Any,
 ) -> Result:
-    """A Result with all that is the same for every outcome."""
+    """With all that is the same for every outcome."""
     common = decision._asdict()
     del common["allowed"], common["blocked_by"]
     common.update(
@@ -5295,7 +5295,7 @@ def visit_result(
 # The order of targets.
 
 class Target(NamedTuple):
-    """One declared target, and how it is wanted."""
+    """A declared target, and how it is wanted."""
 
     url: str                   # as asked
     wire: str
@@ -5336,7 +5336,6 @@ class Scheduler:
         self.targets[host].append(target)
 
     def results(self) -> Iterator[Result]:
-        """A Result each as it is done."""
         fetcher = self._fetcher
         while self.waiting or self.ready:
             now = fetcher.now()
@@ -5851,7 +5850,7 @@ class Fetcher:
         return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
-        """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
+        """R4, R5: what the throttle would say; nothing is claimed or waited for."""
         if self.options.interactive:
             return None
         later = self.limiter.when_next(visit.host, self.interval_of(visit.site))
@@ -5870,7 +5869,7 @@ class Fetcher:
         return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)  # R2d
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
-        """Hook: headers of a request besides those of every request."""
+        """Hook: further headers of a request."""
         return {}
 
     def request_left(self, visit: Visit) -> None:
