@@ -1286,7 +1286,7 @@ def parse_json(body: bytes, what: str) -> Any:
 # lookahead, which runs over the whole text first, has told where its matches begin; a lookbehind
 # of a fixed length is a lookahead asked so many characters earlier.
 READ = "read"       # goes on where the next character passes the test that is its value
-HOLD = "hold"       # goes on where a condition is as wanted, which are its value
+HOLD = "hold"       # goes on where its value is a fact: a condition, and whether it is met
 FORK = "fork"       # goes on to each of its targets; the value of a node: a list for each
 END = "end"         # a match ends here, at its first character; the value: the whole run does
 REPEAT = "repeat"   # a node alone; the value: what is repeated, how often at least, at most
@@ -1297,8 +1297,12 @@ if TYPE_CHECKING:
 
 ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 CHARACTER_REGEXES = {       # of escapes that Python reads otherwise
-    "d": "[0-9]", "w": "[0-9A-Za-z_]", "s": f"[{ECMA_SPACES}]",
-    "D": "[^0-9]", "W": "[^0-9A-Za-z_]", "S": f"[^{ECMA_SPACES}]",
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "w": "[0-9A-Za-z_]",
+    "W": "[^0-9A-Za-z_]",
+    "s": f"[{ECMA_SPACES}]",
+    "S": f"[^{ECMA_SPACES}]",
     "b": r"\x08",           # in a set
 }
 PATTERN_CHARACTER = lazy_re(
@@ -1315,8 +1319,10 @@ CHARACTER_READERS: dict[str, Callable[[str], str]] = {
     "plain": re.escape,
 }
 ANCHORS = {
-    "^": (AT_START, True), "$": (AT_END, True),
-    r"\b": (AT_BOUNDARY, True), r"\B": (AT_BOUNDARY, False),
+    "^": (AT_START, True),
+    "$": (AT_END, True),
+    r"\b": (AT_BOUNDARY, True),
+    r"\B": (AT_BOUNDARY, False),
 }
 PATTERN_COUNT = lazy_re(r"([*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
 COUNT_SIGNS = {"*": "{0,}", "+": "{1,}", "?": "{0,1}"}
@@ -1408,7 +1414,7 @@ class PatternMachine:
         character, *answers = symbol
         is_word = WORD_CHARACTER.match(character) is not None
         is_boundary = is_word != bool(state.is_word)
-        conditions = [character == "", state.is_word is None, is_boundary, *answers]
+        facts = set(enumerate([character == "", state.is_word is None, is_boundary, *answers]))
         pending = list(state.places)
         reached: set[int] = set()
         places: set[int] = set()
@@ -1427,7 +1433,7 @@ class PatternMachine:
             elif kind == READ:
                 if value(character):
                     places.update(targets)
-            elif kind == FORK or conditions[value[0]] == value[1]:
+            elif kind == FORK or value in facts:
                 pending += targets
         self.spend(WORK_OF_A_STATE * len(reached))
         return self.state(tuple(sorted(places)), is_word, is_end)
@@ -1447,10 +1453,10 @@ class PatternMachine:
 
 
 class Pattern:
-    """An ECMA pattern. ValueError where it is none, or uses what is not supported.
+    """An ECMA pattern, read as browsers do: `{` or `]` may stand for itself.
 
-    That is back-references, lookbehinds of no fixed length, `\\p{...}`, modifiers. Where browsers
-    and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
+    ValueError where it is none, or has what is not supported: back-references, lookbehinds of no
+    fixed length, `\\p{...}`, modifiers.
     """
 
     def __init__(self, source: str, machine: PatternMachine) -> None:
@@ -1605,17 +1611,20 @@ def compile_pattern(source: str, machine: PatternMachine) -> Pattern:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
 
-# 6c. Schemas: each becomes a table of assertions, by the type of the instance.
+# 6c. Schemas: each becomes assertions, by the type of a value.
 # A violation on its way up has the pointer so far, and as its message the detail alone.
 if TYPE_CHECKING:
     SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaViolation
     JsonObject = dict[str, Any]
-    # By the type of a value: the keyword, its check, what it wants.
-    CheckTable = dict[type, list[tuple[str, Callable[[Any], Any], Any]]]
 
 NAMES_OF_TYPES = {
-    dict: {"object"}, list: {"array"}, str: {"string"}, bool: {"boolean"}, type(None): {"null"},
-    int: {"integer", "number"}, float: {"number"},
+    dict: {"object"},
+    list: {"array"},
+    str: {"string"},
+    bool: {"boolean"},
+    type(None): {"null"},
+    int: {"integer", "number"},
+    float: {"number"},
 }
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1669,15 +1678,52 @@ def holds(check: SchemaCheck, value: Any) -> bool:
         return False
 
 
-def table_check(table: CheckTable) -> SchemaCheck:
-    """All assertions of one schema, in the order of its table, which may still be filled."""
-    def check_value(value: Any) -> bool:
-        for keyword, check, wanted in table.get(type(value), NOT_JSON):
+class Subschema:
+    """One schema of a document: what it asserts."""
+
+    def __init__(self, times_applied: int) -> None:
+        self.times_applied = times_applied
+        self.assertions: dict[type, list[Any]] = {kind: [] for kind in ANY}
+        self.seen: dict[int, Any] = {}      # by the identity of a value: what came of it
+
+    def add(self, kinds: Iterable[type], keyword: str, check: Any, wanted: Any) -> None:
+        for kind in kinds:
+            self.assertions[kind].append((keyword, check, wanted))
+
+    def add_type(self, types: Any) -> None:
+        """What the keyword `type` asserts, a name or a list of names."""
+        wanted = [types] if isinstance(types, str) else types
+        for kind, names in NAMES_OF_TYPES.items():
+            if names.isdisjoint(wanted):
+                is_whole_fine = kind is float and "integer" in wanted
+                self.add([kind], "type", float.is_integer if is_whole_fine else nothing, types)
+
+    def check(self, value: Any) -> bool:
+        """True where the value holds, else SchemaViolation."""
+        for keyword, check, wanted in self.assertions.get(type(value), NOT_JSON):
             if not check(value):
                 detail = f"{brief_value(value)}, want {brief_value(wanted)}"
                 raise SchemaViolation("", keyword, detail)
         return True
-    return check_value
+
+    def refer(self) -> SchemaCheck:
+        """The check for one more place that applies it."""
+        self.times_applied += 1
+        return self.check_reference
+
+    def check_reference(self, value: Any) -> bool:
+        """What several places apply sees each value once, so that doubling is no work."""
+        if self.times_applied == 1:
+            return self.check(value)
+        key = id(value)
+        if key not in self.seen:
+            try:
+                self.seen[key] = self.check(value)
+            except SchemaViolation as violation:
+                self.seen[key] = violation
+        if self.seen[key] is not True:
+            raise self.seen[key].with_traceback(None)
+        return True
 
 
 # Tests of a value, which comes behind what the values of their keywords were compiled to: None for
@@ -1836,8 +1882,11 @@ UNSUPPORTED = "unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef 
 SHAPES: JsonObject = {
     "type": {"anyOf": [{"enum": TYPE_NAMES}, TYPES]},
     "$schema": {"enum": [DRAFT, DRAFT + "#"]},
-    "$id": STRING, "$ref": STRING, "$anchor": STRING,
-    "$defs": SCHEMA_MAP, "definitions": SCHEMA_MAP,
+    "$id": STRING,
+    "$ref": STRING,
+    "$anchor": STRING,
+    "$defs": SCHEMA_MAP,
+    "definitions": SCHEMA_MAP,
     **dict.fromkeys(UNSUPPORTED.split(), False),
 }
 for _, shapes_of_a_row, _ in KEYWORDS:
@@ -1859,19 +1908,16 @@ class SchemaCompiler:
         self.root = root
         self.check_shape = check_shape          # raises where a keyword is malformed
         self.machine = PatternMachine()
-        self.tables: dict[str, CheckTable] = {}             # by place
-        self.anchors: dict[str, str] = {}                   # $anchor -> place
-        self.references: dict[str, str] = {}                # place -> $ref
-        self.same_value: Any = TopologicalSorter()      # of places that see one value
-        self.times_applied: collections.Counter[str] = collections.Counter()    # by place
-        self.seen: list[dict[int, Any]] = []    # of each $ref: by the identity of a value
+        self.subschemas: dict[str, Subschema] = {}      # by place and by $anchor
+        self.references: dict[str, str] = {}            # place -> $ref
+        self.same_value: Any = TopologicalSorter()      # of schemas, behind those they apply
         self.check_root = self.check_of(root, "")
         self.resolve_references()
 
     def check_instance(self, instance: Any) -> None:
         """None where the instance holds, else SchemaViolation."""
-        for seen in self.seen:      # identities of the last instance
-            seen.clear()
+        for subschema in self.subschemas.values():
+            subschema.seen.clear()      # of the last instance
         self.machine.work_left = MAX_PATTERN_WORK
         try:
             self.check_root(instance)
@@ -1884,45 +1930,41 @@ class SchemaCompiler:
                 "", "$ref", "/: $ref: nests deeper than can be validated") from None
 
     def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
-        """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
+        """The check of a schema, which stands at a keyword, and a name, of the one at `holder`."""
         keyword = path[0] if path else "false"
         place = "/".join([holder, *map(pointer_part, path)])
-        if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
+        if max(len(self.subschemas), len(place)) > MAX_SUBSCHEMAS:
             raise UnsupportedSchema(
                 f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
-        if keyword not in DEFINITIONS:
-            self.times_applied[place] += 1
+        subschema = Subschema(int(keyword not in DEFINITIONS))
+        self.subschemas[place] = subschema
         if keyword in IN_PLACE:
-            self.same_value.add(holder, place)
-        table: CheckTable = {kind: [] for kind in ANY}
-        self.tables[place] = table
+            self.same_value.add(self.subschemas[holder], subschema)
         if schema is False:
-            table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
+            subschema.add(ANY, keyword, nothing, False)
         elif schema is not True:
             self.check_shape(schema)
-            self.fill(table, schema, place)
-        return table_check(table)
+            self.fill(subschema, schema, place)
+        return subschema.check
 
-    def fill(self, table: CheckTable, schema: JsonObject, place: str) -> None:
-        """What the schema asserts, but for its $ref, which may name a schema further on."""
+    def fill(self, subschema: Subschema, schema: JsonObject, place: str) -> None:
+        """All but its $ref, which may name a schema further on."""
         anchor = schema.get("$anchor")
-        if "$id" in schema and place or anchor in self.anchors:
+        if "$id" in schema and place or anchor in self.subschemas:
             raise UnsupportedSchema(
                 "an $id within the document, or an $anchor that is given twice, is not supported")
         if anchor is not None:
-            self.anchors[anchor] = place
+            self.subschemas[anchor] = subschema
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
         compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
         if "type" in schema:
-            add_type(table, schema["type"])
+            subschema.add_type(schema["type"])
         for kinds, shapes, test in KEYWORDS:
-            if compiled.keys().isdisjoint(shapes):
-                continue
-            keyword = next(iter(shapes))
-            check = partial(test, *map(compiled.get, shapes))
-            for kind in kinds:
-                table[kind].append((keyword, check, schema.get(keyword)))
+            if not compiled.keys().isdisjoint(shapes):
+                keyword = next(iter(shapes))
+                check = partial(test, *map(compiled.get, shapes))
+                subschema.add(kinds, keyword, check, schema.get(keyword))
 
     def compiled(self, keyword: str, value: Any, holder: str) -> Any:
         """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
@@ -1947,46 +1989,23 @@ class SchemaCompiler:
         return value
 
     def resolve_references(self) -> None:
-        """UnsupportedSchema also where one would apply a schema to a value within itself."""
-        targets = {place: self.target_of(name) for place, name in self.references.items()}
-        self.times_applied.update(targets.values())
-        for place, target in targets.items():
-            self.same_value.add(place, target)
-            check = table_check(self.tables[target])
-            if self.times_applied[target] > 1:
-                check = self.remembering(check)
-            for assertions in self.tables[place].values():
-                assertions.append(("$ref", check, ""))
+        """UnsupportedSchema where one would apply a schema to a value within itself."""
+        for place, reference in self.references.items():
+            subschema, target = self.subschemas[place], self.target_of(reference)
+            self.same_value.add(subschema, target)
+            subschema.add(ANY, "$ref", target.refer(), "")
         try:
             self.same_value.prepare()
         except ValueError:
             raise UnsupportedSchema("a $ref leads back to itself without descending") from None
 
-    def remembering(self, check: SchemaCheck) -> SchemaCheck:
-        """What is applied twice sees each value once, so that doubling is no work."""
-        seen: dict[int, Any] = {}
-        self.seen.append(seen)
-
-        def check_once(value: Any) -> bool:
-            key = id(value)
-            if key not in seen:
-                try:
-                    seen[key] = check(value)
-                except SchemaViolation as violation:
-                    seen[key] = violation
-            if seen[key] is not True:
-                raise seen[key].with_traceback(None)
-            return True
-        return check_once
-
-    def target_of(self, reference: str) -> str:
-        """The place that a $ref names; UnsupportedSchema where it is not in this document."""
+    def target_of(self, reference: str) -> Subschema:
+        """What a $ref names; UnsupportedSchema where it is not in this document."""
         from urllib.parse import unquote  # only for a $ref
 
         name, _, fragment = reference.partition("#")
-        pointer = unquote(fragment)
-        target = self.anchors.get(pointer, pointer)
-        if target not in self.tables or not is_own_name(name, self.root.get("$id", "")):
+        target = self.subschemas.get(unquote(fragment))
+        if target is None or not is_own_name(name, self.root.get("$id", "")):
             raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
         return target
 
@@ -1998,16 +2017,6 @@ def is_own_name(name: str, own_id: str) -> bool:
         return not name or resolve_url(own, name) == own
     except ValueError:
         return not name
-
-
-def add_type(table: CheckTable, types: Any) -> None:
-    """What the keyword `type` asserts, a name or a list of names."""
-    wanted = [types] if isinstance(types, str) else types
-    for kind, names in NAMES_OF_TYPES.items():
-        if names.isdisjoint(wanted):
-            is_whole_fine = kind is float and "integer" in wanted
-            check = float.is_integer if is_whole_fine else nothing
-            table[kind].append(("type", check, types))
 
 
 @cache
@@ -2056,12 +2065,8 @@ COLUMN_FIELDS = {
     "added": "added",
     "reasons": "reason",
 }
-COLUMN_TYPES = {
-    "keys": str,
-    "domains": str,
-    "added": str,
-    "reasons": str,
-    "updated": str,
+COLUMN_TYPES: dict[str, type] = {
+    **dict.fromkeys(["keys", *COLUMN_FIELDS, "updated"], str),
     "refresh_seconds": float,
 }
 
@@ -2153,10 +2158,7 @@ def listed_key(domain: str) -> str:
     return key
 
 
-def listed_domains(
-    blocked: list[Any],
-    warnings: list[str],
-) -> dict[str, dict[str, Any]]:
+def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
     """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
     listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
@@ -2172,6 +2174,10 @@ def listed_domains(
     return listed
 
 
+def refresh_within_bounds(seconds: float) -> float:
+    return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
+
+
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within bounds; BLOCKLIST_REFRESH where none can be read."""
     try:
@@ -2179,8 +2185,7 @@ def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     except (TypeError, ValueError):
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
-    at_least = max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS)
-    return float(min(at_least, MAX_BLOCKLIST_REFRESH_SECONDS))
+    return refresh_within_bounds(seconds)
 
 
 def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
@@ -2188,25 +2193,8 @@ def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
     lines = []
     for entry in entries:
         text = entry.get(field)
-        if not isinstance(text, str):
-            text = ""
-        lines.append(text.replace("\n", " "))
+        lines.append(text.replace("\n", " ") if isinstance(text, str) else "")
     return "\n".join(lines)
-
-
-def check_columns(columns: Any) -> None:
-    """ValueError where they are not what Blocklist.to_columns gives."""
-    types = {}
-    if isinstance(columns, dict):
-        types = {name: type(value) for name, value in columns.items()}
-    if types != COLUMN_TYPES:
-        raise ValueError("no blocklist columns")
-    for name in COLUMN_FIELDS:
-        if columns[name].count("\n") != columns["keys"].count("\n"):
-            raise ValueError("blocklist columns of unequal length")
-    seconds = columns["refresh_seconds"]
-    if not MIN_BLOCKLIST_REFRESH_SECONDS <= seconds <= MAX_BLOCKLIST_REFRESH_SECONDS:
-        raise ValueError("a blocklist's refresh is out of bounds")
 
 
 class Blocklist:
@@ -2216,24 +2204,28 @@ class Blocklist:
     writes it), `warnings` (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
-    def __init__(
-        self,
-        columns: dict[str, Any],
-        warnings: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, columns: Any, warnings: Sequence[str] = ()) -> None:
         """From what to_columns gave; ValueError where the shape is another."""
-        check_columns(columns)
-        self._columns = columns
-        self._rows: list[list[str]] = []
-        self.warnings = tuple(warnings)
-        self.refresh_seconds: float = columns["refresh_seconds"]
-        self.updated: str = columns["updated"]
+        types = {}
+        if isinstance(columns, dict):
+            types = {name: type(value) for name, value in columns.items()}
+        if types != COLUMN_TYPES:
+            raise ValueError("no blocklist columns")
+        if len({columns[name].count("\n") for name in ("keys", *COLUMN_FIELDS)}) > 1:
+            raise ValueError("blocklist columns of unequal length")
         keys: list[str] = []
         if columns["keys"]:
             keys = columns["keys"].split("\n")
         self._index = dict(zip(keys, range(len(keys))))     # key -> row
         if len(self._index) != len(keys) or "" in self._index:
             raise ValueError("a blocklist key is empty, or given twice")
+        self._columns = columns
+        self._rows: list[list[str]] = []
+        self.warnings = tuple(warnings)
+        self.refresh_seconds: float = columns["refresh_seconds"]
+        self.updated: str = columns["updated"]
+        if self.refresh_seconds != refresh_within_bounds(self.refresh_seconds):
+            raise ValueError("a blocklist's refresh is out of bounds")
 
     def __len__(self) -> int:
         return len(self._index)
@@ -3471,6 +3463,10 @@ class Cache:
         """The sub-folder with the hosts' pace, which commands without a cache share."""
         return self._pace
 
+    def is_shared(self) -> bool:
+        """Whether other processes can see what is stored."""
+        return self._is_folder_usable(create=True)
+
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
         self.folder = folder
@@ -4315,7 +4311,7 @@ def verifying_tls_context() -> ssl.SSLContext:
 
 
 # === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 ================================
-# Owns each host's pace, in this process and beside other processes: who may start when.
+# Owns each host's pace, in this process and beside others: who may start when.
 
 class Later(NamedTuple):
     """Not yet: go on at `at`, on the monotonic clock."""
@@ -4323,16 +4319,16 @@ class Later(NamedTuple):
     at: float
     gate: GateName
     reason: str
-    host: str = ""                      # where the visit that waits is now
-    frees_host: bool = False            # the host's other targets may go meanwhile
-    is_hopeless: bool = False           # waiting is no use in this run
+    host: str = ""              # where the visit that waits is now
+    frees_host: bool = False    # the host's other targets may go meanwhile
+    is_hopeless: bool = False   # waiting is no use in this run
 
 
 if TYPE_CHECKING:
     T = TypeVar("T")
     Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
 
-Clock = Any                     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+Clock = Any     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
 class SystemClock:
@@ -4351,13 +4347,13 @@ class ProcessPace:
     """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock = clock                          # kept alive, so that its id stays its own
+        self.clock = clock          # kept alive, so that its id stays its own
         self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
         self.written: dict[tuple[str, str], dict[str, Any]] = {}    # (kind, host) -> last entry
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        self._lock = _thread.RLock()                # held for a step, never for a sleep
+        self._lock = _thread.RLock()        # held for a step, never for a sleep
 
     def step(self, steps: Steps[T]) -> Later | T:
         """A step further, alone in this process: when to go on, or what came of it."""
@@ -4377,7 +4373,7 @@ class ProcessPace:
 
 
 def sleep_until(at: float, clock: Clock) -> None:
-    """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
+    """At most as long as a clock can be asked for; whoever wakes looks again."""
     seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
     CONNECTION.rest(seconds)
     clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
@@ -4385,7 +4381,7 @@ def sleep_until(at: float, clock: Clock) -> None:
 
 SYSTEM_CLOCK = SystemClock()
 SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
-OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()     # by clock
+OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()  # by clock
 
 
 def process_pace(clock: Clock) -> ProcessPace:
@@ -4411,19 +4407,14 @@ if hasattr(os, "register_at_fork"):
 class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
-    def __init__(
-        self, cache: Cache | None, now: Callable[[], float], patience_seconds: float
-    ) -> None:
-        self._cache = cache             # None: there are no other processes
+    def __init__(self, now: Callable[[], float], patience_seconds: float) -> None:
         self._now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
-    def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
+    def take(self, cache: Cache, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
-        if self._cache is None:
-            return CacheLock("")
-        lock = self._cache.try_lock(name)
+        lock = cache.try_lock(name)
         if lock is not None:
             self._waits.pop(name, None)
             return lock
@@ -4433,32 +4424,34 @@ class PatientLocks:
             since = now
         self._waits[name] = since, now
         is_hopeless = now > since + self._patience_seconds
-        if is_hopeless:                         # nobody who lives holds one for so long
+        if is_hopeless:         # nobody who lives holds one for so long
             del self._waits[name]
         return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
 
 class RateLimiter:
-    """R4, R5: each host's pace; shared with other processes where there is a `cache`."""
+    """R4, R5: each host's pace, shared with other processes by a `cache`."""
 
-    def __init__(self, process: ProcessPace, cache: Cache | None, patience_seconds: float) -> None:
+    def __init__(self, process: ProcessPace, cache: Cache | None, locks: PatientLocks) -> None:
         self._process = process
         self._cache = cache
+        self._locks = locks
         self.now = process.clock.monotonic
         self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._locks = PatientLocks(cache, self.now, patience_seconds)
 
-    def share(self, cache: Cache, patience_seconds: float) -> None:
+    def share(self, cache: Cache) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
         self._cache = cache
-        self._locks = PatientLocks(cache, self.now, patience_seconds)
         for host, pace in list(self._process.hosts.items()):
             self.write(host, pace)
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
-        return self._locks.take(f"host {host}", "R4", f"another process is at {host}")      # R4a
+        if self._cache is None:
+            return CacheLock("")
+        reason = f"another process is at {host}"
+        return self._locks.take(self._cache, f"host {host}", "R4", reason)      # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4497,15 +4490,14 @@ class RateLimiter:
         hold = HostPace(not_before=now + seconds, why=why)
         pace = merge_paces(self.pace_of(host), hold, now)
         self._process.hosts[host] = pace
-        # It is an entry of its own, so that no claim of a slot overwrites it.
+        # An entry of its own, so that no claim of a slot overwrites it.
         self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
         pace = self.pace_of(host)
         interval += self.margin
-        start = next_start(pace, interval, is_first_target=True)
-        return self.explained(start, pace, host, interval)
+        return self.explained(next_start(pace, interval, True), pace, host, interval)
 
     def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
         if start == pace.not_before:
@@ -4521,11 +4513,11 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0            # seconds, with the limiter's margin
-        self._start = NEVER             # the claimed start, on the monotonic clock
-        self._before = HostPace()       # the host's pace before the claim
-        self._left_at: float | None = None          # when its request left, Unix seconds
-        self._lock = CacheLock("")      # the host's, until the request has left
+        self._interval = 0.0        # seconds, with the limiter's margin
+        self._start = NEVER         # the claimed start, on the monotonic clock
+        self._before = HostPace()   # the host's pace before the claim
+        self._left_at: float | None = None  # when its request left, Unix seconds
+        self._lock = CacheLock("")  # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
@@ -4549,7 +4541,7 @@ class Slot:
         now = limiter.now()
         pace = limiter.pace_of(host)
         if self.is_claimed:
-            after_late_one = pace.departed_at + interval        # which pushes all behind it
+            after_late_one = pace.departed_at + interval    # which pushes all behind it
             start = max(self._start, pace.not_before, after_late_one)
         else:
             start = next_start(pace, interval, role == "target")
@@ -4566,21 +4558,22 @@ class Slot:
         """The start is ours, and others queue behind it."""
         self._start = start
         last_at = max(pace.last_at, start)
-        pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=departed_at)
+        interval = min(self._interval, MAX_CLAIM_SECONDS)
+        pace = pace._replace(last_at=last_at, interval=interval, departed_at=departed_at)
         self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
-        """The request starts."""
+        """The request starts, or has left only now."""
         if self._role != "policy":
             self._take(pace, now, now)
             return
         # Its own target follows sooner than after the interval: at once on an unseen host (R4).
         gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-        if max(pace.last_at, pace.policy_at) == NEVER:
+        if max(self._before.last_at, self._before.policy_at) == NEVER:
             gap = 0.0
         # The slot that it may have waited for no longer counts as a start.
         last_at = pace.last_at
-        if last_at <= now:              # else another has claimed one behind it
+        if last_at <= now:         # else another has claimed one behind it
             last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
         pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
@@ -4592,28 +4585,23 @@ class Slot:
         now = limiter.now()
         self._left_at = limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            pace = limiter.pace_of(self._host)
-            if self._role == "policy":
-                limiter.write(self._host, pace._replace(policy_at=now))
-            else:
-                self._take(pace, now, now)
+            self._begin(limiter.pace_of(self._host), now)
         self._lock.release()
 
     def spend(self) -> float | None:
-        """The exchange is over, and a retry claims a slot of its own; when the request left."""
+        """The exchange is over, and a retry claims anew; when the request left."""
         self._lock.release()
-        left_at = self._left_at
-        self._left_at = None
+        left_at, self._left_at = self._left_at, None
         self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
         """A claimed start that nobody uses is free again, unless others have claimed behind it."""
         start = self._start
-        limiter = self._limiter
         self.spend()
         if start == NEVER:
             return
+        limiter = self._limiter
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
             return
@@ -4631,12 +4619,13 @@ class Slot:
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
 
-    Between two requests nothing is held. A store has `kind` and `gate`, and for the key of a
-    document `is_current(key)`, `load(key)`, which takes what another process left and says whether
-    that will do, and `refresh(visit, key)`. The blocklist is one, and has no key.
+    Between two requests nothing is held. A store has `kind`, `gate`, and for the key of a document
+    `is_current(key)`, `load(key)`, which takes what another process left and says whether that is
+    current, and `refresh(visit, key)`. The blocklist has no key.
     """
 
-    def __init__(self, locks: PatientLocks, now: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, locks: PatientLocks, now: Callable[[], float]) -> None:
+        self._cache = cache
         self._locks = locks
         self._now = now
         self._unfinished: dict[str, tuple[Steps[Decision | None], Later]] = {}
@@ -4645,11 +4634,8 @@ class Refreshes:
         self._unfinished.clear()
 
     def advance(self, visit: Visit, store: Any, *key: str) -> Later | Decision | None:
-        """A step towards a document that is current.
-
-        When to come back, a refusal where it cannot be had now, or None where it is here.
-        """
-        if store.is_current(*key):                                  # R12
+        """A step towards a current document: when to come back, a refusal, or None: it is here."""
+        if store.is_current(*key):          # R12
             return None
         refusal = visit.too_late()
         if refusal is not None:
@@ -4658,7 +4644,8 @@ class Refreshes:
         steps, later = self._unfinished.get(name, (None, None))
         if later is not None and later.at > self._now():
             return later
-        lock = self._locks.take(f"refresh {name}", store.gate, f"another process refreshes {name}")
+        reason = f"another process refreshes {name}"
+        lock = self._locks.take(self._cache, f"refresh {name}", store.gate, reason)
         if isinstance(lock, Later):
             return lock
         with lock:
@@ -4712,11 +4699,10 @@ class BlocklistStore:
         serial = as_number(entry.get("serial"))
         if self.blocklist is None or serial > self.refreshed.serial:
             self._load_generation()
-        # While nothing was ever held, every process tries at its start, and is bound by what the
-        # others found only then.
+        # With no list ever held, each process tries at its start; then it heeds the others' tries.
         if self.blocklist is None and not self.was_missed:
             return False
-        if serial != self.refreshed.serial:     # of another it says only when to ask again
+        if serial != self.refreshed.serial:  # of another it says only when to ask again
             entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
         self.refreshed = from_entry(self.refreshed, entry)
         return self.is_current()
@@ -4742,15 +4728,14 @@ class BlocklistStore:
         self._cache.store("refresh", self._origin, self.refreshed._asdict())
 
     def take_failure(self, failed_at: float) -> None:
-        """What another process of the same run asked for in vain is not asked for again soon."""
+        """What another process of this run asked for in vain is not asked for again soon."""
         retry_at = failed_at + POLICY_RETRY_SECONDS
         self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
 
-        Whatever else happens, the last list stays in force. A Decision: there is none, and
-        `max_wait` does not reach to where it may be asked for.
+        A Decision: no list was ever held, and none can be asked for within `max_wait`.
         """
         validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
@@ -4776,16 +4761,16 @@ class BlocklistStore:
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
         validators = NO_VALIDATORS
-        if not document_visit.redirects:        # they belong to the URL that gave them
+        if not document_visit.redirects:    # they belong to the URL that gave them
             validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
 
     def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
-        """The list is in force, and overwrites the older of two generations on disk.
+        """The list is in force, and overwrites the older of two generations: one is always whole.
 
-        So one is whole at every instant. The next serial is of the other parity, and of this time:
-        a process that starts from an emptied folder must not give its list one that another has.
+        The next serial is of the other parity, and of this time: a process that starts from an
+        emptied folder must not give its list one that another has.
         """
         self.blocklist = blocklist
         now = self._time()
@@ -4797,10 +4782,7 @@ class BlocklistStore:
         self._note(checked_at=now, **validators._asdict())
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
-        """R3b: the last list stays in force; the next try is soon.
-
-        Without a list the gate is open, and says so.
-        """
+        """R3b: the last list stays in force; without one the gate opens. The next try is soon."""
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
         self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
@@ -4826,7 +4808,7 @@ class BlocklistStore:
             body = whole_document(ending, MAX_SCHEMA_BYTES).body
             schema = parse_schema(body)
         except ValueError as error:
-            if held is not None:                                    # R10
+            if held is not None:        # R10
                 self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return held
         entry = {"body": body, "checked_at": self._time()}
@@ -4846,8 +4828,7 @@ def parse_schema(body: bytes) -> dict[str, Any]:
 class RobotsStore:
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
-    In memory are the most recently learned, up to a bound; the cache has the rest, by the site and
-    what `variant` says.
+    In memory are the latest, up to a bound; the cache has all, by the site and `variant`.
     """
 
     kind = "robots"
@@ -4878,7 +4859,7 @@ class RobotsStore:
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
-        self._states[site] = state              # the newest comes last
+        self._states[site] = state         # the newest comes last
         self._sizes[site] = state.held_bytes
         held_bytes = sum(self._sizes.values())
         while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
@@ -4886,10 +4867,9 @@ class RobotsStore:
             held_bytes -= self._sizes.pop(oldest)
 
     def refresh(self, visit: Visit, site: str) -> Steps[Decision | None]:
-        """R2: asks for the file of the site where the visit is.
+        """R2: asks for the site's file. What came of it is kept for this run and the next.
 
-        What it says, or that it could not be had, is kept for this run and the next. A Decision:
-        the host is held back, or must not be asked.
+        A Decision: the host is held back, or must not be asked.
         """
         held = self.state_of(site)
         url = f"{site_of(visit.wire)}/{self.kind}.txt"
@@ -4899,11 +4879,10 @@ class RobotsStore:
             return ending.refusal
         if isinstance(ending.answer, Response) and not ending.has_strayed:
             state = yield from self._after_answer(held, file_visit, ending.answer)
-        else:           # a gate that refuses a hop of the file is no answer either
+        else:       # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
             state = self._after_failure(held, trouble, ending.status)
-            no_network = isinstance(ending.answer, TransportError)
-            state = state._replace(no_network=no_network)
+            state = state._replace(no_network=isinstance(ending.answer, TransportError))
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
@@ -4913,8 +4892,8 @@ class RobotsStore:
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
         """Whether its target cannot go on either: its host is held back, or is not public.
 
-        What another host, to which the file was redirected, asked for is not asked of this one, or
-        it could be dropped for ever (9.1.1).
+        What another host asked for, to which the file was redirected, does not bind this one: it
+        could be dropped for ever (9.1.1).
         """
         is_own_host = file_visit.host == host_key(file_visit.url)
         if refusal.gate == "R5" and not is_own_host:
@@ -4923,7 +4902,7 @@ class RobotsStore:
         return is_own_address or refusal.retry_at is not None
 
     def _after_answer(self, held: Any, file_visit: Visit, answer: Response) -> Steps[Any]:
-        yield from ()                   # one answer says it all
+        yield from ()           # one answer says it all
         state = robots_after_answer(held, answer, self._time())
         if file_visit.redirects:        # validators belong to the URL that gave them
             state = state._replace(validators=NO_VALIDATORS)
@@ -4953,8 +4932,7 @@ class SourceStore:
         elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
             known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
-        retry_at = result.retry_at or NEVER
-        known = known._replace(requested_at=at, retry_at=retry_at)
+        known = known._replace(requested_at=at, retry_at=result.retry_at or NEVER)
         self._cache.store("source", key, known._asdict())
 
 
@@ -5083,15 +5061,23 @@ class Visit:
     def walk(self) -> Steps[Ending]:
         """The URL to its end: every gate before every request, also of a retry or a hop."""
         fetcher = self.fetcher
-        ending = None
+        ending: Ending | None = None
         try:
-            while ending is None:
+            while ending is None:  # a hop or a retry is due
                 decision = yield from self.pass_gates(fetcher.gates_of(self.kind))
                 if not decision.allowed:
                     return Ending(refusal=decision)
                 began_at = fetcher.now()
                 answer = fetcher.exchange(self)
-                ending = yield from self._after(answer, fetcher.now() - began_at)
+                seconds = fetcher.now() - began_at
+                if isinstance(answer, TransportError):
+                    ending = yield from self._after_no_answer(answer, seconds)
+                elif answer.status in REDIRECT_STATUSES:
+                    ending = self._after_redirect(answer)
+                elif answer.status in BACKOFF_STATUSES:
+                    ending = self._after_push_back(answer)
+                else:
+                    ending = Ending(answer)
             return ending
         finally:
             self.slot.give_back()
@@ -5121,16 +5107,6 @@ class Visit:
             fetcher.trace_wait(self.wire, later.at - before, later.reason)
         yield later._replace(host=self.host, frees_host=frees_host)
         self.waited += fetcher.now() - before
-
-    def _after(self, answer: Answer, seconds: float) -> Steps[Ending | None]:
-        """How the walk ends, or None where another request is due: a hop, or a retry."""
-        if isinstance(answer, TransportError):
-            return (yield from self._after_no_answer(answer, seconds))
-        if answer.status in REDIRECT_STATUSES:
-            return self._after_redirect(answer)
-        if answer.status in BACKOFF_STATUSES:
-            return self._after_push_back(answer)
-        return Ending(answer)
 
     def _after_no_answer(self, error: TransportError, seconds: float) -> Steps[Ending | None]:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
@@ -5162,7 +5138,7 @@ class Visit:
             return Ending(answer)
         retry_after = retry_after_of(answer.headers, fetcher.time())
         is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
-        if is_last:                                    # spec 7: "wait 1h"
+        if is_last:  # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
@@ -5321,7 +5297,7 @@ def visit_result(
 class Target(NamedTuple):
     """One declared target, and how it is wanted."""
 
-    url: str  # as asked
+    url: str                   # as asked
     wire: str
     key: str                   # canonical URL (R7), after what has a floor of its own
     min_age: float = 0.0       # R8: seconds
@@ -5578,13 +5554,12 @@ class Fetcher:
             self._transport = HttpTransport(allow_private=options.allow_private)
         cache, self._pace_cache = open_caches(options, self.warn, self.time)
         self._cache = cache
-        patience_seconds = 2 * options.timeout
-        locks = PatientLocks(cache, self.now, patience_seconds)
-        self._refreshes = Refreshes(locks, self.now)
+        locks = PatientLocks(self.now, 2 * options.timeout)
+        self._refreshes = Refreshes(cache, locks, self.now)
         self._blocklist = BlocklistStore(cache, self.time, self.origin, self.warn)
         self.robots = RobotsStore(cache, self.time)
         self.sources = SourceStore(cache)
-        self.limiter = RateLimiter(self.process, self._pace_cache, patience_seconds)
+        self.limiter = RateLimiter(self.process, self._pace_cache, locks)
         self._scheduler = Scheduler(self)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
@@ -5604,7 +5579,7 @@ class Fetcher:
         self._refreshes.clear()
         if self._cache.folder is not None:
             self._cache.sweep(self.time())  # and the pace in it
-        elif self._pace_cache is not None:
+        if self._pace_cache not in (None, self._cache.pace()):
             self._pace_cache.sweep(self.time())
 
     def warn(self, line: str) -> None:
@@ -5871,6 +5846,8 @@ class Fetcher:
         if refusal is not None and role != "target":
             return refusal
         interval = self.interval_of(visit.site)
+        if role == "policy":    # else a mistyped Crawl-delay of years could not be corrected
+            interval = min(interval, MAX_HOLD_SECONDS)
         return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
@@ -8780,28 +8757,38 @@ class Bot(Fetcher):
         settings = self.options._asdict()
         for name in ("transport", "clock", "rand", "warn", "trace"):
             del settings[name]
-        return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
+        folder = self._cache.folder
+        if self._pace_cache not in (None, self._cache.pace()):      # R4a: it finds the same pace
+            folder = None
+        return {**settings, "cache_dir": folder, "robots2": self._category or False}
 
-    def share_memory(self) -> bool:
-        """Other processes can know what this one does: by a folder, be it a temporary one.
+    def share_memory(self) -> str:
+        """The folder by which other processes know what this one does, be it a temporary one.
 
-        False where no folder can be written.
+        "" where none can be written.
         """
         folder = self._cache.folder
         if folder is not None:
-            return takes_locked_files((os.path.join(folder, "pace"), folder))
+            is_usable = takes_locked_files((os.path.join(folder, "pace"), folder))
+            return folder if is_usable else ""
         import tempfile  # only for a bot in memory
         import weakref
 
         try:
             folder = tempfile.mkdtemp(prefix="walsh-research-")
         except OSError:
-            return False
+            return ""
         weakref.finalize(self, remove_folder, folder, os.getpid())
+        self.move_memory(folder)
+        return folder
+
+    def move_memory(self, folder: str) -> None:
+        """What a bot has in memory lies in a folder from now on, but for a pace that is shared."""
+        if self._cache.folder is not None:
+            return
         self._cache.move_to(folder)
-        if self._pace_cache is None:
-            self.limiter.share(self._cache.pace(), 2 * self.options.timeout)
-        return True
+        if self._pace_cache is None or not self._pace_cache.is_shared():
+            self.limiter.share(self._cache.pace())
 
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
@@ -8843,7 +8830,7 @@ class Bot(Fetcher):
         with CONNECTION.call():
             result = next(self._results([url], "discover ", **wanted))
             named = set()
-            for source in self._sources(result):        # R9
+            for source in self._sources(result, min_age):       # R9
                 name = source.kind, source.url
                 if name not in named:
                     named.add(name)
@@ -8852,7 +8839,7 @@ class Bot(Fetcher):
             bare = result._replace(body=b"")        # R6: nothing is kept that nobody needs
             yield Source("none", result.final_url or result.url, target=result.url, result=bare)
 
-    def _sources(self, result: Result) -> Iterator[Source]:
+    def _sources(self, result: Result, min_age: float) -> Iterator[Source]:
         if not result.ok:
             return
         own = source_of(result)
@@ -8863,17 +8850,26 @@ class Bot(Fetcher):
             yield Source("feed", feed["url"], title=feed["title"])          # R9.1
         for page in result.metadata.get("markdown", ()):
             yield Source("markdown", page["url"], title=page["title"])      # R9.2
-        if own is None or own.kind == "markdown":
-            yield from self._llms_source(resolve_url(url, "/llms.txt"))     # R9.3
+        is_alone = own is None or own.kind == "markdown"
+        if is_alone and not is_llms_txt(url):
+            yield from self._llms_source(resolve_url(url, "/llms.txt"), min_age)    # R9.3
         robots = self.robots.state_of(site_key(url)).robots
         if robots is not None:
             for sitemap in robots.sitemaps:
                 yield Source("sitemap", sitemap)
 
-    def _llms_source(self, url: str) -> Iterator[Source]:
-        result = next(self._results([url], "discover ", is_anew=True))
-        if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
+    def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
+        """R8: what it gave another target of its site lately is not asked for again."""
+        result = next(self._results([url], "discover ", min_age=min_age, is_anew=True))
+        if result.outcome == "skipped" and result.status is None:
+            yield Source("llms.txt", url, warning=f"not asked again: {result.reason}")
+        if not result.ok:
+            return
+        if result.body and media_kind(result.content_type) in LLMS_KINDS:
             yield with_ai_input_warning(llms_source(result), result)
+        else:                   # a page that stands for all that is not there
+            none = result._replace(outcome="failed", reason="it is no llms.txt")
+            self.sources.remember(f"discover {canonical_url(url)}", NEVER_ASKED, none)
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
@@ -10756,6 +10752,8 @@ def decision_behind(result: Result) -> Decision:
         reason = result.reason
     elif result.rule:
         reason = spell_rule(result.rule)
+    elif result.verdict is Verdict.UNKNOWN_UNREACHABLE:
+        reason = "allowed (spec 9.1.1)"
     return Decision(
         False,
         result.final_url or result.url,
@@ -10774,10 +10772,11 @@ def decision_behind(result: Result) -> Decision:
 def work(
     assignment: Assignment,
     settings: dict[str, Any],
+    folder: str,
     failed_at: float,
     traces: bool,
-    results: Connection,
     lifeline: Connection,
+    results: Connection,
     parents_ends: Sequence[Connection],
 ) -> None:
     """The life of a worker process: a bot, and a pipe for what it answers."""
@@ -10794,6 +10793,7 @@ def work(
     trace = partial(report, "trace") if traces else None
     try:
         bot = Bot(**settings, warn=partial(report, "warning"), trace=trace)
+        bot.move_memory(folder)
         bot.take_blocklist_failure(failed_at)
         send_findings(bot, assignment, results)          # its parent sweeps the cache
     except (EOFError, OSError):         # nobody reads them any more
@@ -10926,14 +10926,17 @@ class WorkerPool:
                 urls.append(item)
         if not urls:
             return
-        if not self._bot.share_memory():
+        folder = self._bot.share_memory()
+        if not folder:
             self._bot.warn("no folder can be written, by which processes share the pace: one works")
             yield from findings_of(self._bot, self._assignment._replace(urls=urls))
             return
         self._targets_left.update(map(host_of, urls))
         failed_at = self._bot.refresh_blocklist()       # R10: once for all of them
         try:
-            self._start(split_by_host(urls, self._jobs), failed_at)
+            unstarted = self._start(split_by_host(urls, self._jobs), folder, failed_at)
+            for url, reason in unstarted:
+                yield self._lost(url, reason)
             while self._workers:
                 yield from self._wait()
         except KeyboardInterrupt:               # what was done is not lost
@@ -10964,23 +10967,34 @@ class WorkerPool:
             else:                       # no request can come of it
                 yield from findings_of(self._bot, self._assignment._replace(urls=[url]))
 
-    def _start(self, shares: Sequence[Sequence[str]], failed_at: float) -> None:
+    def _start(
+        self, shares: Sequence[Sequence[str]], folder: str, failed_at: float
+    ) -> list[tuple[str, str]]:
+        """A worker for each share; the targets of those that did not start, each with why."""
         context = worker_context()
-        settings = self._bot.worker_settings()
         traces = self._bot.options.trace is not None
+        unstarted = []
         lifeline, self._lifeline = context.Pipe(duplex=False)
+        told = self._bot.worker_settings(), folder, failed_at, traces, lifeline
         with signals_held_back(), lifeline, importable_main():
             for urls in shares:
-                ours, theirs = context.Pipe()
-                inherited: list[Connection] = []
-                if context.get_start_method() == "fork":
-                    inherited = [ours, self._lifeline, *self._workers]
-                assignment = self._assignment._replace(urls=urls)
-                arguments = assignment, settings, failed_at, traces, theirs, lifeline, inherited
-                with theirs:
-                    process = context.Process(target=work, args=arguments, daemon=True)
-                    process.start()
-                self._workers[ours] = Worker(process, urls)
+                try:
+                    self._start_worker(context, self._assignment._replace(urls=urls), told)
+                except OSError as error:        # too many processes, or open files
+                    reason = f"its worker process could not start ({error.strerror or error})"
+                    unstarted += [(url, reason) for url in urls]
+        return unstarted
+
+    def _start_worker(self, context: Any, share: Assignment, told: tuple[Any, ...]) -> None:
+        ours, theirs = context.Pipe()
+        inherited: list[Connection | None] = []
+        if context.get_start_method() == "fork":
+            inherited = [ours, self._lifeline, *self._workers]
+        arguments = share, *told, theirs, inherited
+        with theirs:
+            process = context.Process(target=work, args=arguments, daemon=True)
+            process.start()
+        self._workers[ours] = Worker(process, share.urls)
 
     def _wait(self) -> Iterator[Finding]:
         """What the workers say next, and a tick meanwhile."""
@@ -11025,8 +11039,11 @@ class WorkerPool:
         )
         reason = worker.why_it_ended()
         for url in worker.unfinished.elements():
-            self._targets_left[host_of(url)] -= 1
-            yield lost_finding(self._bot, self._assignment.mode, url, reason)
+            yield self._lost(url, reason)
+
+    def _lost(self, url: str, reason: str) -> Finding:
+        self._targets_left[host_of(url)] -= 1
+        return lost_finding(self._bot, self._assignment.mode, url, reason)
 
     def _rest(self) -> Iterator[Finding]:
         """What was already sent when the workers were told to end."""
@@ -11346,16 +11363,32 @@ def require(instance: Any, schema: Any, code: int, what: str) -> None:
     """RpcError: it does not hold, and so: what was found, and what is wanted."""
     try:
         validate(instance, schema)
-    except ValueError as error:
-        raise RpcError(code, f"{what}: {error}") from None
+    except SchemaViolation as violation:
+        raise RpcError(code, f"{what}: {violation_said(violation, instance, schema)}") from None
+
+
+def violation_said(violation: SchemaViolation, instance: Any, schema: Any) -> str:
+    """Of a name too few or too many, by that name."""
+    if violation.keyword == "additionalProperties":
+        name = printable(violation.pointer[1:], 80)
+        return f"{name} is unknown, want none but {', '.join(schema['properties'])}"
+    if violation.keyword != "required":
+        return str(violation)
+    place = violation.pointer.strip("/")
+    if place:
+        instance, schema = instance[place], schema["properties"][place]
+    missing = [name for name in schema["required"] if name not in instance][0]
+    wanted = schema["properties"][missing]
+    shown = wanted.get("const") or {"string": "a string", "object": "an object"}[wanted["type"]]
+    return f"{'/'.join(filter(None, [place, missing]))} is missing, want {shown}"
 
 
 def check_call(name: Any, arguments: Any) -> None:
     """RpcError: there is no such tool, or it does not take these."""
     known = tools_by_name()
     if not isinstance(name, str) or name not in known:
-        found = printable(str(name), 80)
-        raise RpcError(INVALID_PARAMS, f"tool is {found!r}, want one of {', '.join(known)}")
+        reason = f"tool is {brief_value(name)}, want one of {', '.join(known)}"
+        raise RpcError(INVALID_PARAMS, reason)
     require(arguments, known[name]["inputSchema"], INVALID_PARAMS, f"arguments of {name}")
 
 
@@ -11497,12 +11530,19 @@ def refusal_said(value: Decision | Result) -> str:
     return REFUSALS[value.gate or "R2"].format(line=line)
 
 
-def failure_said(reason: str, status: int | None) -> str:
+def failure_said(
+    reason: str, status: int | None = None, retry_at: float | None = None
+) -> str:
     """A failure's reason may quote what a server sent, so it stands between quotation marks."""
     answered = "there was no usable answer"
     if status is not None:
         answered = f"the server answered {status}"
-    return f"Failed: {answered}. The reason, quoted: {json_text(printable(reason))}"
+    said = f"Failed: {answered}."
+    if retry_at is not None:
+        said += f" Ask for it again at {iso_utc(retry_at)}, not before."
+    if reason == answered:
+        return said
+    return f"{said} The reason, quoted: {json_text(printable(reason))}"
 
 
 def bare_fields(result: Result) -> dict[str, Any]:
@@ -11551,7 +11591,8 @@ def result_answer(result: Result) -> ToolAnswer:
     if result.outcome in ("denied", "deferred"):
         return ToolAnswer(refusal_said(result), fields)
     if not result.ok:
-        return ToolAnswer(failure_said(result.reason, result.status), fields, is_failure=True)
+        said = failure_said(result.reason, result.status, result.retry_at)
+        return ToolAnswer(said, fields, is_failure=True)
     said = f"Fetched ({result.status}), without a text: {why_no_text(result)}"
     written = {name: fields[name] for name in SITE_FIELDS if name in fields}
     if not written:
@@ -11657,7 +11698,7 @@ def may_fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> ToolAnswer:
     decision = bot.may_fetch(arguments["url"], wait=False)
     fields = in_lines(decision.to_dict())
     if not decision and decision.gate is None:
-        return ToolAnswer(failure_said(decision.reason, None), fields, is_failure=True)
+        return ToolAnswer(failure_said(decision.reason), fields, is_failure=True)
     said = "Allowed: it may be fetched now."
     if not decision:
         said = refusal_said(decision)
@@ -11736,6 +11777,8 @@ def call_tool(
     Wrong arguments are an answer too, which says what is wanted. Never raises for anything that
     a model, a server, a network or a URL does. Waits at most `max_wait` of the bot, or 20 s.
     """
+    if isinstance(arguments, Mapping):
+        arguments = dict(arguments)         # JSON knows no other
     try:
         check_call(name, arguments)
     except RpcError as error:
@@ -11997,11 +12040,13 @@ class McpServer:
 
     def _read_all(self) -> None:
         """Every line to its end, whatever stands in it."""
-        with suppress(OSError, ValueError):         # a stream that breaks, or is closed, has ended
-            for line in bounded_lines(self._read):
-                if line.strip():
-                    self._take_line(line)
-        self._end()
+        try:
+            with suppress(OSError, ValueError):     # a stream that breaks, or is closed, has ended
+                for line in bounded_lines(self._read):
+                    if line.strip():
+                        self._take_line(line)
+        finally:
+            self._end()
         if not self._is_done.wait(GRACE_SECONDS):
             interrupt_main_thread()
 
@@ -12554,6 +12599,14 @@ class Misuse(Exception):
     """The command line or an input file is wrong: "this is so, want that"."""
 
 
+class StdoutError(Exception):
+    """No more can be written to stdout."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 # --- Arguments ----------------------------------------------------------------
 
 class HelpOption(NamedTuple):
@@ -12624,6 +12677,10 @@ def check_names(words: Sequence[str], known: Mapping[str, HelpOption]) -> None:
             raise Misuse(f"{name} is no option, want {wanted}")
 
 
+def is_no_option(word: str) -> bool:
+    return word == "-" or not word.startswith("-")
+
+
 def split_words(
     words: Sequence[str],
     known: Mapping[str, HelpOption],
@@ -12645,8 +12702,9 @@ def split_words(
         while rest:         # gnu_getopt refuses options after a target under POSIXLY_CORRECT
             found, rest = getopt.getopt(rest, "hqv", long_names)
             pairs += found
-            urls += rest[:1]
-            rest = rest[1:]
+            plain = list(itertools.takewhile(is_no_option, rest))
+            urls += plain
+            rest = rest[len(plain):]
     except getopt.GetoptError as error:
         reason = f"command line is wrong ({error}), want it as --help shows it"
         raise Misuse(reason) from None
@@ -12736,10 +12794,10 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
         data = b""
     else:
         data = sys.stdin.buffer.read()
-    encoding = "utf-8-sig"
+    encoding, errors = "utf-8-sig", "surrogateescape"       # other bytes make a URL a bad one
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        encoding = "utf-16"
-    text = data.decode(encoding, "replace")
+        encoding, errors = "utf-16", "replace"
+    text = data.decode(encoding, errors)
     targets = []
     for line in text.splitlines():
         target = re.sub(r"(?:^|\s)#.*", "", line).strip()
@@ -12904,11 +12962,14 @@ class Console:
         """A line on stdout, at once."""
         self.status()
         if sys.stdout is None:
-            raise OSError(errno.EBADF, "closed")
+            raise StdoutError(OSError(errno.EBADF, "closed"))
         encoding = sys.stdout.encoding or "utf-8"
         encodable = text.encode(encoding, "backslashreplace").decode(encoding)
-        sys.stdout.write(encodable + "\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(encodable + "\n")
+            sys.stdout.flush()
+        except OSError as error:
+            raise StdoutError(error) from None
 
     def detail(self, lead: str, text: str) -> None:
         """A line below a row."""
@@ -12970,6 +13031,7 @@ class Command:
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
         self.done = 0                                   # targets, for the status line
+        self.shown_target = ""                          # whose sources are being listed
         self.waited: Any = collections.Counter()        # seconds, by host and why
         self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
         self.clock = TickingClock(self.tick)
@@ -13025,10 +13087,8 @@ class Command:
         """A bot as the options want it. Misuse: they would break a promise."""
         options = self.options
         wanted = {name: getattr(options, name) for name in BOT_OPTIONS}
-        if options.no_cache:
+        if options.no_cache or options.selftest:    # the fixtures are asked for afresh
             wanted.update(cache_dir=None, shares_pace=True)
-        elif options.selftest:          # the fixtures are asked for afresh
-            wanted["cache_dir"] = None
         if options.tag == "auto":                                   # R13
             wanted["tag"] = detect_identity(os.environ, __file__)
             if wanted["tag"] is None:
@@ -13073,20 +13133,32 @@ class Command:
             keeps_bodies=False,
         )
         if self.options.jobs == 1:
-            findings = findings_of(self.bot, assignment)
-        else:
-            self.workers = WorkerPool(
-                self.bot,
-                assignment,
-                self.options.jobs,
-                self.tick_of_many,
-            )
-            findings = self.workers.findings()
-        with closing(findings):
-            for finding in findings:
-                if finding.is_last:
-                    self.done += 1
-                yield finding
+            return findings_of(self.bot, assignment)
+        self.workers = WorkerPool(
+            self.bot,
+            assignment,
+            self.options.jobs,
+            self.tick_of_many,
+        )
+        findings: Findings = self.workers.findings()
+        return findings
+
+    def show_findings(self, mode: str, show: Callable[[Finding], None]) -> None:
+        """Each as it is done; of an interrupt the workers hear too, so that none is lost."""
+
+        def count_and_show(finding: Finding) -> None:
+            if finding.is_last:
+                self.done += 1
+            show(finding)
+
+        with closing(self.findings(mode)) as findings:
+            try:
+                for finding in findings:
+                    count_and_show(finding)
+            except KeyboardInterrupt as interrupt:
+                for finding in what_is_left(findings, interrupt):
+                    count_and_show(finding)
+                raise
 
     # --- Progress ---------------------------------------------------------
 
@@ -13162,7 +13234,7 @@ class Command:
 
     def fetch(self) -> None:
         try:
-            self.show_findings()
+            self.show_findings("run", self.show_finding)
         except KeyboardInterrupt:
             self.summarize()
             raise
@@ -13170,14 +13242,12 @@ class Command:
             self.end_report()
         self.summarize()
 
-    def show_findings(self) -> None:
-        with closing(self.findings("run")) as findings:
-            for finding in findings:
-                for name, said in finding.explained:
-                    self.console.note(said, lead=f"      {name:<10} ")
-                if self.report is not None:
-                    self.report.add(finding.value.to_dict())
-                self.show_result(finding.value)
+    def show_finding(self, finding: Finding) -> None:
+        for name, said in finding.explained:
+            self.console.note(said, lead=f"      {name:<10} ")
+        if self.report is not None:
+            self.report.add(finding.value.to_dict())
+        self.show_result(finding.value)
 
     def show_result(self, result: Result) -> None:
         """What came, or why not; the summary says how long it waited, and when to try again."""
@@ -13215,6 +13285,8 @@ class Command:
         held.append((result.retry_at or 0.0, result.url))
         if len(held) == 1 or result.outcome != "deferred":
             return False
+        if self.options.mode != "fetch":        # which has no summary
+            return False
         if self.options.json or self.options.verbose or not self.console.columns:
             return False
         self.counts["deferred"] += 1
@@ -13251,11 +13323,10 @@ class Command:
             self.console.note(f"and later those of {more}")
 
     def check(self) -> None:
-        with closing(self.findings("check")) as findings:
-            for finding in findings:
-                self.show_decision(finding.value, finding.explained)
+        self.show_findings("check", self.show_decision)
 
-    def show_decision(self, decision: Decision, explained: Sequence[tuple[str, str]]) -> None:
+    def show_decision(self, finding: Finding) -> None:
+        decision: Decision = finding.value
         outcome = "denied"
         reason = decision.reason
         if decision:
@@ -13273,20 +13344,23 @@ class Command:
             detail=reason,
         )
         if is_shown:
-            for name, said in explained:
+            for name, said in finding.explained:
                 self.console.detail(f"      {name:<10} ", said)
 
     def discover(self) -> None:
-        target = None
-        with closing(self.findings("discover")) as findings:
-            for source in filter(None, (finding.value for finding in findings)):
-                if source.kind == "none":
-                    self.show_nothing(source)
-                    continue
-                if source.target != target and not self.options.json:
-                    target = source.target
-                    self.console.line(f"target    {printable(target, MAX_URL_LENGTH)}")
-                self.show_source(source)
+        self.show_findings("discover", self.show_discovery)
+
+    def show_discovery(self, finding: Finding) -> None:
+        source: Source | None = finding.value
+        if source is None:
+            return
+        if source.kind == "none":
+            self.show_nothing(source)
+            return
+        if source.target != self.shown_target and not self.options.json:
+            self.shown_target = source.target
+            self.console.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
+        self.show_source(source)
 
     def show_source(self, source: Source) -> None:
         """A source with its first items, or why it has none."""
@@ -13295,6 +13369,8 @@ class Command:
             quoted_title(source.title),
             source.warning,
         ]
+        if source.warning and not source.items:
+            said[0] = ""
         is_listed = source.kind in ("feed", "markdown", "sitemap")
         if is_listed and not source.items and source.url != source.target:
             said[0] = "listed alone: name it as a target to read it (R6)"
@@ -13376,8 +13452,14 @@ class Command:
         self.clock = TickingClock(server.tick)
         if "--max-wait" not in self.options.given:
             self.options.max_wait = MCP_MAX_WAIT_SECONDS
+        for stream in (sys.stdin, sys.stdout):      # one that does not block seems to have ended
+            with suppress(AttributeError, OSError, ValueError):     # no file; an earlier Windows
+                os.set_blocking(stream.fileno(), True)
         with redirect_stdout(sys.stderr), self.make_bot() as self.bot:
-            server.serve(self.bot)
+            try:
+                server.serve(self.bot)
+            except OSError as error:
+                raise StdoutError(error) from None
 
     def live_checks(self) -> Iterable[Check]:
         """The live fixtures, unless --offline. Misuse comes before any check is shown."""
@@ -13453,6 +13535,13 @@ def wait_label(result: Result) -> str:
     return host
 
 
+def what_is_left(findings: Findings, interrupt: KeyboardInterrupt) -> Iterator[Finding]:
+    """What findings still give when they hear of an interrupt."""
+    with suppress(KeyboardInterrupt):
+        yield findings.throw(interrupt)
+        yield from findings
+
+
 def is_same_file(name: str, other: str) -> bool:
     """Whether to write the one is to lose the other."""
     return os.path.isfile(name) and os.path.isfile(other) and os.path.samefile(name, other)
@@ -13510,13 +13599,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except Misuse as error:
         complain(error, words)
         return 2
-    except OSError as error:        # stdout's disk is full, or whoever read it went away
+    except StdoutError as lost:     # its disk is full, or whoever read it went away
         with suppress(AttributeError, OSError):     # else the interpreter complains at its end
             sys.stdout.close()
-        if isinstance(error, BrokenPipeError):
+        if isinstance(lost.error, BrokenPipeError):
             return EXIT_CLOSED_PIPE
-        found = error.strerror or error
+        found = lost.error.strerror or lost.error
         complain(f"stdout is unwritable ({found}), want room for every line", words)
+        return 1
+    except OSError as error:        # no socket, no pipe, no process
+        found = error.strerror or error
+        complain(f"no socket, pipe or process is left ({found}), want room for it", words)
         return 1
     finally:
         try:
