@@ -3264,17 +3264,15 @@ class CacheLock(PrivateFile):
         self.name = name
         self._paths: list[str] = []         # of the file, until it is removed
 
-    def claim(self) -> bool:
-        """False where the name is held in this process."""
-        return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
-
     def lock(self, path: str) -> bool:
-        """Claims the name and locks the file at `path`, which goes at `release`.
+        """Claims the name, and locks the file at `path`, if any, which goes at `release`.
 
-        False where another has either. `OSError`: it is not locked, and goes if it could be opened.
+        False where another has either. `OSError`: the file cannot be locked, but goes all the same.
         """
-        if not self.claim():
+        if HELD_NAMES.setdefault(self.name, self.fds) is not self.fds:
             return False
+        if not path:
+            return True
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
             # Until it is locked, its holder or a sweep may remove it.
@@ -3454,7 +3452,7 @@ class Cache:
         self.warn = warn
         self.wall_time = wall_time
         # Pickles of what the disk did not take, by kind and key.
-        self._memory: collections.defaultdict[str, dict[str, bytes]] = collections.defaultdict(dict)
+        self._memory: dict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
         self._pace = self
@@ -3555,13 +3553,15 @@ class Cache:
         return lock if is_held else None
 
     def _take(self, lock: CacheLock) -> bool:
+        path = ""
         if self._is_folder_usable(create=True):
-            try:
-                return lock.lock(self._path("lock", lock.name) + ".tmp")       # R4a
-            except OSError as error:
-                self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
-                                   " other processes are not waited for")
-        return lock.claim()
+            path = self._path("lock", lock.name) + ".tmp"
+        try:
+            return lock.lock(path)          # R4a
+        except OSError as error:
+            self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
+                               " other processes are not waited for")
+        return True
 
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
