@@ -3117,6 +3117,26 @@ class TestR2d:
         )
         assert bot.may_fetch("https://d.test/", wait=False).crawl_delay == 3
 
+    @pytest.mark.parametrize("cache_dir", [None, "cache"])
+    def test_a_delay_of_decades_is_corrected_after_a_month(
+        self, web, clock, make_bot, tmp_path, monkeypatch, cache_dir
+    ):
+        """A typing error of the publisher must not starve the host until then."""
+        site(web, "d.test", "User-agent: *\nCrawl-delay: 999999999", one=b"", two=b"")
+        monkeypatch.chdir(tmp_path)
+        bot = make_bot(cache_dir=cache_dir)
+        assert bot.fetch("https://d.test/one").ok
+        for seconds, pages in (999999999, 0), (5, 3):
+            site(web, "d.test", f"User-agent: *\nCrawl-delay: {seconds}", two=b"")
+            for _ in range(31):
+                clock.now += 86400
+                bot = make_bot(cache_dir=cache_dir) if cache_dir else bot
+                result = bot.fetch("https://d.test/two")
+                assert (result.outcome, result.gate) == ("deferred", "R4") or result.ok, result
+            assert web.asked("d.test/two") == pages
+        times = [at for at, _, url, _ in web.log if url == "https://d.test/robots.txt"]
+        assert [gap // 86400 for gap in gaps(times)] == [30, 30, 1, 1]
+
 
 def vectors(*names):
     return [

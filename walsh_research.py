@@ -3264,17 +3264,15 @@ class CacheLock(PrivateFile):
         self.name = name
         self._paths: list[str] = []         # of the file, until it is removed
 
-    def claim(self) -> bool:
-        """False where the name is held in this process."""
-        return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
-
     def lock(self, path: str) -> bool:
-        """Claims the name and locks the file at `path`, which goes at `release`.
+        """Claims the name, and locks the file at `path`, if any, which goes at `release`.
 
-        False where another has either. `OSError`: it is not locked, and goes if it could be opened.
+        False where another has either. `OSError`: the file cannot be locked, but goes all the same.
         """
-        if not self.claim():
+        if HELD_NAMES.setdefault(self.name, self.fds) is not self.fds:
             return False
+        if not path:
+            return True
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
             # Until it is locked, its holder or a sweep may remove it.
@@ -3454,7 +3452,7 @@ class Cache:
         self.warn = warn
         self.wall_time = wall_time
         # Pickles of what the disk did not take, by kind and key.
-        self._memory: collections.defaultdict[str, dict[str, bytes]] = collections.defaultdict(dict)
+        self._memory: dict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
         self._pace = self
@@ -3555,13 +3553,15 @@ class Cache:
         return lock if is_held else None
 
     def _take(self, lock: CacheLock) -> bool:
+        path = ""
         if self._is_folder_usable(create=True):
-            try:
-                return lock.lock(self._path("lock", lock.name) + ".tmp")       # R4a
-            except OSError as error:
-                self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
-                                   " other processes are not waited for")
-        return lock.claim()
+            path = self._path("lock", lock.name) + ".tmp"
+        try:
+            return lock.lock(path)          # R4a
+        except OSError as error:
+            self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
+                               " other processes are not waited for")
+        return True
 
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
@@ -4558,7 +4558,8 @@ class Slot:
         """The start is ours, and others queue behind it."""
         self._start = start
         last_at = max(pace.last_at, start)
-        pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=departed_at)
+        interval = min(self._interval, MAX_CLAIM_SECONDS)
+        pace = pace._replace(last_at=last_at, interval=interval, departed_at=departed_at)
         self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
@@ -5049,7 +5050,7 @@ class Visit:
         return self.refused(later.gate, reason, self.fetcher.time() + seconds)
 
     def too_late(self) -> Decision | None:
-        """The refusal where nothing but the target's own first request may start any more."""
+        """The refusal where nothing but the target's first request may still start."""
         now = self.fetcher.now()
         max_wait = self.fetcher.options.max_wait
         if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
@@ -5273,7 +5274,7 @@ def visit_result(
     decision: Decision,
     **fields: Any,
 ) -> Result:
-    """A Result with all that is the same for every outcome."""
+    """With all that is the same for every outcome."""
     common = decision._asdict()
     del common["allowed"], common["blocked_by"]
     common.update(
@@ -5294,7 +5295,7 @@ def visit_result(
 # The order of targets.
 
 class Target(NamedTuple):
-    """One declared target, and how it is wanted."""
+    """A declared target, and how it is wanted."""
 
     url: str                   # as asked
     wire: str
@@ -5335,7 +5336,6 @@ class Scheduler:
         self.targets[host].append(target)
 
     def results(self) -> Iterator[Result]:
-        """A Result each as it is done."""
         fetcher = self._fetcher
         while self.waiting or self.ready:
             now = fetcher.now()
@@ -5845,10 +5845,12 @@ class Fetcher:
         if refusal is not None and role != "target":
             return refusal
         interval = self.interval_of(visit.site)
+        if role == "policy":    # else a mistyped Crawl-delay of years could not be corrected
+            interval = min(interval, MAX_HOLD_SECONDS)
         return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
-        """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
+        """R4, R5: what the throttle would say; nothing is claimed or waited for."""
         if self.options.interactive:
             return None
         later = self.limiter.when_next(visit.host, self.interval_of(visit.site))
@@ -5867,7 +5869,7 @@ class Fetcher:
         return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)  # R2d
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
-        """Hook: headers of a request besides those of every request."""
+        """Hook: further headers of a request."""
         return {}
 
     def request_left(self, visit: Visit) -> None:
