@@ -3266,17 +3266,15 @@ class CacheLock(PrivateFile):
         self.name = name
         self._paths: list[str] = []         # of the file, until it is removed
 
-    def claim(self) -> bool:
-        """False where the name is held in this process."""
-        return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
-
     def lock(self, path: str) -> bool:
-        """Claims the name and locks the file at `path`, which goes at `release`.
+        """Claims the name, and locks the file at `path`, if any, which goes at `release`.
 
-        False where another has either. `OSError`: it is not locked, and goes if it could be opened.
+        False where another has either. `OSError`: the file cannot be locked, but goes all the same.
         """
-        if not self.claim():
+        if HELD_NAMES.setdefault(self.name, self.fds) is not self.fds:
             return False
+        if not path:
+            return True
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
             # Until it is locked, its holder or a sweep may remove it.
@@ -3456,7 +3454,7 @@ class Cache:
         self.warn = warn
         self.wall_time = wall_time
         # Pickles of what the disk did not take, by kind and key.
-        self._memory: collections.defaultdict[str, dict[str, bytes]] = collections.defaultdict(dict)
+        self._memory: dict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
         self._pace = self
@@ -3557,13 +3555,15 @@ class Cache:
         return lock if is_held else None
 
     def _take(self, lock: CacheLock) -> bool:
+        path = ""
         if self._is_folder_usable(create=True):
-            try:
-                return lock.lock(self._path("lock", lock.name) + ".tmp")       # R4a
-            except OSError as error:
-                self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
-                                   " other processes are not waited for")
-        return lock.claim()
+            path = self._path("lock", lock.name) + ".tmp"
+        try:
+            return lock.lock(path)          # R4a
+        except OSError as error:
+            self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
+                               " other processes are not waited for")
+        return True
 
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
@@ -4350,8 +4350,8 @@ class ProcessPace:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock          # kept alive, so that its id stays its own
-        self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
-        self.written: dict[tuple[str, str], dict[str, Any]] = {}    # (kind, host) -> last entry
+        self.hosts: dict[str, HostPace] = collections.defaultdict(HostPace)
+        self.written: dict[tuple[str, str], Data] = {}      # (kind, host) -> last entry
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -4383,7 +4383,7 @@ def sleep_until(at: float, clock: Clock) -> None:
 
 SYSTEM_CLOCK = SystemClock()
 SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
-OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()  # by clock
+OTHER_PACES: dict[int, ProcessPace] = {}        # by clock
 
 
 def process_pace(clock: Clock) -> ProcessPace:
@@ -4392,7 +4392,7 @@ def process_pace(clock: Clock) -> ProcessPace:
         return SYSTEM_PACE
     pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
     if len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
-        OTHER_PACES.popitem(last=False)
+        del OTHER_PACES[next(iter(OTHER_PACES))]
     return pace
 
 
@@ -4410,7 +4410,7 @@ class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
     def __init__(self, now: Callable[[], float], patience_seconds: float) -> None:
-        self._now = now
+        self.now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
@@ -4420,7 +4420,7 @@ class PatientLocks:
         if lock is not None:
             self._waits.pop(name, None)
             return lock
-        now = self._now()
+        now = self.now()
         since, looked_at = self._waits.get(name, (now, now))
         if now > looked_at + self._patience_seconds:        # nobody has waited meanwhile
             since = now
@@ -4626,11 +4626,10 @@ class Refreshes:
     current, and `refresh(visit, key)`. The blocklist has no key.
     """
 
-    def __init__(self, cache: Cache, locks: PatientLocks, now: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, locks: PatientLocks) -> None:
         self._cache = cache
         self._locks = locks
-        self._now = now
-        self._unfinished: dict[str, tuple[Steps[Decision | None], Later]] = {}
+        self._unfinished: dict[str, tuple[Steps[Any], Later]] = {}      # until when they wait
 
     def clear(self) -> None:
         self._unfinished.clear()
@@ -4644,7 +4643,7 @@ class Refreshes:
             return refusal
         name = " ".join((store.kind, *key))
         steps, later = self._unfinished.get(name, (None, None))
-        if later is not None and later.at > self._now():
+        if later is not None and later.at > self._locks.now():
             return later
         reason = f"another process refreshes {name}"
         lock = self._locks.take(self._cache, f"refresh {name}", store.gate, reason)
@@ -4818,7 +4817,7 @@ class BlocklistStore:
         return schema
 
 
-def parse_schema(body: bytes) -> dict[str, Any]:
+def parse_schema(body: bytes) -> Data:
     """ValueError: it is none, or it asserts what is not implemented."""
     schema = parse_json(body, "schema")
     compile_schema(schema)
@@ -4843,7 +4842,7 @@ class RobotsStore:
         self._cache = cache
         self._time = wall_time
         self._variant = variant
-        self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
+        self._states: dict[str, Any] = {}
         self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
     def state_of(self, site: str) -> Any:
@@ -4865,7 +4864,8 @@ class RobotsStore:
         self._sizes[site] = state.held_bytes
         held_bytes = sum(self._sizes.values())
         while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
-            oldest, _ = self._states.popitem(last=False)
+            oldest = next(iter(self._states))
+            del self._states[oldest]
             held_bytes -= self._sizes.pop(oldest)
 
     def refresh(self, visit: Visit, site: str) -> Steps[Decision | None]:
@@ -5052,7 +5052,7 @@ class Visit:
         return self.refused(later.gate, reason, self.fetcher.time() + seconds)
 
     def too_late(self) -> Decision | None:
-        """The refusal where nothing but the target's own first request may start any more."""
+        """The refusal where nothing but the target's first request may still start."""
         now = self.fetcher.now()
         max_wait = self.fetcher.options.max_wait
         if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
@@ -5276,7 +5276,7 @@ def visit_result(
     decision: Decision,
     **fields: Any,
 ) -> Result:
-    """A Result with all that is the same for every outcome."""
+    """With all that is the same for every outcome."""
     common = decision._asdict()
     del common["allowed"], common["blocked_by"]
     common.update(
@@ -5297,7 +5297,7 @@ def visit_result(
 # The order of targets.
 
 class Target(NamedTuple):
-    """One declared target, and how it is wanted."""
+    """A declared target, and how it is wanted."""
 
     url: str                   # as asked
     wire: str
@@ -5309,10 +5309,10 @@ class Target(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Whose turn it is: the next target of a host, or one that is on its way."""
+    """Whose turn it is: the next target of a host, or one on its way."""
 
     key: float   # when it may go on; then its rank among those that may
-    serial: int  # of two that are alike the first goes first
+    serial: int  # of two alike the first goes first
     host: str
     steps: Steps[Result] | None = None  # None: the host's next target begins
     is_alone: bool = False              # redirected to another host, or backing off
@@ -5334,11 +5334,10 @@ class Scheduler:
         host = host_key(target.wire)
         if host not in self.targets:
             self.targets[host] = collections.deque()
-            self._wait(-math.inf, host)
+            heapq.heappush(self.waiting, Turn(-math.inf, next(self._serial), host))
         self.targets[host].append(target)
 
     def results(self) -> Iterator[Result]:
-        """A Result each as it is done."""
         fetcher = self._fetcher
         while self.waiting or self.ready:
             now = fetcher.now()
@@ -5361,13 +5360,10 @@ class Scheduler:
             if turn.steps is not None:
                 turn.steps.close()
 
-    def _wait(self, until: float, *turn: Any) -> None:
-        heapq.heappush(self.waiting, Turn(until, next(self._serial), *turn))
-
     def _take(self, turn: Turn) -> Iterator[Result]:
         """A step of a target, and what follows from it."""
         host = turn.host
-        if turn.steps is None and not self.targets[host]:  # they were deferred meanwhile
+        if turn.steps is None and not self.targets[host]:  # deferred meanwhile
             heapq.heappop(self.ready)
             return
         steps = turn.steps or self._begin(host)
@@ -5376,7 +5372,8 @@ class Scheduler:
         heapq.heappop(self.ready)
         if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            self._wait(outcome.at, outcome.host, steps, is_alone)
+            next_turn = Turn(outcome.at, next(self._serial), outcome.host, steps, is_alone)
+            heapq.heappush(self.waiting, next_turn)
             if is_alone and not turn.is_alone:
                 self._free(host)
             return
@@ -5406,7 +5403,7 @@ class Scheduler:
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
         fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
-        self._wait(due_at, host)
+        heapq.heappush(self.waiting, Turn(due_at, next(self._serial), host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
         """A dead host must not hold up a serial run: its other targets are deferred."""
@@ -5557,7 +5554,7 @@ class Fetcher:
         cache, self._pace_cache = open_caches(options, self.warn, self.time)
         self._cache = cache
         locks = PatientLocks(self.now, 2 * options.timeout)
-        self._refreshes = Refreshes(cache, locks, self.now)
+        self._refreshes = Refreshes(cache, locks)
         self._blocklist = BlocklistStore(cache, self.time, self.origin, self.warn)
         self.robots = RobotsStore(cache, self.time)
         self.sources = SourceStore(cache)
@@ -5853,7 +5850,7 @@ class Fetcher:
         return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
-        """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
+        """R4, R5: what the throttle would say; nothing is claimed or waited for."""
         if self.options.interactive:
             return None
         later = self.limiter.when_next(visit.host, self.interval_of(visit.site))
@@ -5872,7 +5869,7 @@ class Fetcher:
         return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)  # R2d
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
-        """Hook: headers of a request besides those of every request."""
+        """Hook: further headers of a request."""
         return {}
 
     def request_left(self, visit: Visit) -> None:
