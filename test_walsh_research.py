@@ -1634,6 +1634,9 @@ A, X, SECRET = "https://a.test/", "https://a.test/x", "https://a.test/private/x"
 A_ROBOTS = "https://a.test/robots.txt"
 
 
+NOTED_LATE = 0.1  # seconds; a server on a busy machine may note so late that a request came
+
+
 def site(web, host, rules=None, **pages):
     """Publishes a site: its rules (None: there are none), and pages by path; `_` is the root."""
     web.pages[f"https://{host}/robots.txt"] = 404 if rules is None else robots(rules)
@@ -5718,7 +5721,7 @@ class TestR4a:
             starts = sorted(hit for hit in server.hits if hit[1].startswith("/target/"))
             assert len({path for _, path in starts}) == len(starts) >= alive * each
             gaps = [later[0] - sooner[0] for sooner, later in zip(starts, starts[1:])]
-            assert min(gaps) >= 1.0, gaps
+            assert min(gaps) >= 1.0 - NOTED_LATE, gaps
             assert max(gaps) < (
                 3.5 if gone else 2.5
             ), gaps  # no slot is lost to a lock that somebody sleeps with
@@ -5801,7 +5804,7 @@ class TestR4a:
             paths = [hit.path for hit in host.hits]
             assert [paths.count(path) for path in ("/robots.txt", "/t0", "/t1")] == [1, 1, 1]
             times = [hit.monotonic for hit in host.hits if hit.path.startswith("/t")]
-            assert all(later - before >= 1.0 for before, later in zip(times, times[1:]))
+            assert min(gaps(times)) >= 1.0 - NOTED_LATE
         assert [hit.path for host in hosts for hit in host.hits].count(
             BLOCKLIST_URL[len(wr.ORIGIN) :]
         ) == 1
@@ -6006,7 +6009,7 @@ class TestR4a:
         out, err = rest_of(child)
         assert out.count("OK    200") == 3, out + err
         times = [hit.monotonic for hit in hosts[2].hits if hit.path.startswith("/t")]
-        assert len(times) == 3 and min(gaps(sorted(times))) >= 1.0
+        assert len(times) == 3 and min(gaps(sorted(times))) >= 1.0 - NOTED_LATE
 
     @posix_only
     def test_a_worker_that_cannot_start_costs_its_own_targets_alone(self, hosts, tmp_path):

@@ -5307,10 +5307,10 @@ class Target(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Whose turn it is: the next target of a host, or one that is on its way."""
+    """Whose turn it is: the next target of a host, or one on its way."""
 
     key: float   # when it may go on; then its rank among those that may
-    serial: int  # of two that are alike the first goes first
+    serial: int  # of two alike the first goes first
     host: str
     steps: Steps[Result] | None = None  # None: the host's next target begins
     is_alone: bool = False              # redirected to another host, or backing off
@@ -5332,7 +5332,7 @@ class Scheduler:
         host = host_key(target.wire)
         if host not in self.targets:
             self.targets[host] = collections.deque()
-            self._wait(-math.inf, host)
+            heapq.heappush(self.waiting, Turn(-math.inf, next(self._serial), host))
         self.targets[host].append(target)
 
     def results(self) -> Iterator[Result]:
@@ -5358,13 +5358,10 @@ class Scheduler:
             if turn.steps is not None:
                 turn.steps.close()
 
-    def _wait(self, until: float, *turn: Any) -> None:
-        heapq.heappush(self.waiting, Turn(until, next(self._serial), *turn))
-
     def _take(self, turn: Turn) -> Iterator[Result]:
         """A step of a target, and what follows from it."""
         host = turn.host
-        if turn.steps is None and not self.targets[host]:  # they were deferred meanwhile
+        if turn.steps is None and not self.targets[host]:  # deferred meanwhile
             heapq.heappop(self.ready)
             return
         steps = turn.steps or self._begin(host)
@@ -5373,7 +5370,8 @@ class Scheduler:
         heapq.heappop(self.ready)
         if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            self._wait(outcome.at, outcome.host, steps, is_alone)
+            next_turn = Turn(outcome.at, next(self._serial), outcome.host, steps, is_alone)
+            heapq.heappush(self.waiting, next_turn)
             if is_alone and not turn.is_alone:
                 self._free(host)
             return
@@ -5403,7 +5401,7 @@ class Scheduler:
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
         fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
-        self._wait(due_at, host)
+        heapq.heappush(self.waiting, Turn(due_at, next(self._serial), host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
         """A dead host must not hold up a serial run: its other targets are deferred."""
