@@ -5670,9 +5670,11 @@ class Fetcher:
         """A declared target, to its Result; it could have begun at `since`."""
         try:
             known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.time())  # R8
-            if reason:
-                return self._skipped(target, known, reason)
+            reason = too_soon(known, target.min_age, self.time())
+            if reason:  # R8; the status is that of a failure that is not asked for again
+                status = known.failed_status if known.failed_at > known.at else None
+                due_at = max(known.at, known.failed_at) + target.min_age
+                return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
             visit = Visit(
                 self,
                 target.kind,
@@ -5692,13 +5694,6 @@ class Fetcher:
             why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
             return self.unasked("failed", target.url, f"{what}: {why}")
-
-    def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
-        """R8: not due yet. The status is that of a failure that is not asked for again."""
-        asked_at = max(known.at, known.failed_at)
-        status = known.failed_status if known.failed_at > known.at else None
-        due_at = asked_at + target.min_age
-        return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
 
     def unasked(
         self,
