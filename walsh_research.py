@@ -1312,8 +1312,8 @@ PATTERN_CHARACTER = lazy_re(
     r"|(?P<plain>[^\\])")
 CHARACTER_READERS: dict[str, Callable[[str], str]] = {
     "ours": CHARACTER_REGEXES.__getitem__,
-    "caret": lambda letter: rf"\x{ord(letter) % 32:02x}",
-    "point": lambda digits: rf"\U{digits:0>8}",
+    "caret": lambda letter: re.escape(chr(ord(letter) % 32)),
+    "point": lambda digits: re.escape(chr(int(digits, 16))),
     "pair": lambda pair: bytes.fromhex(pair.replace(r"\u", "")).decode("utf-16-be"),
     "same": str,
     "plain": re.escape,
@@ -1461,9 +1461,7 @@ class Pattern:
         self.source = source
         self.at = 0
         self.machine = machine
-        # Inner ones first: the start, the length behind, the number of those before it.
-        self.lookarounds: list[tuple[PatternState, int, int]] = []
-        self.outer = 0      # that number, of the lookaround that is being read
+        self.lookarounds: list[Any] = []    # of each: start, length behind, its own lookarounds
         machine.allot(len(source))
         node = self.read_alternatives()
         if self.at < len(source):
@@ -1472,25 +1470,26 @@ class Pattern:
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        answers: list[bytearray] = []       # of the lookarounds, by position from the end
-        for state, length, outer in self.lookarounds:
-            begins = bytearray()
-            for symbol in self.symbols(text, answers[outer:]):
-                state = state[symbol]
-                begins.append(state.is_end)
-            begins += bytes(length)
-            answers.append(begins[length:])     # what lies behind began so much further on
         state = self.start
-        for symbol in self.symbols(text, answers):
+        for symbol in self.symbols(text, self.lookarounds):
             state = state[symbol]
         return bool(state.is_end)
 
-    def symbols(self, text: str, answers: list[bytearray]) -> Iterable[Any]:
+    def symbols(self, text: str, lookarounds: list[Any]) -> Iterable[Any]:
         """The characters from the last one on, then ""; with the answers behind each."""
-        self.machine.spend(len(text) * (1 + len(answers)))
-        if not answers:
+        self.machine.spend(len(text) * (1 + len(lookarounds)))
+        if not lookarounds:
             return itertools.chain(reversed(text), [("",)])
+        answers = [self.answers(text, *lookaround) for lookaround in lookarounds]
         return zip(itertools.chain(reversed(text), [""]), *answers)
+
+    def answers(self, text: str, state: PatternState, length: int, inner: list[Any]) -> bytearray:
+        """Whether a lookaround matches, by position from the end."""
+        begins = bytearray()
+        for symbol in self.symbols(text, inner):
+            state = state[symbol]
+            begins.append(state.is_end)
+        return begins[length:] + bytes(length)      # what lies behind began so much further on
 
     def take(self, mark: str) -> bool:
         """Goes on where this stands next."""
@@ -1557,10 +1556,10 @@ class Pattern:
 
     def read_group(self, opening: str) -> PatternNode:
         """A group or a lookaround, from behind its opening."""
-        enclosing = self.outer
+        enclosing = self.lookarounds
         is_lookaround = opening[-1] in "=!"
         if is_lookaround:
-            self.outer = len(self.lookarounds)
+            self.lookarounds = []
         node = self.read_alternatives()
         if not self.take(")"):
             raise ValueError("a group that is not closed")
@@ -1569,10 +1568,10 @@ class Pattern:
         length = node[2] if "<" in opening else 0
         if math.isnan(length):
             raise ValueError("a lookbehind of no fixed length")
-        number = FIRST_LOOKAROUND + len(self.lookarounds) - enclosing
+        number = FIRST_LOOKAROUND + len(enclosing)
         start = self.machine.start(node, is_search=False)
-        self.lookarounds.append((start, int(length), self.outer))
-        self.outer = enclosing
+        enclosing.append((start, int(length), self.lookarounds))
+        self.lookarounds = enclosing
         return HOLD, (number, opening.endswith("=")), 0
 
     def read_set(self) -> str:
