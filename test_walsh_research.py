@@ -161,7 +161,6 @@ def run_shared(session, numbers, after_each):
 def run_as_second(session, numbers, reports):
     """The second process: it prints nothing, and writes each report as a line of JSON."""
     hook = session.config.hook
-
     write = os.write  # which a test may have replaced when its report is written
 
     class Writer:
@@ -183,7 +182,7 @@ def run_as_second(session, numbers, reports):
         status = 0  # the first process reads the report that stopped this one
     except BaseException as error:
         message = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        os.write(2, message.encode(errors="replace"))
+        write(2, message.encode(errors="replace"))
     finally:
         os._exit(status)
 

@@ -708,7 +708,14 @@ def split_url(url: str) -> UrlParts:
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
     port = int(port_text) if port_text else None
-    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
+    return UrlParts(
+        scheme[:-1].lower(),
+        userinfo,
+        normalize_host(host),
+        port,
+        path,
+        query,
+    )
 
 
 def canonical_url(url: str) -> str:
@@ -854,7 +861,11 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     blocks = []
     for reason, texts in ADDRESS_BLOCKS.items():
         blocks += [(ip_network(text), reason) for text in texts.split()]
-    return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
+    return sorted(
+        blocks,
+        key=lambda row: row[0].prefixlen,
+        reverse=True,
+    )
 
 
 def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
@@ -1373,7 +1384,12 @@ class PatternMachine:
     def start(self, node: PatternNode, is_search: bool) -> PatternState:
         """The state behind a text, in which the node may match anywhere."""
         place = self.link(node, self.add(END, is_search))
-        place = self.link_copies(place, (READ, bool, 1), 0, math.inf)
+        place = self.link_copies(
+            place,
+            (READ, bool, 1),
+            0,
+            math.inf,
+        )
         return self.state((place,), None, False)
 
     def add(self, kind: str, value: Any, *targets: int) -> int:
@@ -1404,7 +1420,12 @@ class PatternMachine:
             self.steps[place][2].append(self.link(node, place))
         else:
             for _ in range(least, int(most)):
-                place = self.add(FORK, None, target, self.link(node, place))
+                place = self.add(
+                    FORK,
+                    None,
+                    target,
+                    self.link(node, place),
+                )
         for _ in range(least):
             place = self.link(node, place)
         return place
@@ -1823,7 +1844,11 @@ def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
 
 
 def items_hold(rest: Any, first: Any, value: list[Any]) -> bool:
-    return parts_hold(enumerate(value), dict(enumerate(first or [])).get, rest)
+    return parts_hold(
+        enumerate(value),
+        dict(enumerate(first or [])).get,
+        rest,
+    )
 
 
 def members_hold(named: Any, patterns: Any, rest: Any, value: JsonObject) -> bool:
@@ -2500,7 +2525,11 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        state = state._replace(status=200, robots=held.robots, body=held.body)
+        state = state._replace(
+            status=200,
+            robots=held.robots,
+            body=held.body,
+        )
         return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
@@ -2763,7 +2792,12 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
-    return Response(operator.index(given.status), headers, body, bool(given.truncated))
+    return Response(
+        operator.index(given.status),
+        headers,
+        body,
+        bool(given.truncated),
+    )
 
 
 def decided_dict(value: Decision | Result) -> dict[str, Any]:
@@ -2895,7 +2929,11 @@ class Result(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
         shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
-        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
+        shown.update(
+            decided_dict(self),
+            at=iso_utc(self.at),
+            ok=self.ok,
+        )
         del shown["body"], shown["headers"]
         return shown
 
@@ -3472,7 +3510,11 @@ class Cache:
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
         self.folder = folder
-        self._pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
+        self._pace = PaceCache(
+            [(os.path.join(folder, "pace"), folder)],
+            self.warn,
+            self.wall_time,
+        )
         self._pace._warned = self._warned       # the same trouble twice is one line
         for kind, pickles in list(self._memory.items()):
             for key, blob in list(pickles.items()):
@@ -4050,7 +4092,12 @@ class LookUp:
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
         name = "walsh-research resolver"
-        self.thread = threading.Thread(target=self.ask, args=(host,), name=name, daemon=True)
+        self.thread = threading.Thread(
+            target=self.ask,
+            args=(host,),
+            name=name,
+            daemon=True,
+        )
 
     def ask(self, host: str) -> None:
         import socket
@@ -4493,7 +4540,11 @@ class RateLimiter:
         pace = merge_paces(self.pace_of(host), hold, now)
         self._process.hosts[host] = pace
         # An entry of its own, so that no claim of a slot overwrites it.
-        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
+        self._store(
+            "hold",
+            host,
+            HostPace(not_before=pace.not_before, why=pace.why),
+        )
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
@@ -4888,7 +4939,11 @@ class RobotsStore:
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store("robots", site + self._variant, self._to_entry(state))
+        self._cache.store(
+            "robots",
+            site + self._variant,
+            self._to_entry(state),
+        )
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
@@ -5003,7 +5058,13 @@ class Visit:
         is_single: bool = False,
     ) -> Visit:
         """A policy document that this visit waits for, under the same deadline."""
-        visit = Visit(self.fetcher, kind, url, url, KnownSource(0.0, url, *validators))
+        visit = Visit(
+            self.fetcher,
+            kind,
+            url,
+            url,
+            KnownSource(0.0, url, *validators),
+        )
         visit.started_at = self.started_at
         visit.requests = self.requests
         visit._is_single = is_single or self._is_single
@@ -5043,13 +5104,22 @@ class Visit:
         retry_at: float | None = None,
     ) -> Decision:
         """With what robots.txt said before."""
-        return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
+        return self.decision._replace(
+            allowed=False,
+            gate=gate,
+            reason=reason,
+            retry_at=retry_at,
+        )
 
     def not_yet(self, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
         seconds = max(0.0, later.at - self.fetcher.now())
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return self.refused(later.gate, reason, self.fetcher.time() + seconds)
+        return self.refused(
+            later.gate,
+            reason,
+            self.fetcher.time() + seconds,
+        )
 
     def too_late(self) -> Decision | None:
         """The refusal where nothing but the target's first request may still start."""
@@ -5159,7 +5229,13 @@ class Visit:
             self.retries += 1
             return None
         trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
-        return Ending(answer, None, trouble, fetcher.time() + delay, is_put_off=True)
+        return Ending(
+            answer,
+            None,
+            trouble,
+            fetcher.time() + delay,
+            is_put_off=True,
+        )
 
     def _after_redirect(self, answer: Response) -> Ending | None:
         """A hop is a new URL: it goes through every gate.  spec 19, C6."""
@@ -5372,7 +5448,13 @@ class Scheduler:
         heapq.heappop(self.ready)
         if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            next_turn = Turn(outcome.at, next(self._serial), outcome.host, steps, is_alone)
+            next_turn = Turn(
+                outcome.at,
+                next(self._serial),
+                outcome.host,
+                steps,
+                is_alone,
+            )
             heapq.heappush(self.waiting, next_turn)
             if is_alone and not turn.is_alone:
                 self._free(host)
@@ -5402,7 +5484,11 @@ class Scheduler:
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
-        fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
+        fetcher.trace_wait(
+            self.targets[host][0].wire,
+            due_at - now,
+            "its host's pace",
+        )
         heapq.heappush(self.waiting, Turn(due_at, next(self._serial), host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
@@ -5676,7 +5762,13 @@ class Fetcher:
             if reason:  # R8; the status is that of a failure that is not asked for again
                 status = known.failed_status if known.failed_at > known.at else None
                 due_at = max(known.at, known.failed_at) + target.min_age
-                return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
+                return self.unasked(
+                    "skipped",
+                    target.url,
+                    reason,
+                    status=status,
+                    retry_at=due_at,
+                )
             visit = Visit(
                 self,
                 target.kind,
@@ -5705,7 +5797,13 @@ class Fetcher:
         **fields: Any,
     ) -> Result:
         """A Result that no gate was asked for."""
-        return result_of(outcome, url, reason=reason, at=self.time(), **fields)
+        return result_of(
+            outcome,
+            url,
+            reason=reason,
+            at=self.time(),
+            **fields,
+        )
 
     def exchange(self, visit: Visit) -> Answer:
         """The only caller of the transport: the gates have just passed, the slot is ours."""
@@ -5739,7 +5837,13 @@ class Fetcher:
             left_at = began_at  # a foreign transport need not say when a request leaves
         if left_at is not None:
             status = getattr(answer, "status", None)
-            record = RequestRecord(left_at, visit.kind, request.method, request.url, status)
+            record = RequestRecord(
+                left_at,
+                visit.kind,
+                request.method,
+                request.url,
+                status,
+            )
             visit.requests.append(record)
             self.request_left(visit)
         return answer
@@ -9120,7 +9224,13 @@ def source_of(result: Result) -> Source | None:
         return llms_source(result)
     readable, warning = cut_for_reading(body)
     if kind == "markdown":
-        return Source("markdown", url, list(result.links), result.title, warning)
+        return Source(
+            "markdown",
+            url,
+            list(result.links),
+            result.title,
+            warning,
+        )
     with suppress(ValueError):
         feed = parse_feed(readable, result.content_type, url)
         return Source(
@@ -9132,7 +9242,13 @@ def source_of(result: Result) -> Source | None:
         )
     with suppress(ValueError):
         sitemap = parse_sitemap(body, url)
-        return Source("sitemap", url, list(sitemap.entries), "", sitemap.warning)
+        return Source(
+            "sitemap",
+            url,
+            list(sitemap.entries),
+            "",
+            sitemap.warning,
+        )
     return None
 
 
@@ -10701,7 +10817,11 @@ class Standing(NamedTuple):
 
 
 def standing_of(bot: Bot) -> Standing:
-    return Standing(bot.requests, bot.outlook()[2], bot.blocklist_was_missed)
+    return Standing(
+        bot.requests,
+        bot.outlook()[2],
+        bot.blocklist_was_missed,
+    )
 
 
 # --- What a bot answers, in whatever process ----------------------------------
@@ -10786,7 +10906,11 @@ def work(
 
     trace = partial(report, "trace") if traces else None
     try:
-        bot = Bot(**settings, warn=partial(report, "warning"), trace=trace)
+        bot = Bot(
+            **settings,
+            warn=partial(report, "warning"),
+            trace=trace,
+        )
         bot.move_memory(folder)
         bot.take_blocklist_failure(failed_at)
         send_findings(bot, assignment, results)          # its parent sweeps the cache
@@ -12084,7 +12208,12 @@ class McpServer:
             if request_id is None:
                 self._take_note(message["method"], message.get("params"))
             else:
-                self._take_request(request_id, message["method"], message.get("params"), job)
+                self._take_request(
+                    request_id,
+                    message["method"],
+                    message.get("params"),
+                    job,
+                )
         except RpcError as error:
             job.replies.append(error_reply(request_id, error))
 
