@@ -5724,10 +5724,9 @@ class Fetcher:
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
-        answer: Answer
         began_at = self.time()
         try:
-            answer = as_response(self._transport.send(request))
+            answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
             answer = error
         except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
