@@ -3900,6 +3900,19 @@ class TestR3b:
             make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(A)
         assert web.asked(BLOCKLIST_URL) == 2
 
+    def test_a_process_that_tried_in_vain_waits_as_long_as_another_was_told_to(
+        self, make_bot, web, clock, tmp_path
+    ):
+        web.pages[BLOCKLIST_URL] = [500, (429, {"Retry-After": "3000"})]
+        first = make_bot(cache_dir=tmp_path)
+        assert first.fetch(A).ok and len(first.warnings) == 1
+        clock.sleep(10)
+        assert make_bot(cache_dir=tmp_path, clock=Restarted(clock), max_wait=60).fetch(A).ok
+        clock.sleep(600)
+        assert first.fetch(A).ok and len(first.warnings) == 1 and web.asked(BLOCKLIST_URL) == 2
+        clock.sleep(3000)
+        assert first.fetch(A).ok and web.asked(BLOCKLIST_URL) == 3
+
     def test_a_process_adopts_what_another_put_on_the_disk_after_a_failure_of_its_own(
         self, make_bot, web, clock, tmp_path
     ):
