@@ -1312,8 +1312,8 @@ PATTERN_CHARACTER = lazy_re(
     r"|(?P<plain>[^\\])")
 CHARACTER_READERS: dict[str, Callable[[str], str]] = {
     "ours": CHARACTER_REGEXES.__getitem__,
-    "caret": lambda letter: re.escape(chr(ord(letter) % 32)),
-    "point": lambda digits: re.escape(chr(int(digits, 16))),
+    "caret": lambda letter: rf"\x{ord(letter) % 32:02x}",
+    "point": lambda digits: rf"\U{digits:0>8}",
     "pair": lambda pair: bytes.fromhex(pair.replace(r"\u", "")).decode("utf-16-be"),
     "same": str,
     "plain": re.escape,
@@ -1352,19 +1352,17 @@ class PatternMachine:
 
     def __init__(self) -> None:
         self.steps: list[PatternStep] = []
-        self.steps_left = MAX_PATTERN_STATES
+        self.steps_left = MAX_PATTERN_STATES    # of all its patterns
         self.work_left = MAX_PATTERN_WORK       # on one document
         self.cells_left = MAX_PATTERN_CELLS
         self.kept: dict[Any, PatternState] = {}
 
     def allot(self, steps: int) -> None:
-        """Before a pattern grows."""
         self.steps_left -= steps
         if self.steps_left < 0:
             raise ValueError(f"more than {MAX_PATTERN_STATES} states")
 
     def spend(self, work: int) -> None:
-        """Before a pattern runs."""
         self.work_left -= work
         if self.work_left < 0:
             raise UnsupportedSchema(
@@ -1383,7 +1381,7 @@ class PatternMachine:
         return len(self.steps) - 1
 
     def link(self, node: PatternNode, target: int) -> int:
-        """The place of the first of the steps that lead through the node to the target."""
+        """The place of the first step on the way through the node to the target."""
         kind, value, _ = node
         if kind == REPEAT:
             return self.link_copies(target, *value)
@@ -1410,7 +1408,7 @@ class PatternMachine:
         return place
 
     def advance(self, state: PatternState, symbol: Any) -> PatternState:
-        """Where a symbol leads: a character, "" at last, and what holds behind it."""
+        """Where a symbol leads: a character or "", and the answers behind it."""
         character, *answers = symbol
         is_word = WORD_CHARACTER.match(character) is not None
         is_boundary = is_word != bool(state.is_word)
@@ -1474,7 +1472,7 @@ class Pattern:
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        answers: list[bytearray] = []       # of the lookarounds, from the end of the text on
+        answers: list[bytearray] = []       # of the lookarounds, by position from the end
         for state, length, outer in self.lookarounds:
             begins = bytearray()
             for symbol in self.symbols(text, answers[outer:]):
@@ -1488,7 +1486,7 @@ class Pattern:
         return bool(state.is_end)
 
     def symbols(self, text: str, answers: list[bytearray]) -> Iterable[Any]:
-        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
+        """The characters from the last one on, then ""; with the answers behind each."""
         self.machine.spend(len(text) * (1 + len(answers)))
         if not answers:
             return itertools.chain(reversed(text), [("",)])
@@ -1523,7 +1521,7 @@ class Pattern:
         self.at = count.end()
         bounds = COUNT_SIGNS.get(count[1], count[1])
         first, comma, last = bounds[1:-1].partition(",")
-        least = int(first)
+        least = json_integer(first)
         most = float(last or "inf")
         if not comma:
             most = least
@@ -1687,7 +1685,7 @@ def holds(check: SchemaCheck, value: Any) -> bool:
 
 
 class Subschema:
-    """One schema of a document: what it asserts."""
+    """What one schema of a document asserts."""
 
     def __init__(self, times_applied: int) -> None:
         self.times_applied = times_applied
@@ -1715,12 +1713,12 @@ class Subschema:
         return True
 
     def refer(self) -> SchemaCheck:
-        """The check for one more place that applies it."""
+        """The check for a $ref."""
         self.times_applied += 1
         return self.check_reference
 
     def check_reference(self, value: Any) -> bool:
-        """What several places apply sees each value once, so that doubling is no work."""
+        """What is applied in several places sees each value once, so that doubling is no work."""
         if self.times_applied == 1:
             return self.check(value)
         key = id(value)
@@ -1810,7 +1808,7 @@ def pointer_part(name: Any) -> str:
 
 
 def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
-    """Whether each holds by the check that is found for its name or number, else by the rest's."""
+    """Whether each holds by the check found for its name or number, else by the rest's."""
     otherwise = rest or anything
     name: Any = ""
     try:
@@ -1973,7 +1971,7 @@ class SchemaCompiler:
                 subschema.add(kinds, keyword, check, schema.get(keyword))
 
     def compiled(self, keyword: str, value: Any, holder: str) -> Any:
-        """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
+        """A keyword's value as its test wants it."""
         shape = SHAPES.get(keyword)
         if shape is SCHEMA:
             return self.check_of(value, holder, keyword)
