@@ -1634,6 +1634,9 @@ A, X, SECRET = "https://a.test/", "https://a.test/x", "https://a.test/private/x"
 A_ROBOTS = "https://a.test/robots.txt"
 
 
+NOTED_LATE = 0.1  # seconds; a server on a busy machine may note so late that a request came
+
+
 def site(web, host, rules=None, **pages):
     """Publishes a site: its rules (None: there are none), and pages by path; `_` is the root."""
     web.pages[f"https://{host}/robots.txt"] = 404 if rules is None else robots(rules)
@@ -3905,6 +3908,19 @@ class TestR3b:
             make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(A)
         assert web.asked(BLOCKLIST_URL) == 2
 
+    def test_a_process_that_tried_in_vain_waits_as_long_as_another_was_told_to(
+        self, make_bot, web, clock, tmp_path
+    ):
+        web.pages[BLOCKLIST_URL] = [500, (429, {"Retry-After": "3000"})]
+        first = make_bot(cache_dir=tmp_path)
+        assert first.fetch(A).ok and len(first.warnings) == 1
+        clock.sleep(10)
+        assert make_bot(cache_dir=tmp_path, clock=Restarted(clock), max_wait=60).fetch(A).ok
+        clock.sleep(600)
+        assert first.fetch(A).ok and len(first.warnings) == 1 and web.asked(BLOCKLIST_URL) == 2
+        clock.sleep(3000)
+        assert first.fetch(A).ok and web.asked(BLOCKLIST_URL) == 3
+
     def test_a_process_adopts_what_another_put_on_the_disk_after_a_failure_of_its_own(
         self, make_bot, web, clock, tmp_path
     ):
@@ -5713,7 +5729,7 @@ class TestR4a:
             starts = sorted(hit for hit in server.hits if hit[1].startswith("/target/"))
             assert len({path for _, path in starts}) == len(starts) >= alive * each
             gaps = [later[0] - sooner[0] for sooner, later in zip(starts, starts[1:])]
-            assert min(gaps) >= 1.0, gaps
+            assert min(gaps) >= 1.0 - NOTED_LATE, gaps
             assert max(gaps) < (
                 3.5 if gone else 2.5
             ), gaps  # no slot is lost to a lock that somebody sleeps with
@@ -5796,7 +5812,7 @@ class TestR4a:
             paths = [hit.path for hit in host.hits]
             assert [paths.count(path) for path in ("/robots.txt", "/t0", "/t1")] == [1, 1, 1]
             times = [hit.monotonic for hit in host.hits if hit.path.startswith("/t")]
-            assert all(later - before >= 1.0 for before, later in zip(times, times[1:]))
+            assert min(gaps(times)) >= 1.0 - NOTED_LATE
         assert [hit.path for host in hosts for hit in host.hits].count(
             BLOCKLIST_URL[len(wr.ORIGIN) :]
         ) == 1
@@ -6001,7 +6017,7 @@ class TestR4a:
         out, err = rest_of(child)
         assert out.count("OK    200") == 3, out + err
         times = [hit.monotonic for hit in hosts[2].hits if hit.path.startswith("/t")]
-        assert len(times) == 3 and min(gaps(sorted(times))) >= 1.0
+        assert len(times) == 3 and min(gaps(sorted(times))) >= 1.0 - NOTED_LATE
 
     @posix_only
     def test_a_worker_that_cannot_start_costs_its_own_targets_alone(self, hosts, tmp_path):

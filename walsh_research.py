@@ -1282,13 +1282,13 @@ def parse_json(body: bytes, what: str) -> Any:
 
 # 6b. Patterns: ECMA 262, run as a set of states (Thompson), so that none can backtrack.
 #
-# A pattern is read into nodes, which add its steps. Texts are read from their end, so that a
+# A pattern is read into nodes, which become steps. Texts are read from their end, so that a
 # lookahead, which runs over the whole text first, has told where its matches begin; a lookbehind
 # of a fixed length is a lookahead asked so many characters earlier.
 READ = "read"       # goes on where the next character passes the test that is its value
 HOLD = "hold"       # goes on where its value is a fact: a condition, and whether it is met
 FORK = "fork"       # goes on to each of its targets; the value of a node: a list for each
-END = "end"         # a match ends here, at its first character; the value: the whole run does
+END = "end"         # a match ends here, at its first character, and if its value says so, the run
 REPEAT = "repeat"   # a node alone; the value: what is repeated, how often at least, at most
 AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
 if TYPE_CHECKING:
@@ -1348,7 +1348,7 @@ class PatternState(dict):       # type: ignore[type-arg]
 
 
 class PatternMachine:
-    """The patterns of a schema as steps, and the states of runs, made as a text leads there."""
+    """The patterns of a schema as steps; the states of runs, made as a text leads there."""
 
     def __init__(self) -> None:
         self.steps: list[PatternStep] = []
@@ -1463,7 +1463,9 @@ class Pattern:
         self.source = source
         self.at = 0
         self.machine = machine
-        self.lookarounds: list[tuple[PatternState, int]] = []   # start, length behind; inner first
+        # Inner ones first: the start, the length behind, the number of those before it.
+        self.lookarounds: list[tuple[PatternState, int, int]] = []
+        self.outer = 0      # that number, of the lookaround that is being read
         machine.allot(len(source))
         node = self.read_alternatives()
         if self.at < len(source):
@@ -1473,9 +1475,9 @@ class Pattern:
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
         answers: list[bytearray] = []       # of the lookarounds, from the end of the text on
-        for state, length in self.lookarounds:
+        for state, length, outer in self.lookarounds:
             begins = bytearray()
-            for symbol in self.symbols(text, answers):
+            for symbol in self.symbols(text, answers[outer:]):
                 state = state[symbol]
                 begins.append(state.is_end)
             begins += bytes(length)
@@ -1557,16 +1559,22 @@ class Pattern:
 
     def read_group(self, opening: str) -> PatternNode:
         """A group or a lookaround, from behind its opening."""
+        enclosing = self.outer
+        is_lookaround = opening[-1] in "=!"
+        if is_lookaround:
+            self.outer = len(self.lookarounds)
         node = self.read_alternatives()
         if not self.take(")"):
             raise ValueError("a group that is not closed")
-        if opening[-1] not in "=!":
+        if not is_lookaround:
             return node
         length = node[2] if "<" in opening else 0
         if math.isnan(length):
             raise ValueError("a lookbehind of no fixed length")
-        number = FIRST_LOOKAROUND + len(self.lookarounds)
-        self.lookarounds.append((self.machine.start(node, is_search=False), int(length)))
+        number = FIRST_LOOKAROUND + len(self.lookarounds) - enclosing
+        start = self.machine.start(node, is_search=False)
+        self.lookarounds.append((start, int(length), self.outer))
+        self.outer = enclosing
         return HOLD, (number, opening.endswith("=")), 0
 
     def read_set(self) -> str:
@@ -1726,8 +1734,7 @@ class Subschema:
         return True
 
 
-# Tests of a value, which comes behind what the values of their keywords were compiled to: None for
-# a keyword that is absent.
+# Tests of a value, which comes behind the compiled values of their keywords, None where absent.
 def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
     from fractions import Fraction  # only for this keyword
@@ -1909,13 +1916,12 @@ class SchemaCompiler:
         self.check_shape = check_shape          # raises where a keyword is malformed
         self.machine = PatternMachine()
         self.subschemas: dict[str, Subschema] = {}      # by place and by $anchor
-        self.references: dict[str, str] = {}            # place -> $ref
+        self.references: list[tuple[Subschema, str]] = []
         self.same_value: Any = TopologicalSorter()      # of schemas, behind those they apply
         self.check_root = self.check_of(root, "")
         self.resolve_references()
 
     def check_instance(self, instance: Any) -> None:
-        """None where the instance holds, else SchemaViolation."""
         for subschema in self.subschemas.values():
             subschema.seen.clear()      # of the last instance
         self.machine.work_left = MAX_PATTERN_WORK
@@ -1926,11 +1932,11 @@ class SchemaCompiler:
             message = f"{printable(pointer) or '/'}: {keyword}: {violation}"
             raise SchemaViolation(pointer, keyword, message) from None
         except RecursionError:
-            raise SchemaViolation(
-                "", "$ref", "/: $ref: nests deeper than can be validated") from None
+            message = "/: $ref: nests deeper than can be validated"
+            raise SchemaViolation("", "$ref", message) from None
 
     def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
-        """The check of a schema, which stands at a keyword, and a name, of the one at `holder`."""
+        """The check of a schema that stands at a keyword, and a name, of the one at `holder`."""
         keyword = path[0] if path else "false"
         place = "/".join([holder, *map(pointer_part, path)])
         if max(len(self.subschemas), len(place)) > MAX_SUBSCHEMAS:
@@ -1956,7 +1962,7 @@ class SchemaCompiler:
         if anchor is not None:
             self.subschemas[anchor] = subschema
         if "$ref" in schema:
-            self.references[place] = schema["$ref"]
+            self.references.append((subschema, schema["$ref"]))
         compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
         if "type" in schema:
             subschema.add_type(schema["type"])
@@ -1989,25 +1995,21 @@ class SchemaCompiler:
         return value
 
     def resolve_references(self) -> None:
-        """UnsupportedSchema where one would apply a schema to a value within itself."""
-        for place, reference in self.references.items():
-            subschema, target = self.subschemas[place], self.target_of(reference)
+        """UnsupportedSchema where one leaves the document, or leads back to itself."""
+        from urllib.parse import unquote  # only where a schema is compiled
+
+        for subschema, reference in self.references:
+            name, _, fragment = reference.partition("#")
+            target = self.subschemas.get(unquote(fragment))
+            if target is None or not is_own_name(name, self.root.get("$id", "")):
+                raise UnsupportedSchema(
+                    f"$ref {reference[:200]!r} names no schema of this document")
             self.same_value.add(subschema, target)
             subschema.add(ANY, "$ref", target.refer(), "")
         try:
             self.same_value.prepare()
         except ValueError:
             raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-
-    def target_of(self, reference: str) -> Subschema:
-        """What a $ref names; UnsupportedSchema where it is not in this document."""
-        from urllib.parse import unquote  # only for a $ref
-
-        name, _, fragment = reference.partition("#")
-        target = self.subschemas.get(unquote(fragment))
-        if target is None or not is_own_name(name, self.root.get("$id", "")):
-            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
-        return target
 
 
 def is_own_name(name: str, own_id: str) -> bool:
@@ -2026,10 +2028,10 @@ def well_formed_check() -> Callable[[Any], None]:
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
-    """The schema as a function of the instance: None where it holds, else SchemaViolation.
+    """The schema as a function of the instance, which raises SchemaViolation. R3c.
 
-    R3c. UnsupportedSchema where it asserts what is not implemented here, is malformed or never
-    ends; the function raises it where the schema's patterns exceed MAX_PATTERN_WORK.
+    UnsupportedSchema where it asserts what is not implemented here, is malformed or never ends;
+    from the function where its patterns take more than MAX_PATTERN_WORK.
     """
     try:
         return SchemaCompiler(schema, well_formed_check()).check_instance
@@ -2114,7 +2116,7 @@ def label_key(label: str) -> str:
 
 
 def host_within(text: str) -> str:
-    """The host in what a list gives as a domain or a caller as a host: a URL, a user around it."""
+    """The host in what is given as one: with a URL or a user around it."""
     if "%" in text:
         from urllib.parse import unquote  # hardly ever needed
 
@@ -2126,7 +2128,7 @@ def host_within(text: str) -> str:
 
 
 def blocklist_key(host: str) -> str:
-    """The one form in which listed domains and asked hosts are compared; "" where nothing is left.
+    """The form in which listed domains and asked hosts are compared; "" where nothing is left.
 
     `host` as host_within gives it, at most MAX_BLOCKLIST_KEY characters.
     >>> blocklist_key("*.B\\u00dcCHER.example.:443") == blocklist_key("xn--bcher-kva.example")
@@ -5307,10 +5309,10 @@ class Target(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Whose turn it is: the next target of a host, or one that is on its way."""
+    """Whose turn it is: the next target of a host, or one on its way."""
 
     key: float   # when it may go on; then its rank among those that may
-    serial: int  # of two that are alike the first goes first
+    serial: int  # of two alike the first goes first
     host: str
     steps: Steps[Result] | None = None  # None: the host's next target begins
     is_alone: bool = False              # redirected to another host, or backing off
@@ -5332,7 +5334,7 @@ class Scheduler:
         host = host_key(target.wire)
         if host not in self.targets:
             self.targets[host] = collections.deque()
-            self._wait(-math.inf, host)
+            heapq.heappush(self.waiting, Turn(-math.inf, next(self._serial), host))
         self.targets[host].append(target)
 
     def results(self) -> Iterator[Result]:
@@ -5358,13 +5360,10 @@ class Scheduler:
             if turn.steps is not None:
                 turn.steps.close()
 
-    def _wait(self, until: float, *turn: Any) -> None:
-        heapq.heappush(self.waiting, Turn(until, next(self._serial), *turn))
-
     def _take(self, turn: Turn) -> Iterator[Result]:
         """A step of a target, and what follows from it."""
         host = turn.host
-        if turn.steps is None and not self.targets[host]:  # they were deferred meanwhile
+        if turn.steps is None and not self.targets[host]:  # deferred meanwhile
             heapq.heappop(self.ready)
             return
         steps = turn.steps or self._begin(host)
@@ -5373,7 +5372,8 @@ class Scheduler:
         heapq.heappop(self.ready)
         if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            self._wait(outcome.at, outcome.host, steps, is_alone)
+            next_turn = Turn(outcome.at, next(self._serial), outcome.host, steps, is_alone)
+            heapq.heappush(self.waiting, next_turn)
             if is_alone and not turn.is_alone:
                 self._free(host)
             return
@@ -5403,7 +5403,7 @@ class Scheduler:
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
         fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
-        self._wait(due_at, host)
+        heapq.heappush(self.waiting, Turn(due_at, next(self._serial), host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
         """A dead host must not hold up a serial run: its other targets are deferred."""
@@ -5672,9 +5672,11 @@ class Fetcher:
         """A declared target, to its Result; it could have begun at `since`."""
         try:
             known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.time())  # R8
-            if reason:
-                return self._skipped(target, known, reason)
+            reason = too_soon(known, target.min_age, self.time())
+            if reason:  # R8; the status is that of a failure that is not asked for again
+                status = known.failed_status if known.failed_at > known.at else None
+                due_at = max(known.at, known.failed_at) + target.min_age
+                return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
             visit = Visit(
                 self,
                 target.kind,
@@ -5694,13 +5696,6 @@ class Fetcher:
             why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
             return self.unasked("failed", target.url, f"{what}: {why}")
-
-    def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
-        """R8: not due yet. The status is that of a failure that is not asked for again."""
-        asked_at = max(known.at, known.failed_at)
-        status = known.failed_status if known.failed_at > known.at else None
-        due_at = asked_at + target.min_age
-        return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
 
     def unasked(
         self,
