@@ -9028,8 +9028,11 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        age = spell_seconds(self.time() - self._blocklist.refreshed.checked_at)
-        return f"not listed (among {self.blocklist_size}, checked {age} ago)"
+        checked_at = self._blocklist.refreshed.checked_at
+        checked = "never checked"               # the cache has lost when
+        if checked_at > NEVER:
+            checked = f"checked {spell_seconds(self.time() - checked_at)} ago"
+        return f"not listed (among {self.blocklist_size}, {checked})"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
         if decision.gate == "robots2":
@@ -10931,7 +10934,7 @@ class WorkerPool:
             while self._workers:
                 yield from self._wait()
         except KeyboardInterrupt:               # what was done is not lost
-            self._cut_lifeline()
+            self._stop_workers()
             yield from self._rest()
             raise
         finally:
@@ -11046,13 +11049,15 @@ class WorkerPool:
                         worker.note(value[1])
                         yield value[0]
 
-    def _cut_lifeline(self) -> None:
-        """Every worker ends within a second."""
+    def _stop_workers(self) -> None:
+        """Every worker ends within a second, whoever holds a copy of the lifeline."""
         if self._lifeline is not None:
             self._lifeline.close()
+        for worker in self._workers.values():
+            worker.process.terminate()
 
     def _end(self) -> None:
-        self._cut_lifeline()
+        self._stop_workers()
         for connection, worker in self._workers.items():
             connection.close()
             worker.process.join(WORKER_END_SECONDS)
@@ -12562,6 +12567,7 @@ LEAST_URL_COLUMNS = 16          # ours: of a URL that the status line cuts
 MAX_DETAIL_CHARACTERS = 2000    # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20            # ours: of a source that --discover lists
 MAX_SHOWN_HOSTS = 5             # ours: of those that are held back
+MAX_TARGETS_AT_A_LOOK = 1000    # ours: what is left of so many is counted within a millisecond
 NOT_READ = "not read (R6)"
 
 
@@ -13022,6 +13028,8 @@ class Command:
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
         self.done = 0                                   # targets, for the status line
+        self.ahead = 0.0, 0                             # seconds and hosts left, at the last look
+        self.next_look_at = -math.inf                   # monotonic
         self.shown_target = ""                          # whose sources are being listed
         self.waited: Any = collections.Counter()        # seconds, by host and why
         self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
@@ -13185,7 +13193,7 @@ class Command:
         if count < 2 or not terminal_columns(sys.stderr):
             return []
         facts = [f"{self.done}/{count}"]
-        paced_seconds = self.workers.outlook()[2]
+        paced_seconds, hosts_left = self.look_ahead()
         spent_seconds = self.clock.monotonic() - self.started_at
         busy_seconds = spent_seconds - self.clock.slept_seconds
         request_seconds = busy_seconds / max(1, self.workers.requests)
@@ -13193,9 +13201,17 @@ class Command:
         left_seconds = max(paced_seconds, work_seconds)
         if left_seconds >= 1.0:
             facts.append(f"{spell_seconds(left_seconds)} left")
-        if self.workers.hosts_left:
-            facts.append(counted(self.workers.hosts_left, "host"))
+        if hosts_left:
+            facts.append(counted(hosts_left, "host"))
         return facts
+
+    def look_ahead(self) -> tuple[float, int]:
+        """Seconds and hosts that are left: a look at every host, of many only now and then."""
+        now = time.monotonic()
+        if len(self.targets) <= MAX_TARGETS_AT_A_LOOK or now >= self.next_look_at:
+            self.next_look_at = now + STATUS_TICK_SECONDS
+            self.ahead = self.workers.outlook()[2], self.workers.hosts_left
+        return self.ahead
 
     def show_outcome(
         self,
@@ -13276,7 +13292,7 @@ class Command:
         held.append((result.retry_at or 0.0, result.url))
         if len(held) == 1 or result.outcome != "deferred":
             return False
-        if self.options.mode != "fetch":        # which has no summary
+        if self.options.mode != "fetch" or self.options.quiet:      # then no summary follows
             return False
         if self.options.json or self.options.verbose or not self.console.columns:
             return False
@@ -13386,6 +13402,8 @@ class Command:
                 self.show_result(result)
                 return
             self.codes.add(OUTCOMES[result.outcome].exit_code)
+            if self.options.quiet and result.outcome == "skipped":
+                return
         else:
             self.codes.add(1)
         found = "no feed, no markdown, no llms.txt and no sitemap"
