@@ -1323,8 +1323,8 @@ PATTERN_CHARACTER = lazy_re(
     r"|(?P<plain>[^\\])")
 CHARACTER_READERS: dict[str, Callable[[str], str]] = {
     "ours": CHARACTER_REGEXES.__getitem__,
-    "caret": lambda letter: re.escape(chr(ord(letter) % 32)),
-    "point": lambda digits: re.escape(chr(int(digits, 16))),
+    "caret": lambda letter: rf"\x{ord(letter) % 32:02x}",
+    "point": lambda digits: rf"\U{digits:0>8}",
     "pair": lambda pair: bytes.fromhex(pair.replace(r"\u", "")).decode("utf-16-be"),
     "same": str,
     "plain": re.escape,
@@ -1363,19 +1363,17 @@ class PatternMachine:
 
     def __init__(self) -> None:
         self.steps: list[PatternStep] = []
-        self.steps_left = MAX_PATTERN_STATES
+        self.steps_left = MAX_PATTERN_STATES    # of all its patterns
         self.work_left = MAX_PATTERN_WORK       # on one document
         self.cells_left = MAX_PATTERN_CELLS
         self.kept: dict[Any, PatternState] = {}
 
     def allot(self, steps: int) -> None:
-        """Before a pattern grows."""
         self.steps_left -= steps
         if self.steps_left < 0:
             raise ValueError(f"more than {MAX_PATTERN_STATES} states")
 
     def spend(self, work: int) -> None:
-        """Before a pattern runs."""
         self.work_left -= work
         if self.work_left < 0:
             raise UnsupportedSchema(
@@ -1399,7 +1397,7 @@ class PatternMachine:
         return len(self.steps) - 1
 
     def link(self, node: PatternNode, target: int) -> int:
-        """The place of the first of the steps that lead through the node to the target."""
+        """The place of the first step on the way through the node to the target."""
         kind, value, _ = node
         if kind == REPEAT:
             return self.link_copies(target, *value)
@@ -1431,7 +1429,7 @@ class PatternMachine:
         return place
 
     def advance(self, state: PatternState, symbol: Any) -> PatternState:
-        """Where a symbol leads: a character, "" at last, and what holds behind it."""
+        """Where a symbol leads: a character or "", and the answers behind it."""
         character, *answers = symbol
         is_word = WORD_CHARACTER.match(character) is not None
         is_boundary = is_word != bool(state.is_word)
@@ -1495,7 +1493,7 @@ class Pattern:
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        answers: list[bytearray] = []       # of the lookarounds, from the end of the text on
+        answers: list[bytearray] = []       # of the lookarounds, by position from the end
         for state, length, outer in self.lookarounds:
             begins = bytearray()
             for symbol in self.symbols(text, answers[outer:]):
@@ -1509,7 +1507,7 @@ class Pattern:
         return bool(state.is_end)
 
     def symbols(self, text: str, answers: list[bytearray]) -> Iterable[Any]:
-        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
+        """The characters from the last one on, then ""; with the answers behind each."""
         self.machine.spend(len(text) * (1 + len(answers)))
         if not answers:
             return itertools.chain(reversed(text), [("",)])
@@ -1544,7 +1542,7 @@ class Pattern:
         self.at = count.end()
         bounds = COUNT_SIGNS.get(count[1], count[1])
         first, comma, last = bounds[1:-1].partition(",")
-        least = int(first)
+        least = json_integer(first)
         most = float(last or "inf")
         if not comma:
             most = least
@@ -1708,7 +1706,7 @@ def holds(check: SchemaCheck, value: Any) -> bool:
 
 
 class Subschema:
-    """One schema of a document: what it asserts."""
+    """What one schema of a document asserts."""
 
     def __init__(self, times_applied: int) -> None:
         self.times_applied = times_applied
@@ -1736,12 +1734,12 @@ class Subschema:
         return True
 
     def refer(self) -> SchemaCheck:
-        """The check for one more place that applies it."""
+        """The check for a $ref."""
         self.times_applied += 1
         return self.check_reference
 
     def check_reference(self, value: Any) -> bool:
-        """What several places apply sees each value once, so that doubling is no work."""
+        """What is applied in several places sees each value once, so that doubling is no work."""
         if self.times_applied == 1:
             return self.check(value)
         key = id(value)
@@ -1831,7 +1829,7 @@ def pointer_part(name: Any) -> str:
 
 
 def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
-    """Whether each holds by the check that is found for its name or number, else by the rest's."""
+    """Whether each holds by the check found for its name or number, else by the rest's."""
     otherwise = rest or anything
     name: Any = ""
     try:
@@ -1998,7 +1996,7 @@ class SchemaCompiler:
                 subschema.add(kinds, keyword, check, schema.get(keyword))
 
     def compiled(self, keyword: str, value: Any, holder: str) -> Any:
-        """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
+        """A keyword's value as its test wants it."""
         shape = SHAPES.get(keyword)
         if shape is SCHEMA:
             return self.check_of(value, holder, keyword)
@@ -5822,10 +5820,9 @@ class Fetcher:
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
-        answer: Answer
         began_at = self.time()
         try:
-            answer = as_response(self._transport.send(request))
+            answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
             answer = error
         except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
@@ -9135,8 +9132,11 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        age = spell_seconds(self.time() - self._blocklist.refreshed.checked_at)
-        return f"not listed (among {self.blocklist_size}, checked {age} ago)"
+        checked_at = self._blocklist.refreshed.checked_at
+        checked = "never checked"               # the cache has lost when
+        if checked_at > NEVER:
+            checked = f"checked {spell_seconds(self.time() - checked_at)} ago"
+        return f"not listed (among {self.blocklist_size}, {checked})"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
         if decision.gate == "robots2":
@@ -11058,7 +11058,7 @@ class WorkerPool:
             while self._workers:
                 yield from self._wait()
         except KeyboardInterrupt:               # what was done is not lost
-            self._cut_lifeline()
+            self._stop_workers()
             yield from self._rest()
             raise
         finally:
@@ -11173,13 +11173,15 @@ class WorkerPool:
                         worker.note(value[1])
                         yield value[0]
 
-    def _cut_lifeline(self) -> None:
-        """Every worker ends within a second."""
+    def _stop_workers(self) -> None:
+        """Every worker ends within a second, whoever holds a copy of the lifeline."""
         if self._lifeline is not None:
             self._lifeline.close()
+        for worker in self._workers.values():
+            worker.process.terminate()
 
     def _end(self) -> None:
-        self._cut_lifeline()
+        self._stop_workers()
         for connection, worker in self._workers.items():
             connection.close()
             worker.process.join(WORKER_END_SECONDS)
@@ -12694,6 +12696,7 @@ LEAST_URL_COLUMNS = 16          # ours: of a URL that the status line cuts
 MAX_DETAIL_CHARACTERS = 2000    # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20            # ours: of a source that --discover lists
 MAX_SHOWN_HOSTS = 5             # ours: of those that are held back
+MAX_TARGETS_AT_A_LOOK = 1000    # ours: what is left of so many is counted within a millisecond
 NOT_READ = "not read (R6)"
 
 
@@ -13154,6 +13157,8 @@ class Command:
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
         self.done = 0                                   # targets, for the status line
+        self.ahead = 0.0, 0                             # seconds and hosts left, at the last look
+        self.next_look_at = -math.inf                   # monotonic
         self.shown_target = ""                          # whose sources are being listed
         self.waited: Any = collections.Counter()        # seconds, by host and why
         self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
@@ -13317,7 +13322,7 @@ class Command:
         if count < 2 or not terminal_columns(sys.stderr):
             return []
         facts = [f"{self.done}/{count}"]
-        paced_seconds = self.workers.outlook()[2]
+        paced_seconds, hosts_left = self.look_ahead()
         spent_seconds = self.clock.monotonic() - self.started_at
         busy_seconds = spent_seconds - self.clock.slept_seconds
         request_seconds = busy_seconds / max(1, self.workers.requests)
@@ -13325,9 +13330,17 @@ class Command:
         left_seconds = max(paced_seconds, work_seconds)
         if left_seconds >= 1.0:
             facts.append(f"{spell_seconds(left_seconds)} left")
-        if self.workers.hosts_left:
-            facts.append(counted(self.workers.hosts_left, "host"))
+        if hosts_left:
+            facts.append(counted(hosts_left, "host"))
         return facts
+
+    def look_ahead(self) -> tuple[float, int]:
+        """Seconds and hosts that are left: a look at every host, of many only now and then."""
+        now = time.monotonic()
+        if len(self.targets) <= MAX_TARGETS_AT_A_LOOK or now >= self.next_look_at:
+            self.next_look_at = now + STATUS_TICK_SECONDS
+            self.ahead = self.workers.outlook()[2], self.workers.hosts_left
+        return self.ahead
 
     def show_outcome(
         self,
@@ -13408,7 +13421,7 @@ class Command:
         held.append((result.retry_at or 0.0, result.url))
         if len(held) == 1 or result.outcome != "deferred":
             return False
-        if self.options.mode != "fetch":        # which has no summary
+        if self.options.mode != "fetch" or self.options.quiet:      # then no summary follows
             return False
         if self.options.json or self.options.verbose or not self.console.columns:
             return False
@@ -13518,6 +13531,8 @@ class Command:
                 self.show_result(result)
                 return
             self.codes.add(OUTCOMES[result.outcome].exit_code)
+            if self.options.quiet and result.outcome == "skipped":
+                return
         else:
             self.codes.add(1)
         found = "no feed, no markdown, no llms.txt and no sitemap"
