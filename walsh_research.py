@@ -4609,7 +4609,7 @@ class Slot:
         """The start is ours, and others queue behind it."""
         self._start = start
         last_at = max(pace.last_at, start)
-        interval = min(self._interval, MAX_CLAIM_SECONDS)
+        interval = min(self._interval, MAX_HOLD_SECONDS)
         pace = pace._replace(last_at=last_at, interval=interval, departed_at=departed_at)
         self._limiter.write(self._host, pace)
 
