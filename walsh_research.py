@@ -9190,22 +9190,22 @@ def discover(url: str) -> Iterator[Source]:
 
 
 # === 19. SELF-TEST   spec 12 to 16, 22.1 =====================================
-# Owns the sandbox, the checks of the self-test, the live fixtures and the attestation.
-# What is measured is compared with literals of the specification that stand here, never with the
-# constant or the function that is measured: a copy that changed one of them must not attest itself.
+# Owns the sandbox, the self-test, the live fixtures and the attestation. What is measured is
+# compared with the specification's own literals, never with our constants and functions: a copy
+# that changed one of them must not attest itself.
 
-FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"        # spec 5
-GIT_TIMEOUT_SECONDS = 5.0       # ours: for each question to git; --tag auto must not hang a command
+FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"    # spec 5
+GIT_TIMEOUT_SECONDS = 5.0       # ours, for each question to git: --tag auto must not hang
 
 
 class Hit(NamedTuple):
     """One request as the sandbox received it."""
 
-    time: float                         # Unix seconds
+    time: float                 # Unix seconds
     monotonic: float
     method: str
-    path: str                           # path?query, as on the request line
-    headers: dict[str, str]             # lower-case names
+    path: str                   # path?query, as on the request line
+    headers: dict[str, str]     # lower-case names
     url: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -9229,7 +9229,7 @@ class Check(NamedTuple):
         return record_dict(self)
 
 
-# --- What the sandbox publishes: {origin} and {crawl_delay} are its own -----------
+# 19a. What the sandbox publishes: {origin} and {crawl_delay} are its own.
 
 SANDBOX_SCHEMA = r"""{
   "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -9381,7 +9381,7 @@ SANDBOX_ANSWERS: tuple[tuple[Any, ...], ...] = (        # path, text, status, he
 class VirtualClock:
     """A clock that sleep moves: what takes hours is shown at once."""
 
-    now = 1779494400.0                  # Unix seconds: 23 May 2026, 00:00:00 GMT
+    now = 1779494400.0          # Unix seconds: 23 May 2026 00:00:00 GMT
 
     def time(self) -> float:
         return self.now
@@ -9485,8 +9485,15 @@ class Sandbox:
     def serve(self, handler: Any) -> None:
         """One request on the server's side of the socket, answered as in memory."""
         url = f"{self.origin}/{handler.path[1:]}"
+        request = Request(
+            handler.command,
+            url,
+            handler.headers,
+            timeout=0.0,
+            max_bytes=sys.maxsize,
+        )
         try:
-            answer = self.send(Request(handler.command, url, handler.headers, 0.0, sys.maxsize))
+            answer = self.send(request)
         except TransportError:
             handler.close_connection = True
             return
@@ -9517,8 +9524,12 @@ class Sandbox:
         if status == 0:
             raise TransportError("no answer")
         kept = body[:request.max_bytes]
-        pairs = list(lower_names(fields).items())
-        return Response(status, pairs, kept, truncated=kept != body)
+        return Response(
+            status,
+            headers=list(lower_names(fields).items()),
+            body=kept,
+            truncated=kept != body,
+        )
 
     def answer(self, hit: Hit) -> Published:
         path = without_query(hit.path)
@@ -9562,11 +9573,11 @@ def without_query(url: str) -> str:
     return url.partition("?")[0]
 
 
-# --- The specification's literals: constants (6), vectors (12), and its words ------
+# 19b. The specification's literals: constants (spec 6), vectors (12), and its words.
 
 SPEC_USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
 SPEC_TAG = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
-MAY_23 = 1779494400                     # Unix seconds: 23 May 2026 00:00:00 GMT, as in 12.5
+MAY_23 = 1779494400             # Unix seconds: 23 May 2026 00:00:00 GMT, as in 12.5
 CANARY_RULE = "Disallow: /research/bots/dogfood-disallow"
 
 
@@ -9608,22 +9619,22 @@ def is_jittered(attempt: int, longest: float) -> bool:
     return 0.5 < max(delays) - min(delays) <= longest
 
 
-SPEC_CONSTANTS = (
-    ("R1", "USER_AGENT", SPEC_USER_AGENT),
-    ("R1", "UA_TOKEN", "Walsh-Research"),
-    ("R2", "ROBOTS_TTL_SECONDS", 86400),
-    ("R3", "BLOCKLIST_REFRESH", "PT6H"),
-    ("R4", "MIN_REQUEST_INTERVAL", 1.0),
-    ("R5", "DEFAULT_MAX_RETRIES", 5),
-    ("R5", "DEFAULT_BACKOFF_BASE", 1.0),
-    ("R5", "BACKOFF_CAP", 60),
-    ("R10", "SCHEMA_TTL_SECONDS", 604800),
-    ("R12", "STALE_HARD_CUTOFF", 2),
-    ("R13", "SPEC_VERSION", "walsh-research-compliance/v1.3"),
-)
+SPEC_CONSTANTS = {
+    "R1 constant USER_AGENT": SPEC_USER_AGENT,
+    "R1 constant UA_TOKEN": "Walsh-Research",
+    "R2 constant ROBOTS_TTL_SECONDS": 86400,
+    "R3 constant BLOCKLIST_REFRESH": "PT6H",
+    "R4 constant MIN_REQUEST_INTERVAL": 1.0,
+    "R5 constant DEFAULT_MAX_RETRIES": 5,
+    "R5 constant DEFAULT_BACKOFF_BASE": 1.0,
+    "R5 constant BACKOFF_CAP": 60,
+    "R10 constant SCHEMA_TTL_SECONDS": 604800,
+    "R12 constant STALE_HARD_CUTOFF": 2,
+    "R13 constant SPEC_VERSION": "walsh-research-compliance/v1.3",
+}
 
-PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*arguments, result)
-    ("R2a", "vectors 12.1, robots group selection", "selected_group", (
+PURE_CHECKS: tuple[Any, ...] = (        # check, function, cases: (*arguments, result)
+    ("R2a vectors 12.1, robots group selection", "selected_group", (
         ("User-agent: *\nDisallow: /a\n\nUser-agent: Walsh-Research\nDisallow: /b\n",
          "Walsh-Research"),
         ("User-agent: *\nDisallow: /a\n", "*"),
@@ -9632,7 +9643,7 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
         ("User-agent: Googlebot\nDisallow: /\n", None),
         ("User-agent: WALSH-RESEARCH\nDisallow: /z\n", "WALSH-RESEARCH"),
     )),
-    ("R2b", "vectors 12.2, robots path matching", "path_decision", (
+    ("R2b vectors 12.2, robots path matching", "path_decision", (
         ([CANARY_RULE], "/research/bots/dogfood-disallow.html", "DENY"),
         ([CANARY_RULE], "research/bots", "ALLOW"),
         (["Disallow: /"], "/anything", "DENY"),
@@ -9642,7 +9653,7 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
         (["Disallow: /*.pdf$"], "/docs/report.pdf", "DENY"),
         (["Disallow: /*.pdf$"], "/docs/report.pdf?x=1", "ALLOW"),
     )),
-    ("R3a", "vectors 12.3, blocklist domain", "is_listed", (
+    ("R3a vectors 12.3, blocklist domain", "is_listed", (
         ("example.com", "example.com", True),
         ("example.com", "www.example.com", True),
         ("example.com", "a.b.example.com", True),
@@ -9651,7 +9662,7 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
         ("example.com", "example.com.evil.test", False),
         ("example.com", "example.org", False),
     )),
-    ("R7", "vectors 12.4, canonical url", "canonical_url", (
+    ("R7 vectors 12.4, canonical url", "canonical_url", (
         ("HTTP://Example.com/Path/", "http://example.com/Path"),
         ("https://x.test:443/a#frag", "https://x.test/a"),
         ("http://x.test:80/", "http://x.test/"),
@@ -9659,41 +9670,41 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
         ("https://x.test/a/?q=1#f", "https://x.test/a?q=1"),
         ("https://x.test/a?b=2&a=1", "https://x.test/a?b=2&a=1"),
     )),
-    ("R5", "vectors 12.5, retry after", "parse_retry_after", (
+    ("R5 vectors 12.5, retry after", "parse_retry_after", (
         ("120", MAY_23, 120),
         ("0", MAY_23, 0),
         ("Mon, 23 May 2026 00:00:30 GMT", MAY_23, 30),
         ("Mon, 23 May 2026 00:00:00 GMT", MAY_23, 0),
         ("Sun, 23 May 2026 00:00:00 GMT", MAY_23, 0),
     )),
-    ("R3", "vectors 12.6, duration ms", "duration_milliseconds", (
+    ("R3 vectors 12.6, duration ms", "duration_milliseconds", (
         ("PT6H", 21600000),
         ("PT30M", 1800000),
         ("P1D", 86400000),
         ("PT1H30M", 5400000),
     )),
-    ("R2d", "Crawl-delay parsed from named group", "named_group_delay", (
+    ("R2d Crawl-delay parsed from named group", "named_group_delay", (
         ("2", 2.0),
         ("0.5", 0.5),
         ("soon", None),
     )),
-    ("R5", "exponential, capped at 60 s", "longest_delay", (
+    ("R5 exponential, capped at 60 s", "longest_delay", (
         (0, 1.0),
         (5, 32.0),
         (6, 60.0),
         (7, 60.0),
     )),
-    ("R5a", "backoff jitter produces variance", "is_jittered", (
+    ("R5a backoff jitter produces variance", "is_jittered", (
         (2, 4.0, True),
     )),
-    ("R5b", "Retry-After delta-seconds parsed", "parse_retry_after", (
+    ("R5b Retry-After delta-seconds parsed", "parse_retry_after", (
         ("120", 0.0, 120.0),
     )),
-    ("R5b", "Retry-After empty/None -> None", "parse_retry_after", (
+    ("R5b Retry-After empty/None -> None", "parse_retry_after", (
         ("", 0.0, None),
         (None, 0.0, None),
     )),
-    ("R7b", "canonical URL drops #fragment", "canonical_url", (
+    ("R7b canonical URL drops #fragment", "canonical_url", (
         ("https://x.test/a?q=1#f", "https://x.test/a?q=1"),
     )),
 )
@@ -9701,19 +9712,20 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
 
 def pure_checks() -> Iterator[Check]:
     """Each constant, and each table as one check."""
-    for clause, name, wanted in SPEC_CONSTANTS:
-        yield measured(clause, f"constant {name}", constant_found, name, wanted)
-    for clause, check, name, cases in PURE_CHECKS:
-        yield measured(clause, check, wrong_case, name, cases)
+    for title, wanted in SPEC_CONSTANTS.items():
+        name = title.rpartition(" ")[2]
+        yield measured(title, constant_found, name, wanted)
+    for title, name, cases in PURE_CHECKS:
+        yield measured(title, wrong_case, name, cases)
 
 
 def measured(
-    clause: str,
-    check: str,
+    title: str,
     measure: Callable[..., Observation],
     *arguments: Any,
 ) -> Check:
-    """A check by what `measure` finds, or by the error that it raises."""
+    """A check, by its clause and name, of what `measure` finds or of the error that it raises."""
+    clause, _, check = title.partition(" ")
     try:
         outcome, observed = measure(*arguments)
     except Exception as error:  # noqa: BLE001
@@ -9721,7 +9733,11 @@ def measured(
     return Check(clause, check, outcome, observed)
 
 
-def judged(holds: bool, observed: str, wanted: str) -> Observation:
+def judged(
+    holds: bool,
+    observed: str,
+    wanted: str,
+) -> Observation:
     if holds:
         return "pass", observed
     return "fail", f"{observed}, want {wanted}"
@@ -9743,12 +9759,10 @@ def wrong_case(name: str, cases: Sequence[Any]) -> Observation:
     return "pass", f"{count} of {count}"
 
 
-# --- Scenarios: a bot beside a publisher in memory, on a clock that sleep moves -----
-
-# A scenario is its clause and name, then steps of ScenarioRun; behind an arrow stand the requests
-# that a step causes and what it gives: "blocklist /page+7 +9 denied:R2" is a request for the
-# canonical list, two for a page of the site, 7 s and 9 s after the step began, and an outcome with
-# its gate.
+# 19c. Scenarios: a bot beside a publisher in memory, on a clock that sleep moves. Each has its
+# clause and name, then steps, which are methods of ScenarioRun. Behind an arrow stand the requests
+# that a step causes and what it gives: "blocklist /page+7 +9 denied:R2" is a request for the list,
+# two for a page of the site, 7 s and 9 s after the step began, and an outcome with its gate.
 SCENARIOS = (
     (
         "R2 robots.txt blocks /denied for Walsh-Research",
@@ -9761,9 +9775,9 @@ SCENARIOS = (
     (
         "R2 robots.txt of the target's scheme and host; 404 and 500 deny nothing",
         "fetch http://b.test/page -> blocklist http://b.test/robots.txt http://b.test/page fetched",
-        "answer /robots.txt 404",
+        "serve /robots.txt 404",
         "fetch /denied -> /robots.txt /denied fetched",
-        "answer /robots.txt 500",
+        "serve /robots.txt 500",
         "fetch //c.test/denied -> //c.test/robots.txt //c.test/denied fetched",
     ),
     (
@@ -9777,7 +9791,7 @@ SCENARIOS = (
     ),
     (
         "R2d Crawl-delay of the named group spaces requests",
-        "answer /robots.txt 200 User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7",
+        "serve /robots.txt 200 User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7",
         "fetch /page -> blocklist /robots.txt /page fetched",
         "fetch /page -> /page+7 fetched",
     ),
@@ -9807,16 +9821,16 @@ SCENARIOS = (
         "R3b retain last list on transient fetch failure",
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        "answer blocklist 404",
+        "serve blocklist 404",
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        "answer blocklist 500",
+        "serve blocklist 500",
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        "answer blocklist 200 no JSON",
+        "serve blocklist 200 no JSON",
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        "answer blocklist 0",
+        "serve blocklist 0",
         "fetch //blocked.test/ -> blocklist +1 denied:R3",
     ),
     (
@@ -9838,7 +9852,7 @@ SCENARIOS = (
     ),
     (
         "R4c first request to unseen host not delayed",
-        "answer /robots.txt 200 User-agent: * | Crawl-delay: 30",
+        "serve /robots.txt 200 User-agent: * | Crawl-delay: 30",
         "fetch /page -> blocklist /robots.txt /page fetched",
         "fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched",
     ),
@@ -9897,7 +9911,7 @@ SCENARIOS = (
         "fetch //blocked.test/ -> blocklist schema+1 denied:R3",
         "wait 604790",
         "fetch //blocked.test/ -> blocklist denied:R3",
-        "answer schema 404",
+        "serve schema 404",
         'relist {"schema": null, "blocked": [{"domain": "third.test"}]}',
         "wait 25200",
         "fetch //third.test/ -> blocklist schema+1 denied:R3",
@@ -9906,7 +9920,7 @@ SCENARIOS = (
     (
         "R10 no schema at all: the document is not adopted",
         'relist {"schema": null, "blocked": [{"domain": "site.test"}]}',
-        "answer schema 404",
+        "serve schema 404",
         "fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched",
     ),
     (
@@ -9924,7 +9938,7 @@ SCENARIOS = (
     (
         "R12 a stale entry blocks on its refresh",
         "fetch /page -> blocklist /robots.txt /page fetched",
-        "answer /robots.txt 200 User-agent: * | Disallow: /page",
+        "serve /robots.txt 200 User-agent: * | Disallow: /page",
         "wait 86390",
         "fetch /page -> blocklist /page fetched",
         "wait 10",
@@ -9935,19 +9949,19 @@ SCENARIOS = (
     ),
     (
         "R13 the origin is tagged, others are not; the gates see the untagged URL",
-        "answer /robots.txt 200 User-agent: * | Disallow: /*impl=",
+        "serve /robots.txt 200 User-agent: * | Disallow: /*impl=",
         "new_bot walsh/research@afd2c01",
         "fetch /page -> blocklist{tag} /robots.txt /page fetched",
         "fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched",
     ),
 )
 
-LIST_PATH = "/.well-known/walsh-research/blocklist.json"                # spec 5
+LIST_PATH = "/.well-known/walsh-research/blocklist.json"    # spec 5
 SCENARIO_PATHS = {
     "blocklist": LIST_PATH,
     "schema": "/.well-known/walsh-research/blocklist.schema.json",
 }
-SITE = "https://site.test"              # of each path in a scenario
+SITE = "https://site.test"      # of each path in a scenario
 
 
 class ScenarioRun:
@@ -9958,7 +9972,7 @@ class ScenarioRun:
         self.clock = VirtualClock()
         self.publisher = Sandbox(0.0, origin="https://wal.sh", clock=self.clock)
         self.warnings: list[str] = []
-        self.reason = ""                # of the last result
+        self.reason = ""            # of the last result
         self.new_bot()
 
     def do(self, step: str) -> str:
@@ -9971,7 +9985,7 @@ class ScenarioRun:
         words = []
         last_url = ""
         for hit in self.publisher.hits[count:]:
-            tolerance = 0.001           # of the sums of a floating-point clock
+            tolerance = 0.001       # of a floating-point clock's sums
             seconds = int(hit.monotonic - began_at + tolerance)
             word = short_url(hit.url)
             if hit.url == last_url:
@@ -9986,7 +10000,11 @@ class ScenarioRun:
 
     # The steps: what each gives is a line of words, or None.
 
-    def new_bot(self, tag: str | None = None, cache_dir: str | None = None) -> None:
+    def new_bot(
+        self,
+        tag: str | None = None,
+        cache_dir: str | None = None,
+    ) -> None:
         """Another bot, with the bot's own defaults but for what a simulation needs."""
         self.bot = Bot(
             cache_dir=cache_dir,
@@ -10000,18 +10018,27 @@ class ScenarioRun:
     def new_process(self) -> None:
         self.new_bot(cache_dir=self.folder)
 
-    def answer(self, path: str, words: str) -> None:
+    def serve(self, path: str, words: str) -> None:
         """What is published there: a status (0 for none), then a text, "|" for its line ends."""
         status, _, text = words.partition(" ")
-        self.publisher.set_answer(path, text.replace(" | ", "\n"), int(status))
+        self.publisher.set_answer(
+            path,
+            text.replace(" | ", "\n"),
+            int(status),
+        )
 
     def retry_after(self, path: str, seconds: str) -> None:
-        self.publisher.set_answer(path, "", 429, {"Retry-After": seconds})
+        self.publisher.set_answer(
+            path,
+            status=429,
+            headers={"Retry-After": seconds},
+        )
 
     def relist(self, *changes: str) -> None:
         """Publish the list with other fields; null leaves one out."""
         import json
-        document = {**json.loads(SANDBOX_BLOCKLIST), **json.loads(" ".join(changes))}
+        document = json.loads(SANDBOX_BLOCKLIST)
+        document.update(json.loads(" ".join(changes)))
         kept = {name: value for name, value in document.items() if value is not None}
         self.publisher.set_answer(LIST_PATH, json.dumps(kept))
 
@@ -10101,29 +10128,26 @@ def scenario_checks() -> Iterator[Check]:
     hits: list[Hit] = []
     with tempfile.TemporaryDirectory() as folder:
         for title, *lines in SCENARIOS:
-            clause, _, check = title.partition(" ")
             run = ScenarioRun(tempfile.mkdtemp(dir=folder))
-            yield measured(clause, check, wrong_step, run, lines)
+            yield measured(title, wrong_step, run, lines)
             hits += run.publisher.hits
-    yield measured("R1", EVERY_REQUEST, agents_found, hits)
+    yield measured(f"R1 {EVERY_REQUEST}", agents_found, hits)
 
 
 def agents_found(hits: Iterable[Hit]) -> Observation:
     """R1. What was observed stands in the attestation as it is."""
     agents = agents_of(hits)
-    observed = ", ".join(agents)
-    if agents == [SPEC_USER_AGENT]:
-        return "pass", observed
-    return "fail", observed
+    outcome = "pass" if agents == [SPEC_USER_AGENT] else "fail"
+    return outcome, ", ".join(agents)
 
 
-# --- The real pace, and what a server sees on the wire ------------------------------
+# 19d. The real pace, and what a server sees on the wire.
 
 def loopback_checks() -> Iterator[Check]:
     """Sockets and the real clock: two bots in two threads, each at a publisher of its own."""
     import threading
 
-    latency = 0.05                      # seconds; long enough to see two requests at once
+    latency = 0.05          # seconds; long enough to see two requests at once
     try:
         with Sandbox(2.0, latency) as spaced, Sandbox(0.0, latency) as flaky:
             paced = threading.Thread(
@@ -10135,34 +10159,42 @@ def loopback_checks() -> Iterator[Check]:
             outcome = outcomes_at(flaky, "/flaky")
             paced.join()
     except Exception as error:  # noqa: BLE001
-        yield Check("R4", "sockets on loopback", "fail", f"{type(error).__name__}: {error}")
+        yield Check(
+            "R4",
+            "sockets on loopback",
+            "fail",
+            f"{type(error).__name__}: {error}",
+        )
         return
     for path in ("/allowed", "/robots.txt", LIST_PATH):
         name = os.path.basename(path)
-        yield measured("R1", f"exact UA on /{name}", agents_found, hits_at(spaced.hits, path))
+        hits = hits_at(spaced.hits, path)
+        yield measured(f"R1 exact UA on /{name}", agents_found, hits)
     yield measured(
-        "R4b",
-        "per-host spacing honors Crawl-delay (>=2s)",
+        "R4b per-host spacing honors Crawl-delay (>=2s)",
         gaps_found,
         hits_at(spaced.hits, "/allowed", "/star-only"),
         2.0,
     )
     yield measured(
-        "R5b",
-        "no retry before its Retry-After",
+        "R5b no retry before its Retry-After",
         gaps_found,
         hits_at(flaky.hits, "/flaky"),
         1.0,
     )
     yield measured(
-        "R4",
-        "serial: two threads, two hosts, one connection",
+        "R4 serial: two threads, two hosts, one connection",
         gaps_found,
         spaced.hits + flaky.hits,
         latency,
     )
-    holds = outcome == "fetched"
-    yield measured("R5", "/flaky retried until 200", judged, holds, outcome, "fetched")
+    yield measured(
+        "R5 /flaky retried until 200",
+        judged,
+        outcome == "fetched",
+        outcome,
+        "fetched",
+    )
 
 
 def outcomes_at(server: Sandbox, *paths: str) -> str:
@@ -10174,8 +10206,7 @@ def outcomes_at(server: Sandbox, *paths: str) -> str:
 def gaps_found(hits: Iterable[Hit], least_seconds: float) -> Observation:
     """Whether successive requests arrived so far apart."""
     times = sorted(hit.monotonic for hit in hits)
-    pairs = zip(times, times[1:])
-    gaps = [later - earlier for earlier, later in pairs]
+    gaps = [later - earlier for earlier, later in zip(times, times[1:])]
     shown = "gaps=" + ", ".join(f"{gap:.3f}s" for gap in gaps)
     holds = min(gaps, default=0.0) >= least_seconds
     return judged(holds, shown, f"{least_seconds:g}s or more")
@@ -10192,9 +10223,9 @@ def offline_checks(real_pace: bool = True) -> Iterator[Check]:
         yield from loopback_checks()
 
 
-# --- The live fixtures and canaries, spec 13 and 16 ---------------------------------
+# 19e. The live fixtures and canaries, spec 13 and 16.
 
-LIVE_FIXTURES = (       # clause, name in the index, place of a canary (spec 16), what it must be
+LIVE_FIXTURES = (       # clause, name in the index, place of a canary, what it must be
     ("R2", "external_positive", "", "fetched"),
     ("R2", "robots_allowed_sentinel", "/research/bots/dogfood-allow", "fetched"),
     (
@@ -10210,43 +10241,78 @@ LIVE_FIXTURES = (       # clause, name in the index, place of a canary (spec 16)
 def live_checks(bot: Bot) -> Iterator[Check]:
     """The fixtures and canaries of the bot's origin, at the pace that its robots.txt asks.
 
-    What cannot be reached at all, by name, address, connection, TLS or deadline, is a skip; every
-    HTTP answer that is not the expected one is a failure.
+    What no network reaches (name, address, connection, TLS, deadline) is a skip; every HTTP answer
+    that is not the expected one is a failure.
     """
     live = LiveChecks(bot)
     page = live.probe(bot.origin + "/bot/")     # it has robots.txt and the list asked for, too
-    yield measured("R1", "the policy page of the User-Agent is there", live.judge, page, "there")
     yield measured(
-        "R2",
-        "the robots.txt of the origin is there",
+        "R1 the policy page of the User-Agent is there",
+        live.judge,
+        page,
+        "there",
+    )
+    yield measured(
+        "R2 the robots.txt of the origin is there",
         live.document,
         "/robots.txt",
     )
     yield measured(
-        "R3c",
-        "the live blocklist is adopted, and lists somebody",
+        "R3c the live blocklist is adopted, and lists somebody",
         live.document,
         BLOCKLIST_PATH,
         bot.blocklist_size > 0,
     )
     index = live.probe(bot.origin + FIXTURES_PATH)
-    yield measured("13", "the fixtures index is fetched", live.judge, index, "fetched")
+    yield measured(
+        "13 the fixtures index is fetched",
+        live.judge,
+        index,
+        "fetched",
+    )
     if index.body:
-        check = "the index names its contract and its fixtures"
-        yield measured("13", check, live.read_index, index.body)
+        yield measured(
+            "13 the index names its contract and its fixtures",
+            live.read_index,
+            index.body,
+        )
     if live.is_out_of_reach(index):
         yield Check("13", "every fixture", "skip", "the index is out of reach")
-        return
-    yield measured("R3", "operator_blocked_host is refused", live.blocked_host, "")
-    yield measured("R3a", "www.operator_blocked_host is refused", live.blocked_host, "www.")
+    else:
+        yield from fixture_checks(live)
+
+
+def fixture_checks(live: LiveChecks) -> Iterator[Check]:
+    yield measured(
+        "R3 operator_blocked_host is refused",
+        live.blocked_host,
+        "",
+    )
+    yield measured(
+        "R3a www.operator_blocked_host is refused",
+        live.blocked_host,
+        "www.",
+    )
     for clause, name, place, wanted in LIVE_FIXTURES:
-        yield measured(clause, f"{name} is {wanted}", live.fixture, name, place, wanted)
+        yield measured(
+            f"{clause} {name} is {wanted}",
+            live.fixture,
+            name,
+            place,
+            wanted,
+        )
         if not place:
             continue
         wanted = wanted.replace("fetched", "allowed")       # by its path, before any request
         for ending in (".html", ".md"):
-            check = f"{name}{ending} is {wanted}"
-            yield measured(clause, check, live.fixture, name, place, wanted, ending)
+            yield measured(
+                f"{clause} {name}{ending} is {wanted}",
+                live.fixture,
+                name,
+                place,
+                wanted,
+                ending,
+            )
 
 
 class LiveChecks:
@@ -10265,7 +10331,11 @@ class LiveChecks:
                 self.statuses[asked] = request.status
         return result
 
-    def document(self, path: str, holds: bool = True) -> Observation:
+    def document(
+        self,
+        path: str,
+        holds: bool = True,
+    ) -> Observation:
         """A policy document by what it answered when the bot asked for it."""
         url = self.bot.origin + path
         if not self.has_answered(url):
@@ -10275,7 +10345,7 @@ class LiveChecks:
         return judged(holds, f"{url}: answered {status}", "200 and a document that holds")
 
     def read_index(self, body: bytes) -> Observation:
-        """Whether the index is one that we know, and what it names."""
+        """What the index names, if it is one that we know."""
         wanted = "walsh-research-test-fixtures/v1"
         document = parse_json(body, "test-fixtures.json")
         contract = document["contract"]
@@ -10297,7 +10367,13 @@ class LiveChecks:
         gate = decision.gate or "allowed"
         return judged(gate == "R3", f"{url}: {gate}", "R3")
 
-    def fixture(self, name: str, place: str, wanted: str, ending: str = "") -> Observation:
+    def fixture(
+        self,
+        name: str,
+        place: str,
+        wanted: str,
+        ending: str = "",
+    ) -> Observation:
         """A fixture by the URL that the live index names; a canary is nowhere but in its place."""
         url = self.fixtures.get(name)
         canary = self.bot.origin + place
@@ -10372,7 +10448,7 @@ def is_host(value: Any) -> bool:
     return False
 
 
-# --- R13: who runs this ---------------------------------------------------------
+# 19f. R13: who runs this.
 
 def detect_identity(
     environ: Mapping[str, str],
@@ -10380,8 +10456,8 @@ def detect_identity(
 ) -> str | None:
     """R13: "ORG/REPO@SHA" of GitHub's variables, else of the git repository that holds `file`.
 
-    None where there is neither. A repository that merely encloses the file is none: its name may
-    be nobody's business.
+    None where there is neither. A repository that merely encloses the file is not named: it may
+    be private.
     """
     tag = environ.get("GITHUB_REPOSITORY", "")
     sha = environ.get("GITHUB_SHA", "")[:7]
@@ -10429,7 +10505,7 @@ def repository_tag(environ: Mapping[str, str], file: str) -> str:
     return f"{repository}@{sha}"
 
 
-# --- The attestation, spec 14 -----------------------------------------------------
+# 19g. The attestation, spec 14.
 
 REQUIREMENTS = (        # the rows of the checklist (spec 15), and R13
     "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13".split())
@@ -10468,7 +10544,6 @@ def attest(
 
 
 def is_shown(requirement: str, checks: Iterable[Check]) -> bool:
-    """Whether a check of the requirement or of one of its letters passed, and none failed."""
     clauses = requirement + "[a-d]?"
     outcomes = {check.outcome for check in checks if re.fullmatch(clauses, check.clause)}
     return "pass" in outcomes and "fail" not in outcomes
