@@ -1634,6 +1634,9 @@ A, X, SECRET = "https://a.test/", "https://a.test/x", "https://a.test/private/x"
 A_ROBOTS = "https://a.test/robots.txt"
 
 
+NOTED_LATE = 0.1  # seconds; a server on a busy machine may note so late that a request came
+
+
 def site(web, host, rules=None, **pages):
     """Publishes a site: its rules (None: there are none), and pages by path; `_` is the root."""
     web.pages[f"https://{host}/robots.txt"] = 404 if rules is None else robots(rules)
@@ -3217,6 +3220,14 @@ if __name__ == "__main__":
         multiprocessing.get_context = lambda method=None: real("spawn")
     options = dict(origin=origin, allow_private=True, max_wait=20.0, timeout=20.0)
     with wr.Bot(folder or None, **options) as bot:
+        if start == "beside":
+            runs = [bot.run(half, jobs=int(jobs)) for half in (urls[::2], urls[1::2])]
+            for run in runs:
+                print(next(run).outcome)
+            began_at = time.monotonic()
+            runs[0].close()
+            print("left", time.monotonic() - began_at, sep="\\t")
+            urls = []
         for result in bot.run(urls, jobs=int(jobs)):
             workers = ",".join(str(child.pid) for child in multiprocessing.active_children())
             shown = result.outcome, result.url, len(result.body), workers, result.reason
@@ -3896,6 +3907,19 @@ class TestR3b:
         for _ in range(2):
             make_bot(cache_dir=tmp_path, clock=Restarted(clock)).fetch(A)
         assert web.asked(BLOCKLIST_URL) == 2
+
+    def test_a_process_that_tried_in_vain_waits_as_long_as_another_was_told_to(
+        self, make_bot, web, clock, tmp_path
+    ):
+        web.pages[BLOCKLIST_URL] = [500, (429, {"Retry-After": "3000"})]
+        first = make_bot(cache_dir=tmp_path)
+        assert first.fetch(A).ok and len(first.warnings) == 1
+        clock.sleep(10)
+        assert make_bot(cache_dir=tmp_path, clock=Restarted(clock), max_wait=60).fetch(A).ok
+        clock.sleep(600)
+        assert first.fetch(A).ok and len(first.warnings) == 1 and web.asked(BLOCKLIST_URL) == 2
+        clock.sleep(3000)
+        assert first.fetch(A).ok and web.asked(BLOCKLIST_URL) == 3
 
     def test_a_process_adopts_what_another_put_on_the_disk_after_a_failure_of_its_own(
         self, make_bot, web, clock, tmp_path
@@ -5705,7 +5729,7 @@ class TestR4a:
             starts = sorted(hit for hit in server.hits if hit[1].startswith("/target/"))
             assert len({path for _, path in starts}) == len(starts) >= alive * each
             gaps = [later[0] - sooner[0] for sooner, later in zip(starts, starts[1:])]
-            assert min(gaps) >= 1.0, gaps
+            assert min(gaps) >= 1.0 - NOTED_LATE, gaps
             assert max(gaps) < (
                 3.5 if gone else 2.5
             ), gaps  # no slot is lost to a lock that somebody sleeps with
@@ -5788,7 +5812,7 @@ class TestR4a:
             paths = [hit.path for hit in host.hits]
             assert [paths.count(path) for path in ("/robots.txt", "/t0", "/t1")] == [1, 1, 1]
             times = [hit.monotonic for hit in host.hits if hit.path.startswith("/t")]
-            assert all(later - before >= 1.0 for before, later in zip(times, times[1:]))
+            assert min(gaps(times)) >= 1.0 - NOTED_LATE
         assert [hit.path for host in hosts for hit in host.hits].count(
             BLOCKLIST_URL[len(wr.ORIGIN) :]
         ) == 1
@@ -5993,7 +6017,7 @@ class TestR4a:
         out, err = rest_of(child)
         assert out.count("OK    200") == 3, out + err
         times = [hit.monotonic for hit in hosts[2].hits if hit.path.startswith("/t")]
-        assert len(times) == 3 and min(gaps(sorted(times))) >= 1.0
+        assert len(times) == 3 and min(gaps(sorted(times))) >= 1.0 - NOTED_LATE
 
     @posix_only
     def test_a_worker_that_cannot_start_costs_its_own_targets_alone(self, hosts, tmp_path):
@@ -6064,6 +6088,16 @@ class TestR4a:
         done = run_command("--input", str(path))
         assert done.code == 1 and done.out.count("OK    200") == 1 and not web.asked("caf")
         assert done.out.startswith(r"FAIL  -        https://a.test/caf\udce9  ")
+
+    @posix_only
+    def test_a_generator_that_is_left_ends_its_workers_beside_others(self, hosts, jobs_run):
+        """Processes that were forked later hold copies of its pipes."""
+        for host in hosts:
+            host.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 15\n"
+        urls = [f"{host.origin}/t{n}" for n in range(2) for host in hosts]
+        rows = rows_of(jobs_run("beside", 2, *urls, folder=""))
+        assert [row[0] for row in rows] == ["fetched", "fetched", "left", "end"]
+        assert float(rows[2][1]) < 2.0 and rows[3][1] == "2", "those of the other go on"
 
     def test_split_by_host_keeps_each_host_together_and_the_parts_even(self):
         urls = [f"https://h{host}.test/{n}" for host in range(7) for n in range(host + 1)] + [
@@ -9172,6 +9206,14 @@ class TestR9:
         publisher.answers["/busy"] = 503, {"Retry-After": "3600"}, b""
         code, written = at_terminal(["--discover", *at(publisher, "/busy", "/b", "/c")], 200)
         assert code == 1 and written.count("WAIT") == 3
+
+    def test_discover_quietly_says_nothing_of_a_skip(self, run_command, web):
+        web.pages["https://a.test/x"] = 200, HTML, b"<title>T</title>"
+        assert run_command("--discover", "https://a.test/x").code == 1
+        for form in (["-q"], ["-q", "--json"]):
+            done = run_command("--discover", *form, "https://a.test/x")
+            assert (done.code, done.out) == (0, "")
+        assert '"skipped"' in run_command("--discover", "--json", "https://a.test/x").out
 
     def test_discover_of_llms_txt_asks_once(self, run_command, web):
         web.pages["https://a.test/llms.txt"] = 200, PLAIN, b"# A\n\n- [One](https://a.test/1)\n"
@@ -20320,6 +20362,26 @@ class TestProcessOfItsOwn:
             not any("waiting" in line or "GET" in line for line in screen)
             and "3 targets: " in screen[-2]
         ), screen
+
+    def test_quiet_at_a_terminal_has_a_line_for_each_target_of_a_host_on_hold(self, publisher):
+        """No summary tells of them there."""
+        publisher.answers["/busy"] = 503, {"Retry-After": "3600"}, b""
+        code, written = at_terminal(["-q", *at(publisher, "/busy", "/b", "/c")], 200)
+        assert code == 1 and written.count("WAIT") == 3 and "targets:" not in written
+
+    def test_of_many_targets_the_status_line_counts_what_is_left_now_and_then(
+        self, terminal, web, monkeypatch
+    ):
+        """Each count is over all hosts, so that one for each request takes quadratic time."""
+        plain, looks = wr.Bot.outlook, []
+        monkeypatch.setattr(wr.Bot, "outlook", lambda self: looks.append(1) or plain(self))
+        monkeypatch.setattr(wr, "STATUS_TICK_SECONDS", 60.0)
+        for most, is_eager in ((30, True), (29, False)):
+            urls = [site(web, f"h{most}-{number}.test", None, _=b"") for number in range(30)]
+            monkeypatch.setattr(wr, "MAX_TARGETS_AT_A_LOOK", most)
+            looks.clear()
+            assert terminal(80, "--no-cache", *urls)[0] == 0
+            assert (len(looks) >= 60) == is_eager and (len(looks) < 10) != is_eager
 
     @pytest.mark.parametrize(
         "env, argv",

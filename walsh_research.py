@@ -1282,13 +1282,13 @@ def parse_json(body: bytes, what: str) -> Any:
 
 # 6b. Patterns: ECMA 262, run as a set of states (Thompson), so that none can backtrack.
 #
-# A pattern is read into nodes, which add its steps. Texts are read from their end, so that a
+# A pattern is read into nodes, which become steps. Texts are read from their end, so that a
 # lookahead, which runs over the whole text first, has told where its matches begin; a lookbehind
 # of a fixed length is a lookahead asked so many characters earlier.
 READ = "read"       # goes on where the next character passes the test that is its value
 HOLD = "hold"       # goes on where its value is a fact: a condition, and whether it is met
 FORK = "fork"       # goes on to each of its targets; the value of a node: a list for each
-END = "end"         # a match ends here, at its first character; the value: the whole run does
+END = "end"         # a match ends here, at its first character, and if its value says so, the run
 REPEAT = "repeat"   # a node alone; the value: what is repeated, how often at least, at most
 AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
 if TYPE_CHECKING:
@@ -1312,8 +1312,8 @@ PATTERN_CHARACTER = lazy_re(
     r"|(?P<plain>[^\\])")
 CHARACTER_READERS: dict[str, Callable[[str], str]] = {
     "ours": CHARACTER_REGEXES.__getitem__,
-    "caret": lambda letter: re.escape(chr(ord(letter) % 32)),
-    "point": lambda digits: re.escape(chr(int(digits, 16))),
+    "caret": lambda letter: rf"\x{ord(letter) % 32:02x}",
+    "point": lambda digits: rf"\U{digits:0>8}",
     "pair": lambda pair: bytes.fromhex(pair.replace(r"\u", "")).decode("utf-16-be"),
     "same": str,
     "plain": re.escape,
@@ -1348,23 +1348,21 @@ class PatternState(dict):       # type: ignore[type-arg]
 
 
 class PatternMachine:
-    """The patterns of a schema as steps, and the states of runs, made as a text leads there."""
+    """The patterns of a schema as steps; the states of runs, made as a text leads there."""
 
     def __init__(self) -> None:
         self.steps: list[PatternStep] = []
-        self.steps_left = MAX_PATTERN_STATES
+        self.steps_left = MAX_PATTERN_STATES    # of all its patterns
         self.work_left = MAX_PATTERN_WORK       # on one document
         self.cells_left = MAX_PATTERN_CELLS
         self.kept: dict[Any, PatternState] = {}
 
     def allot(self, steps: int) -> None:
-        """Before a pattern grows."""
         self.steps_left -= steps
         if self.steps_left < 0:
             raise ValueError(f"more than {MAX_PATTERN_STATES} states")
 
     def spend(self, work: int) -> None:
-        """Before a pattern runs."""
         self.work_left -= work
         if self.work_left < 0:
             raise UnsupportedSchema(
@@ -1383,7 +1381,7 @@ class PatternMachine:
         return len(self.steps) - 1
 
     def link(self, node: PatternNode, target: int) -> int:
-        """The place of the first of the steps that lead through the node to the target."""
+        """The place of the first step on the way through the node to the target."""
         kind, value, _ = node
         if kind == REPEAT:
             return self.link_copies(target, *value)
@@ -1410,7 +1408,7 @@ class PatternMachine:
         return place
 
     def advance(self, state: PatternState, symbol: Any) -> PatternState:
-        """Where a symbol leads: a character, "" at last, and what holds behind it."""
+        """Where a symbol leads: a character or "", and the answers behind it."""
         character, *answers = symbol
         is_word = WORD_CHARACTER.match(character) is not None
         is_boundary = is_word != bool(state.is_word)
@@ -1463,7 +1461,9 @@ class Pattern:
         self.source = source
         self.at = 0
         self.machine = machine
-        self.lookarounds: list[tuple[PatternState, int]] = []   # start, length behind; inner first
+        # Inner ones first: the start, the length behind, the number of those before it.
+        self.lookarounds: list[tuple[PatternState, int, int]] = []
+        self.outer = 0      # that number, of the lookaround that is being read
         machine.allot(len(source))
         node = self.read_alternatives()
         if self.at < len(source):
@@ -1472,10 +1472,10 @@ class Pattern:
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        answers: list[bytearray] = []       # of the lookarounds, from the end of the text on
-        for state, length in self.lookarounds:
+        answers: list[bytearray] = []       # of the lookarounds, by position from the end
+        for state, length, outer in self.lookarounds:
             begins = bytearray()
-            for symbol in self.symbols(text, answers):
+            for symbol in self.symbols(text, answers[outer:]):
                 state = state[symbol]
                 begins.append(state.is_end)
             begins += bytes(length)
@@ -1486,7 +1486,7 @@ class Pattern:
         return bool(state.is_end)
 
     def symbols(self, text: str, answers: list[bytearray]) -> Iterable[Any]:
-        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
+        """The characters from the last one on, then ""; with the answers behind each."""
         self.machine.spend(len(text) * (1 + len(answers)))
         if not answers:
             return itertools.chain(reversed(text), [("",)])
@@ -1521,7 +1521,7 @@ class Pattern:
         self.at = count.end()
         bounds = COUNT_SIGNS.get(count[1], count[1])
         first, comma, last = bounds[1:-1].partition(",")
-        least = int(first)
+        least = json_integer(first)
         most = float(last or "inf")
         if not comma:
             most = least
@@ -1557,16 +1557,22 @@ class Pattern:
 
     def read_group(self, opening: str) -> PatternNode:
         """A group or a lookaround, from behind its opening."""
+        enclosing = self.outer
+        is_lookaround = opening[-1] in "=!"
+        if is_lookaround:
+            self.outer = len(self.lookarounds)
         node = self.read_alternatives()
         if not self.take(")"):
             raise ValueError("a group that is not closed")
-        if opening[-1] not in "=!":
+        if not is_lookaround:
             return node
         length = node[2] if "<" in opening else 0
         if math.isnan(length):
             raise ValueError("a lookbehind of no fixed length")
-        number = FIRST_LOOKAROUND + len(self.lookarounds)
-        self.lookarounds.append((self.machine.start(node, is_search=False), int(length)))
+        number = FIRST_LOOKAROUND + len(self.lookarounds) - enclosing
+        start = self.machine.start(node, is_search=False)
+        self.lookarounds.append((start, int(length), self.outer))
+        self.outer = enclosing
         return HOLD, (number, opening.endswith("=")), 0
 
     def read_set(self) -> str:
@@ -1679,7 +1685,7 @@ def holds(check: SchemaCheck, value: Any) -> bool:
 
 
 class Subschema:
-    """One schema of a document: what it asserts."""
+    """What one schema of a document asserts."""
 
     def __init__(self, times_applied: int) -> None:
         self.times_applied = times_applied
@@ -1707,12 +1713,12 @@ class Subschema:
         return True
 
     def refer(self) -> SchemaCheck:
-        """The check for one more place that applies it."""
+        """The check for a $ref."""
         self.times_applied += 1
         return self.check_reference
 
     def check_reference(self, value: Any) -> bool:
-        """What several places apply sees each value once, so that doubling is no work."""
+        """What is applied in several places sees each value once, so that doubling is no work."""
         if self.times_applied == 1:
             return self.check(value)
         key = id(value)
@@ -1726,8 +1732,7 @@ class Subschema:
         return True
 
 
-# Tests of a value, which comes behind what the values of their keywords were compiled to: None for
-# a keyword that is absent.
+# Tests of a value, which comes behind the compiled values of their keywords, None where absent.
 def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
     from fractions import Fraction  # only for this keyword
@@ -1803,7 +1808,7 @@ def pointer_part(name: Any) -> str:
 
 
 def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
-    """Whether each holds by the check that is found for its name or number, else by the rest's."""
+    """Whether each holds by the check found for its name or number, else by the rest's."""
     otherwise = rest or anything
     name: Any = ""
     try:
@@ -1909,13 +1914,12 @@ class SchemaCompiler:
         self.check_shape = check_shape          # raises where a keyword is malformed
         self.machine = PatternMachine()
         self.subschemas: dict[str, Subschema] = {}      # by place and by $anchor
-        self.references: dict[str, str] = {}            # place -> $ref
+        self.references: list[tuple[Subschema, str]] = []
         self.same_value: Any = TopologicalSorter()      # of schemas, behind those they apply
         self.check_root = self.check_of(root, "")
         self.resolve_references()
 
     def check_instance(self, instance: Any) -> None:
-        """None where the instance holds, else SchemaViolation."""
         for subschema in self.subschemas.values():
             subschema.seen.clear()      # of the last instance
         self.machine.work_left = MAX_PATTERN_WORK
@@ -1926,11 +1930,11 @@ class SchemaCompiler:
             message = f"{printable(pointer) or '/'}: {keyword}: {violation}"
             raise SchemaViolation(pointer, keyword, message) from None
         except RecursionError:
-            raise SchemaViolation(
-                "", "$ref", "/: $ref: nests deeper than can be validated") from None
+            message = "/: $ref: nests deeper than can be validated"
+            raise SchemaViolation("", "$ref", message) from None
 
     def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
-        """The check of a schema, which stands at a keyword, and a name, of the one at `holder`."""
+        """The check of a schema that stands at a keyword, and a name, of the one at `holder`."""
         keyword = path[0] if path else "false"
         place = "/".join([holder, *map(pointer_part, path)])
         if max(len(self.subschemas), len(place)) > MAX_SUBSCHEMAS:
@@ -1956,7 +1960,7 @@ class SchemaCompiler:
         if anchor is not None:
             self.subschemas[anchor] = subschema
         if "$ref" in schema:
-            self.references[place] = schema["$ref"]
+            self.references.append((subschema, schema["$ref"]))
         compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
         if "type" in schema:
             subschema.add_type(schema["type"])
@@ -1967,7 +1971,7 @@ class SchemaCompiler:
                 subschema.add(kinds, keyword, check, schema.get(keyword))
 
     def compiled(self, keyword: str, value: Any, holder: str) -> Any:
-        """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
+        """A keyword's value as its test wants it."""
         shape = SHAPES.get(keyword)
         if shape is SCHEMA:
             return self.check_of(value, holder, keyword)
@@ -1989,25 +1993,21 @@ class SchemaCompiler:
         return value
 
     def resolve_references(self) -> None:
-        """UnsupportedSchema where one would apply a schema to a value within itself."""
-        for place, reference in self.references.items():
-            subschema, target = self.subschemas[place], self.target_of(reference)
+        """UnsupportedSchema where one leaves the document, or leads back to itself."""
+        from urllib.parse import unquote  # only where a schema is compiled
+
+        for subschema, reference in self.references:
+            name, _, fragment = reference.partition("#")
+            target = self.subschemas.get(unquote(fragment))
+            if target is None or not is_own_name(name, self.root.get("$id", "")):
+                raise UnsupportedSchema(
+                    f"$ref {reference[:200]!r} names no schema of this document")
             self.same_value.add(subschema, target)
             subschema.add(ANY, "$ref", target.refer(), "")
         try:
             self.same_value.prepare()
         except ValueError:
             raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-
-    def target_of(self, reference: str) -> Subschema:
-        """What a $ref names; UnsupportedSchema where it is not in this document."""
-        from urllib.parse import unquote  # only for a $ref
-
-        name, _, fragment = reference.partition("#")
-        target = self.subschemas.get(unquote(fragment))
-        if target is None or not is_own_name(name, self.root.get("$id", "")):
-            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
-        return target
 
 
 def is_own_name(name: str, own_id: str) -> bool:
@@ -2026,10 +2026,10 @@ def well_formed_check() -> Callable[[Any], None]:
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
-    """The schema as a function of the instance: None where it holds, else SchemaViolation.
+    """The schema as a function of the instance, which raises SchemaViolation. R3c.
 
-    R3c. UnsupportedSchema where it asserts what is not implemented here, is malformed or never
-    ends; the function raises it where the schema's patterns exceed MAX_PATTERN_WORK.
+    UnsupportedSchema where it asserts what is not implemented here, is malformed or never ends;
+    from the function where its patterns take more than MAX_PATTERN_WORK.
     """
     try:
         return SchemaCompiler(schema, well_formed_check()).check_instance
@@ -2114,7 +2114,7 @@ def label_key(label: str) -> str:
 
 
 def host_within(text: str) -> str:
-    """The host in what a list gives as a domain or a caller as a host: a URL, a user around it."""
+    """The host in what is given as one: with a URL or a user around it."""
     if "%" in text:
         from urllib.parse import unquote  # hardly ever needed
 
@@ -2126,7 +2126,7 @@ def host_within(text: str) -> str:
 
 
 def blocklist_key(host: str) -> str:
-    """The one form in which listed domains and asked hosts are compared; "" where nothing is left.
+    """The form in which listed domains and asked hosts are compared; "" where nothing is left.
 
     `host` as host_within gives it, at most MAX_BLOCKLIST_KEY characters.
     >>> blocklist_key("*.B\\u00dcCHER.example.:443") == blocklist_key("xn--bcher-kva.example")
@@ -5670,9 +5670,11 @@ class Fetcher:
         """A declared target, to its Result; it could have begun at `since`."""
         try:
             known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.time())  # R8
-            if reason:
-                return self._skipped(target, known, reason)
+            reason = too_soon(known, target.min_age, self.time())
+            if reason:  # R8; the status is that of a failure that is not asked for again
+                status = known.failed_status if known.failed_at > known.at else None
+                due_at = max(known.at, known.failed_at) + target.min_age
+                return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
             visit = Visit(
                 self,
                 target.kind,
@@ -5692,13 +5694,6 @@ class Fetcher:
             why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
             return self.unasked("failed", target.url, f"{what}: {why}")
-
-    def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
-        """R8: not due yet. The status is that of a failure that is not asked for again."""
-        asked_at = max(known.at, known.failed_at)
-        status = known.failed_status if known.failed_at > known.at else None
-        due_at = asked_at + target.min_age
-        return self.unasked("skipped", target.url, reason, status=status, retry_at=due_at)
 
     def unasked(
         self,
@@ -5727,10 +5722,9 @@ class Fetcher:
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
-        answer: Answer
         began_at = self.time()
         try:
-            answer = as_response(self._transport.send(request))
+            answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
             answer = error
         except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
@@ -9034,8 +9028,11 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        age = spell_seconds(self.time() - self._blocklist.refreshed.checked_at)
-        return f"not listed (among {self.blocklist_size}, checked {age} ago)"
+        checked_at = self._blocklist.refreshed.checked_at
+        checked = "never checked"               # the cache has lost when
+        if checked_at > NEVER:
+            checked = f"checked {spell_seconds(self.time() - checked_at)} ago"
+        return f"not listed (among {self.blocklist_size}, {checked})"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
         if decision.gate == "robots2":
@@ -10833,7 +10830,7 @@ class WorkerPool:
             while self._workers:
                 yield from self._wait()
         except KeyboardInterrupt:               # what was done is not lost
-            self._cut_lifeline()
+            self._stop_workers()
             yield from self._rest()
             raise
         finally:
@@ -10948,13 +10945,15 @@ class WorkerPool:
                         worker.note(value[1])
                         yield value[0]
 
-    def _cut_lifeline(self) -> None:
-        """Every worker ends within a second."""
+    def _stop_workers(self) -> None:
+        """Every worker ends within a second, whoever holds a copy of the lifeline."""
         if self._lifeline is not None:
             self._lifeline.close()
+        for worker in self._workers.values():
+            worker.process.terminate()
 
     def _end(self) -> None:
-        self._cut_lifeline()
+        self._stop_workers()
         for connection, worker in self._workers.items():
             connection.close()
             worker.process.join(WORKER_END_SECONDS)
@@ -12464,6 +12463,7 @@ LEAST_URL_COLUMNS = 16          # ours: of a URL that the status line cuts
 MAX_DETAIL_CHARACTERS = 2000    # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20            # ours: of a source that --discover lists
 MAX_SHOWN_HOSTS = 5             # ours: of those that are held back
+MAX_TARGETS_AT_A_LOOK = 1000    # ours: what is left of so many is counted within a millisecond
 NOT_READ = "not read (R6)"
 
 
@@ -12924,6 +12924,8 @@ class Command:
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
         self.done = 0                                   # targets, for the status line
+        self.ahead = 0.0, 0                             # seconds and hosts left, at the last look
+        self.next_look_at = -math.inf                   # monotonic
         self.shown_target = ""                          # whose sources are being listed
         self.waited: Any = collections.Counter()        # seconds, by host and why
         self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
@@ -13087,7 +13089,7 @@ class Command:
         if count < 2 or not terminal_columns(sys.stderr):
             return []
         facts = [f"{self.done}/{count}"]
-        paced_seconds = self.workers.outlook()[2]
+        paced_seconds, hosts_left = self.look_ahead()
         spent_seconds = self.clock.monotonic() - self.started_at
         busy_seconds = spent_seconds - self.clock.slept_seconds
         request_seconds = busy_seconds / max(1, self.workers.requests)
@@ -13095,9 +13097,17 @@ class Command:
         left_seconds = max(paced_seconds, work_seconds)
         if left_seconds >= 1.0:
             facts.append(f"{spell_seconds(left_seconds)} left")
-        if self.workers.hosts_left:
-            facts.append(counted(self.workers.hosts_left, "host"))
+        if hosts_left:
+            facts.append(counted(hosts_left, "host"))
         return facts
+
+    def look_ahead(self) -> tuple[float, int]:
+        """Seconds and hosts that are left: a look at every host, of many only now and then."""
+        now = time.monotonic()
+        if len(self.targets) <= MAX_TARGETS_AT_A_LOOK or now >= self.next_look_at:
+            self.next_look_at = now + STATUS_TICK_SECONDS
+            self.ahead = self.workers.outlook()[2], self.workers.hosts_left
+        return self.ahead
 
     def show_outcome(
         self,
@@ -13178,7 +13188,7 @@ class Command:
         held.append((result.retry_at or 0.0, result.url))
         if len(held) == 1 or result.outcome != "deferred":
             return False
-        if self.options.mode != "fetch":        # which has no summary
+        if self.options.mode != "fetch" or self.options.quiet:      # then no summary follows
             return False
         if self.options.json or self.options.verbose or not self.console.columns:
             return False
@@ -13288,6 +13298,8 @@ class Command:
                 self.show_result(result)
                 return
             self.codes.add(OUTCOMES[result.outcome].exit_code)
+            if self.options.quiet and result.outcome == "skipped":
+                return
         else:
             self.codes.add(1)
         found = "no feed, no markdown, no llms.txt and no sitemap"
