@@ -19954,9 +19954,9 @@ class TestSelfTest:
     def test_the_embedded_vectors_are_those_of_vectors_json(self):
         normative = {name: suite for name, suite in SUITES.items() if suite["normative"]}
         embedded = {
-            check: [list(case) for case in cases]
-            for _, check, _, cases in wr.PURE_CHECKS
-            if check.startswith("vectors ")
+            title.partition(" ")[2]: [list(case) for case in cases]
+            for title, _, cases in wr.PURE_CHECKS
+            if " vectors " in title
         }
         wanted = {}
         for name, suite in normative.items():
@@ -20262,7 +20262,7 @@ class TestLiveFixtures:
         answer = publisher.answer
 
         def flaky(hit):
-            if hit.headers["host"] != "pypi.test":
+            if not hit.url.startswith("https://pypi.test/"):
                 return answer(hit)
             asked.append(hit.path)
             return 0, {}, b""
