@@ -161,7 +161,6 @@ def run_shared(session, numbers, after_each):
 def run_as_second(session, numbers, reports):
     """The second process: it prints nothing, and writes each report as a line of JSON."""
     hook = session.config.hook
-
     write = os.write  # which a test may have replaced when its report is written
 
     class Writer:
@@ -183,7 +182,7 @@ def run_as_second(session, numbers, reports):
         status = 0  # the first process reads the report that stopped this one
     except BaseException as error:
         message = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        os.write(2, message.encode(errors="replace"))
+        write(2, message.encode(errors="replace"))
     finally:
         os._exit(status)
 
@@ -3220,6 +3219,14 @@ if __name__ == "__main__":
         multiprocessing.get_context = lambda method=None: real("spawn")
     options = dict(origin=origin, allow_private=True, max_wait=20.0, timeout=20.0)
     with wr.Bot(folder or None, **options) as bot:
+        if start == "beside":
+            runs = [bot.run(half, jobs=int(jobs)) for half in (urls[::2], urls[1::2])]
+            for run in runs:
+                print(next(run).outcome)
+            began_at = time.monotonic()
+            runs[0].close()
+            print("left", time.monotonic() - began_at, sep="\\t")
+            urls = []
         for result in bot.run(urls, jobs=int(jobs)):
             workers = ",".join(str(child.pid) for child in multiprocessing.active_children())
             shown = result.outcome, result.url, len(result.body), workers, result.reason
@@ -6080,6 +6087,16 @@ class TestR4a:
         done = run_command("--input", str(path))
         assert done.code == 1 and done.out.count("OK    200") == 1 and not web.asked("caf")
         assert done.out.startswith(r"FAIL  -        https://a.test/caf\udce9  ")
+
+    @posix_only
+    def test_a_generator_that_is_left_ends_its_workers_beside_others(self, hosts, jobs_run):
+        """Processes that were forked later hold copies of its pipes."""
+        for host in hosts:
+            host.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 15\n"
+        urls = [f"{host.origin}/t{n}" for n in range(2) for host in hosts]
+        rows = rows_of(jobs_run("beside", 2, *urls, folder=""))
+        assert [row[0] for row in rows] == ["fetched", "fetched", "left", "end"]
+        assert float(rows[2][1]) < 2.0 and rows[3][1] == "2", "those of the other go on"
 
     def test_split_by_host_keeps_each_host_together_and_the_parts_even(self):
         urls = [f"https://h{host}.test/{n}" for host in range(7) for n in range(host + 1)] + [
@@ -9188,6 +9205,14 @@ class TestR9:
         publisher.answers["/busy"] = 503, {"Retry-After": "3600"}, b""
         code, written = at_terminal(["--discover", *at(publisher, "/busy", "/b", "/c")], 200)
         assert code == 1 and written.count("WAIT") == 3
+
+    def test_discover_quietly_says_nothing_of_a_skip(self, run_command, web):
+        web.pages["https://a.test/x"] = 200, HTML, b"<title>T</title>"
+        assert run_command("--discover", "https://a.test/x").code == 1
+        for form in (["-q"], ["-q", "--json"]):
+            done = run_command("--discover", *form, "https://a.test/x")
+            assert (done.code, done.out) == (0, "")
+        assert '"skipped"' in run_command("--discover", "--json", "https://a.test/x").out
 
     def test_discover_of_llms_txt_asks_once(self, run_command, web):
         web.pages["https://a.test/llms.txt"] = 200, PLAIN, b"# A\n\n- [One](https://a.test/1)\n"
@@ -19929,9 +19954,9 @@ class TestSelfTest:
     def test_the_embedded_vectors_are_those_of_vectors_json(self):
         normative = {name: suite for name, suite in SUITES.items() if suite["normative"]}
         embedded = {
-            check: [list(case) for case in cases]
-            for _, check, _, cases in wr.PURE_CHECKS
-            if check.startswith("vectors ")
+            title.partition(" ")[2]: [list(case) for case in cases]
+            for title, _, cases in wr.PURE_CHECKS
+            if " vectors " in title
         }
         wanted = {}
         for name, suite in normative.items():
@@ -20237,7 +20262,7 @@ class TestLiveFixtures:
         answer = publisher.answer
 
         def flaky(hit):
-            if hit.headers["host"] != "pypi.test":
+            if not hit.url.startswith("https://pypi.test/"):
                 return answer(hit)
             asked.append(hit.path)
             return 0, {}, b""
@@ -20336,6 +20361,26 @@ class TestProcessOfItsOwn:
             not any("waiting" in line or "GET" in line for line in screen)
             and "3 targets: " in screen[-2]
         ), screen
+
+    def test_quiet_at_a_terminal_has_a_line_for_each_target_of_a_host_on_hold(self, publisher):
+        """No summary tells of them there."""
+        publisher.answers["/busy"] = 503, {"Retry-After": "3600"}, b""
+        code, written = at_terminal(["-q", *at(publisher, "/busy", "/b", "/c")], 200)
+        assert code == 1 and written.count("WAIT") == 3 and "targets:" not in written
+
+    def test_of_many_targets_the_status_line_counts_what_is_left_now_and_then(
+        self, terminal, web, monkeypatch
+    ):
+        """Each count is over all hosts, so that one for each request takes quadratic time."""
+        plain, looks = wr.Bot.outlook, []
+        monkeypatch.setattr(wr.Bot, "outlook", lambda self: looks.append(1) or plain(self))
+        monkeypatch.setattr(wr, "STATUS_TICK_SECONDS", 60.0)
+        for most, is_eager in ((30, True), (29, False)):
+            urls = [site(web, f"h{most}-{number}.test", None, _=b"") for number in range(30)]
+            monkeypatch.setattr(wr, "MAX_TARGETS_AT_A_LOOK", most)
+            looks.clear()
+            assert terminal(80, "--no-cache", *urls)[0] == 0
+            assert (len(looks) >= 60) == is_eager and (len(looks) < 10) != is_eager
 
     @pytest.mark.parametrize(
         "env, argv",
