@@ -4462,11 +4462,12 @@ class TestR3c:
             "*", "a++", "a{2}{3}", "{2}", "a{2,1}", "[z-a]", "(a{999}){999}",
             "((((a{99}){99}){99}){99}){99}", "(?:){1000000}", "a{9999999999}",
             "a{" + "9" * 10**5 + "}",
+            "(?<=(a|bc){" + "9" * 400 + "})",
             "(" * 100_000,
             "a" * 10**6,
             "a{40000}a{40000}a{40000}",
         ],
-        ids=range(32),
+        ids=range(33),
     )
     def test_patterns_that_are_none_or_not_supported_are_refused(self, pattern):
         with pytest.raises(wr.UnsupportedSchema):

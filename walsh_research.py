@@ -1500,7 +1500,7 @@ class Pattern:
         """The characters from the last one on, then ""; with the answers behind each."""
         self.machine.spend(len(text) * (1 + len(lookarounds)))
         if not lookarounds:
-            return itertools.chain(reversed(text), [("",)])
+            return itertools.chain(reversed(text), [("",)])     # "" could not be unpacked
         answers = [self.answers(text, *lookaround) for lookaround in lookarounds]
         return zip(itertools.chain(reversed(text), [""]), *answers)
 
@@ -1746,9 +1746,9 @@ class Subschema:
             try:
                 self.seen[key] = self.check(value)
             except SchemaViolation as violation:
-                self.seen[key] = violation
+                self.seen[key] = violation.pointer, violation.keyword, str(violation)
         if self.seen[key] is not True:
-            raise self.seen[key].with_traceback(None)
+            raise SchemaViolation(*self.seen[key])
         return True
 
 
