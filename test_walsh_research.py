@@ -20484,6 +20484,24 @@ class TestProcessOfItsOwn:
         os.close(writing)
         assert finish(process) == (141, "", "")
 
+    @posix_only
+    def test_pipes_that_do_not_block_lose_neither_target_nor_result(self):
+        """A reader that is slow, and a writer that has not begun."""
+        stdin, to_stdin = os.pipe()
+        from_stdout, stdout = os.pipe()
+        os.set_blocking(stdin, False)
+        os.set_blocking(stdout, False)
+        process = spawn(["--no-cache", "-"], stdin=stdin, stdout=stdout)
+        os.close(stdin)
+        os.close(stdout)
+        time.sleep(1.0)
+        with process, open(to_stdin, "wb") as targets, open(from_stdout, "rb") as results:
+            targets.write(b"".join(b"no url %0300d\n" % number for number in range(1000)))
+            targets.close()
+            time.sleep(1.0)
+            assert results.read().count(b"\n") == 1000
+            assert b"1000 targets: 1000 failed; " in process.stderr.read()
+
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
     def test_a_full_disk_behind_stdout_is_one_line(self, publisher):
         with open("/dev/full", "wb") as full:
