@@ -14486,6 +14486,19 @@ class TestRobots2:
             and len(heads(web)) == 2
         )
 
+    @pytest.mark.parametrize("trouble", [500, 403, (200, {"X-Robots2-Decision": "perhaps"})])
+    def test_an_ask_that_failed_is_asked_again_after_minutes(
+        self, make_bot, web, clock, speak, trouble
+    ):
+        """Not after the next request of its site, which uses up an allow-once alone."""
+        site = speak("train: ask\nsummarise: yes\n", train=[trouble, decided("allow")])
+        bot = make_bot(robots2=True)
+        for _ in range(3):
+            assert not bot.may(site + "/x", "train") and bot.may(site + "/x", "summarise")
+            assert bot.fetch(site + "/x").ok and len(heads(web)) == 1
+        clock.now += 300.0
+        assert bot.may(site + "/x", "train") and len(heads(web)) == 2
+
     def test_chain_fills_silence_and_adds_fences(self, make_bot, web, speak):
         site = speak("train: no\nchain: https://base.test/base.txt\n")
         web.pages.update(

@@ -8551,7 +8551,7 @@ class AnswerStore:
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
         for key, held in list(self._held.items()):
-            if key.startswith(f"{site} ") and not held.answer.cacheable:
+            if key.startswith(f"{site} ") and held.answer.decision == "allow-once":
                 del self._held[key]
 
 
