@@ -8654,7 +8654,7 @@ class AnswerStore:
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
         for key, held in list(self._held.items()):
-            if key.startswith(f"{site} ") and not held.answer.cacheable:
+            if key.startswith(f"{site} ") and held.answer.decision == "allow-once":
                 del self._held[key]
 
 
@@ -12814,6 +12814,7 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
     elif sys.stdin is None:             # it was closed
         data = b""
     else:
+        make_blocking(sys.stdin)
         data = sys.stdin.buffer.read()
     encoding, errors = "utf-8-sig", "surrogateescape"       # other bytes make a URL a bad one
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -12829,6 +12830,12 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
     if not targets:
         raise ValueError("no target in it")
     return targets
+
+
+def make_blocking(stream: Any) -> None:
+    """Some harnesses hand over pipes that do not block: such a one seems to end, or loses lines."""
+    with suppress(AttributeError, OSError, ValueError):     # no file; Windows before Python 3.12
+        os.set_blocking(stream.fileno(), True)
 
 
 # --- What is shown ------------------------------------------------------------
@@ -12955,6 +12962,7 @@ class Console:
         as_json: bool,
         quiet: bool,
     ) -> None:
+        make_blocking(sys.stdout)
         self.as_json = as_json
         self._quiet = quiet
         self.columns = terminal_columns(sys.stdout)     # 0: a line is a line, however long
@@ -13485,9 +13493,7 @@ class Command:
         self.clock = TickingClock(server.tick)
         if "--max-wait" not in self.options.given:
             self.options.max_wait = MCP_MAX_WAIT_SECONDS
-        for stream in (sys.stdin, sys.stdout):      # one that does not block seems to have ended
-            with suppress(AttributeError, OSError, ValueError):     # no file; an earlier Windows
-                os.set_blocking(stream.fileno(), True)
+        make_blocking(sys.stdin)
         with redirect_stdout(sys.stderr), self.make_bot() as self.bot:
             try:
                 server.serve(self.bot)
