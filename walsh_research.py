@@ -25,8 +25,8 @@ command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest -
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
 needs CPython 3.9 to 3.14 and the standard library alone.
 
-Where each clause of the checklist is decided: section and function. Its tests are named after it,
-as class TestR2a; `grep '# R2a' walsh_research.py` finds the line itself.
+Where each clause of the checklist is decided, by section and function; class TestR2a tests R2a,
+and `grep '# R2a' walsh_research.py` finds the line itself.
 
     R1    exact User-Agent           10 REQUESTS       request_headers
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
@@ -157,14 +157,11 @@ MAX_JSON_DEPTH = 200            # levels; the spec's have ten, C recursion ends 
 MAX_JSON_DIGITS = 4300          # of one integer, as in CPython 3.11; converting is quadratic
 LEAST_BYTES_PER_CONTAINER = 16  # of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
 FREE_JSON_CONTAINERS = 10_000   # arrays and objects that any JSON may have; 2 MiB of memory
-JSON_PIECE_BYTES = 64 * 1024    # of JSON, whose brackets are counted at a time, in 4 MiB
 MAX_SUBSCHEMAS = 2_000          # each becomes functions; a published schema has a few hundred
 MAX_PATTERN_STATES = 100_000    # of a schema's patterns; `(a{999}){999}` would have a million
 STATES_OF_A_REGEX = 32          # what compiling a set for Python takes, in states
-MAX_PATTERN_COUNT_LENGTH = 24   # characters of a count as in `a{2,3}`
 MAX_PATTERN_WORK = 2**27        # steps of a schema's patterns on one document, some seconds
 WORK_OF_A_STATE = 8             # steps that visiting a state takes; reading a character, one
-WORK_OF_A_LOOKAROUND = 4        # steps for each character, whose answers take a byte each
 MAX_PATTERN_CELLS = 2**16       # transitions kept, some 10 MiB; beyond it they are made anew
 CELLS_OF_A_STATE = 8            # what a state takes beside its places, in transitions
 MIN_BLOCKLIST_REFRESH_SECONDS = 300     # five minutes; faster would hammer the origin
@@ -711,7 +708,14 @@ def split_url(url: str) -> UrlParts:
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
     port = int(port_text) if port_text else None
-    return UrlParts(scheme[:-1].lower(), userinfo, normalize_host(host), port, path, query)
+    return UrlParts(
+        scheme[:-1].lower(),
+        userinfo,
+        normalize_host(host),
+        port,
+        path,
+        query,
+    )
 
 
 def canonical_url(url: str) -> str:
@@ -857,7 +861,11 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     blocks = []
     for reason, texts in ADDRESS_BLOCKS.items():
         blocks += [(ip_network(text), reason) for text in texts.split()]
-    return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
+    return sorted(
+        blocks,
+        key=lambda row: row[0].prefixlen,
+        reverse=True,
+    )
 
 
 def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
@@ -1229,17 +1237,7 @@ class RobotsTxt(NamedTuple):
 # 6a. JSON. What would cost too much time or memory is refused before the decoder sees it.
 JSON_BRACKETS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")       # +1 and -1, as signed bytes
 NO_JSON_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
-
-
-def json_pieces(body: bytes) -> Iterator[bytes]:
-    """The body in pieces, none of which ends inside an escape."""
-    start = 0
-    while start < len(body):
-        end = start + JSON_PIECE_BYTES
-        while body[end - 1:end] == b"\\":
-            end += 1
-        yield body[start:end]
-        start = end
+JSON_PIECE = lazy_re(rb"(?s).{0,65535}\\*.")        # ends with no escape; counting takes 4 MiB
 
 
 def check_json_structure(body: bytes, what: str) -> None:
@@ -1250,8 +1248,8 @@ def check_json_structure(body: bytes, what: str) -> None:
     most = max(FREE_JSON_CONTAINERS, len(body) // LEAST_BYTES_PER_CONTAINER)
     opened = depth = 0
     first_outside = 0           # of the texts between quotes, every second one is no string
-    for piece in json_pieces(body):
-        piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+    for found in JSON_PIECE.finditer(body):
+        piece = found[0].replace(b"\\\\", b"").replace(b'\\"', b"")
         between_quotes = piece.translate(JSON_BRACKETS, NO_JSON_STRUCTURE).split(b'"')
         brackets = b"".join(between_quotes[first_outside::2])
         first_outside = (first_outside + len(between_quotes) + 1) % 2
@@ -1295,21 +1293,27 @@ def parse_json(body: bytes, what: str) -> Any:
 
 # 6b. Patterns: ECMA 262, run as a set of states (Thompson), so that none can backtrack.
 #
-# Texts are read from their end. So while a pattern is read from its beginning, what a step leads
-# to is there already. And a lookahead, which runs over the whole text first, has told where its
-# matches begin; a lookbehind of a fixed length is a lookahead asked so many characters earlier.
+# A pattern is read into nodes, which become steps. Texts are read from their end, so that a
+# lookahead, which runs over the whole text first, has told where its matches begin; a lookbehind
+# of a fixed length is a lookahead asked so many characters earlier.
 READ = "read"       # goes on where the next character passes the test that is its value
-FORK = "fork"       # goes on to each of its targets
-HOLD = "hold"       # goes on where a condition is as wanted, which are its value
-END = "end"         # a match ends here, at its first character
+HOLD = "hold"       # goes on where its value is a fact: a condition, and whether it is met
+FORK = "fork"       # goes on to each of its targets; the value of a node: a list for each
+END = "end"         # a match ends here, at its first character, and if its value says so, the run
+REPEAT = "repeat"   # a node alone; the value: what is repeated, how often at least, at most
 AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
 if TYPE_CHECKING:
-    Step = tuple[str, Any, list[int]]       # its kind, its value, the places of its targets
+    PatternNode = tuple[str, Any, float]        # kind, value, length, which is nan where it varies
+    PatternStep = tuple[str, Any, list[int]]    # kind, value, places of the targets
 
 ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 CHARACTER_REGEXES = {       # of escapes that Python reads otherwise
-    "d": "[0-9]", "w": "[0-9A-Za-z_]", "s": f"[{ECMA_SPACES}]",
-    "D": "[^0-9]", "W": "[^0-9A-Za-z_]", "S": f"[^{ECMA_SPACES}]",
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "w": "[0-9A-Za-z_]",
+    "W": "[^0-9A-Za-z_]",
+    "s": f"[{ECMA_SPACES}]",
+    "S": f"[^{ECMA_SPACES}]",
     "b": r"\x08",           # in a set
 }
 PATTERN_CHARACTER = lazy_re(
@@ -1319,57 +1323,22 @@ PATTERN_CHARACTER = lazy_re(
     r"|(?P<plain>[^\\])")
 CHARACTER_READERS: dict[str, Callable[[str], str]] = {
     "ours": CHARACTER_REGEXES.__getitem__,
-    "caret": lambda letter: re.escape(chr(ord(letter) % 32)),
-    "point": lambda digits: re.escape(chr(int(digits, 16))),
+    "caret": lambda letter: rf"\x{ord(letter) % 32:02x}",
+    "point": lambda digits: rf"\U{digits:0>8}",
     "pair": lambda pair: bytes.fromhex(pair.replace(r"\u", "")).decode("utf-16-be"),
     "same": str,
     "plain": re.escape,
 }
 ANCHORS = {
-    "^": (AT_START, True), "$": (AT_END, True),
-    r"\b": (AT_BOUNDARY, True), r"\B": (AT_BOUNDARY, False),
+    "^": (AT_START, True),
+    "$": (AT_END, True),
+    r"\b": (AT_BOUNDARY, True),
+    r"\B": (AT_BOUNDARY, False),
 }
 PATTERN_COUNT = lazy_re(r"([*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
 COUNT_SIGNS = {"*": "{0,}", "+": "{1,}", "?": "{0,1}"}
 PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
 WORD_CHARACTER = lazy_re("[0-9A-Za-z_]")
-
-
-class PatternBudget:
-    """What all patterns of one schema may use together: states, time, memory."""
-
-    def __init__(self) -> None:
-        self.states_left = MAX_PATTERN_STATES
-        self.work_left = MAX_PATTERN_WORK       # on one document
-        self.cells_left = MAX_PATTERN_CELLS
-        self.starts: list[PatternState] = []        # one of each machine
-        self.kept: dict[Any, PatternState] = {}     # by machine and key
-
-    def allot(self, states: int) -> None:
-        """Before a pattern grows."""
-        self.states_left -= states
-        if self.states_left < 0:
-            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-
-    def spend(self, work: int) -> None:
-        """Before a pattern runs."""
-        self.work_left -= work
-        if self.work_left < 0:
-            raise UnsupportedSchema(
-                f"the patterns take more than {MAX_PATTERN_WORK} steps on one document")
-
-    def state(self, machine: PatternMachine, *key: Any) -> PatternState:
-        """That state, made where it is not kept; at the limit all are forgotten, and made anew."""
-        if self.cells_left < 0:
-            self.cells_left = MAX_PATTERN_CELLS
-            for state in [*self.starts, *self.kept.values()]:
-                state.clear()       # they lead to each other
-            self.kept.clear()
-        self.cells_left -= 1        # for the transition that leads here
-        if (machine, key) not in self.kept:
-            self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
-            self.kept[machine, key] = PatternState(machine, *key)
-        return self.kept[machine, key]
 
 
 class PatternState(dict):       # type: ignore[type-arg]
@@ -1379,8 +1348,8 @@ class PatternState(dict):       # type: ignore[type-arg]
 
     def __init__(self, machine: PatternMachine, *key: Any) -> None:
         self.machine = machine
-        # The steps that may be next, whether the symbol that led here is a letter of a word, and
-        # whether a match ended before it.
+        # The steps that may be next; whether the last symbol is a letter of a word, None where
+        # there was none; whether a match ended before it.
         self.places, self.is_word, self.is_end = key
 
     def __missing__(self, symbol: Any) -> PatternState:
@@ -1390,119 +1359,159 @@ class PatternState(dict):       # type: ignore[type-arg]
 
 
 class PatternMachine:
-    """A pattern or a lookaround of one, and the states of its runs, made as a text leads there."""
+    """The patterns of a schema as steps; the states of runs, made as a text leads there."""
 
-    def __init__(self, pattern: Pattern, first: int, end: int, outer: int, is_search: bool) -> None:
-        self.steps = pattern.steps
-        self.budget = pattern.budget
-        self.first = first
-        self.end = end
-        self.outer = outer              # how many lookarounds stand before it
-        self.is_search = is_search      # else each match counts
-        self.start = PatternState(self, (), False, False)
-        self.budget.starts.append(self.start)
+    def __init__(self) -> None:
+        self.steps: list[PatternStep] = []
+        self.steps_left = MAX_PATTERN_STATES    # of all its patterns
+        self.work_left = MAX_PATTERN_WORK       # on one document
+        self.cells_left = MAX_PATTERN_CELLS
+        self.kept: dict[Any, PatternState] = {}
 
-    def symbols(self, text: str, tables: list[bytearray]) -> Iterable[Any]:
-        """The characters from the last one on, then a tuple of ""; with what holds behind each."""
-        inner = tables[self.outer:]
-        if not inner:
-            return itertools.chain(reversed(text), [("",)])
-        return zip(itertools.chain(reversed(text), [""]), *inner)
+    def allot(self, steps: int) -> None:
+        self.steps_left -= steps
+        if self.steps_left < 0:
+            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
+
+    def spend(self, work: int) -> None:
+        self.work_left -= work
+        if self.work_left < 0:
+            raise UnsupportedSchema(
+                f"the patterns take more than {MAX_PATTERN_WORK} steps on one document")
+
+    def start(self, node: PatternNode, is_search: bool) -> PatternState:
+        """The state behind a text, in which the node may match anywhere."""
+        place = self.link(node, self.add(END, is_search))
+        place = self.link_copies(
+            place,
+            (READ, bool, 1),
+            0,
+            math.inf,
+        )
+        return self.state((place,), None, False)
+
+    def add(self, kind: str, value: Any, *targets: int) -> int:
+        """The place of a new step."""
+        self.allot(1)
+        self.steps.append((kind, value, list(targets)))
+        return len(self.steps) - 1
+
+    def link(self, node: PatternNode, target: int) -> int:
+        """The place of the first step on the way through the node to the target."""
+        kind, value, _ = node
+        if kind == REPEAT:
+            return self.link_copies(target, *value)
+        if kind != FORK:
+            return self.add(kind, value, target)
+        places = []
+        for nodes in value:
+            place = target
+            for part in nodes:
+                place = self.link(part, place)
+            places.append(place)
+        return self.add(FORK, None, *places)
+
+    def link_copies(self, target: int, node: PatternNode, least: int, most: float) -> int:
+        place = target
+        if most == math.inf:
+            place = self.add(FORK, None, target)
+            self.steps[place][2].append(self.link(node, place))
+        else:
+            for _ in range(least, int(most)):
+                place = self.add(
+                    FORK,
+                    None,
+                    target,
+                    self.link(node, place),
+                )
+        for _ in range(least):
+            place = self.link(node, place)
+        return place
 
     def advance(self, state: PatternState, symbol: Any) -> PatternState:
-        """Where the symbol leads; a match may begin at every position."""
-        if state.is_end and self.is_search:
-            return state
-        character, *held = symbol
+        """Where a symbol leads: a character or "", and the answers behind it."""
+        character, *answers = symbol
         is_word = WORD_CHARACTER.match(character) is not None
-        conditions: dict[int, Any] = {
-            AT_START: character == "",
-            AT_END: state is self.start,
-            AT_BOUNDARY: is_word != state.is_word,
-        }
-        conditions.update(enumerate(held, FIRST_LOOKAROUND + self.outer))
-        reached = self.reached([self.first, *state.places], conditions)
-        self.budget.spend(WORK_OF_A_STATE * len(reached))
-        places: set[int] = set()
-        for place in reached:
-            kind, test, targets = self.steps[place]
-            if kind == READ and test(character):
-                places.update(targets)
-        key = tuple(sorted(places)), is_word, self.end in reached
-        return self.budget.state(self, *key)
-
-    def reached(self, pending: list[int], conditions: dict[int, Any]) -> set[int]:
-        """The steps that are reached from the pending ones without reading."""
+        is_boundary = is_word != bool(state.is_word)
+        facts = set(enumerate([character == "", state.is_word is None, is_boundary, *answers]))
+        pending = list(state.places)
         reached: set[int] = set()
+        places: set[int] = set()
+        is_end = False
         while pending:
             place = pending.pop()
             if place in reached:
                 continue
             reached.add(place)
             kind, value, targets = self.steps[place]
-            if kind == HOLD:
-                condition, wanted = value
-                if conditions[condition] == wanted:
-                    pending += targets
-            elif kind == FORK:
+            if kind == END:
+                is_end = True
+                if value:       # whatever follows
+                    places = {place}
+                    break
+            elif kind == READ:
+                if value(character):
+                    places.update(targets)
+            elif kind == FORK or value in facts:
                 pending += targets
-        return reached
+        self.spend(WORK_OF_A_STATE * len(reached))
+        return self.state(tuple(sorted(places)), is_word, is_end)
+
+    def state(self, *key: Any) -> PatternState:
+        """That state; at the limit all but the starts are forgotten, and made anew."""
+        if self.cells_left < 0:
+            self.cells_left = MAX_PATTERN_CELLS
+            for state in self.kept.values():
+                state.clear()       # they lead to each other
+            self.kept = {key: self.kept[key] for key in self.kept if key[1] is None}
+        self.cells_left -= 1        # for the transition that leads here
+        if key not in self.kept:
+            self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
+            self.kept[key] = PatternState(self, *key)
+        return self.kept[key]
 
 
 class Pattern:
-    """An ECMA pattern. ValueError where it is none, or uses what is not supported.
+    """An ECMA pattern, read as browsers do: `{` or `]` may stand for itself.
 
-    That is back-references, lookbehinds of no fixed length, `\\p{...}`, modifiers. Where browsers
-    and the strict grammar differ, it is read as browsers do (`{` or `]` may stand for itself).
+    ValueError where it is none, or has what is not supported: back-references, lookbehinds of no
+    fixed length, `\\p{...}`, modifiers.
     """
 
-    def __init__(self, source: str, budget: PatternBudget) -> None:
+    def __init__(self, source: str, machine: PatternMachine) -> None:
         self.source = source
         self.at = 0
-        self.budget = budget
-        self.steps: list[Step] = []
-        self.lengths: list[float] = []      # by step, of what is read to the end; nan: it varies
-        # By where a step is written: its kind, its value, where it ends.
-        self.known: dict[int, tuple[str, Any, int]] = {}
-        self.lookarounds: list[tuple[PatternMachine, int]] = []     # inner ones first; the length
-        end = self.add(END, None)
-        first = self.read_alternatives(end)
+        self.machine = machine
+        # Inner ones first: the start, the length behind, the number of those before it.
+        self.lookarounds: list[tuple[PatternState, int, int]] = []
+        self.outer = 0      # that number, of the lookaround that is being read
+        machine.allot(len(source))
+        node = self.read_alternatives()
         if self.at < len(source):
             raise ValueError("a ) without its (")
-        self.machine = PatternMachine(self, first, end, 0, is_search=True)
+        self.start = machine.start(node, is_search=True)
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        work = 1 + WORK_OF_A_LOOKAROUND * len(self.lookarounds)
-        self.budget.spend(work * len(text))
-        tables: list[bytearray] = []
-        for machine, length in self.lookarounds:
+        answers: list[bytearray] = []       # of the lookarounds, by position from the end
+        for state, length, outer in self.lookarounds:
             begins = bytearray()
-            state = machine.start
-            for symbol in machine.symbols(text, tables):
+            for symbol in self.symbols(text, answers[outer:]):
                 state = state[symbol]
                 begins.append(state.is_end)
             begins += bytes(length)
-            tables.append(begins[length:])      # what lies behind began so much further on
-        state = self.machine.start
-        for symbol in self.machine.symbols(text, tables):
+            answers.append(begins[length:])     # what lies behind began so much further on
+        state = self.start
+        for symbol in self.symbols(text, answers):
             state = state[symbol]
         return bool(state.is_end)
 
-    def add(self, kind: str, value: Any, *targets: int) -> int:
-        """A step, whose targets are there already; its place."""
-        self.budget.allot(1)
-        self.steps.append((kind, value, list(targets)))
-        self.lengths.append(self.length_to(targets))
-        if kind == READ:
-            self.lengths[-1] += 1
-        return len(self.steps) - 1
-
-    def length_to(self, targets: Sequence[int]) -> float:
-        lengths = [self.lengths[target] for target in targets] or [0]
-        if lengths.count(lengths[0]) == len(lengths):
-            return lengths[0]
-        return math.nan
+    def symbols(self, text: str, answers: list[bytearray]) -> Iterable[Any]:
+        """The characters from the last one on, then ""; with the answers behind each."""
+        self.machine.spend(len(text) * (1 + len(answers)))
+        if not answers:
+            return itertools.chain(reversed(text), [("",)])
+        return zip(itertools.chain(reversed(text), [""]), *answers)
 
     def take(self, mark: str) -> bool:
         """Goes on where this stands next."""
@@ -1511,81 +1520,51 @@ class Pattern:
             self.at += len(mark)
         return is_next
 
-    def read_alternatives(self, target: int) -> int:
-        """All up to a closing bracket, or to the end; the place of the step to begin with."""
-        first_places = []
-        place = target
+    def read_alternatives(self) -> PatternNode:
+        """All up to a closing bracket, or to the end."""
+        branches: list[list[PatternNode]] = [[]]
         while self.at < len(self.source) and self.source[self.at] != ")":
             if self.take("|"):
-                self.budget.allot(1)
-                first_places.append(place)
-                place = target
+                branches.append([])
             else:
-                place = self.read_counted(place)
-        if not first_places:
-            return place
-        return self.add(FORK, None, *first_places, place)
+                branches[-1].append(self.read_counted())
+        lengths = {sum(length for _, _, length in nodes) for nodes in branches}
+        if len(lengths) > 1:
+            lengths = {math.nan}
+        return FORK, branches, lengths.pop()
 
-    def read_counted(self, target: int) -> int:
-        """A piece, and again as often as the count says that may follow it."""
-        begin = self.at
-        place = self.read_piece(begin, target)
+    def read_counted(self) -> PatternNode:
+        """A piece, and the count that may follow it."""
+        node = self.read_piece()
         count = PATTERN_COUNT.match(self.source, self.at)
         if count is None:
-            return place
-        if len(count[0]) > MAX_PATTERN_COUNT_LENGTH:
-            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-        bounds = COUNT_SIGNS.get(count[1], count[1])
-        least, comma, most = bounds[1:-1].partition(",")
-        if most and int(most) < int(least):
-            raise ValueError("a count whose end is below its beginning")
-        place = target
-        for _ in range(int(least)):
-            place = self.read_piece(begin, place)
-        if comma and not most:
-            fork = self.add(FORK, None, place)
-            _, _, targets = self.steps[fork]
-            targets.append(self.read_piece(begin, fork))
-            self.lengths[fork] = self.length_to(targets)
-            place = fork
-        behind = place
-        for _ in range(int(least), int(most or least)):
-            piece = self.read_piece(begin, place)
-            place = self.add(FORK, None, behind, piece)
+            return node
         self.at = count.end()
-        return place
+        bounds = COUNT_SIGNS.get(count[1], count[1])
+        first, comma, last = bounds[1:-1].partition(",")
+        least = json_integer(first)
+        most = float(last or "inf")
+        if not comma:
+            most = least
+        if most < least:
+            raise ValueError("a count whose end is below its beginning")
+        self.machine.allot(least)       # beyond it no float
+        length = node[2] * float(least)
+        if least < most:
+            length = math.nan
+        return REPEAT, (node, least, most), length
 
-    def read_piece(self, begin: int, target: int) -> int:
+    def read_piece(self) -> PatternNode:
         """A group, an anchor, a set or a character."""
-        self.at = begin
-        if begin not in self.known:
-            group = PATTERN_GROUP.match(self.source, begin)
-            opening = group[0] if group else ""
-            self.at += len(opening)
-            self.budget.allot(len(opening))
-            if opening and opening[-1] not in "=!":
-                return self.read_group(target)
-            kind, value = self.read_step(opening)
-            self.known[begin] = (kind, value, self.at)
-        kind, value, self.at = self.known[begin]
-        return self.add(kind, value, target)
-
-    def read_group(self, target: int) -> int:
-        """The rest of a group, from behind its opening."""
-        first = self.read_alternatives(target)
-        if not self.take(")"):
-            raise ValueError("a group that is not closed")
-        return first
-
-    def read_step(self, opening: str) -> tuple[str, Any]:
-        """The kind and the value of what is one step: a lookaround, if that was opened."""
-        if opening:
-            return self.read_lookaround(opening)
+        group = PATTERN_GROUP.match(self.source, self.at)
+        if group:
+            self.at = group.end()
+            return self.read_group(group[0])
         if PATTERN_COUNT.match(self.source, self.at):
             raise ValueError("a count with nothing to repeat")
         for anchor, condition in ANCHORS.items():
             if self.take(anchor):
-                return HOLD, condition
+                return HOLD, condition, 0
         if self.take("."):
             regex = r"[^\n\r\u2028\u2029]"
         elif self.take("["):
@@ -1593,28 +1572,35 @@ class Pattern:
         else:
             regex = self.read_character()
         if len(regex) == 1:
-            return READ, regex.__eq__
-        self.budget.allot(STATES_OF_A_REGEX)
-        return READ, re.compile(regex).match
+            return READ, regex.__eq__, 1
+        self.machine.allot(STATES_OF_A_REGEX)
+        return READ, re.compile(regex).match, 1
 
-    def read_lookaround(self, opening: str) -> tuple[str, Any]:
-        outer = len(self.lookarounds)
-        end = self.add(END, None)
-        first = self.read_group(end)
-        length = self.lengths[first] if opening.startswith("(?<") else 0
+    def read_group(self, opening: str) -> PatternNode:
+        """A group or a lookaround, from behind its opening."""
+        enclosing = self.outer
+        is_lookaround = opening[-1] in "=!"
+        if is_lookaround:
+            self.outer = len(self.lookarounds)
+        node = self.read_alternatives()
+        if not self.take(")"):
+            raise ValueError("a group that is not closed")
+        if not is_lookaround:
+            return node
+        length = node[2] if "<" in opening else 0
         if math.isnan(length):
             raise ValueError("a lookbehind of no fixed length")
-        machine = PatternMachine(self, first, end, outer, is_search=False)
-        number = FIRST_LOOKAROUND + len(self.lookarounds)
-        self.lookarounds.append((machine, int(length)))
-        return HOLD, (number, opening.endswith("="))
+        number = FIRST_LOOKAROUND + len(self.lookarounds) - enclosing
+        start = self.machine.start(node, is_search=False)
+        self.lookarounds.append((start, int(length), self.outer))
+        self.outer = enclosing
+        return HOLD, (number, opening.endswith("=")), 0
 
     def read_set(self) -> str:
         """The regex of a set, from behind its opening bracket."""
         is_negated = self.take("^")
         members: list[str] = []
         while not self.take("]"):
-            self.budget.allot(1)
             first = self.read_character()
             members.append(first)
             if self.source.startswith("-]", self.at) or not self.take("-"):
@@ -1644,30 +1630,28 @@ class Pattern:
         return CHARACTER_READERS[kind](found[kind])
 
 
-def compile_pattern(source: str, budget: PatternBudget) -> Callable[[str], bool]:
-    """An ECMA pattern as a search; UnsupportedSchema where it is none that is supported here."""
+def compile_pattern(source: str, machine: PatternMachine) -> Pattern:
+    """UnsupportedSchema where it is none that is supported here."""
     try:
-        return Pattern(source, budget).search
+        return Pattern(source, machine)
     except (ValueError, re.error, RecursionError) as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
 
-# 6c. Schemas: each becomes a table of assertions, by the type of the instance.
-class SchemaMismatch(Exception):
-    """An assertion that failed, on its way up: the pointer so far, keyword, detail."""
-
-
+# 6c. Schemas: each becomes assertions, by the type of a value.
+# A violation on its way up has the pointer so far, and as its message the detail alone.
 if TYPE_CHECKING:
-    SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaMismatch
-    SchemaChecks = list[SchemaCheck]
+    SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaViolation
     JsonObject = dict[str, Any]
-    PatternChecks = list[tuple[Callable[[str], bool], SchemaCheck]]
-    Assertion = tuple[str, Callable[[Any], Any], Any]       # the keyword, its check, what it wants
-    CheckTable = dict[type, list[Assertion]]        # by the type of the value
 
 NAMES_OF_TYPES = {
-    dict: ["object"], list: ["array"], str: ["string"], bool: ["boolean"], type(None): ["null"],
-    int: ["integer", "number"], float: ["number"],
+    dict: {"object"},
+    list: {"array"},
+    str: {"string"},
+    bool: {"boolean"},
+    type(None): {"null"},
+    int: {"integer", "number"},
+    float: {"number"},
 }
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1680,13 +1664,13 @@ def brief_value(value: Any) -> str:
     """A value for a message, whatever its size, on one line and without control characters."""
     if isinstance(value, dict):
         return f"an object of {len(value)}"
-    if isinstance(value, list):
-        if len(value) < 9 and all(isinstance(item, str) for item in value):
-            return str(value)[:200]
+    if isinstance(value, list) and (len(value) > 8 or set(map(type, value)) - {str}):
         return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"       # `str` converts 4,300 digits
-    return repr(value[:60] if isinstance(value, str) else value)
+    if isinstance(value, str):
+        value = value[:60]
+    return repr(value)[:200]
 
 
 def json_key(value: Any) -> Any:
@@ -1703,10 +1687,6 @@ def json_key(value: Any) -> Any:
     return value
 
 
-def pointer_part(name: Any) -> str:
-    return str(name).replace("~", "~0").replace("/", "~1")
-
-
 def anything(value: Any) -> bool:
     return True
 
@@ -1715,27 +1695,65 @@ def nothing(value: Any) -> bool:
     return False
 
 
+NOT_JSON = [("type", nothing, "JSON")]
+
+
 def holds(check: SchemaCheck, value: Any) -> bool:
     try:
         return check(value)
-    except SchemaMismatch:
+    except SchemaViolation:
         return False
 
 
-def table_check(table: CheckTable) -> SchemaCheck:
-    """All assertions of one schema, in the order of its table, which may still be filled."""
-    not_json: list[Assertion] = [("type", nothing, "JSON")]
+class Subschema:
+    """What one schema of a document asserts."""
 
-    def check_value(value: Any) -> bool:
-        for keyword, check, wanted in table.get(type(value), not_json):
+    def __init__(self, times_applied: int) -> None:
+        self.times_applied = times_applied
+        self.assertions: dict[type, list[Any]] = {kind: [] for kind in ANY}
+        self.seen: dict[int, Any] = {}      # by the identity of a value: what came of it
+
+    def add(self, kinds: Iterable[type], keyword: str, check: Any, wanted: Any) -> None:
+        for kind in kinds:
+            self.assertions[kind].append((keyword, check, wanted))
+
+    def add_type(self, types: Any) -> None:
+        """What the keyword `type` asserts, a name or a list of names."""
+        wanted = [types] if isinstance(types, str) else types
+        for kind, names in NAMES_OF_TYPES.items():
+            if names.isdisjoint(wanted):
+                is_whole_fine = kind is float and "integer" in wanted
+                self.add([kind], "type", float.is_integer if is_whole_fine else nothing, types)
+
+    def check(self, value: Any) -> bool:
+        """True where the value holds, else SchemaViolation."""
+        for keyword, check, wanted in self.assertions.get(type(value), NOT_JSON):
             if not check(value):
-                message = f"{brief_value(value)}, want {brief_value(wanted)}"
-                raise SchemaMismatch("", keyword, message)
+                detail = f"{brief_value(value)}, want {brief_value(wanted)}"
+                raise SchemaViolation("", keyword, detail)
         return True
-    return check_value
+
+    def refer(self) -> SchemaCheck:
+        """The check for a $ref."""
+        self.times_applied += 1
+        return self.check_reference
+
+    def check_reference(self, value: Any) -> bool:
+        """What is applied in several places sees each value once, so that doubling is no work."""
+        if self.times_applied == 1:
+            return self.check(value)
+        key = id(value)
+        if key not in self.seen:
+            try:
+                self.seen[key] = self.check(value)
+            except SchemaViolation as violation:
+                self.seen[key] = violation
+        if self.seen[key] is not True:
+            raise self.seen[key].with_traceback(None)
+        return True
 
 
-# Tests of a value, which comes behind what their keyword's value was compiled to.
+# Tests of a value, which comes behind the compiled values of their keywords, None where absent.
 def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
     from fractions import Fraction  # only for this keyword
@@ -1755,9 +1773,7 @@ def is_as_short(most: int, value: Any) -> bool:
 
 
 def is_unique(is_wanted: bool, value: list[Any]) -> bool:
-    if not is_wanted:
-        return True
-    return len(set(map(json_key, value))) == len(value)
+    return not is_wanted or len(set(map(json_key, value))) == len(value)
 
 
 def is_one_of(keys: frozenset[Any], value: Any) -> bool:
@@ -1780,70 +1796,70 @@ def none_holds(check: SchemaCheck, value: Any) -> bool:
     return not holds(check, value)
 
 
-def all_hold(checks: SchemaChecks, value: Any) -> bool:
+def all_hold(checks: list[SchemaCheck], value: Any) -> bool:
     return all(check(value) for check in checks)
 
 
-def any_holds(checks: SchemaChecks, value: Any) -> bool:
+def any_holds(checks: list[SchemaCheck], value: Any) -> bool:
     return any(holds(check, value) for check in checks)
 
 
-def one_holds(checks: SchemaChecks, value: Any) -> bool:
+def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
     return sum(holds(check, value) for check in checks) == 1
 
 
-# Makers of checks from the values of several keywords, compiled; None for each that is absent.
-def parts_check(parts_of: Any, check_of: Any, rest: SchemaCheck | None) -> SchemaCheck:
-    """Each part of a value must hold, by the check of its name or number, else by `rest`."""
-    otherwise = rest or anything
-
-    def check_parts(value: Any) -> bool:
-        name: Any = ""
-        try:
-            for name, part in parts_of(value):
-                check_of(name, otherwise)(part)
-        except SchemaMismatch as mismatch:
-            pointer, *reason = mismatch.args
-            raise SchemaMismatch(f"/{pointer_part(name)}{pointer}", *reason) from None
-        return True
-    return check_parts
-
-
-def items_check(rest: SchemaCheck | None, first: SchemaChecks | None) -> SchemaCheck:
-    numbered = dict(enumerate(first or []))
-    return parts_check(enumerate, numbered.get, rest)
-
-
-def members_check(named: Any, patterns: PatternChecks | None, rest: Any) -> SchemaCheck:
-    checks = named or {}
-    if not patterns:
-        return parts_check(dict.items, checks.get, rest)
-    searches = patterns
-
-    def check_of(name: str, otherwise: SchemaCheck) -> SchemaCheck:
-        found = [checks[name]] if name in checks else []
-        found += [check for search, check in searches if search(name)]
-        return partial(all_hold, found or [otherwise])
-    return parts_check(dict.items, check_of, rest)
-
-
-def contains_check(check: Any, least: int | None, most: int | None) -> SchemaCheck:
-    def check_contains(value: Any) -> bool:
-        found = sum(holds(check, item) for item in value)
-        enough = 1 if least is None else least
-        return found >= enough and (most is None or found <= most)
-    if check is None:           # the counts alone assert nothing
-        return anything
-    return check_contains
-
-
-def branch_check(test: Any, then: Any, otherwise: Any) -> SchemaCheck:
-    def check_branch(value: Any) -> bool:
-        branch = then if holds(test, value) else otherwise
-        return branch is None or branch(value)
+def branch_holds(test: Any, then: Any, otherwise: Any, value: Any) -> bool:
     if test is None:            # without an `if` the other two assert nothing
-        return anything
-    return check_branch
+        return True
+    branch = then if holds(test, value) else otherwise
+    return branch is None or branch(value)
+
+
+def enough_hold(check: Any, least: int | None, most: int | None, value: Any) -> bool:
+    if check is None:           # the counts alone assert nothing
+        return True
+    found = sum(holds(check, item) for item in value)
+    if least is None:
+        least = 1
+    return found >= least and (most is None or found <= most)
+
+
+def pointer_part(name: Any) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
+    """Whether each holds by the check found for its name or number, else by the rest's."""
+    otherwise = rest or anything
+    name: Any = ""
+    try:
+        for name, part in parts:
+            find(name, otherwise)(part)
+    except SchemaViolation as violation:
+        pointer = f"/{pointer_part(name)}{violation.pointer}"
+        raise SchemaViolation(pointer, violation.keyword, str(violation)) from None
+    return True
+
+
+def items_hold(rest: Any, first: Any, value: list[Any]) -> bool:
+    return parts_hold(
+        enumerate(value),
+        dict(enumerate(first or [])).get,
+        rest,
+    )
+
+
+def members_hold(named: Any, patterns: Any, rest: Any, value: JsonObject) -> bool:
+    find = (named or {}).get
+    if patterns:
+        find = partial(matching_check, find, patterns)
+    return parts_hold(value.items(), find, rest)
+
+
+def matching_check(find: Any, patterns: Any, name: str, rest: SchemaCheck) -> SchemaCheck:
+    checks = [check for pattern, check in patterns if pattern.search(name)]
+    named = find(name, anything if checks else rest)
+    return partial(all_hold, [named, *checks])
 
 
 # What the values of keywords must be, as schemas.
@@ -1859,8 +1875,8 @@ STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
 TYPE_NAMES = "array boolean integer null number object string".split()
 TYPES = {"type": "array", "items": {"enum": TYPE_NAMES}, "uniqueItems": True, "minItems": 1}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-# The types that keywords are about, the keywords with what their values must be, and their test, or
-# the maker of it where they are several. Other keywords are annotations.
+# The types that keywords are about, the keywords with what their values must be, and their test.
+# Other keywords are annotations.
 KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
     (NUMBER, {"minimum": NUMERIC}, operator.le),
     (NUMBER, {"maximum": NUMERIC}, operator.ge),
@@ -1869,17 +1885,17 @@ KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
     (NUMBER, {"multipleOf": STEP}, is_multiple),
     (TEXT, {"minLength": COUNT}, is_as_long),
     (TEXT, {"maxLength": COUNT}, is_as_short),
-    (TEXT, {"pattern": STRING}, holds),
+    (TEXT, {"pattern": STRING}, Pattern.search),
     (ARRAY, {"minItems": COUNT}, is_as_long),
     (ARRAY, {"maxItems": COUNT}, is_as_short),
     (ARRAY, {"uniqueItems": {"type": "boolean"}}, is_unique),
-    (ARRAY, {"items": SCHEMA, "prefixItems": SCHEMAS}, items_check),
-    (ARRAY, {"contains": SCHEMA, "minContains": COUNT, "maxContains": COUNT}, contains_check),
+    (ARRAY, {"items": SCHEMA, "prefixItems": SCHEMAS}, items_hold),
+    (ARRAY, {"contains": SCHEMA, "minContains": COUNT, "maxContains": COUNT}, enough_hold),
     (OBJECT, {"minProperties": COUNT}, is_as_long),
     (OBJECT, {"maxProperties": COUNT}, is_as_short),
     (OBJECT, {"required": NAMES}, frozenset.issubset),
     (OBJECT, {"properties": SCHEMA_MAP, "patternProperties": SCHEMA_MAP,
-              "additionalProperties": SCHEMA}, members_check),
+              "additionalProperties": SCHEMA}, members_hold),
     (OBJECT, {"dependentRequired": NAMES_MAP}, has_others),
     (OBJECT, {"dependentSchemas": SCHEMA_MAP}, dependents_hold),
     (OBJECT, {"propertyNames": SCHEMA}, names_hold),
@@ -1889,22 +1905,134 @@ KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
     (ANY, {"allOf": SCHEMAS}, all_hold),
     (ANY, {"anyOf": SCHEMAS}, any_holds),
     (ANY, {"oneOf": SCHEMAS}, one_holds),
-    (ANY, {"if": SCHEMA, "then": SCHEMA, "else": SCHEMA}, branch_check),
+    (ANY, {"if": SCHEMA, "then": SCHEMA, "else": SCHEMA}, branch_holds),
 ]
 # What the values of all keywords must be: of those treated elsewhere, not implemented, and above.
 UNSUPPORTED = "unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary"
 SHAPES: JsonObject = {
     "type": {"anyOf": [{"enum": TYPE_NAMES}, TYPES]},
     "$schema": {"enum": [DRAFT, DRAFT + "#"]},
-    "$id": STRING, "$ref": STRING, "$anchor": STRING,
-    "$defs": SCHEMA_MAP, "definitions": SCHEMA_MAP,
+    "$id": STRING,
+    "$ref": STRING,
+    "$anchor": STRING,
+    "$defs": SCHEMA_MAP,
+    "definitions": SCHEMA_MAP,
     **dict.fromkeys(UNSUPPORTED.split(), False),
 }
 for _, shapes_of_a_row, _ in KEYWORDS:
     SHAPES.update(shapes_of_a_row)
+DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
 # The schemas of these keywords see the same value as the schema that holds them.
 IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
-DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
+
+
+class SchemaCompiler:
+    """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root.
+
+    Every subschema is read, used or not: a refusal must not depend on what is used.
+    """
+
+    def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
+        from graphlib import TopologicalSorter  # only where a schema is compiled
+
+        self.root = root
+        self.check_shape = check_shape          # raises where a keyword is malformed
+        self.machine = PatternMachine()
+        self.subschemas: dict[str, Subschema] = {}      # by place and by $anchor
+        self.references: list[tuple[Subschema, str]] = []
+        self.same_value: Any = TopologicalSorter()      # of schemas, behind those they apply
+        self.check_root = self.check_of(root, "")
+        self.resolve_references()
+
+    def check_instance(self, instance: Any) -> None:
+        for subschema in self.subschemas.values():
+            subschema.seen.clear()      # of the last instance
+        self.machine.work_left = MAX_PATTERN_WORK
+        try:
+            self.check_root(instance)
+        except SchemaViolation as violation:
+            pointer, keyword = violation.pointer, violation.keyword
+            message = f"{printable(pointer) or '/'}: {keyword}: {violation}"
+            raise SchemaViolation(pointer, keyword, message) from None
+        except RecursionError:
+            message = "/: $ref: nests deeper than can be validated"
+            raise SchemaViolation("", "$ref", message) from None
+
+    def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
+        """The check of a schema that stands at a keyword, and a name, of the one at `holder`."""
+        keyword = path[0] if path else "false"
+        place = "/".join([holder, *map(pointer_part, path)])
+        if max(len(self.subschemas), len(place)) > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(
+                f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
+        subschema = Subschema(int(keyword not in DEFINITIONS))
+        self.subschemas[place] = subschema
+        if keyword in IN_PLACE:
+            self.same_value.add(self.subschemas[holder], subschema)
+        if schema is False:
+            subschema.add(ANY, keyword, nothing, False)
+        elif schema is not True:
+            self.check_shape(schema)
+            self.fill(subschema, schema, place)
+        return subschema.check
+
+    def fill(self, subschema: Subschema, schema: JsonObject, place: str) -> None:
+        """All but its $ref, which may name a schema further on."""
+        anchor = schema.get("$anchor")
+        if "$id" in schema and place or anchor in self.subschemas:
+            raise UnsupportedSchema(
+                "an $id within the document, or an $anchor that is given twice, is not supported")
+        if anchor is not None:
+            self.subschemas[anchor] = subschema
+        if "$ref" in schema:
+            self.references.append((subschema, schema["$ref"]))
+        compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
+        if "type" in schema:
+            subschema.add_type(schema["type"])
+        for kinds, shapes, test in KEYWORDS:
+            if not compiled.keys().isdisjoint(shapes):
+                keyword = next(iter(shapes))
+                check = partial(test, *map(compiled.get, shapes))
+                subschema.add(kinds, keyword, check, schema.get(keyword))
+
+    def compiled(self, keyword: str, value: Any, holder: str) -> Any:
+        """A keyword's value as its test wants it."""
+        shape = SHAPES.get(keyword)
+        if shape is SCHEMA:
+            return self.check_of(value, holder, keyword)
+        if shape is SCHEMAS:
+            return [self.check_of(part, holder, keyword, at) for at, part in enumerate(value)]
+        if shape is SCHEMA_MAP:
+            checks = {name: self.check_of(value[name], holder, keyword, name) for name in value}
+            if keyword != "patternProperties":
+                return checks
+            return [(compile_pattern(name, self.machine), checks[name]) for name in checks]
+        if keyword == "pattern":
+            return compile_pattern(value, self.machine)
+        if keyword == "const":
+            return frozenset([json_key(value)])
+        if keyword == "enum":
+            return frozenset(map(json_key, value))
+        if keyword == "required":
+            return frozenset(value)
+        return value
+
+    def resolve_references(self) -> None:
+        """UnsupportedSchema where one leaves the document, or leads back to itself."""
+        from urllib.parse import unquote  # only where a schema is compiled
+
+        for subschema, reference in self.references:
+            name, _, fragment = reference.partition("#")
+            target = self.subschemas.get(unquote(fragment))
+            if target is None or not is_own_name(name, self.root.get("$id", "")):
+                raise UnsupportedSchema(
+                    f"$ref {reference[:200]!r} names no schema of this document")
+            self.same_value.add(subschema, target)
+            subschema.add(ANY, "$ref", target.refer(), "")
+        try:
+            self.same_value.prepare()
+        except ValueError:
+            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
 
 
 def is_own_name(name: str, own_id: str) -> bool:
@@ -1916,188 +2044,20 @@ def is_own_name(name: str, own_id: str) -> bool:
         return not name
 
 
-class SchemaCompiler:
-    """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root."""
-
-    def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
-        self.root = root
-        self.check_shape = check_shape          # raises where a keyword is malformed
-        self.budget = PatternBudget()
-        self.tables: dict[str, CheckTable] = {}             # by place
-        self.anchors: dict[str, str] = {}                   # $anchor -> place
-        self.references: dict[str, str] = {}                # place -> $ref
-        self.same_value: dict[str, list[str]] = {}          # place -> what it applies to its value
-        self.times_applied: collections.Counter[str] = collections.Counter()
-        self.seen: dict[Any, Any] = {}          # (check, value), by identity -> what came of it
-
-    def compile(self) -> Callable[[Any], None]:
-        """Every schema is read, used or not: a refusal must not depend on what is used."""
-        check_root = self.check_of(self.root, "")
-        for place, reference in self.references.items():
-            self.refer(place, self.target_of(reference))
-        self.refuse_endless_references()
-        for place, table in self.tables.items():
-            if self.times_applied[place] > 1:
-                check = self.remembering(table_check(dict(table)))
-                table.update(dict.fromkeys(ANY, [("", check, "")]))
-
-        def check_instance(instance: Any) -> None:
-            self.seen.clear()           # identities are those of the last instance
-            self.budget.work_left = MAX_PATTERN_WORK
-            try:
-                check_root(instance)
-            except SchemaMismatch as mismatch:
-                pointer, keyword, detail = mismatch.args
-                message = f"{printable(pointer) or '/'}: {keyword}: {detail}"
-                raise SchemaViolation(pointer, keyword, message) from None
-            except RecursionError:
-                raise SchemaViolation(
-                    "", "$ref", "/: $ref: nests deeper than can be validated") from None
-        return check_instance
-
-    def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
-        """The check of the schema at a path, a keyword and a name, below the one at `holder`."""
-        keyword = path[0] if path else "false"
-        place = "/".join([holder, *map(pointer_part, path)])
-        if max(len(self.tables), len(place)) > MAX_SUBSCHEMAS:
-            raise UnsupportedSchema(
-                f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
-        if keyword not in DEFINITIONS:
-            self.times_applied[place] += 1
-        if keyword in IN_PLACE:
-            self.same_value[holder].append(place)
-        self.same_value[place] = []
-        table: CheckTable = {kind: [] for kind in ANY}
-        self.tables[place] = table
-        if schema is False:
-            table.update(dict.fromkeys(ANY, [(keyword, nothing, False)]))
-        elif schema is not True:
-            self.check_shape(schema)
-            self.note_names(schema, place)
-            self.fill(table, schema, place)
-        return table_check(table)
-
-    def note_names(self, schema: JsonObject, place: str) -> None:
-        anchor = schema.get("$anchor")
-        if "$id" in schema and place or anchor in self.anchors:
-            raise UnsupportedSchema(
-                "an $id within the document, or an $anchor that is given twice, is not supported")
-        if anchor is not None:
-            self.anchors[anchor] = place
-        if "$ref" in schema:
-            self.references[place] = schema["$ref"]
-
-    def fill(self, table: CheckTable, schema: JsonObject, place: str) -> None:
-        """What the schema asserts, but for its $ref."""
-        compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
-        add_type(table, schema.get("type"))
-        for kinds, shapes, test in KEYWORDS:
-            if compiled.keys().isdisjoint(shapes):
-                continue
-            keyword, *others = shapes
-            if others:
-                check = test(*map(compiled.get, shapes))
-            else:
-                check = partial(test, compiled[keyword])
-            for kind in kinds:
-                table[kind].append((keyword, check, schema.get(keyword)))
-
-    def compiled(self, keyword: str, value: Any, holder: str) -> Any:
-        """A keyword's value as its test wants it, with the schemas and patterns in it compiled."""
-        shape = SHAPES.get(keyword)
-        if shape is SCHEMA:
-            return self.check_of(value, holder, keyword)
-        if shape is SCHEMAS:
-            value = dict(enumerate(value))
-        if shape is SCHEMAS or shape is SCHEMA_MAP:
-            checks = {}
-            for name, part in value.items():
-                checks[name] = self.check_of(part, holder, keyword, name)
-            if shape is SCHEMAS:
-                return list(checks.values())
-            if keyword != "patternProperties":
-                return checks
-            searches = [compile_pattern(name, self.budget) for name in checks]
-            return list(zip(searches, checks.values()))
-        if keyword == "pattern":
-            return compile_pattern(value, self.budget)
-        if keyword == "const":
-            return frozenset([json_key(value)])
-        if keyword == "enum":
-            return frozenset(map(json_key, value))
-        if keyword == "required":
-            return frozenset(value)
-        return value
-
-    def target_of(self, reference: str) -> str:
-        """The place that a $ref names; UnsupportedSchema where it is not in this document."""
-        from urllib.parse import unquote  # only for a $ref
-
-        name, _, fragment = reference.partition("#")
-        pointer = unquote(fragment)
-        target = self.anchors.get(pointer, pointer)
-        if target not in self.tables or not is_own_name(name, self.root.get("$id", "")):
-            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
-        return target
-
-    def refer(self, place: str, target: str) -> None:
-        self.times_applied[target] += 1
-        self.same_value[place].append(target)
-        check = table_check(self.tables[target])
-        for assertions in self.tables[place].values():
-            assertions.append(("$ref", check, ""))
-
-    def refuse_endless_references(self) -> None:
-        """UnsupportedSchema where a schema would be applied to a value within itself."""
-        from graphlib import CycleError, TopologicalSorter  # only where a schema is compiled
-
-        try:
-            TopologicalSorter(self.same_value).prepare()
-        except CycleError:
-            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
-
-    def remembering(self, check: SchemaCheck) -> SchemaCheck:
-        """A schema that several places apply sees each value once, so that doubling is no work."""
-        seen = self.seen
-
-        def check_once(value: Any) -> bool:
-            key = (id(check), id(value))
-            if key not in seen:
-                try:
-                    seen[key] = check(value)
-                except SchemaMismatch as mismatch:
-                    seen[key] = mismatch.args
-            if seen[key] is not True:
-                raise SchemaMismatch(*seen[key])
-            return True
-        return check_once
-
-
-def add_type(table: CheckTable, types: Any) -> None:
-    """What the keyword `type` asserts: a name, a list of names, or None."""
-    wanted = [types] if isinstance(types, str) else types or TYPE_NAMES
-    for kind, names in NAMES_OF_TYPES.items():
-        if set(names).isdisjoint(wanted):
-            is_whole_fine = kind is float and "integer" in wanted
-            check = float.is_integer if is_whole_fine else nothing
-            table[kind].append(("type", check, types))
-
-
 @cache
 def well_formed_check() -> Callable[[Any], None]:
     meta_schema = {**SCHEMA, "properties": SHAPES}
-    return SchemaCompiler(meta_schema, anything).compile()
+    return SchemaCompiler(meta_schema, anything).check_instance
 
 
 def compile_schema(schema: Any) -> Callable[[Any], None]:
-    """The schema as a function of the instance: None where it holds, else SchemaViolation.
+    """The schema as a function of the instance, which raises SchemaViolation. R3c.
 
-    R3c. UnsupportedSchema where it asserts what is not implemented here, is malformed or never
-    ends; the function raises it where the schema's patterns exceed MAX_PATTERN_WORK.
+    UnsupportedSchema where it asserts what is not implemented here, is malformed or never ends;
+    from the function where its patterns take more than MAX_PATTERN_WORK.
     """
-    compiler = SchemaCompiler(schema, well_formed_check())
     try:
-        return compiler.compile()
+        return SchemaCompiler(schema, well_formed_check()).check_instance
     except (SchemaViolation, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed: {error}") from None
 
@@ -2130,12 +2090,8 @@ COLUMN_FIELDS = {
     "added": "added",
     "reasons": "reason",
 }
-COLUMN_TYPES = {
-    "keys": str,
-    "domains": str,
-    "added": str,
-    "reasons": str,
-    "updated": str,
+COLUMN_TYPES: dict[str, type] = {
+    **dict.fromkeys(["keys", *COLUMN_FIELDS, "updated"], str),
     "refresh_seconds": float,
 }
 
@@ -2183,7 +2139,7 @@ def label_key(label: str) -> str:
 
 
 def host_within(text: str) -> str:
-    """The host in what a list gives as a domain or a caller as a host: a URL, a user around it."""
+    """The host in what is given as one: with a URL or a user around it."""
     if "%" in text:
         from urllib.parse import unquote  # hardly ever needed
 
@@ -2195,7 +2151,7 @@ def host_within(text: str) -> str:
 
 
 def blocklist_key(host: str) -> str:
-    """The one form in which listed domains and asked hosts are compared; "" where nothing is left.
+    """The form in which listed domains and asked hosts are compared; "" where nothing is left.
 
     `host` as host_within gives it, at most MAX_BLOCKLIST_KEY characters.
     >>> blocklist_key("*.B\\u00dcCHER.example.:443") == blocklist_key("xn--bcher-kva.example")
@@ -2227,10 +2183,7 @@ def listed_key(domain: str) -> str:
     return key
 
 
-def listed_domains(
-    blocked: list[Any],
-    warnings: list[str],
-) -> dict[str, dict[str, Any]]:
+def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
     """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
     listed: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(blocked):
@@ -2246,6 +2199,10 @@ def listed_domains(
     return listed
 
 
+def refresh_within_bounds(seconds: float) -> float:
+    return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
+
+
 def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     """The document's own refresh, kept within bounds; BLOCKLIST_REFRESH where none can be read."""
     try:
@@ -2253,8 +2210,7 @@ def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
     except (TypeError, ValueError):
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
         seconds = parse_duration(BLOCKLIST_REFRESH)
-    at_least = max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS)
-    return float(min(at_least, MAX_BLOCKLIST_REFRESH_SECONDS))
+    return refresh_within_bounds(seconds)
 
 
 def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
@@ -2262,25 +2218,8 @@ def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
     lines = []
     for entry in entries:
         text = entry.get(field)
-        if not isinstance(text, str):
-            text = ""
-        lines.append(text.replace("\n", " "))
+        lines.append(text.replace("\n", " ") if isinstance(text, str) else "")
     return "\n".join(lines)
-
-
-def check_columns(columns: Any) -> None:
-    """ValueError where they are not what Blocklist.to_columns gives."""
-    types = {}
-    if isinstance(columns, dict):
-        types = {name: type(value) for name, value in columns.items()}
-    if types != COLUMN_TYPES:
-        raise ValueError("no blocklist columns")
-    for name in COLUMN_FIELDS:
-        if columns[name].count("\n") != columns["keys"].count("\n"):
-            raise ValueError("blocklist columns of unequal length")
-    seconds = columns["refresh_seconds"]
-    if not MIN_BLOCKLIST_REFRESH_SECONDS <= seconds <= MAX_BLOCKLIST_REFRESH_SECONDS:
-        raise ValueError("a blocklist's refresh is out of bounds")
 
 
 class Blocklist:
@@ -2290,24 +2229,28 @@ class Blocklist:
     writes it), `warnings` (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
     """
 
-    def __init__(
-        self,
-        columns: dict[str, Any],
-        warnings: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, columns: Any, warnings: Sequence[str] = ()) -> None:
         """From what to_columns gave; ValueError where the shape is another."""
-        check_columns(columns)
-        self._columns = columns
-        self._rows: list[list[str]] = []
-        self.warnings = tuple(warnings)
-        self.refresh_seconds: float = columns["refresh_seconds"]
-        self.updated: str = columns["updated"]
+        types = {}
+        if isinstance(columns, dict):
+            types = {name: type(value) for name, value in columns.items()}
+        if types != COLUMN_TYPES:
+            raise ValueError("no blocklist columns")
+        if len({columns[name].count("\n") for name in ("keys", *COLUMN_FIELDS)}) > 1:
+            raise ValueError("blocklist columns of unequal length")
         keys: list[str] = []
         if columns["keys"]:
             keys = columns["keys"].split("\n")
         self._index = dict(zip(keys, range(len(keys))))     # key -> row
         if len(self._index) != len(keys) or "" in self._index:
             raise ValueError("a blocklist key is empty, or given twice")
+        self._columns = columns
+        self._rows: list[list[str]] = []
+        self.warnings = tuple(warnings)
+        self.refresh_seconds: float = columns["refresh_seconds"]
+        self.updated: str = columns["updated"]
+        if self.refresh_seconds != refresh_within_bounds(self.refresh_seconds):
+            raise ValueError("a blocklist's refresh is out of bounds")
 
     def __len__(self) -> int:
         return len(self._index)
@@ -2392,7 +2335,7 @@ class HostPace(NamedTuple):
     policy_at: float = NEVER        # the latest first request for a policy document
     policy_gap: float = 0.0         # seconds between that and the first target
     not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
-    why: str = ""                   # who asked for `not_before`, in a few words
+    why: str = ""                   # who asked for `not_before`
 
 
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
@@ -2538,7 +2481,6 @@ class RobotsState(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """About what memory this takes."""
         parsed_bytes = self.robots.held_bytes if self.robots else 0
         return len(self.body) + parsed_bytes + 1000
 
@@ -2573,7 +2515,6 @@ def conditional_headers(validators: Validators) -> dict[str, str]:
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    """Whether the copy is fresh, or it is too early to ask the site again."""
     stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
     return state.checked_at <= now < stale_at
 
@@ -2582,7 +2523,11 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        state = state._replace(status=200, robots=held.robots, body=held.body)
+        state = state._replace(
+            status=200,
+            robots=held.robots,
+            body=held.body,
+        )
         return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
@@ -2649,7 +2594,7 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 
 
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
-# 10a. The letters of a body: its media type, and the charset that it is written in.
+# 10a. The letters of a body: its media type and its charset.
 
 # zlib, punycode and utf-7 do more than map letters; UTF-16 and UTF-32 are seen, never believed.
 CODEC = (
@@ -2680,7 +2625,7 @@ CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UT
     (rb"\xff\xfe|.\0", "utf_16_le"),
     (rb"\xfe\xff|\0.", "utf_16_be"),
 )
-DECLARATION_BYTES = 1024        # HTML's prescan; XML's declaration stands at the start
+DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration comes first
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
@@ -2704,7 +2649,6 @@ TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
 
 
 def media_type_of(content_type: str) -> str:
-    """Of a Content-Type, without its parameters, lower-case."""
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -2751,7 +2695,7 @@ def decode_body(body: bytes, content_type: str) -> str:
 
 
 def text_of(body: bytes, content_type: str) -> str:
-    """As `decode_body`, though "" where the type or the body itself is no text."""
+    """As `Result.text`."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
@@ -2770,7 +2714,7 @@ class Kind(NamedTuple):
     max_bytes: int = 0              # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
     transport_retries: int = 1      # after an exchange that got no HTTP answer
-    is_target: bool = False         # behind robots.txt, and read for its meaning
+    role: str = "policy"            # as Slot.claim has it; a "target" is behind robots.txt
 
 
 TARGET_ACCEPT = (       # R9.2: markdown first
@@ -2778,7 +2722,7 @@ TARGET_ACCEPT = (       # R9.2: markdown first
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, is_target=True),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, "target"),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2838,7 +2782,6 @@ def wants_any_success(status: int, headers: Headers) -> bool:
 
 
 def wants_body(status: int, headers: Headers) -> bool:
-    """Only the body of a success of a readable type is read."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
 
@@ -2847,7 +2790,12 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])       # no copy of what is bytes
-    return Response(operator.index(given.status), headers, body, bool(given.truncated))
+    return Response(
+        operator.index(given.status),
+        headers,
+        body,
+        bool(given.truncated),
+    )
 
 
 def decided_dict(value: Decision | Result) -> dict[str, Any]:
@@ -2928,7 +2876,7 @@ class Result(NamedTuple):
     outcome: Outcome
     url: str                        # as asked
     final_url: str = ""
-    status: Optional[int] = None    # of HTTP
+    status: Optional[int] = None
     gate: Optional[GateName] = None
     reason: str = ""
     verdict: Optional[Verdict] = None
@@ -2972,14 +2920,18 @@ class Result(NamedTuple):
     def text(self) -> str:
         """The body by its byte order mark, its header, its own word, or as UTF-8.
 
-        It is "" where its type, or the body itself, is no text: a PDF, a binary.
+        "" where its type, or the body itself, is no text: a PDF, a binary.
         """
         return text_of(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
         shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
-        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
+        shown.update(
+            decided_dict(self),
+            at=iso_utc(self.at),
+            ok=self.ok,
+        )
         del shown["body"], shown["headers"]
         return shown
 
@@ -3047,7 +2999,6 @@ def spell_rule(rule: Rule) -> str:
 
 
 def robots_source(state: RobotsState, now: float) -> str:
-    """Where what is held of a robots.txt came from, and how old it is."""
     if state.unreachable_since:
         held = "none held"
         if state.robots is not None:
@@ -3061,14 +3012,17 @@ def robots_source(state: RobotsState, now: float) -> str:
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
-    """R2: what the rules of a robots.txt say of a target (path and query)."""
+    """R2: what its rules say of a target (path and query)."""
     verdict, rule = robots.ruling(target)
     reason = "robots.txt has no group for us"
     if rule is not None:
         reason = spell_rule(rule)
     elif robots.group is not None:
         reason = f"no rule of the group {printable(robots.group, 60)} matches"
-    decision = allowed._replace(
+    is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
+    return allowed._replace(
+        allowed=not is_denied,
+        gate="R2" if is_denied else None,
         reason=reason,
         verdict=verdict,
         rule=rule,
@@ -3076,9 +3030,6 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
         group=robots.group,
         content_signals=robots.content_signals,
     )
-    if verdict is Verdict.DISALLOWED_EXPLICIT:
-        return decision._replace(allowed=False, gate="R2")
-    return decision
 
 
 def robots_decision(
@@ -3148,7 +3099,7 @@ def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
 
 
 def default_cache_dir(environ: Environ, platform: str) -> str | None:
-    """The cache folder; None where the environment names no place."""
+    """None where the environment names no place."""
     roots = CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""])
     return environ.get("WALSH_RESEARCH_CACHE") or folder_below(environ, platform, roots)
 
@@ -3301,7 +3252,7 @@ def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
 
 
 def lock_file(fd: int) -> bool:
-    """Locks an open file until it is closed. Never blocks; False where another has it."""
+    """Locks an open file until it is closed; False, at once, where another has it."""
     try:
         if sys.platform == "win32":
             import msvcrt  # Windows only
@@ -3351,17 +3302,15 @@ class CacheLock(PrivateFile):
         self.name = name
         self._paths: list[str] = []         # of the file, until it is removed
 
-    def claim(self) -> bool:
-        """False where the name is held in this process."""
-        return HELD_NAMES.setdefault(self.name, self.fds) is self.fds
-
     def lock(self, path: str) -> bool:
-        """Claims the name and locks the file at `path`, which goes at `release`.
+        """Claims the name, and locks the file at `path`, if any, which goes at `release`.
 
-        False where another has either. `OSError`: it is not locked, and goes if it could be opened.
+        False where another has either. `OSError`: the file cannot be locked, but goes all the same.
         """
-        if not self.claim():
+        if HELD_NAMES.setdefault(self.name, self.fds) is not self.fds:
             return False
+        if not path:
+            return True
         fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
         try:
             # Until it is locked, its holder or a sweep may remove it.
@@ -3445,7 +3394,7 @@ def make_private_folders(folder: str) -> None:
 
 def pace_doubt(place: PacePlace, create: bool) -> str:
     folder, around = place
-    doubt = folder_doubt(around, create) if around else ""
+    doubt = around and folder_doubt(around, create)
     # Others may plant a symbolic link in the system's temporary folder.
     return doubt or folder_doubt(folder, create, follow_links=False)
 
@@ -3541,7 +3490,7 @@ class Cache:
         self.warn = warn
         self.wall_time = wall_time
         # Pickles of what the disk did not take, by kind and key.
-        self._memory: collections.defaultdict[str, dict[str, bytes]] = collections.defaultdict(dict)
+        self._memory: dict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
         self._pace = self
@@ -3552,10 +3501,18 @@ class Cache:
         """The sub-folder with the hosts' pace, which commands without a cache share."""
         return self._pace
 
+    def is_shared(self) -> bool:
+        """Whether other processes can see what is stored."""
+        return self._is_folder_usable(create=True)
+
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
         self.folder = folder
-        self._pace = PaceCache([(os.path.join(folder, "pace"), folder)], self.warn, self.wall_time)
+        self._pace = PaceCache(
+            [(os.path.join(folder, "pace"), folder)],
+            self.warn,
+            self.wall_time,
+        )
         self._pace._warned = self._warned       # the same trouble twice is one line
         for kind, pickles in list(self._memory.items()):
             for key, blob in list(pickles.items()):
@@ -3609,7 +3566,7 @@ class Cache:
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
-        # A sweep may take what is not locked yet; Windows renames onto no file that is open.
+        # A sweep may take what is not locked yet.
         for pause_seconds in WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""]):
             try:
                 write_private_file(path, blob, self.wall_time(), durable)       # R11
@@ -3627,10 +3584,7 @@ class Cache:
             self._robots_bytes -= len(forgotten)
 
     def try_lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None where it is held in another process or in this one.
-
-        Where the folder takes no lock, this process alone is in order.
-        """
+        """The lock of that name; None where it is held in another process or in this one."""
         lock = CacheLock(name)
         is_held = False
         try:
@@ -3641,13 +3595,15 @@ class Cache:
         return lock if is_held else None
 
     def _take(self, lock: CacheLock) -> bool:
+        path = ""
         if self._is_folder_usable(create=True):
-            try:
-                return lock.lock(self._path("lock", lock.name) + ".tmp")       # R4a
-            except OSError as error:
-                self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
-                                   " other processes are not waited for")
-        return lock.claim()
+            path = self._path("lock", lock.name) + ".tmp"
+        try:
+            return lock.lock(path)          # R4a
+        except OSError as error:
+            self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
+                               " other processes are not waited for")
+        return True
 
     def sweep(self, now: float) -> None:
         """Once a day for all processes, entries long unused go. `now`: Unix seconds.
@@ -3691,7 +3647,8 @@ class Cache:
 class PaceCache(Cache):
     """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
 
-    It lies in the first of `places` that takes a locked file; the last is not tried.
+    It lies in the first of `places` that takes a locked file at its first use; the last is not
+    tried, and without any it is in memory.
     """
 
     def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
@@ -3723,10 +3680,7 @@ def open_pace_cache(
     environ: Environ = os.environ,
     platform: str = sys.platform,
 ) -> PaceCache:
-    """The pace that a command without a cache shares with this user's other processes. R4a.
-
-    Its folder is chosen at the first use; without one it is in memory, with one warning.
-    """
+    """The pace that a command without a cache shares with this user's other processes. R4a."""
     user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
 
@@ -4136,7 +4090,12 @@ class LookUp:
         self.held_since = -math.inf         # monotonic
         self.is_done = threading.Event()
         name = "walsh-research resolver"
-        self.thread = threading.Thread(target=self.ask, args=(host,), name=name, daemon=True)
+        self.thread = threading.Thread(
+            target=self.ask,
+            args=(host,),
+            name=name,
+            daemon=True,
+        )
 
     def ask(self, host: str) -> None:
         import socket
@@ -4399,7 +4358,7 @@ def verifying_tls_context() -> ssl.SSLContext:
 
 
 # === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 ================================
-# Owns each host's pace, in this process and beside other processes: who may start when.
+# Owns each host's pace, in this process and beside others: who may start when.
 
 class Later(NamedTuple):
     """Not yet: go on at `at`, on the monotonic clock."""
@@ -4407,16 +4366,16 @@ class Later(NamedTuple):
     at: float
     gate: GateName
     reason: str
-    host: str = ""                      # where the visit that waits is now
-    frees_host: bool = False            # the host's other targets may go meanwhile
-    is_hopeless: bool = False           # waiting is no use in this run
+    host: str = ""              # where the visit that waits is now
+    frees_host: bool = False    # the host's other targets may go meanwhile
+    is_hopeless: bool = False   # waiting is no use in this run
 
 
 if TYPE_CHECKING:
     T = TypeVar("T")
     Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
 
-Clock = Any                     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+Clock = Any     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
 class SystemClock:
@@ -4435,13 +4394,13 @@ class ProcessPace:
     """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock = clock                          # kept alive, so that its id stays its own
-        self.hosts: collections.defaultdict[str, HostPace] = collections.defaultdict(HostPace)
-        self.written: dict[tuple[str, str], dict[str, Any]] = {}    # (kind, host) -> last entry
+        self.clock = clock          # kept alive, so that its id stays its own
+        self.hosts: dict[str, HostPace] = collections.defaultdict(HostPace)
+        self.written: dict[tuple[str, str], Data] = {}      # (kind, host) -> last entry
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        self._lock = _thread.RLock()                # held for a step, never for a sleep
+        self._lock = _thread.RLock()        # held for a step, never for a sleep
 
     def step(self, steps: Steps[T]) -> Later | T:
         """A step further, alone in this process: when to go on, or what came of it."""
@@ -4461,7 +4420,7 @@ class ProcessPace:
 
 
 def sleep_until(at: float, clock: Clock) -> None:
-    """Sleeps so long, or as long as a clock can be asked for; whoever wakes looks again."""
+    """At most as long as a clock can be asked for; whoever wakes looks again."""
     seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
     CONNECTION.rest(seconds)
     clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
@@ -4469,7 +4428,7 @@ def sleep_until(at: float, clock: Clock) -> None:
 
 SYSTEM_CLOCK = SystemClock()
 SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
-OTHER_PACES: collections.OrderedDict[int, ProcessPace] = collections.OrderedDict()     # by clock
+OTHER_PACES: dict[int, ProcessPace] = {}        # by clock
 
 
 def process_pace(clock: Clock) -> ProcessPace:
@@ -4478,7 +4437,7 @@ def process_pace(clock: Clock) -> ProcessPace:
         return SYSTEM_PACE
     pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
     if len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
-        OTHER_PACES.popitem(last=False)
+        del OTHER_PACES[next(iter(OTHER_PACES))]
     return pace
 
 
@@ -4495,54 +4454,51 @@ if hasattr(os, "register_at_fork"):
 class PatientLocks:
     """Locks that other processes hold are waited for, though not for ever."""
 
-    def __init__(
-        self, cache: Cache | None, now: Callable[[], float], patience_seconds: float
-    ) -> None:
-        self._cache = cache             # None: there are no other processes
-        self._now = now
+    def __init__(self, now: Callable[[], float], patience_seconds: float) -> None:
+        self.now = now
         self._patience_seconds = patience_seconds
         self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
 
-    def take(self, name: str, gate: GateName, reason: str) -> CacheLock | Later:
+    def take(self, cache: Cache, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
-        if self._cache is None:
-            return CacheLock("")
-        lock = self._cache.try_lock(name)
+        lock = cache.try_lock(name)
         if lock is not None:
             self._waits.pop(name, None)
             return lock
-        now = self._now()
+        now = self.now()
         since, looked_at = self._waits.get(name, (now, now))
         if now > looked_at + self._patience_seconds:        # nobody has waited meanwhile
             since = now
         self._waits[name] = since, now
         is_hopeless = now > since + self._patience_seconds
-        if is_hopeless:                         # nobody who lives holds one for so long
+        if is_hopeless:         # nobody who lives holds one for so long
             del self._waits[name]
         return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
 
 class RateLimiter:
-    """R4, R5: each host's pace; shared with other processes where there is a `cache`."""
+    """R4, R5: each host's pace, shared with other processes by a `cache`."""
 
-    def __init__(self, process: ProcessPace, cache: Cache | None, patience_seconds: float) -> None:
+    def __init__(self, process: ProcessPace, cache: Cache | None, locks: PatientLocks) -> None:
         self._process = process
         self._cache = cache
+        self._locks = locks
         self.now = process.clock.monotonic
         self.time = process.clock.time
         self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
-        self._locks = PatientLocks(cache, self.now, patience_seconds)
 
-    def share(self, cache: Cache, patience_seconds: float) -> None:
+    def share(self, cache: Cache) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
         self._cache = cache
-        self._locks = PatientLocks(cache, self.now, patience_seconds)
         for host, pace in list(self._process.hosts.items()):
             self.write(host, pace)
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
-        return self._locks.take(f"host {host}", "R4", f"another process is at {host}")      # R4a
+        if self._cache is None:
+            return CacheLock("")
+        reason = f"another process is at {host}"
+        return self._locks.take(self._cache, f"host {host}", "R4", reason)      # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4581,15 +4537,18 @@ class RateLimiter:
         hold = HostPace(not_before=now + seconds, why=why)
         pace = merge_paces(self.pace_of(host), hold, now)
         self._process.hosts[host] = pace
-        # It is an entry of its own, so that no claim of a slot overwrites it.
-        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
+        # An entry of its own, so that no claim of a slot overwrites it.
+        self._store(
+            "hold",
+            host,
+            HostPace(not_before=pace.not_before, why=pace.why),
+        )
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
         pace = self.pace_of(host)
         interval += self.margin
-        start = next_start(pace, interval, is_first_target=True)
-        return self.explained(start, pace, host, interval)
+        return self.explained(next_start(pace, interval, True), pace, host, interval)
 
     def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
         if start == pace.not_before:
@@ -4605,11 +4564,11 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0            # seconds, with the limiter's margin
-        self._start = NEVER             # the claimed start, on the monotonic clock
-        self._before = HostPace()       # the host's pace before the claim
-        self._left_at: float | None = None          # when its request left, Unix seconds
-        self._lock = CacheLock("")      # the host's, until the request has left
+        self._interval = 0.0        # seconds, with the limiter's margin
+        self._start = NEVER         # the claimed start, on the monotonic clock
+        self._before = HostPace()   # the host's pace before the claim
+        self._left_at: float | None = None  # when its request left, Unix seconds
+        self._lock = CacheLock("")  # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
@@ -4633,7 +4592,7 @@ class Slot:
         now = limiter.now()
         pace = limiter.pace_of(host)
         if self.is_claimed:
-            after_late_one = pace.departed_at + interval        # which pushes all behind it
+            after_late_one = pace.departed_at + interval    # which pushes all behind it
             start = max(self._start, pace.not_before, after_late_one)
         else:
             start = next_start(pace, interval, role == "target")
@@ -4650,21 +4609,22 @@ class Slot:
         """The start is ours, and others queue behind it."""
         self._start = start
         last_at = max(pace.last_at, start)
-        pace = pace._replace(last_at=last_at, interval=self._interval, departed_at=departed_at)
+        interval = min(self._interval, MAX_HOLD_SECONDS)
+        pace = pace._replace(last_at=last_at, interval=interval, departed_at=departed_at)
         self._limiter.write(self._host, pace)
 
     def _begin(self, pace: HostPace, now: float) -> None:
-        """The request starts."""
+        """The request starts, or has left only now."""
         if self._role != "policy":
             self._take(pace, now, now)
             return
         # Its own target follows sooner than after the interval: at once on an unseen host (R4).
         gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-        if max(pace.last_at, pace.policy_at) == NEVER:
+        if max(self._before.last_at, self._before.policy_at) == NEVER:
             gap = 0.0
         # The slot that it may have waited for no longer counts as a start.
         last_at = pace.last_at
-        if last_at <= now:              # else another has claimed one behind it
+        if last_at <= now:         # else another has claimed one behind it
             last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
         pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
@@ -4676,28 +4636,23 @@ class Slot:
         now = limiter.now()
         self._left_at = limiter.time()
         if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            pace = limiter.pace_of(self._host)
-            if self._role == "policy":
-                limiter.write(self._host, pace._replace(policy_at=now))
-            else:
-                self._take(pace, now, now)
+            self._begin(limiter.pace_of(self._host), now)
         self._lock.release()
 
     def spend(self) -> float | None:
-        """The exchange is over, and a retry claims a slot of its own; when the request left."""
+        """The exchange is over, and a retry claims anew; when the request left."""
         self._lock.release()
-        left_at = self._left_at
-        self._left_at = None
+        left_at, self._left_at = self._left_at, None
         self._start = NEVER
         return left_at
 
     def give_back(self) -> None:
         """A claimed start that nobody uses is free again, unless others have claimed behind it."""
         start = self._start
-        limiter = self._limiter
         self.spend()
         if start == NEVER:
             return
+        limiter = self._limiter
         lock = limiter.lock(self._host)
         if isinstance(lock, Later):
             return
@@ -4715,34 +4670,32 @@ class Slot:
 class Refreshes:
     """R12: one refresh of a document serves all who wait for it, here and in other processes.
 
-    Between two requests nothing is held. A store has `kind` and `gate`, and for the key of a
-    document `is_current(key)`, `load(key)`, which takes what another process left and says whether
-    that will do, and `refresh(visit, key)`. The blocklist is one, and has no key.
+    Between two requests nothing is held. A store has `kind`, `gate`, and for the key of a document
+    `is_current(key)`, `load(key)`, which takes what another process left and says whether that is
+    current, and `refresh(visit, key)`. The blocklist has no key.
     """
 
-    def __init__(self, locks: PatientLocks, now: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, locks: PatientLocks) -> None:
+        self._cache = cache
         self._locks = locks
-        self._now = now
-        self._unfinished: dict[str, tuple[Steps[Decision | None], Later]] = {}
+        self._unfinished: dict[str, tuple[Steps[Any], Later]] = {}      # until when they wait
 
     def clear(self) -> None:
         self._unfinished.clear()
 
     def advance(self, visit: Visit, store: Any, *key: str) -> Later | Decision | None:
-        """A step towards a document that is current.
-
-        When to come back, a refusal where it cannot be had now, or None where it is here.
-        """
-        if store.is_current(*key):                                  # R12
+        """A step towards a current document: when to come back, a refusal, or None: it is here."""
+        if store.is_current(*key):          # R12
             return None
         refusal = visit.too_late()
         if refusal is not None:
             return refusal
         name = " ".join((store.kind, *key))
         steps, later = self._unfinished.get(name, (None, None))
-        if later is not None and later.at > self._now():
+        if later is not None and later.at > self._locks.now():
             return later
-        lock = self._locks.take(f"refresh {name}", store.gate, f"another process refreshes {name}")
+        reason = f"another process refreshes {name}"
+        lock = self._locks.take(self._cache, f"refresh {name}", store.gate, reason)
         if isinstance(lock, Later):
             return lock
         with lock:
@@ -4796,11 +4749,10 @@ class BlocklistStore:
         serial = as_number(entry.get("serial"))
         if self.blocklist is None or serial > self.refreshed.serial:
             self._load_generation()
-        # While nothing was ever held, every process tries at its start, and is bound by what the
-        # others found only then.
+        # With no list ever held, each process tries at its start; then it heeds the others' tries.
         if self.blocklist is None and not self.was_missed:
             return False
-        if serial != self.refreshed.serial:     # of another it says only when to ask again
+        if serial != self.refreshed.serial:  # of another it says only when to ask again
             entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
         self.refreshed = from_entry(self.refreshed, entry)
         return self.is_current()
@@ -4826,15 +4778,14 @@ class BlocklistStore:
         self._cache.store("refresh", self._origin, self.refreshed._asdict())
 
     def take_failure(self, failed_at: float) -> None:
-        """What another process of the same run asked for in vain is not asked for again soon."""
+        """What another process of this run asked for in vain is not asked for again soon."""
         retry_at = failed_at + POLICY_RETRY_SECONDS
         self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
 
     def refresh(self, visit: Visit) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
 
-        Whatever else happens, the last list stays in force. A Decision: there is none, and
-        `max_wait` does not reach to where it may be asked for.
+        A Decision: no list was ever held, and none can be asked for within `max_wait`.
         """
         validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
         document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
@@ -4860,16 +4811,16 @@ class BlocklistStore:
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
         validators = NO_VALIDATORS
-        if not document_visit.redirects:        # they belong to the URL that gave them
+        if not document_visit.redirects:    # they belong to the URL that gave them
             validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
 
     def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
-        """The list is in force, and overwrites the older of two generations on disk.
+        """The list is in force, and overwrites the older of two generations: one is always whole.
 
-        So one is whole at every instant. The next serial is of the other parity, and of this time:
-        a process that starts from an emptied folder must not give its list one that another has.
+        The next serial is of the other parity, and of this time: a process that starts from an
+        emptied folder must not give its list one that another has.
         """
         self.blocklist = blocklist
         now = self._time()
@@ -4881,10 +4832,7 @@ class BlocklistStore:
         self._note(checked_at=now, **validators._asdict())
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
-        """R3b: the last list stays in force; the next try is soon.
-
-        Without a list the gate is open, and says so.
-        """
+        """R3b: the last list stays in force; without one the gate opens. The next try is soon."""
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
         self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
@@ -4910,7 +4858,7 @@ class BlocklistStore:
             body = whole_document(ending, MAX_SCHEMA_BYTES).body
             schema = parse_schema(body)
         except ValueError as error:
-            if held is not None:                                    # R10
+            if held is not None:        # R10
                 self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return held
         entry = {"body": body, "checked_at": self._time()}
@@ -4918,7 +4866,7 @@ class BlocklistStore:
         return schema
 
 
-def parse_schema(body: bytes) -> dict[str, Any]:
+def parse_schema(body: bytes) -> Data:
     """ValueError: it is none, or it asserts what is not implemented."""
     schema = parse_json(body, "schema")
     compile_schema(schema)
@@ -4930,8 +4878,7 @@ def parse_schema(body: bytes) -> dict[str, Any]:
 class RobotsStore:
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
-    In memory are the most recently learned, up to a bound; the cache has the rest, by the site and
-    what `variant` says.
+    In memory are the latest, up to a bound; the cache has all, by the site and `variant`.
     """
 
     kind = "robots"
@@ -4944,7 +4891,7 @@ class RobotsStore:
         self._cache = cache
         self._time = wall_time
         self._variant = variant
-        self._states: collections.OrderedDict[str, Any] = collections.OrderedDict()
+        self._states: dict[str, Any] = {}
         self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
 
     def state_of(self, site: str) -> Any:
@@ -4962,18 +4909,18 @@ class RobotsStore:
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
-        self._states[site] = state              # the newest comes last
+        self._states[site] = state         # the newest comes last
         self._sizes[site] = state.held_bytes
         held_bytes = sum(self._sizes.values())
         while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
-            oldest, _ = self._states.popitem(last=False)
+            oldest = next(iter(self._states))
+            del self._states[oldest]
             held_bytes -= self._sizes.pop(oldest)
 
     def refresh(self, visit: Visit, site: str) -> Steps[Decision | None]:
-        """R2: asks for the file of the site where the visit is.
+        """R2: asks for the site's file. What came of it is kept for this run and the next.
 
-        What it says, or that it could not be had, is kept for this run and the next. A Decision:
-        the host is held back, or must not be asked.
+        A Decision: the host is held back, or must not be asked.
         """
         held = self.state_of(site)
         url = f"{site_of(visit.wire)}/{self.kind}.txt"
@@ -4983,22 +4930,25 @@ class RobotsStore:
             return ending.refusal
         if isinstance(ending.answer, Response) and not ending.has_strayed:
             state = yield from self._after_answer(held, file_visit, ending.answer)
-        else:           # a gate that refuses a hop of the file is no answer either
+        else:       # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
             state = self._after_failure(held, trouble, ending.status)
-            no_network = isinstance(ending.answer, TransportError)
-            state = state._replace(no_network=no_network)
+            state = state._replace(no_network=isinstance(ending.answer, TransportError))
         if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store("robots", site + self._variant, self._to_entry(state))
+        self._cache.store(
+            "robots",
+            site + self._variant,
+            self._to_entry(state),
+        )
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
         """Whether its target cannot go on either: its host is held back, or is not public.
 
-        What another host, to which the file was redirected, asked for is not asked of this one, or
-        it could be dropped for ever (9.1.1).
+        What another host asked for, to which the file was redirected, does not bind this one: it
+        could be dropped for ever (9.1.1).
         """
         is_own_host = file_visit.host == host_key(file_visit.url)
         if refusal.gate == "R5" and not is_own_host:
@@ -5007,7 +4957,7 @@ class RobotsStore:
         return is_own_address or refusal.retry_at is not None
 
     def _after_answer(self, held: Any, file_visit: Visit, answer: Response) -> Steps[Any]:
-        yield from ()                   # one answer says it all
+        yield from ()           # one answer says it all
         state = robots_after_answer(held, answer, self._time())
         if file_visit.redirects:        # validators belong to the URL that gave them
             state = state._replace(validators=NO_VALIDATORS)
@@ -5037,8 +4987,7 @@ class SourceStore:
         elif result.outcome == "failed" and result.status is not None:
             failure = printable(result.reason)
             known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
-        retry_at = result.retry_at or NEVER
-        known = known._replace(requested_at=at, retry_at=retry_at)
+        known = known._replace(requested_at=at, retry_at=result.retry_at or NEVER)
         self._cache.store("source", key, known._asdict())
 
 
@@ -5046,30 +4995,26 @@ class SourceStore:
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 #
 # The way of a URL, from who asks to the socket:
-#   Fetcher.fetch          one URL; `run` has many
-#   Fetcher._results       R7: one Target for each source
+#   Fetcher.fetch, run     R7: one Target for each source
 #   Scheduler.results      whose turn it is; sleeps where it is nobody's
-#   Scheduler._take        a step of that target, alone in this process
-#   Fetcher.target_steps   R8; the Visit knows where the URL is now
-#   Visit.walk             every gate (`pass_gates`), an exchange; then a hop, a retry or the end
-#   Fetcher.exchange       R1, R13, R4's departure: the only caller of the transport
-#   HttpTransport.send     the socket
-# And back: `walk` returns an Ending, of which `conclude` makes the Result that the others hand on.
-# Whoever must wait yields a Later. A policy document that a gate wants first is a Visit of its own,
-# which `Refreshes.advance` moves on for all who wait for it.
+#   Fetcher.target_steps   R8
+#   Visit.walk             every gate, an exchange; then a hop, a retry or the end
+#   Fetcher.exchange       R1, R13: the only caller of the transport
+# And back: `walk` returns an Ending, of which `conclude` makes the Result.
+# Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, moved on
+# by `Refreshes.advance` for all who wait for it.
 
-Transport = Any                 # send(Request) -> Response, or TransportError; perhaps resolve()
+Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
-Gate = Callable[["Visit"], Union[Later, Decision, None]]        # come again, refused, passed
-
+GateAnswer = Union[Later, Decision, None]  # come again, refused, passed
+Gate = Callable[["Visit"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
-SLOTLESS_KINDS = ("robots", *CANONICAL_KINDS)       # the first of a host may go without a slot
 
 
 class Visit:
-    """One URL on its way to its end: as asked, where it is now, and what came of it so far."""
+    """One URL on its way: as asked, where it is now, and what came of it so far."""
 
     def __init__(
         self,
@@ -5079,37 +5024,38 @@ class Visit:
         wire: str,
         held: KnownSource = NEVER_ASKED,
         wants: Wants = wants_any_success,
-        could_begin_at: float = math.inf,
+        since: float = math.inf,
     ) -> None:
         self.fetcher = fetcher
         self.kind = kind
         self.how = fetcher.kinds[kind]
         self.url = url
-        self.held = held                            # R7: validators, and of exactly which URL
-        self.wants = wants                          # whether a body is read
-        self.started_at = fetcher.now()             # of the target's first step, monotonic
-        self.waited = max(0.0, self.started_at - could_begin_at)
-        self.decision = Decision(True, url)         # the latest of R2 that let it pass
+        self.held = held    # R7: validators, and of exactly which URL
+        self.wants = wants  # whether a body is read
+        self.started_at = fetcher.now()
+        self.waited = max(0.0, self.started_at - since)
+        self.decision = Decision(True, url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
-        self.requests: list[RequestRecord] = []     # with those of policy documents
+        self.requests: list[RequestRecord] = []  # with those of policy documents
         self.retries = 0
         self.slot = Slot(fetcher.limiter)
-        # Spec 1.1: its first request is its last, and binds nobody.
-        self._is_single = fetcher.options.interactive
-        self._resume_at = -math.inf     # its own back-off, after a transport failure
+        self._is_single = fetcher.options.interactive  # one request, which binds nobody
         self._move(wire)
 
     def _move(self, wire: str) -> None:
-        self.wire, self.site, self.host = wire, site_key(wire), host_key(wire)
+        self.wire = wire
+        self.site = site_key(wire)
+        self.host = host_key(wire)
 
     def document(
-        self, kind: str, url: str, validators: Validators, is_single: bool = False
+        self,
+        kind: str,
+        url: str,
+        validators: Validators,
+        is_single: bool = False,
     ) -> Visit:
-        """The visit of a policy document that this one waits for, under the same deadline.
-
-        `is_single`: one request, which binds nobody whatever it brings.
-        """
+        """A policy document that this visit waits for, under the same deadline."""
         visit = Visit(
             self.fetcher,
             kind,
@@ -5119,20 +5065,14 @@ class Visit:
         )
         visit.started_at = self.started_at
         visit.requests = self.requests
-        visit._is_single = is_single or self.fetcher.options.interactive
-        if visit.host == self.host:             # else each would wait for the other
+        visit._is_single = is_single or self._is_single
+        if visit.host == self.host:  # else each would wait for the other
             self.slot, visit.slot = visit.slot, self.slot
         return visit
 
     @property
     def deadline(self) -> float:
-        """No pause goes beyond it."""
         return self.started_at + self.fetcher.options.max_wait
-
-    @property
-    def attempts(self) -> int:
-        """Requests sent for it."""
-        return sum(request.kind == self.kind for request in self.requests)
 
     @property
     def validators(self) -> Validators:
@@ -5146,9 +5086,7 @@ class Visit:
         """Of its next request, as `Slot.claim` has it."""
         if self.retries or self.redirects:
             return "other"
-        if self.how.is_target:
-            return "target"
-        return "policy" if self.kind in SLOTLESS_KINDS else "other"
+        return self.how.role
 
     def warn(self, line: str) -> None:
         if line not in self.warnings:
@@ -5156,6 +5094,20 @@ class Visit:
 
     def let_pass(self, decision: Decision) -> None:
         self.decision = decision
+
+    def refused(
+        self,
+        gate: GateName,
+        reason: str,
+        retry_at: float | None = None,
+    ) -> Decision:
+        """With what robots.txt said before."""
+        return self.decision._replace(
+            allowed=False,
+            gate=gate,
+            reason=reason,
+            retry_at=retry_at,
+        )
 
     def not_yet(self, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
@@ -5167,17 +5119,8 @@ class Visit:
             self.fetcher.time() + seconds,
         )
 
-    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
-        """With what robots.txt said before."""
-        return self.decision._replace(
-            allowed=False, url=self.url, gate=gate, reason=reason, retry_at=retry_at
-        )
-
     def too_late(self) -> Decision | None:
-        """The refusal where nothing new may start for it but the target's own first request.
-
-        What needs no pause is not cut short by a small `max_wait`.
-        """
+        """The refusal where nothing but the target's first request may still start."""
         now = self.fetcher.now()
         max_wait = self.fetcher.options.max_wait
         if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
@@ -5188,34 +5131,31 @@ class Visit:
     def walk(self) -> Steps[Ending]:
         """The URL to its end: every gate before every request, also of a retry or a hop."""
         fetcher = self.fetcher
+        ending: Ending | None = None
         try:
-            while True:
-                if self._resume_at > fetcher.now():
-                    reason = "back-off after a transport failure"
-                    yield from self._wait(Later(self._resume_at, "R5", reason, frees_host=True))
-                refusal = yield from self.pass_gates(fetcher.gates_of(self.kind))
-                if refusal is not None:
-                    return Ending(refusal=refusal)
+            while ending is None:  # a hop or a retry is due
+                decision = yield from self.pass_gates(fetcher.gates_of(self.kind))
+                if not decision.allowed:
+                    return Ending(refusal=decision)
                 began_at = fetcher.now()
                 answer = fetcher.exchange(self)
-                ending = self._after(answer, fetcher.now() - began_at)
-                if ending is not None:
-                    return ending
+                seconds = fetcher.now() - began_at
+                if isinstance(answer, TransportError):
+                    ending = yield from self._after_no_answer(answer, seconds)
+                elif answer.status in REDIRECT_STATUSES:
+                    ending = self._after_redirect(answer)
+                elif answer.status in BACKOFF_STATUSES:
+                    ending = self._after_push_back(answer)
+                else:
+                    ending = Ending(answer)
+            return ending
         finally:
             self.slot.give_back()
 
-    def _wait(self, later: Later) -> Steps[None]:
-        before = self.fetcher.now()
-        if not later.host:              # else the document that it waits for has said so
-            self.fetcher.trace_wait(self.wire, later.at - before, later.reason)
-        yield later._replace(host=self.host)
-        self.waited += self.fetcher.now() - before
+    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision]:
+        """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
 
-    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
-        """spec 7: blocklist, (address,) robots.txt, throttle, in this order.
-
-        The first that refuses ends it; None lets it pass. After each wait every gate is asked
-        again: an opt-out may have come meanwhile.
+        After each wait every gate is asked again: an opt-out may have come meanwhile.
         """
         while True:
             for gate in gates:
@@ -5223,24 +5163,22 @@ class Visit:
                 if answer is not None:
                     break
             else:
-                return None
+                return self.decision
             if isinstance(answer, Decision):
-                return answer._replace(url=self.url)        # not that of a policy document
+                return answer._replace(url=self.url)  # not that of a policy document
             if answer.is_hopeless or answer.at > self.deadline:
                 return self.not_yet(answer)
-            yield from self._wait(answer._replace(frees_host=False))
+            yield from self._wait(answer)
 
-    def _after(self, answer: Answer, seconds: float) -> Ending | None:
-        """How the walk ends, or None where another request is due: a hop, or a retry."""
-        if isinstance(answer, TransportError):
-            return self._after_no_answer(answer, seconds)
-        if answer.status in REDIRECT_STATUSES:
-            return self._after_redirect(answer)
-        if answer.status in BACKOFF_STATUSES:
-            return self._after_push_back(answer)
-        return Ending(answer)
+    def _wait(self, later: Later, frees_host: bool = False) -> Steps[None]:
+        fetcher = self.fetcher
+        before = fetcher.now()
+        if not later.host:  # else the document that it waits for has said so
+            fetcher.trace_wait(self.wire, later.at - before, later.reason)
+        yield later._replace(host=self.host, frees_host=frees_host)
+        self.waited += fetcher.now() - before
 
-    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | None:
+    def _after_no_answer(self, error: TransportError, seconds: float) -> Steps[Ending | None]:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
@@ -5251,34 +5189,26 @@ class Visit:
         if error.final or is_cut_off or self._is_single:
             limit = 0
         elif seconds >= fetcher.options.timeout:
-            limit = 1                   # a time-out costs too much to be tried five times
+            limit = 1  # a time-out costs too much to be tried five times
         if self.retries >= limit:
             return Ending(error)
         delay = backoff_delay(self.retries, None, fetcher.options.rand)
-        resume_at = fetcher.now() + delay
-        if resume_at <= self.deadline:
-            self.retries += 1
-            self._resume_at = resume_at
-            return None
-        if not self.how.is_target:
+        ending = self._retry(error, error.reason, delay)
+        if ending is None:
+            reason = "back-off after a transport failure"
+            yield from self._wait(Later(fetcher.now() + delay, "R5", reason), frees_host=True)
+        elif self.how.role != "target":
             return Ending(error)
-        trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
-        return Ending(
-            error,
-            None,
-            trouble,
-            fetcher.time() + delay,
-            is_put_off=True,
-        )
+        return ending
 
     def _after_push_back(self, answer: Response) -> Ending | None:
-        """R5: 429 and 503 hold the host back; says whether this visit tries again in this run."""
+        """R5: 429 and 503 hold the host back, for its retry too."""
         fetcher = self.fetcher
         if self._is_single:
             return Ending(answer)
-        retry_after = retry_after_of(answer, fetcher.time())
-        is_last = self.retries >= DEFAULT_MAX_RETRIES               # R5
-        if is_last:                                                 # spec 7: "wait 1h"
+        retry_after = retry_after_of(answer.headers, fetcher.time())
+        is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
+        if is_last:  # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
@@ -5287,17 +5217,22 @@ class Visit:
         fetcher.limiter.hold_back(self.host, delay, why)
         if is_last:
             trouble = f"{why}; gave up after {self.retries} retries"
-        elif fetcher.now() + delay > self.deadline:
-            trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
-        else:
+            return Ending(answer, None, trouble, fetcher.time() + delay)
+        return self._retry(answer, why, delay)
+
+    def _retry(self, answer: Answer, why: str, delay: float) -> Ending | None:
+        """None where another try in `delay` seconds is within `max_wait`."""
+        fetcher = self.fetcher
+        if fetcher.now() + delay <= self.deadline:
             self.retries += 1
             return None
+        trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
         return Ending(
             answer,
             None,
             trouble,
             fetcher.time() + delay,
-            is_put_off=not is_last,
+            is_put_off=True,
         )
 
     def _after_redirect(self, answer: Response) -> Ending | None:
@@ -5305,7 +5240,7 @@ class Visit:
         fetcher = self.fetcher
         limit = self.how.max_redirects
         location = header_value(answer.headers, "location")
-        with suppress(UnicodeError):    # headers come as latin-1; what servers mean is UTF-8
+        with suppress(UnicodeError):  # headers come as latin-1; what servers mean is UTF-8
             location = location.encode("latin-1").decode("utf-8")
         if not location:
             return Ending(answer, trouble=f"{answer.status} without a Location")
@@ -5315,8 +5250,7 @@ class Visit:
             location = untagged(location, fetcher.tag)
         try:
             wire = wire_url(resolve_url(self.wire, location))
-            is_canonical = self.kind in CANONICAL_KINDS
-            if is_canonical and not is_kin(split_url(fetcher.origin).host, wire):
+            if self.kind in CANONICAL_KINDS and not is_kin(split_url(fetcher.origin).host, wire):
                 raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
         except ValueError as error:
             return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
@@ -5325,10 +5259,9 @@ class Visit:
         return None
 
 
-def retry_after_of(answer: Response, now: float) -> float | None:
-    """Seconds that the server asks for; of several headers the longest.  R5."""
-    values = [value for name, value in answer.headers if name == "retry-after"]
-    waits = [parse_retry_after(value, now) for value in values]
+def retry_after_of(headers: Headers, now: float) -> float | None:
+    """R5: seconds that the server asks for; of several headers the longest."""
+    waits = [parse_retry_after(value, now) for name, value in headers if name == "retry-after"]
     return max((wait for wait in waits if wait is not None), default=None)
 
 
@@ -5336,12 +5269,13 @@ def retry_after_of(answer: Response, now: float) -> float | None:
 
 def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
+    outcome: Outcome = "failed"
+    decision = ending.refusal
+    if decision is not None:
+        outcome = "denied" if decision.retry_at is None else "deferred"
+        return visit_result(visit, outcome, decision)
     answer = ending.answer
     trouble = ending.why
-    outcome: Outcome = "failed"
-    if ending.refusal is not None:
-        outcome = "denied" if ending.refusal.retry_at is None else "deferred"
-        return visit_result(visit, outcome, ending.refusal)
     seen = {}
     if isinstance(answer, Response):
         trouble = ending.trouble or trouble_of(visit, answer)
@@ -5371,7 +5305,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
     outcome: Outcome = "fetched"
     decision = visit.decision
-    is_read = True
     fields = shown_answer(answer)
     etag, last_modified = validators_of(answer.headers)
     if answer.status == 304:
@@ -5383,7 +5316,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     elif visit.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
-        is_read = False
+        fields["read"] = False
         answer = answer._replace(body=b"")
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
     reading = visit.fetcher.read_body(visit, answer)
@@ -5394,7 +5327,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         decision,
         bytes=len(answer.body),
         body=answer.body,
-        read=is_read,
         etag=etag,
         last_modified=last_modified,
         **fields,
@@ -5412,15 +5344,20 @@ def shown_answer(answer: Response) -> dict[str, Any]:
     return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
-def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
-    """A Result with all that is the same for every outcome."""
+def visit_result(
+    visit: Visit,
+    outcome: Outcome,
+    decision: Decision,
+    **fields: Any,
+) -> Result:
+    """With all that is the same for every outcome."""
     common = decision._asdict()
-    for name in ("allowed", "blocked_by", "url"):
-        del common[name]
+    del common["allowed"], common["blocked_by"]
     common.update(
+        url=visit.url,
         final_url=visit.wire,
         redirects=visit.redirects,
-        attempts=visit.attempts,
+        attempts=sum(request.kind == visit.kind for request in visit.requests),
         requests=visit.requests,
         waited=visit.waited,
         elapsed=visit.fetcher.now() - visit.started_at,
@@ -5428,25 +5365,28 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
         warnings=visit.warnings,
     )
     common.update(fields)
-    return result_of(outcome, visit.url, **common)
+    return result_of(outcome, **common)
 
 
 # The order of targets.
 
 class Target(NamedTuple):
-    """One declared target, and how it is wanted."""
+    """A declared target, and how it is wanted."""
 
-    url: str                            # as asked
+    url: str                   # as asked
     wire: str
-    key: str                            # canonical URL (R7), after what has a floor of its own
-    min_age: float = 0.0                # R8: seconds
-    wants: Wants | None = None          # whether a body is read; given, it is asked for anew
+    key: str                   # canonical URL (R7), after what has a floor of its own
+    min_age: float = 0.0       # R8: seconds
+    wants: Wants = wants_body  # whether a body is read
+    is_anew: bool = False      # a body is wanted, so no validators are sent
     kind: str = "target"
 
 
 class Turn(NamedTuple):
-    """Whose turn it is at a time: the next target of a host, or one that is on its way."""
+    """Whose turn it is: the next target of a host, or one on its way."""
 
+    key: float   # when it may go on; then its rank among those that may
+    serial: int  # of two alike the first goes first
     host: str
     steps: Steps[Result] | None = None  # None: the host's next target begins
     is_alone: bool = False              # redirected to another host, or backing off
@@ -5455,98 +5395,65 @@ class Turn(NamedTuple):
 class Scheduler:
     """Which host is next. Serial, and never idle while some host may be asked."""
 
-    def __init__(self, fetcher: Fetcher, process: ProcessPace) -> None:
+    def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
-        self._process = process
-        self._targets: dict[str, collections.deque[Target]] = {}    # that wait, by host
-        self._freed_at: dict[str, float] = {}       # when the host's target before ended
-        self._waiting: list[tuple[float, int, Turn]] = []       # by when they may go on
-        self._ready: list[tuple[float, int, Turn]] = []         # the one with most to do first
-        self._serial = itertools.count()            # of two that are alike the first goes first
+        self.targets: dict[str, collections.deque[Target]] = {}     # that wait, by host
+        self._freed_at: dict[str, float] = {}       # when the target before it ended
         self._silent: collections.Counter[str] = collections.Counter()
-        self._turn = Turn("")                       # the one that is being taken
-        self.waits_for = ("", "")                   # host and reason, for whoever watches
+        self.waiting: list[Turn] = []   # a heap: the one that is due first
+        self.ready: list[Turn] = []     # a heap: a retry, or the host with most to do
+        self._serial = itertools.count()
 
     def add(self, target: Target) -> None:
         host = host_key(target.wire)
-        if host not in self._targets:
-            self._targets[host] = collections.deque()
-            self._wait(-math.inf, Turn(host))
-        self._targets[host].append(target)
-
-    @property
-    def hosts_left(self) -> int:
-        """Hosts with targets still to be asked for."""
-        turns = self._turns()
-        return len({turn.host for turn in turns if turn.steps or self._targets.get(turn.host)})
-
-    @property
-    def seconds_left(self) -> float:
-        """About how long the longest queue takes."""
-        return max(map(self._seconds_of, self._targets), default=0.0)
-
-    def _seconds_of(self, host: str) -> float:
-        """About how long the targets of a host take; none, where `max_wait` puts them off."""
-        fetcher = self._fetcher
-        pace = self._fetcher.limiter.known_pace(host)
-        wait = max(0.0, next_start(pace, pace.interval, True) - fetcher.now())
-        if max(wait, pace.interval) > fetcher.options.max_wait or not self._targets[host]:
-            return 0.0
-        return wait + (len(self._targets[host]) - 1) * pace.interval
-
-    def _work(self, host: str) -> float:
-        """Seconds that the targets of a host take at its pace."""
-        return len(self._targets[host]) * self._fetcher.limiter.known_pace(host).interval
+        if host not in self.targets:
+            self.targets[host] = collections.deque()
+            heapq.heappush(self.waiting, Turn(-math.inf, next(self._serial), host))
+        self.targets[host].append(target)
 
     def results(self) -> Iterator[Result]:
-        """A Result each as it is done."""
-        while self._waiting or self._ready:
-            now = self._fetcher.now()
-            while self._waiting and self._waiting[0][0] <= now:
-                turn = heapq.heappop(self._waiting)[2]
-                heapq.heappush(self._ready, (self._rank(turn), next(self._serial), turn))
-            if self._ready:
-                yield from self._take(heapq.heappop(self._ready)[2])
-                continue
-            due_at, _, turn = self._waiting[0]
-            pace = self._fetcher.limiter.known_pace(turn.host)
-            self.waits_for = turn.host, "its pace"
-            if pace.not_before > now:
-                self.waits_for = turn.host, pace.why
-            sleep_until(due_at, self._fetcher.clock)
+        fetcher = self._fetcher
+        while self.waiting or self.ready:
+            now = fetcher.now()
+            while self.waiting and self.waiting[0].key <= now:
+                turn = heapq.heappop(self.waiting)
+                rank = -math.inf
+                if not turn.is_alone:
+                    interval = fetcher.limiter.known_pace(turn.host).interval
+                    rank = -interval * len(self.targets[turn.host])
+                turn = turn._replace(key=rank, serial=next(self._serial))
+                heapq.heappush(self.ready, turn)
+            if self.ready:
+                yield from self._take(self.ready[0])
+            else:
+                sleep_until(self.waiting[0].key, fetcher.clock)
 
     def close(self) -> None:
         """What has begun and will not go on gives its slots back."""
-        for turn in self._turns():
+        for turn in self.waiting + self.ready:
             if turn.steps is not None:
                 turn.steps.close()
 
-    def _turns(self) -> list[Turn]:
-        return [self._turn, *(item[2] for item in self._waiting + self._ready)]
-
-    def _rank(self, turn: Turn) -> float:
-        """The least goes first: a retry that is due, then whoever has the most to do."""
-        return -math.inf if turn.is_alone else -self._work(turn.host)
-
-    def _wait(self, until: float, turn: Turn) -> None:
-        heapq.heappush(self._waiting, (until, next(self._serial), turn))
-
     def _take(self, turn: Turn) -> Iterator[Result]:
-        """A step of a visit, and what follows from it."""
+        """A step of a target, and what follows from it."""
         host = turn.host
-        steps = turn.steps
-        if steps is None:
-            if not self._targets[host]:             # they were deferred meanwhile
-                return
-            since = self._freed_at.get(host, math.inf)      # the first waits for no pace
-            steps = self._fetcher.target_steps(self._next_target(host), since)
-        self._turn = Turn(host, steps)
-        outcome = self._process.step(steps)
-        self._turn = Turn("")
-        if isinstance(outcome, Later):
-            # No target waits for another's trouble.
+        if turn.steps is None and not self.targets[host]:  # deferred meanwhile
+            heapq.heappop(self.ready)
+            return
+        steps = turn.steps or self._begin(host)
+        self.ready[0] = turn._replace(steps=steps)
+        outcome = self._fetcher.process.step(steps)
+        heapq.heappop(self.ready)
+        if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            self._wait(outcome.at, Turn(outcome.host, steps, is_alone))
+            next_turn = Turn(
+                outcome.at,
+                next(self._serial),
+                outcome.host,
+                steps,
+                is_alone,
+            )
+            heapq.heappush(self.waiting, next_turn)
             if is_alone and not turn.is_alone:
                 self._free(host)
             return
@@ -5555,77 +5462,75 @@ class Scheduler:
         yield outcome
         yield from self._count_silence(host, outcome)
 
-    def _next_target(self, host: str) -> Target:
-        """In the order of their last request, never requested first: no URL starves another."""
-        targets = self._targets[host]
+    def _begin(self, host: str) -> Steps[Result]:
+        """Of a host's targets the one whose last request is oldest: no URL starves another."""
+        targets = self.targets[host]
         if host not in self._freed_at and len(targets) > 1:
             known = self._fetcher.sources.load
             ordered = sorted(targets, key=lambda target: known(target.key).requested_at)
-            targets = self._targets[host] = collections.deque(ordered)
-        return targets.popleft()
+            targets = self.targets[host] = collections.deque(ordered)
+        since = self._freed_at.get(host, math.inf)  # the first waits for no pace
+        return self._fetcher.target_steps(targets.popleft(), since)
 
     def _free(self, host: str) -> None:
         """The host's next target may start; at once, where that is too far to wait for."""
         fetcher = self._fetcher
-        now = self._fetcher.now()
+        now = fetcher.now()
         self._freed_at[host] = now
-        if not self._targets[host]:
+        if not self.targets[host]:
             return
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
         fetcher.trace_wait(
-            self._targets[host][0].wire,
+            self.targets[host][0].wire,
             due_at - now,
             "its host's pace",
         )
-        self._wait(due_at, Turn(host))
+        heapq.heappush(self.waiting, Turn(due_at, next(self._serial), host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
-        """After targets in a row that no HTTP answer came for, the host's others are deferred.
-
-        A dead host must not hold up the others of a serial run.
-        """
+        """A dead host must not hold up a serial run: its other targets are deferred."""
         if result.status is not None:
             self._silent[host] = 0
-        elif result.attempts > 0 or result.outcome == "failed":     # the latter: not connected
+        elif result.attempts > 0 or result.outcome == "failed":  # the latter: not connected
             self._silent[host] += 1
         if self._silent[host] < MAX_SILENT_TARGETS:
             return
         reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
-        while self._targets.get(host):
-            url = self._targets[host].popleft().url
+        while self.targets.get(host):
+            url = self.targets[host].popleft().url
             retry_at = self._fetcher.time() + SILENT_HOST_SECONDS
             yield self._fetcher.unasked("deferred", url, reason, gate="R5", retry_at=retry_at)
 
 
 # The fetcher itself.
 
-OPTION_TYPES = (
+OPTION_TYPES: Any = (
     ("cache_dir", (str, os.PathLike, type(None)), "a folder or None"),
     ("origin", str, "http(s)://host or http(s)://host:port"),
     ("max_bytes", int, "a positive number of bytes"),
     ("interactive", bool, "True or False"),
     ("allow_private", bool, "True or False"),
     ("tag", (str, type(None)), "ORG/REPO or ORG/REPO@SHA"),
+    ("rand", Callable, "a function"),
+    ("warn", (Callable, type(None)), "a function"),
+    ("trace", (Callable, type(None)), "a function"),
     ("shares_pace", bool, "True or False"),
 )
 OPTION_METHODS = (
     ("transport", ["send"], "an object with send()"),
     ("clock", ["time", "monotonic", "sleep"], "an object with time(), monotonic() and sleep()"),
-    ("rand", ["__call__"], "a function"),
-    ("warn", ["__call__"], "a function"),
-    ("trace", ["__call__"], "a function"),
 )
 
 
 class Options(NamedTuple):
     """What a fetcher was told; `Bot` says what each means."""
 
-    cache_dir: str | os.PathLike[str] | None
+    cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE
     origin: str = ORIGIN
-    timeout: float = 30.0               # seconds
-    max_wait: float = 300.0             # seconds
+    timeout: float = 30.0    # seconds
+    max_wait: float = 300.0  # seconds
     max_bytes: int = 10 * 2**20
     unreachable: str = "allow"
     robots_mode: str = "respect"
@@ -5647,22 +5552,21 @@ class Options(NamedTuple):
                 raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         for name, methods, wanted in OPTION_METHODS:
             value = getattr(self, name)
-            lacking = [method for method in methods if not hasattr(value, method)]
-            if value is not None and lacking:
+            if value is not None and not all(hasattr(value, method) for method in methods):
                 raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         require_choice("unreachable", self.unreachable, ("allow", "defer"))
         require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
-        if self.robots_mode != "respect" and not self.interactive:
-            raise ValueError(
-                f"robots_mode={self.robots_mode!r} is for a person at a prompt "
-                "(interactive=True, spec 1.1): R2 is a MUST"
-            )
         for name in ("timeout", "max_bytes"):
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
                 raise ValueError(f"{name} is {value!r}, want a positive number")
         if not is_number(self.max_wait) or not self.max_wait >= 0:
             raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
+        if self.robots_mode != "respect" and not self.interactive:
+            raise ValueError(
+                f"robots_mode={self.robots_mode!r} is for a person at a prompt "
+                "(interactive=True, spec 1.1): R2 is a MUST"
+            )
         refusal = host_refusal(split_url(wire_url(self.origin)).host)
         if refusal and not self.allow_private:
             raise ValueError(
@@ -5672,10 +5576,11 @@ class Options(NamedTuple):
 
     def parsed_tag(self) -> tuple[str, str] | None:
         """R13: repository and SHA, where a tag is sent."""
-        repository, sha = parse_tag(self.tag) if self.tag else ("", "")
-        if self.interactive:                                        # spec 1.1
-            return repository or TOOL_NAME, "repl"
-        return (repository, sha) if repository else None
+        tag = parse_tag(self.tag) if self.tag else None
+        if self.interactive:  # spec 1.1
+            repository, _ = tag or (TOOL_NAME, "")
+            return repository, "repl"
+        return tag
 
 
 def is_number(value: Any) -> bool:
@@ -5689,7 +5594,9 @@ def log_warning(line: str) -> None:
 
 
 def open_caches(
-    options: Options, warn: Callable[[str], None], wall_time: Callable[[], float]
+    options: Options,
+    warn: Callable[[str], None],
+    wall_time: Callable[[], float],
 ) -> tuple[Cache, Cache | None]:
     """The cache, and where the pace is shared with other processes, if it is."""
     folder = options.cache_dir
@@ -5703,56 +5610,41 @@ def open_caches(
     if folder is not None:
         cache = Cache(os.fspath(folder), warn, wall_time)
         return cache, cache.pace()
-    memory = Cache(None, warn, wall_time)
-    if options.shares_pace:
-        return memory, open_pace_cache(warn, wall_time)
-    return memory, None
+    pace = open_pace_cache(warn, wall_time) if options.shares_pace else None
+    return Cache(None, warn, wall_time), pace
 
 
 class Fetcher:
     """The bot without its readings: every request passes R3, the address check, R2 and R4.
 
-    Its Results have no title, links, metadata or robots directives; `Bot` adds those, and says
-    what the arguments mean. A subclass may fill `kinds` and the hooks at the end.
+    `Bot` says what the arguments mean, and adds title, links, metadata and robots directives.
     """
 
     kinds = KINDS
 
-    def __init__(
-        self, cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE, **options: Any
-    ) -> None:
-        self.options = Options(cache_dir, **options)
-        self.options.check()
-        self.tag = self.options.parsed_tag()                        # R13
-        self.origin = site_of(wire_url(self.options.origin))
-        self.clock = self.options.clock or SYSTEM_CLOCK     # whose sleep may show what it is for
-        process = process_pace(self.clock)
-        self.now: Callable[[], float] = process.clock.monotonic
-        self.time: Callable[[], float] = process.clock.time
-        self.requests = 0               # that left, of any kind
+    def __init__(self, **arguments: Any) -> None:
+        options = self.options = Options(**arguments)
+        options.check()
+        self.tag = options.parsed_tag()  # R13
+        self.origin = site_of(wire_url(options.origin))
+        self.clock = options.clock or SYSTEM_CLOCK  # whose sleep may show what it is for
+        self.process = process_pace(self.clock)
+        self.now: Callable[[], float] = self.process.clock.monotonic
+        self.time: Callable[[], float] = self.process.clock.time
         self._warned: set[str] = set()
-        self._transport = self.options.transport
+        self._transport = options.transport
         if self._transport is None:
-            self._transport = HttpTransport(allow_private=self.options.allow_private)
-        self._cache, self._pace_cache = open_caches(
-            self.options,
-            self.warn,
-            self.time,
-        )
-        patience_seconds = 2 * self.options.timeout
-        self.limiter = RateLimiter(process, self._pace_cache, patience_seconds)
-        locks = PatientLocks(self._cache, self.now, patience_seconds)
-        self._refreshes = Refreshes(locks, self.now)
-        self._blocklist = BlocklistStore(
-            self._cache,
-            self.time,
-            self.origin,
-            self.warn,
-        )
-        self.robots = RobotsStore(self._cache, self.time)
-        self.sources = SourceStore(self._cache)
-        self._process, self._scheduler = process, Scheduler(self, process)
-        if self.options.interactive and not (sys.stdin and sys.stdin.isatty()):
+            self._transport = HttpTransport(allow_private=options.allow_private)
+        cache, self._pace_cache = open_caches(options, self.warn, self.time)
+        self._cache = cache
+        locks = PatientLocks(self.now, 2 * options.timeout)
+        self._refreshes = Refreshes(cache, locks)
+        self._blocklist = BlocklistStore(cache, self.time, self.origin, self.warn)
+        self.robots = RobotsStore(cache, self.time)
+        self.sources = SourceStore(cache)
+        self.limiter = RateLimiter(self.process, self._pace_cache, locks)
+        self._scheduler = Scheduler(self)
+        if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
                 "a prompt alone (spec 1.1)"
@@ -5769,8 +5661,8 @@ class Fetcher:
         CONNECTION.rest(math.inf)
         self._refreshes.clear()
         if self._cache.folder is not None:
-            self._cache.sweep(self.time())          # and the pace in it
-        elif self._pace_cache is not None:
+            self._cache.sweep(self.time())  # and the pace in it
+        if self._pace_cache not in (None, self._cache.pace()):
             self._pace_cache.sweep(self.time())
 
     def warn(self, line: str) -> None:
@@ -5783,15 +5675,14 @@ class Fetcher:
         if self.options.trace and seconds > LOCK_POLL_SECONDS:
             self.options.trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
-    # --- What callers ask -------------------------------------------------
+    # --- What callers ask ---
 
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
         """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
 
-        `wait=True` takes the host's slot and returns when it is due; the caller then sends its one
-        request. `wait=False` takes none and waits for none: a host that is held back, or whose next
-        slot is beyond `max_wait`, is not allowed, with gate and `retry_at`. Policy documents that
-        are stale are waited for either way (R12). A bad URL is a refusal with its reason.
+        `wait=True` takes the host's slot and returns when it is due: send one request. `wait=False`
+        takes none and says what `fetch` would do now. Stale policy documents are waited for either
+        way (R12). A bad URL is a refusal with its reason.
         """
         gates = self.gates_of("target")
         if not wait:
@@ -5806,43 +5697,41 @@ class Fetcher:
             return Decision(False, mask_credentials(url), reason=str(error))
         with CONNECTION.call():
             try:
-                refusal = self._process.finish(visit.pass_gates(gates), self.clock)
+                decision = self.process.finish(visit.pass_gates(gates), self.clock)
             finally:
                 visit.slot.spend()
-        decision = visit.decision if refusal is None else refusal
         return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
-        """One target through every gate, to its end.
+        """One target through every gate, to its end. Policy, network and server never raise.
 
-        Policy, network and server trouble never raise: they are outcomes. A page that has not
-        changed since the last fetch is "unchanged" and has no body (R7); `fresh=True` asks for it
-        anew.
+        What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
+        asks for it anew.
         """
-        return next(self._results([url], wants=wants_body if fresh else None))
+        return next(self._results([url], is_anew=fresh))
 
     def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
-        """Many targets, strictly serial, each host at its own pace; a Result each as it is done.
+        """Many targets, each host at its own pace: a Result each, as it is done.
 
         One that was asked for less than `min_age` seconds ago is skipped (R8).
         """
-        if isinstance(urls, str):
-            urls = [urls]
         return self._results(urls, min_age=min_age)
 
-    def _results(self, urls: Iterable[str], purpose: str = "", **wanted: Any) -> Iterator[Result]:
+    def _results(
+        self,
+        urls: Iterable[str],
+        purpose: str = "",
+        **wanted: Any,
+    ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
-        scheduler = self._scheduler = Scheduler(self, self._process)
+        scheduler = self._scheduler = Scheduler(self)
         for item in self.declared(urls):
             if isinstance(item, Result):
                 yield item
             else:
                 scheduler.add(item._replace(key=purpose + item.key, **wanted))
-        with CONNECTION.call():
-            try:
-                yield from scheduler.results()
-            finally:
-                scheduler.close()
+        with CONNECTION.call(), closing(scheduler):
+            yield from scheduler.results()
 
     def declared(self, urls: Iterable[str]) -> Iterator[Target | Result]:
         """Each target once; a Result for what is none, and for another spelling of one."""
@@ -5854,76 +5743,57 @@ class Fetcher:
             except ValueError as error:
                 yield self.unasked("failed", mask_credentials(url), str(error))
                 continue
-            if key in first_spelling:                               # R7
+            if key in first_spelling:  # R7
                 reason = f"the same source as {first_spelling[key]} (R7)"
                 yield self.unasked("skipped", url, reason)
                 continue
             first_spelling[key] = url
             yield Target(url, wire, key)
 
-    @property
-    def blocklist_size(self) -> int:
-        """Entries of the list that is in force; 0 also where none was ever adopted."""
-        return len(self._blocklist)
-
-    @property
-    def blocklist_was_missed(self) -> bool:
-        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
-        return self._blocklist.was_missed
-
-    @property
-    def hosts_left(self) -> int:
-        """Of the run that goes on: hosts with targets still to be asked for."""
-        return self._scheduler.hosts_left
-
-    def outlook(self) -> tuple[str, str, float]:
-        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
-        return (*self._scheduler.waits_for, self._scheduler.seconds_left)
-
-    # --- One target -------------------------------------------------------
+    # --- One target ---
 
     def target_steps(self, target: Target, since: float) -> Steps[Result]:
-        """A declared target, to its Result; it could have begun at `since`.
-
-        No exception of one target reaches another.
-        """
+        """A declared target, to its Result; it could have begun at `since`."""
         try:
             known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.time())   # R8
-            if reason:
-                return self._skipped(target, known, reason)
-            held = known
-            wants = target.wants or wants_body
-            if target.wants is not None:        # who wants a body sends no validators
-                held = NEVER_ASKED
+            reason = too_soon(known, target.min_age, self.time())
+            if reason:  # R8; the status is that of a failure that is not asked for again
+                status = known.failed_status if known.failed_at > known.at else None
+                due_at = max(known.at, known.failed_at) + target.min_age
+                return self.unasked(
+                    "skipped",
+                    target.url,
+                    reason,
+                    status=status,
+                    retry_at=due_at,
+                )
             visit = Visit(
                 self,
                 target.kind,
                 target.url,
                 target.wire,
-                held,
-                wants,
+                NEVER_ASKED if target.is_anew else known,
+                target.wants,
                 since,
             )
             ending = yield from visit.walk()
             result = conclude(visit, ending)
-            if visit.attempts:
+            if result.attempts:
                 self.sources.remember(target.key, known, result)
             return result
-        except Exception as error:  # noqa: BLE001 - a bug, or memory that ran out, costs one target
+        except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
             what = f"unexpected {type(error).__name__}"
             why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
             return self.unasked("failed", target.url, f"{what}: {why}")
 
-    def _skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
-        """R8: not due yet. The status is that of a failure that is not asked for again."""
-        fields: dict[str, Any] = {"retry_at": max(known.at, known.failed_at) + target.min_age}
-        if known.failed_at > known.at:
-            fields["status"] = known.failed_status
-        return self.unasked("skipped", target.url, reason, **fields)
-
-    def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
+    def unasked(
+        self,
+        outcome: Outcome,
+        url: str,
+        reason: str,
+        **fields: Any,
+    ) -> Result:
         """A Result that no gate was asked for."""
         return result_of(
             outcome,
@@ -5934,26 +5804,25 @@ class Fetcher:
         )
 
     def exchange(self, visit: Visit) -> Answer:
-        """The only caller of the transport. The gates have just passed; the host's slot is ours."""
+        """The only caller of the transport: the gates have just passed, the slot is ours."""
         how = visit.how
         url = visit.wire
         if self.tag is not None and visit.host == host_key(self.origin):
-            url = tag_url(url, *self.tag)           # R13: at transmission, after the gates
+            url = tag_url(url, *self.tag)  # R13: at transmission, after the gates
         request = Request(
             how.method,
             url,
-            request_headers(how, visit.validators, self.extra_headers(visit)),      # R1
+            request_headers(how, visit.validators, self.extra_headers(visit)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
-            visit.wants,                            # R6
-            visit.slot.left,                        # R4 counts from its departure
+            visit.wants,      # R6
+            visit.slot.left,  # R4 counts from its departure
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
-        answer: Answer
         began_at = self.time()
         try:
-            answer = as_response(self._transport.send(request))
+            answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
             answer = error
         except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
@@ -5962,40 +5831,49 @@ class Fetcher:
         finally:
             left_at = visit.slot.spend()
         if left_at is None and self.options.transport is not None:
-            left_at = began_at          # a foreign transport need not say when a request leaves
+            left_at = began_at  # a foreign transport need not say when a request leaves
         if left_at is not None:
-            self.requests += 1
             status = getattr(answer, "status", None)
-            record = RequestRecord(left_at, visit.kind, request.method, request.url, status)
+            record = RequestRecord(
+                left_at,
+                visit.kind,
+                request.method,
+                request.url,
+                status,
+            )
             visit.requests.append(record)
             self.request_left(visit)
         return answer
 
-    # --- The gates --------------------------------------------------------
+    # --- The gates ---
 
     def gates_of(self, kind: str) -> list[Gate]:
         """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
-        gates: list[Gate] = [self._blocklist_gate, self._address_gate]      # R3
-        if self.kinds[kind].is_target:
-            gates.append(self._robots_gate)
-        gates.append(self._throttle_gate)
+        gates: list[Gate] = [
+            self._blocklist_gate,   # R3
+            self._address_gate,
+            self._robots_gate,      # R2
+            self._throttle_gate,    # R4
+        ]
+        if self.kinds[kind].role != "target":
+            gates.remove(self._robots_gate)
         return gates
 
-    def _blocklist_gate(self, visit: Visit) -> Later | Decision | None:
+    def _blocklist_gate(self, visit: Visit) -> GateAnswer:
         """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
         if visit.kind in CANONICAL_KINDS:
             return None
         store = self._blocklist
         if store.blocklist is None or visit.slot.is_claimed:
-            store.load()                # another process may have adopted one meanwhile
+            store.load()  # another process may have adopted one meanwhile
         answer = self._refreshes.advance(visit, store)
         if isinstance(answer, Later) and answer.is_hopeless:
-            store.failed(answer.reason)         # whoever refreshes it has stopped
+            store.failed(answer.reason)  # whoever refreshes it has stopped
         elif answer is not None:
             return answer
-        if store.blocklist is None:             # R3b
+        if store.blocklist is None:  # R3b
             return None
-        entry = store.blocklist.blocks(visit.host)                  # R3a
+        entry = store.blocklist.blocks(visit.host)  # R3a
         if entry is None:
             return None
         reason = f"{visit.host}: operator blocklist entry {printable(entry.domain)}"
@@ -6014,64 +5892,61 @@ class Fetcher:
             if not reason and hasattr(self._transport, "resolve"):
                 self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:           # a name that does not exist fails later, by itself
+            if error.refused:  # a name that does not exist fails later, by itself
                 reason = error.reason
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         return Decision(False, visit.url, "address", reason) if reason else None
 
-    def _robots_gate(self, visit: Visit) -> Later | Decision | None:
+    def _robots_gate(self, visit: Visit) -> GateAnswer:
         """R2: robots.txt before any target of its site."""
         mode = self.options.robots_mode
         if mode == "ignore":
-            skipped = Decision(True, visit.url, None, "robots_mode='ignore'")
-            visit.let_pass(skipped._replace(verdict=Verdict.SKIPPED_BY_USER_POLICY))
+            reason = "robots_mode='ignore'"
+            visit.let_pass(Decision(True, visit.url, None, reason, Verdict.SKIPPED_BY_USER_POLICY))
             return None
         refusal = self._refreshes.advance(visit, self.robots, visit.site)
         if refusal is not None:
             return refusal
-        state = self.robots.state_of(visit.site)
-        target = path_and_query(visit.wire)
         decision = robots_decision(
             visit.url,
-            target,
-            state,
+            path_and_query(visit.wire),
+            self.robots.state_of(visit.site),
             self.time(),
             self.options.unreachable,
         )
         if mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
-        if not decision.allowed:                                    # R2
+        if not decision.allowed:  # R2
             return decision
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
-            words = "what of it can be read is obeyed, the rest says nothing (allowed_but_warn)"
-            visit.warn(f"robots.txt is not text: {words}")
+            visit.warn(
+                "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
+                "(allowed_but_warn)"
+            )
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             visit.warn(decision.reason)
         visit.let_pass(decision)
         return None
 
-    def _throttle_gate(self, visit: Visit) -> Later | Decision | None:
+    def _throttle_gate(self, visit: Visit) -> GateAnswer:
         """R4: claims the host's next slot; passes when it is due.
 
-        The host's lock is kept from here until the request has left, so that no other process
-        starts meanwhile.
+        From here until the request has left, the host's lock keeps other processes away.
         """
-        if self.options.interactive:                                # spec 1.1
+        if self.options.interactive:  # spec 1.1
             return None
         role = visit.role
         refusal = visit.too_late()
         if refusal is not None and role != "target":
             return refusal
-        return visit.slot.claim(
-            visit.host,
-            self.interval_of(visit.site),
-            role,
-            visit.deadline,
-        )
+        interval = self.interval_of(visit.site)
+        if role == "policy":    # else a mistyped Crawl-delay of years could not be corrected
+            interval = min(interval, MAX_HOLD_SECONDS)
+        return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
-        """R4, R5: what the throttle would say; nothing is claimed and nothing waited for."""
+        """R4, R5: what the throttle would say; nothing is claimed or waited for."""
         if self.options.interactive:
             return None
         later = self.limiter.when_next(visit.host, self.interval_of(visit.site))
@@ -6080,17 +5955,17 @@ class Fetcher:
             return visit.not_yet(later)
         return None
 
-    # --- What a subclass may fill -----------------------------------------
+    # --- What a subclass may fill ---
 
     def interval_of(self, site: str) -> float:
         """Hook: seconds between two requests.  R4, R2d."""
         robots = self.robots.state_of(site).robots
         if robots is None:
             return MIN_REQUEST_INTERVAL
-        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)     # R2d
+        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)  # R2d
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
-        """Hook: headers of a request besides those of every request."""
+        """Hook: further headers of a request."""
         return {}
 
     def request_left(self, visit: Visit) -> None:
@@ -8661,8 +8536,8 @@ class AnswerStore:
 BOT_KINDS = {
     **KINDS,
     "fixture": KINDS["target"]._replace(transport_retries=1),
-    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
-    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
+    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1, role="other"),
+    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0, role="other"),
 }
 
 
@@ -8758,6 +8633,7 @@ class Bot(Fetcher):
         trace: Optional[Callable[[str], None]] = None,
         shares_pace: bool = False,
     ) -> None:
+        self.requests = 0               # that left, of any kind
         self._category = self._identity = ""
         if not isinstance(robots2, (bool, str)):
             raise ValueError(f"robots2 is {robots2!r:.80}, want True, False or an agent category")
@@ -8767,7 +8643,7 @@ class Bot(Fetcher):
                 self._category = robots2
             self._identity = robots2_identity(self._category)   # ValueError: it cannot be announced
         super().__init__(
-            cache_dir,
+            cache_dir=cache_dir,
             origin=origin,
             timeout=timeout,
             max_wait=max_wait,
@@ -8786,6 +8662,46 @@ class Bot(Fetcher):
         )
         self._robots2 = Robots2Store(self._cache, self.time, self._category)
         self._answers = AnswerStore(self._cache, self.time, self._category)
+
+    # --- How far it is ----------------------------------------------------
+
+    @property
+    def blocklist_size(self) -> int:
+        """Entries of the list that is in force; 0 also where none was ever adopted."""
+        return len(self._blocklist)
+
+    @property
+    def blocklist_was_missed(self) -> bool:
+        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
+        return self._blocklist.was_missed
+
+    @property
+    def hosts_left(self) -> int:
+        """Of the run that goes on: hosts with targets still to be asked for."""
+        scheduler = self._scheduler
+        turns = scheduler.waiting + scheduler.ready
+        return len({turn.host for turn in turns if turn.steps or scheduler.targets.get(turn.host)})
+
+    def outlook(self) -> tuple[str, str, float]:
+        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
+        seconds_left = max(map(self._seconds_of, self._scheduler.targets), default=0.0)
+        if not self._scheduler.waiting:
+            return "", "", seconds_left
+        host = self._scheduler.waiting[0].host
+        pace = self.limiter.known_pace(host)
+        why = "its pace"
+        if pace.not_before > self.now():
+            why = pace.why
+        return host, why, seconds_left
+
+    def _seconds_of(self, host: str) -> float:
+        """About how long the targets of a host take; none, where `max_wait` puts them off."""
+        count = len(self._scheduler.targets[host])
+        pace = self.limiter.known_pace(host)
+        wait = max(0.0, next_start(pace, pace.interval, True) - self.now())
+        if not count or max(wait, pace.interval) > self.options.max_wait:
+            return 0.0
+        return wait + (count - 1) * pace.interval
 
     # --- Many processes ---------------------------------------------------
 
@@ -8810,28 +8726,38 @@ class Bot(Fetcher):
         settings = self.options._asdict()
         for name in ("transport", "clock", "rand", "warn", "trace"):
             del settings[name]
-        return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
+        folder = self._cache.folder
+        if self._pace_cache not in (None, self._cache.pace()):      # R4a: it finds the same pace
+            folder = None
+        return {**settings, "cache_dir": folder, "robots2": self._category or False}
 
-    def share_memory(self) -> bool:
-        """Other processes can know what this one does: by a folder, be it a temporary one.
+    def share_memory(self) -> str:
+        """The folder by which other processes know what this one does, be it a temporary one.
 
-        False where no folder can be written.
+        "" where none can be written.
         """
         folder = self._cache.folder
         if folder is not None:
-            return takes_locked_files((os.path.join(folder, "pace"), folder))
+            is_usable = takes_locked_files((os.path.join(folder, "pace"), folder))
+            return folder if is_usable else ""
         import tempfile  # only for a bot in memory
         import weakref
 
         try:
             folder = tempfile.mkdtemp(prefix="walsh-research-")
         except OSError:
-            return False
+            return ""
         weakref.finalize(self, remove_folder, folder, os.getpid())
+        self.move_memory(folder)
+        return folder
+
+    def move_memory(self, folder: str) -> None:
+        """What a bot has in memory lies in a folder from now on, but for a pace that is shared."""
+        if self._cache.folder is not None:
+            return
         self._cache.move_to(folder)
-        if self._pace_cache is None:
-            self.limiter.share(self._cache.pace(), 2 * self.options.timeout)
-        return True
+        if self._pace_cache is None or not self._pace_cache.is_shared():
+            self.limiter.share(self._cache.pace())
 
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
@@ -8869,11 +8795,11 @@ class Bot(Fetcher):
         Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
         """
         # It is read afresh: a 304 would have no items.
-        wanted = {"min_age": min_age, "wants": wants_structured}
+        wanted = {"min_age": min_age, "wants": wants_structured, "is_anew": True}
         with CONNECTION.call():
             result = next(self._results([url], "discover ", **wanted))
             named = set()
-            for source in self._sources(result):        # R9
+            for source in self._sources(result, min_age):       # R9
                 name = source.kind, source.url
                 if name not in named:
                     named.add(name)
@@ -8882,7 +8808,7 @@ class Bot(Fetcher):
             bare = result._replace(body=b"")        # R6: nothing is kept that nobody needs
             yield Source("none", result.final_url or result.url, target=result.url, result=bare)
 
-    def _sources(self, result: Result) -> Iterator[Source]:
+    def _sources(self, result: Result, min_age: float) -> Iterator[Source]:
         if not result.ok:
             return
         own = source_of(result)
@@ -8893,17 +8819,26 @@ class Bot(Fetcher):
             yield Source("feed", feed["url"], title=feed["title"])          # R9.1
         for page in result.metadata.get("markdown", ()):
             yield Source("markdown", page["url"], title=page["title"])      # R9.2
-        if own is None or own.kind == "markdown":
-            yield from self._llms_source(resolve_url(url, "/llms.txt"))     # R9.3
+        is_alone = own is None or own.kind == "markdown"
+        if is_alone and not is_llms_txt(url):
+            yield from self._llms_source(resolve_url(url, "/llms.txt"), min_age)    # R9.3
         robots = self.robots.state_of(site_key(url)).robots
         if robots is not None:
             for sitemap in robots.sitemaps:
                 yield Source("sitemap", sitemap)
 
-    def _llms_source(self, url: str) -> Iterator[Source]:
-        result = next(self._results([url], "discover ", wants=wants_body))
-        if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
+    def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
+        """R8: what it gave another target of its site lately is not asked for again."""
+        result = next(self._results([url], "discover ", min_age=min_age, is_anew=True))
+        if result.outcome == "skipped" and result.status is None:
+            yield Source("llms.txt", url, warning=f"not asked again: {result.reason}")
+        if not result.ok:
+            return
+        if result.body and media_kind(result.content_type) in LLMS_KINDS:
             yield with_ai_input_warning(llms_source(result), result)
+        else:                   # a page that stands for all that is not there
+            none = result._replace(outcome="failed", reason="it is no llms.txt")
+            self.sources.remember(f"discover {canonical_url(url)}", NEVER_ASKED, none)
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
@@ -8914,7 +8849,7 @@ class Bot(Fetcher):
     def gates_of(self, kind: str) -> list[Gate]:
         """spec 7; robots2 can only narrow what the other gates allow."""
         gates = super().gates_of(kind)
-        if self._category and self.kinds[kind].is_target:
+        if self._category and self.kinds[kind].role == "target":
             gates.insert(-1, self._robots2_gate)
         if kind in ("robots2", "ask"):
             gates.insert(-1, self._robots_gate)
@@ -9039,7 +8974,8 @@ class Bot(Fetcher):
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
-        if self._category and visit.how.is_target:
+        self.requests += 1
+        if self._category and visit.how.role == "target":
             self._answers.use_up(visit.site)
 
     # --- For --check ------------------------------------------------------
@@ -9070,8 +9006,11 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        age = spell_seconds(self.time() - self._blocklist.refreshed.checked_at)
-        return f"not listed (among {self.blocklist_size}, checked {age} ago)"
+        checked_at = self._blocklist.refreshed.checked_at
+        checked = "never checked"               # the cache has lost when
+        if checked_at > NEVER:
+            checked = f"checked {spell_seconds(self.time() - checked_at)} ago"
+        return f"not listed (among {self.blocklist_size}, {checked})"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
         if decision.gate == "robots2":
@@ -9159,7 +9098,13 @@ def source_of(result: Result) -> Source | None:
         return llms_source(result)
     readable, warning = cut_for_reading(body)
     if kind == "markdown":
-        return Source("markdown", url, list(result.links), result.title, warning)
+        return Source(
+            "markdown",
+            url,
+            list(result.links),
+            result.title,
+            warning,
+        )
     with suppress(ValueError):
         feed = parse_feed(readable, result.content_type, url)
         return Source(
@@ -9171,7 +9116,13 @@ def source_of(result: Result) -> Source | None:
         )
     with suppress(ValueError):
         sitemap = parse_sitemap(body, url)
-        return Source("sitemap", url, list(sitemap.entries), "", sitemap.warning)
+        return Source(
+            "sitemap",
+            url,
+            list(sitemap.entries),
+            "",
+            sitemap.warning,
+        )
     return None
 
 
@@ -9226,22 +9177,22 @@ def discover(url: str) -> Iterator[Source]:
 
 
 # === 19. SELF-TEST   spec 12 to 16, 22.1 =====================================
-# Owns the sandbox, the checks of the self-test, the live fixtures and the attestation.
-# What is measured is compared with literals of the specification that stand here, never with the
-# constant or the function that is measured: a copy that changed one of them must not attest itself.
+# Owns the sandbox, the self-test, the live fixtures and the attestation. What is measured is
+# compared with the specification's own literals, never with our constants and functions: a copy
+# that changed one of them must not attest itself.
 
-FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"        # spec 5
-GIT_TIMEOUT_SECONDS = 5.0       # ours: for each question to git; --tag auto must not hang a command
+FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"    # spec 5
+GIT_TIMEOUT_SECONDS = 5.0       # ours, for each question to git: --tag auto must not hang
 
 
 class Hit(NamedTuple):
     """One request as the sandbox received it."""
 
-    time: float                         # Unix seconds
+    time: float                 # Unix seconds
     monotonic: float
     method: str
-    path: str                           # path?query, as on the request line
-    headers: dict[str, str]             # lower-case names
+    path: str                   # path?query, as on the request line
+    headers: dict[str, str]     # lower-case names
     url: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -9249,7 +9200,7 @@ class Hit(NamedTuple):
         return record_dict(self)
 
 
-CheckOutcome = Literal["pass", "fail", "skip"]
+Observation = tuple[str, str]       # "pass", "fail" or "skip", and what was observed
 
 
 class Check(NamedTuple):
@@ -9257,7 +9208,7 @@ class Check(NamedTuple):
 
     clause: str
     check: str
-    outcome: CheckOutcome
+    outcome: str
     observed: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -9265,7 +9216,7 @@ class Check(NamedTuple):
         return record_dict(self)
 
 
-# --- What the sandbox publishes: {origin} and {crawl_delay} are its own -----------
+# 19a. What the sandbox publishes: {origin} and {crawl_delay} are its own.
 
 SANDBOX_SCHEMA = r"""{
   "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -9414,15 +9365,10 @@ SANDBOX_ANSWERS: tuple[tuple[Any, ...], ...] = (        # path, text, status, he
 )
 
 
-if TYPE_CHECKING:
-    Published = tuple[int, dict[str, str], bytes]       # status, headers, body
-NOT_FOUND: Published = (404, {}, b"")
-
-
 class VirtualClock:
     """A clock that sleep moves: what takes hours is shown at once."""
 
-    now = 1779494400.0                  # Unix seconds: 23 May 2026, 00:00:00 GMT
+    now = 1779494400.0          # Unix seconds: 23 May 2026 00:00:00 GMT
 
     def time(self) -> float:
         return self.now
@@ -9433,21 +9379,29 @@ class VirtualClock:
         self.now += seconds
 
 
-class Publisher:
-    """The sandbox without a socket: what it answers, and every request that it received.
+Published = tuple[int, Mapping[str, str], bytes]        # status, headers, body
 
-    `answers[path]` is (status, headers, body); a status of 0 is no HTTP answer at all.
-    It is a transport that a bot can be given, and answers for every host alike.
+
+class Sandbox:
+    """A publisher: the canonical resources, the fixtures, the three canaries.
+
+    `with Sandbox() as sandbox` is a server on loopback, at `.origin`; as a bot's transport, a
+    Sandbox answers in memory, for every host alike. `.hits` has one record per request received.
+    `.answers[path] = (status, headers, body)` changes what it answers; a status of 0 is no HTTP
+    answer at all. `crawl_delay` stands in its robots.txt, `latency` is how long each answer takes
+    on loopback, both in seconds.
     """
 
     def __init__(
         self,
-        origin: str,
-        crawl_delay: float,
-        clock: Clock,
+        crawl_delay: float = 2.0,
+        latency: float = 0.0,
+        origin: str = "",
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self.crawl_delay = crawl_delay
+        self.latency = latency
         self.origin = origin
-        self.crawl_delay = crawl_delay          # seconds, in its robots.txt
         self.clock = clock
         self.hits: list[Hit] = []
         self.answers: dict[str, Published] = {}
@@ -9467,127 +9421,14 @@ class Publisher:
         path: str,
         text: str = "",
         status: int = 200,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] = NO_FIELDS,
     ) -> None:
         """What `path` answers from now on."""
         text = text.replace("{origin}", self.origin)
         text = text.replace("{crawl_delay}", f"{self.crawl_delay:g}")
-        body = text.encode()
-        if headers is None:
-            headers = {}
-        self.answers[path] = (status, headers, body)
-
-    def receive(
-        self,
-        method: str,
-        site: str,
-        path: str,
-        headers: Mapping[str, str],
-    ) -> Published:
-        """(status, headers, body) for a request, which is then one of the hits."""
-        hit = Hit(
-            time=self.clock.time(),
-            monotonic=self.clock.monotonic(),
-            method=method,
-            path=path,
-            headers=lower_names(headers),
-            url=site + path,
-        )
-        self.hits.append(hit)
-        return self.answer(hit)
-
-    def answer(self, hit: Hit) -> Published:
-        path = without_query(hit.path)
-        status, headers, body = self.answers.get(path, NOT_FOUND)
-        asked = hits_at(self.hits, path)
-        if path == "/flaky" and len(asked) < 3:
-            status = 429
-            headers = {"Retry-After": "1"}
-        if path == "/__state__":
-            body = self.state()
-        etag = headers.get("ETag", "no tag")
-        if hit.headers.get("if-none-match") == etag:
-            status = 304
-            body = b""
-        ending = os.path.splitext(path)[1]
-        content_type = SANDBOX_TYPES.get(ending, "text/html; charset=utf-8")
-        return status, {"Content-Type": content_type, **headers}, body
-
-    def state(self) -> bytes:
-        """/__state__: the paths that were asked for, and by whom."""
-        import json
-        paths = [hit.path for hit in self.hits]
-        state = {"paths": paths, "user_agents": agents_of(self.hits)}
-        return json.dumps(state).encode()
-
-    def send(self, request: Request) -> Response:
-        """The transport protocol, in memory."""
-        if request.departed is not None:
-            request.departed()
-        site = site_of(request.url)
-        headers = {"Host": split_url(site).host, **request.headers}
-        path = path_and_query(request.url)
-        answer = self.receive(request.method, site, path, headers)
-        status, fields, body = answer
-        if status == 0:
-            raise TransportError("no answer")
-        pairs = list(lower_names(fields).items())
-        kept = body[:request.max_bytes]
-        return Response(status, pairs, kept, truncated=kept != body)
-
-    def bot(self, **options: Any) -> Bot:
-        """A bot whose origin is this publisher, in memory and on the publisher's clock."""
-        defaults = {
-            "cache_dir": None,
-            "origin": self.origin,
-            "allow_private": True,
-            "transport": self,
-            "clock": self.clock,
-            "warn": ignore_line,
-        }
-        return Bot(**{**defaults, **options})
-
-
-def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
-
-
-def agents_of(hits: Iterable[Hit]) -> list[str]:
-    """Each User-Agent among them, once."""
-    agents = {hit.headers.get("user-agent", "absent") for hit in hits}
-    return sorted(agents)
-
-
-def hits_at(hits: Iterable[Hit], *paths: str) -> list[Hit]:
-    return [hit for hit in hits if without_query(hit.path) in paths]
-
-
-def without_query(url: str) -> str:
-    return url.partition("?")[0]
-
-
-def ignore_line(line: str) -> None:
-    """Nobody reads the warnings of a sandbox's bot."""
-
-
-class Sandbox(Publisher):
-    """A publisher on loopback: the canonical resources, the fixtures, the three canaries.
-
-    `.origin` is its address, `.hits` has one record per request received.
-    `.answers[path] = (status, headers, body)` changes what it answers. `crawl_delay` stands in its
-    robots.txt, `latency` is how long each answer takes, both in seconds.
-    """
-
-    def __init__(
-        self,
-        crawl_delay: float = 2.0,
-        latency: float = 0.0,
-    ) -> None:
-        super().__init__("", crawl_delay, SYSTEM_CLOCK)
-        self.latency = latency
+        self.answers[path] = (status, headers, text.encode())
 
     def __enter__(self) -> Sandbox:
-        import threading
         from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
         sandbox = self
@@ -9609,12 +9450,7 @@ class Sandbox(Publisher):
         self.origin = f"http://127.0.0.1:{self._server.server_port}"
         self.reset_answers()
         poll_seconds = 0.02
-        thread = threading.Thread(
-            target=self._server.serve_forever,
-            args=(poll_seconds,),
-            daemon=True,
-        )
-        thread.start()
+        _thread.start_new_thread(self._server.serve_forever, (poll_seconds,))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -9622,40 +9458,113 @@ class Sandbox(Publisher):
         self._server.server_close()
 
     def bot(self, **options: Any) -> Bot:
-        """A bot whose world is this publisher: it may speak to loopback, and knows no proxy."""
-        transport = HttpTransport(allow_private=True, proxies={})
-        return super().bot(**{"transport": transport, **options})
+        """A bot in memory, whose origin this is: it may speak to loopback, and knows no proxy."""
+        defaults = {
+            "cache_dir": None,
+            "origin": self.origin,
+            "allow_private": True,
+            "transport": HttpTransport(allow_private=True, proxies={}),
+            "clock": self.clock,
+            "warn": lambda line: None,          # nobody reads them
+        }
+        return Bot(**{**defaults, **options})
 
     def serve(self, handler: Any) -> None:
-        """One request on the server's side of the socket."""
-        host = handler.headers.get("host", "")
-        site = f"http://{host}"
-        answer = self.receive(
-            method=handler.command,
-            site=site,
-            path=handler.path,
-            headers=handler.headers,
+        """One request on the server's side of the socket, answered as in memory."""
+        url = f"{self.origin}/{handler.path[1:]}"
+        request = Request(
+            handler.command,
+            url,
+            handler.headers,
+            timeout=0.0,
+            max_bytes=sys.maxsize,
         )
-        status, fields, body = answer
-        fields = {"Content-Length": str(len(body)), **fields}
-        time.sleep(self.latency)
-        if status == 0:
+        try:
+            answer = self.send(request)
+        except TransportError:
             handler.close_connection = True
             return
+        time.sleep(self.latency)
+        fields = {"Content-Length": str(len(answer.body)), **dict(answer.headers)}
         with suppress(OSError):         # the bot has hung up, as it may
-            handler.send_response(status)
+            handler.send_response(answer.status)
             for name, value in fields.items():
                 handler.send_header(name, value)
             handler.end_headers()
             if handler.command != "HEAD":
-                handler.wfile.write(body)
+                handler.wfile.write(answer.body)
+
+    def send(self, request: Request) -> Response:
+        """The transport protocol, in memory."""
+        if request.departed is not None:
+            request.departed()
+        hit = Hit(
+            self.clock.time(),
+            self.clock.monotonic(),
+            request.method,
+            path_and_query(request.url),
+            lower_names(request.headers),
+            request.url,
+        )
+        self.hits.append(hit)
+        status, fields, body = self.answer(hit)
+        if status == 0:
+            raise TransportError("no answer")
+        kept = body[:request.max_bytes]
+        return Response(
+            status,
+            headers=list(lower_names(fields).items()),
+            body=kept,
+            truncated=kept != body,
+        )
+
+    def answer(self, hit: Hit) -> Published:
+        path = without_query(hit.path)
+        status, headers, body = self.answers.get(path, (404, NO_FIELDS, b""))
+        if path == "/flaky" and len(hits_at(self.hits, path)) < 3:
+            status = 429
+            headers = {"Retry-After": "1"}
+        if path == "/__state__":
+            body = self.state()
+        etag = headers.get("ETag", "no tag")
+        if hit.headers.get("if-none-match") == etag:
+            status = 304
+            body = b""
+        ending = os.path.splitext(path)[1]
+        content_type = SANDBOX_TYPES.get(ending, "text/html; charset=utf-8")
+        return status, {"Content-Type": content_type, **headers}, body
+
+    def state(self) -> bytes:
+        """/__state__: the paths that were asked for, and by whom."""
+        import json
+        paths = [hit.path for hit in self.hits]
+        state = {"paths": paths, "user_agents": agents_of(self.hits)}
+        return json.dumps(state).encode()
 
 
-# --- The specification's literals: constants (6), vectors (12), and its words ------
+def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def agents_of(hits: Iterable[Hit]) -> list[str]:
+    """Each User-Agent among them, once."""
+    agents = {hit.headers.get("user-agent", "absent") for hit in hits}
+    return sorted(agents)
+
+
+def hits_at(hits: Iterable[Hit], *paths: str) -> list[Hit]:
+    return [hit for hit in hits if without_query(hit.path) in paths]
+
+
+def without_query(url: str) -> str:
+    return url.partition("?")[0]
+
+
+# 19b. The specification's literals: constants (spec 6), vectors (12), and its words.
 
 SPEC_USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
 SPEC_TAG = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
-MAY_23 = 1779494400                     # Unix seconds: 23 May 2026 00:00:00 GMT, as in 12.5
+MAY_23 = 1779494400             # Unix seconds: 23 May 2026 00:00:00 GMT, as in 12.5
 CANARY_RULE = "Disallow: /research/bots/dogfood-disallow"
 
 
@@ -9697,22 +9606,22 @@ def is_jittered(attempt: int, longest: float) -> bool:
     return 0.5 < max(delays) - min(delays) <= longest
 
 
-SPEC_CONSTANTS = (
-    ("R1", "USER_AGENT", SPEC_USER_AGENT),
-    ("R1", "UA_TOKEN", "Walsh-Research"),
-    ("R2", "ROBOTS_TTL_SECONDS", 86400),
-    ("R3", "BLOCKLIST_REFRESH", "PT6H"),
-    ("R4", "MIN_REQUEST_INTERVAL", 1.0),
-    ("R5", "DEFAULT_MAX_RETRIES", 5),
-    ("R5", "DEFAULT_BACKOFF_BASE", 1.0),
-    ("R5", "BACKOFF_CAP", 60),
-    ("R10", "SCHEMA_TTL_SECONDS", 604800),
-    ("R12", "STALE_HARD_CUTOFF", 2),
-    ("R13", "SPEC_VERSION", "walsh-research-compliance/v1.3"),
-)
+SPEC_CONSTANTS = {
+    "R1 constant USER_AGENT": SPEC_USER_AGENT,
+    "R1 constant UA_TOKEN": "Walsh-Research",
+    "R2 constant ROBOTS_TTL_SECONDS": 86400,
+    "R3 constant BLOCKLIST_REFRESH": "PT6H",
+    "R4 constant MIN_REQUEST_INTERVAL": 1.0,
+    "R5 constant DEFAULT_MAX_RETRIES": 5,
+    "R5 constant DEFAULT_BACKOFF_BASE": 1.0,
+    "R5 constant BACKOFF_CAP": 60,
+    "R10 constant SCHEMA_TTL_SECONDS": 604800,
+    "R12 constant STALE_HARD_CUTOFF": 2,
+    "R13 constant SPEC_VERSION": "walsh-research-compliance/v1.3",
+}
 
-PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*arguments, result)
-    ("R2a", "vectors 12.1, robots group selection", "selected_group", (
+PURE_CHECKS: tuple[Any, ...] = (        # check, function, cases: (*arguments, result)
+    ("R2a vectors 12.1, robots group selection", "selected_group", (
         ("User-agent: *\nDisallow: /a\n\nUser-agent: Walsh-Research\nDisallow: /b\n",
          "Walsh-Research"),
         ("User-agent: *\nDisallow: /a\n", "*"),
@@ -9721,7 +9630,7 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
         ("User-agent: Googlebot\nDisallow: /\n", None),
         ("User-agent: WALSH-RESEARCH\nDisallow: /z\n", "WALSH-RESEARCH"),
     )),
-    ("R2b", "vectors 12.2, robots path matching", "path_decision", (
+    ("R2b vectors 12.2, robots path matching", "path_decision", (
         ([CANARY_RULE], "/research/bots/dogfood-disallow.html", "DENY"),
         ([CANARY_RULE], "research/bots", "ALLOW"),
         (["Disallow: /"], "/anything", "DENY"),
@@ -9731,7 +9640,7 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
         (["Disallow: /*.pdf$"], "/docs/report.pdf", "DENY"),
         (["Disallow: /*.pdf$"], "/docs/report.pdf?x=1", "ALLOW"),
     )),
-    ("R3a", "vectors 12.3, blocklist domain", "is_listed", (
+    ("R3a vectors 12.3, blocklist domain", "is_listed", (
         ("example.com", "example.com", True),
         ("example.com", "www.example.com", True),
         ("example.com", "a.b.example.com", True),
@@ -9740,7 +9649,7 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
         ("example.com", "example.com.evil.test", False),
         ("example.com", "example.org", False),
     )),
-    ("R7", "vectors 12.4, canonical url", "canonical_url", (
+    ("R7 vectors 12.4, canonical url", "canonical_url", (
         ("HTTP://Example.com/Path/", "http://example.com/Path"),
         ("https://x.test:443/a#frag", "https://x.test/a"),
         ("http://x.test:80/", "http://x.test/"),
@@ -9748,41 +9657,41 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
         ("https://x.test/a/?q=1#f", "https://x.test/a?q=1"),
         ("https://x.test/a?b=2&a=1", "https://x.test/a?b=2&a=1"),
     )),
-    ("R5", "vectors 12.5, retry after", "parse_retry_after", (
+    ("R5 vectors 12.5, retry after", "parse_retry_after", (
         ("120", MAY_23, 120),
         ("0", MAY_23, 0),
         ("Mon, 23 May 2026 00:00:30 GMT", MAY_23, 30),
         ("Mon, 23 May 2026 00:00:00 GMT", MAY_23, 0),
         ("Sun, 23 May 2026 00:00:00 GMT", MAY_23, 0),
     )),
-    ("R3", "vectors 12.6, duration ms", "duration_milliseconds", (
+    ("R3 vectors 12.6, duration ms", "duration_milliseconds", (
         ("PT6H", 21600000),
         ("PT30M", 1800000),
         ("P1D", 86400000),
         ("PT1H30M", 5400000),
     )),
-    ("R2d", "Crawl-delay parsed from named group", "named_group_delay", (
+    ("R2d Crawl-delay parsed from named group", "named_group_delay", (
         ("2", 2.0),
         ("0.5", 0.5),
         ("soon", None),
     )),
-    ("R5", "exponential, capped at 60 s", "longest_delay", (
+    ("R5 exponential, capped at 60 s", "longest_delay", (
         (0, 1.0),
         (5, 32.0),
         (6, 60.0),
         (7, 60.0),
     )),
-    ("R5a", "backoff jitter produces variance", "is_jittered", (
+    ("R5a backoff jitter produces variance", "is_jittered", (
         (2, 4.0, True),
     )),
-    ("R5b", "Retry-After delta-seconds parsed", "parse_retry_after", (
+    ("R5b Retry-After delta-seconds parsed", "parse_retry_after", (
         ("120", 0.0, 120.0),
     )),
-    ("R5b", "Retry-After empty/None -> None", "parse_retry_after", (
+    ("R5b Retry-After empty/None -> None", "parse_retry_after", (
         ("", 0.0, None),
         (None, 0.0, None),
     )),
-    ("R7b", "canonical URL drops #fragment", "canonical_url", (
+    ("R7b canonical URL drops #fragment", "canonical_url", (
         ("https://x.test/a?q=1#f", "https://x.test/a?q=1"),
     )),
 )
@@ -9790,65 +9699,57 @@ PURE_CHECKS: tuple[Any, ...] = (        # clause, check, function, cases: (*argu
 
 def pure_checks() -> Iterator[Check]:
     """Each constant, and each table as one check."""
-    for clause, name, wanted in SPEC_CONSTANTS:
-        found = globals()[name]
-        yield judged(
-            clause,
-            check=f"constant {name}",
-            holds=found == wanted,
-            observed=f"{found!r}",
-            wanted=f"{wanted!r}",
-        )
-    for clause, check, name, cases in PURE_CHECKS:
-        yield case_check(clause, check, name, cases)
+    for title, wanted in SPEC_CONSTANTS.items():
+        name = title.rpartition(" ")[2]
+        yield measured(title, constant_found, name, wanted)
+    for title, name, cases in PURE_CHECKS:
+        yield measured(title, wrong_case, name, cases)
 
 
-def case_check(
-    clause: str,
-    check: str,
-    name: str,
-    cases: Any,
+def measured(
+    title: str,
+    measure: Callable[..., Observation],
+    *arguments: Any,
 ) -> Check:
-    """A function of the module as it is now; the first case that is wrong is named."""
-    function = globals()[name]
-    for *arguments, wanted in cases:
-        try:
-            found = function(*arguments)
-        except Exception as error:  # noqa: BLE001
-            return failure(clause, check, error)
-        if found != wanted:
-            observed = f"{arguments} gives {found!r}"
-            return judged(clause, check, False, observed, f"{wanted!r}")
-    count = len(cases)
-    return Check(clause, check, "pass", f"{count} of {count}")
+    """A check, by its clause and name, of what `measure` finds or of the error that it raises."""
+    clause, _, check = title.partition(" ")
+    try:
+        outcome, observed = measure(*arguments)
+    except Exception as error:  # noqa: BLE001
+        outcome, observed = "fail", f"{type(error).__name__}: {error}"
+    return Check(clause, check, outcome, observed)
 
 
 def judged(
-    clause: str,
-    check: str,
     holds: bool,
     observed: str,
     wanted: str,
-) -> Check:
+) -> Observation:
     if holds:
-        return Check(clause, check, "pass", observed)
-    return Check(clause, check, "fail", f"{observed}, want {wanted}")
+        return "pass", observed
+    return "fail", f"{observed}, want {wanted}"
 
 
-def failure(
-    clause: str,
-    check: str,
-    error: Exception,
-) -> Check:
-    return Check(clause, check, "fail", f"{type(error).__name__}: {error}")
+def constant_found(name: str, wanted: Any) -> Observation:
+    found = globals()[name]
+    return judged(found == wanted, repr(found), repr(wanted))
 
 
-# --- Scenarios: a bot beside a publisher in memory, on a clock that sleep moves -----
+def wrong_case(name: str, cases: Sequence[Any]) -> Observation:
+    """The first case in which a function of the module gives something else."""
+    function = globals()[name]
+    for *arguments, wanted in cases:
+        found = function(*arguments)
+        if found != wanted:
+            return judged(False, f"{arguments} gives {found!r}", repr(wanted))
+    count = len(cases)
+    return "pass", f"{count} of {count}"
 
-# A scenario is its clause and name, then steps of ScenarioRun; behind an arrow stand the requests
-# that a step causes and what it gives: "blocklist /page+7 +9 denied:R2" is a request for the
-# canonical list, two for a page of the site, 7 s and 9 s after the step began, and an outcome with
-# its gate.
+
+# 19c. Scenarios: a bot beside a publisher in memory, on a clock that sleep moves. Each has its
+# clause and name, then steps, which are methods of ScenarioRun. Behind an arrow stand the requests
+# that a step causes and what it gives: "blocklist /page+7 +9 denied:R2" is a request for the list,
+# two for a page of the site, 7 s and 9 s after the step began, and an outcome with its gate.
 SCENARIOS = (
     (
         "R2 robots.txt blocks /denied for Walsh-Research",
@@ -9861,9 +9762,9 @@ SCENARIOS = (
     (
         "R2 robots.txt of the target's scheme and host; 404 and 500 deny nothing",
         "fetch http://b.test/page -> blocklist http://b.test/robots.txt http://b.test/page fetched",
-        "status /robots.txt 404",
+        "serve /robots.txt 404",
         "fetch /denied -> /robots.txt /denied fetched",
-        "status /robots.txt 500",
+        "serve /robots.txt 500",
         "fetch //c.test/denied -> //c.test/robots.txt //c.test/denied fetched",
     ),
     (
@@ -9877,7 +9778,7 @@ SCENARIOS = (
     ),
     (
         "R2d Crawl-delay of the named group spaces requests",
-        "text /robots.txt User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7",
+        "serve /robots.txt 200 User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7",
         "fetch /page -> blocklist /robots.txt /page fetched",
         "fetch /page -> /page+7 fetched",
     ),
@@ -9891,7 +9792,7 @@ SCENARIOS = (
     ),
     (
         "R3 the list is asked for again after the refresh that it names",
-        'publish {"refresh": "PT1H"}',
+        'relist {"refresh": "PT1H"}',
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 3590",
         "fetch //blocked.test/ -> denied:R3",
@@ -9907,26 +9808,26 @@ SCENARIOS = (
         "R3b retain last list on transient fetch failure",
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        "status blocklist 404",
+        "serve blocklist 404",
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        "status blocklist 500",
+        "serve blocklist 500",
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        "text blocklist no JSON",
+        "serve blocklist 200 no JSON",
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        "status blocklist 0",
+        "serve blocklist 0",
         "fetch //blocked.test/ -> blocklist +1 denied:R3",
     ),
     (
         "R3c schema-invalid document is rejected; prior list retained; also of another major",
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        'publish {"blocked": [{"domain": "site.test"}], "updated": 7}',
+        'relist {"blocked": [{"domain": "site.test"}], "updated": 7}',
         "fetch //blocked.test/ -> blocklist denied:R3",
         "wait 25200",
-        'publish {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}',
+        'relist {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}',
         "fetch //blocked.test/ -> blocklist denied:R3",
     ),
     (
@@ -9938,7 +9839,7 @@ SCENARIOS = (
     ),
     (
         "R4c first request to unseen host not delayed",
-        "text /robots.txt User-agent: * | Crawl-delay: 30",
+        "serve /robots.txt 200 User-agent: * | Crawl-delay: 30",
         "fetch /page -> blocklist /robots.txt /page fetched",
         "fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched",
     ),
@@ -9949,7 +9850,7 @@ SCENARIOS = (
     ),
     (
         "R5 429: Retry-After in place of the schedule",
-        "status /busy 429 30",
+        "retry_after /busy 30",
         "fetch /busy -> blocklist /robots.txt /busy +30 +60 +90 +120 +150 failed:R5",
     ),
     (
@@ -9993,25 +9894,25 @@ SCENARIOS = (
     ),
     (
         "R10 no inline schema: the standalone one, kept for 7 days, then kept stale",
-        'publish {"schema": null}',
+        'relist {"schema": null}',
         "fetch //blocked.test/ -> blocklist schema+1 denied:R3",
         "wait 604790",
         "fetch //blocked.test/ -> blocklist denied:R3",
-        "status schema 404",
-        'publish {"schema": null, "blocked": [{"domain": "third.test"}]}',
+        "serve schema 404",
+        'relist {"schema": null, "blocked": [{"domain": "third.test"}]}',
         "wait 25200",
         "fetch //third.test/ -> blocklist schema+1 denied:R3",
         "logged R10 -> yes",
     ),
     (
         "R10 no schema at all: the document is not adopted",
-        'publish {"schema": null, "blocked": [{"domain": "site.test"}]}',
-        "status schema 404",
+        'relist {"schema": null, "blocked": [{"domain": "site.test"}]}',
+        "serve schema 404",
         "fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched",
     ),
     (
         "R11 the next process asks for no robots.txt, list or schema that is fresh",
-        'publish {"schema": null}',
+        'relist {"schema": null}',
         "new_process",
         "fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched",
         "wait 10",
@@ -10024,30 +9925,30 @@ SCENARIOS = (
     (
         "R12 a stale entry blocks on its refresh",
         "fetch /page -> blocklist /robots.txt /page fetched",
-        "text /robots.txt User-agent: * | Disallow: /page",
+        "serve /robots.txt 200 User-agent: * | Disallow: /page",
         "wait 86390",
         "fetch /page -> blocklist /page fetched",
         "wait 10",
         "fetch /page -> /robots.txt denied:R2",
-        'publish {"blocked": [{"domain": "site.test"}]}',
+        'relist {"blocked": [{"domain": "site.test"}]}',
         "wait 21600",
         "fetch /page -> blocklist denied:R3",
     ),
     (
         "R13 the origin is tagged, others are not; the gates see the untagged URL",
-        "text /robots.txt User-agent: * | Disallow: /*impl=",
+        "serve /robots.txt 200 User-agent: * | Disallow: /*impl=",
         "new_bot walsh/research@afd2c01",
         "fetch /page -> blocklist{tag} /robots.txt /page fetched",
         "fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched",
     ),
 )
 
-LIST_PATH = "/.well-known/walsh-research/blocklist.json"                # spec 5
+LIST_PATH = "/.well-known/walsh-research/blocklist.json"    # spec 5
 SCENARIO_PATHS = {
     "blocklist": LIST_PATH,
     "schema": "/.well-known/walsh-research/blocklist.schema.json",
 }
-SITE = "https://site.test"              # of each path in a scenario
+SITE = "https://site.test"      # of each path in a scenario
 
 
 class ScenarioRun:
@@ -10056,22 +9957,22 @@ class ScenarioRun:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.clock = VirtualClock()
-        self.publisher = Publisher("https://wal.sh", 0.0, self.clock)
+        self.publisher = Sandbox(0.0, origin="https://wal.sh", clock=self.clock)
         self.warnings: list[str] = []
-        self.reason = ""                # of the last result
+        self.reason = ""            # of the last result
         self.new_bot()
 
     def do(self, step: str) -> str:
         """A step: the requests that it causes, then what it gives."""
-        name, *names = step.split()
-        arguments = [SCENARIO_PATHS.get(word, word) for word in names]
+        name, *words = step.split(" ", 2)
+        arguments = [SCENARIO_PATHS.get(word, word) for word in words]
         began_at = self.clock.now
         count = len(self.publisher.hits)
         gave = getattr(self, name)(*arguments)
         words = []
         last_url = ""
         for hit in self.publisher.hits[count:]:
-            tolerance = 0.001           # of the sums of a floating-point clock
+            tolerance = 0.001       # of a floating-point clock's sums
             seconds = int(hit.monotonic - began_at + tolerance)
             word = short_url(hit.url)
             if hit.url == last_url:
@@ -10104,35 +10005,29 @@ class ScenarioRun:
     def new_process(self) -> None:
         self.new_bot(cache_dir=self.folder)
 
-    def text(
-        self,
-        path: str,
-        *words: str,
-    ) -> None:
-        """What is published there, "|" for the ends of its lines."""
-        text = " ".join(words)
-        self.publisher.set_answer(path, text.replace(" | ", "\n"))
+    def serve(self, path: str, words: str) -> None:
+        """What is published there: a status (0 for none), then a text, "|" for its line ends."""
+        status, _, text = words.partition(" ")
+        self.publisher.set_answer(
+            path,
+            text.replace(" | ", "\n"),
+            int(status),
+        )
 
-    def status(
-        self,
-        path: str,
-        status: str,
-        *retry_after: str,
-    ) -> None:
-        """An answer without a body; a status of 0 for none."""
-        headers = dict(zip(["Retry-After"], retry_after))
-        self.publisher.set_answer(path, "", int(status), headers)
+    def retry_after(self, path: str, seconds: str) -> None:
+        self.publisher.set_answer(
+            path,
+            status=429,
+            headers={"Retry-After": seconds},
+        )
 
-    def publish(self, *changes: str) -> None:
-        """The list with other fields; null leaves one out."""
+    def relist(self, *changes: str) -> None:
+        """Publish the list with other fields; null leaves one out."""
         import json
         document = json.loads(SANDBOX_BLOCKLIST)
-        changed = json.loads(" ".join(changes))
-        for name, value in changed.items():
-            document[name] = value
-            if value is None:
-                del document[name]
-        self.publisher.set_answer(LIST_PATH, json.dumps(document))
+        document.update(json.loads(" ".join(changes)))
+        kept = {name: value for name, value in document.items() if value is not None}
+        self.publisher.set_answer(LIST_PATH, json.dumps(kept))
 
     def wait(self, seconds: str) -> None:
         self.clock.sleep(float(seconds))
@@ -10150,21 +10045,14 @@ class ScenarioRun:
         return " ".join(short_url(link.url) for link in result.links)
 
     def discover(self, url: str) -> str:
-        words = []
-        for source in self.bot.discover(resolve_url(SITE, url)):
-            count = len(source.items)
-            words.append(f"{source.kind}:{count}")
-        return " ".join(words)
+        sources = self.bot.discover(resolve_url(SITE, url))
+        return " ".join(f"{source.kind}:{len(source.items)}" for source in sources)
 
-    def sent(
-        self,
-        name: str,
-        *beginning: str,
-    ) -> str:
+    def sent(self, name: str, beginning: str) -> str:
         """Whether a header of the last request begins so."""
         last = self.publisher.hits[-1]
         value = last.headers.get(name, "absent")
-        if value.startswith(" ".join(beginning)):
+        if value.startswith(beginning):
             return "yes"
         return value
 
@@ -10173,24 +10061,16 @@ class ScenarioRun:
         lines = " ".join(self.warnings)
         return "yes" if topic in lines else "no"
 
-    def find_content(
-        self,
-        url: str,
-        *words: str,
-    ) -> str:
+    def find_content(self, url: str, content: str) -> str:
         """Where content of a page is once its Result is gone (R6)."""
         import pathlib
-        content = " ".join(words)
         result = self.fetched(url)
         if content not in result.text:
             return "not even read"
         if content in str(result.to_dict()):
             return "in the record"
-        folder = pathlib.Path(self.folder)
-        for path in folder.rglob("*"):
-            if not path.is_file():
-                continue
-            if content.encode() in path.read_bytes():
+        for path in pathlib.Path(self.folder).rglob("*"):
+            if path.is_file() and content.encode() in path.read_bytes():
                 return "in the cache"
         return "nowhere"
 
@@ -10213,23 +10093,17 @@ def short_url(url: str) -> str:
     return re.sub("^https:", "", url)
 
 
-def scenario_check(scenario: Sequence[str], run: ScenarioRun) -> Check:
-    """A scenario as one check; what was observed ends with the first step that goes otherwise."""
-    title, *lines = scenario
-    clause, _, check = title.partition(" ")
+def wrong_step(run: ScenarioRun, lines: Sequence[str]) -> Observation:
+    """The first step that goes otherwise; else what all of them caused and gave."""
     observed = ""
-    try:
-        for line in lines:
-            step, _, wanted = line.partition(" -> ")
-            found = run.do(step)
-            if found != wanted:
-                shown = f"{found or 'nothing'} by {step}"
-                expected = f"{wanted or 'nothing'}; {run.reason}"
-                return judged(clause, check, False, shown, expected)
-            observed += f"{found} "
-    except Exception as error:  # noqa: BLE001
-        return failure(clause, check, error)
-    return Check(clause, check, "pass", observed.strip())
+    for line in lines:
+        step, _, wanted = line.partition(" -> ")
+        found = run.do(step)
+        if found != wanted:
+            shown = f"{found or 'nothing'} by {step}"
+            return judged(False, shown, f"{wanted or 'nothing'}; {run.reason}")
+        observed += f"{found} "
+    return "pass", observed.strip()
 
 
 EVERY_REQUEST = "exact UA on every request"
@@ -10240,30 +10114,27 @@ def scenario_checks() -> Iterator[Check]:
     import tempfile
     hits: list[Hit] = []
     with tempfile.TemporaryDirectory() as folder:
-        for number, scenario in enumerate(SCENARIOS):
-            own_folder = os.path.join(folder, str(number))
-            run = ScenarioRun(own_folder)
-            yield scenario_check(scenario, run)
+        for title, *lines in SCENARIOS:
+            run = ScenarioRun(tempfile.mkdtemp(dir=folder))
+            yield measured(title, wrong_step, run, lines)
             hits += run.publisher.hits
-    yield agent_check(EVERY_REQUEST, hits)
+    yield measured(f"R1 {EVERY_REQUEST}", agents_found, hits)
 
 
-def agent_check(check: str, hits: Iterable[Hit]) -> Check:
+def agents_found(hits: Iterable[Hit]) -> Observation:
     """R1. What was observed stands in the attestation as it is."""
     agents = agents_of(hits)
-    outcome: CheckOutcome = "fail"
-    if agents == [SPEC_USER_AGENT]:
-        outcome = "pass"
-    return Check("R1", check, outcome, ", ".join(agents))
+    outcome = "pass" if agents == [SPEC_USER_AGENT] else "fail"
+    return outcome, ", ".join(agents)
 
 
-# --- The real pace, and what a server sees on the wire ------------------------------
+# 19d. The real pace, and what a server sees on the wire.
 
 def loopback_checks() -> Iterator[Check]:
     """Sockets and the real clock: two bots in two threads, each at a publisher of its own."""
     import threading
 
-    latency = 0.05                      # seconds; long enough to see two requests at once
+    latency = 0.05          # seconds; long enough to see two requests at once
     try:
         with Sandbox(2.0, latency) as spaced, Sandbox(0.0, latency) as flaky:
             paced = threading.Thread(
@@ -10274,16 +10145,43 @@ def loopback_checks() -> Iterator[Check]:
             paced.start()
             outcome = outcomes_at(flaky, "/flaky")
             paced.join()
-        yield from wire_checks(spaced.hits, flaky.hits, latency)
-        yield judged(
-            "R5",
-            check="/flaky retried until 200",
-            holds=outcome == "fetched",
-            observed=outcome,
-            wanted="fetched",
-        )
     except Exception as error:  # noqa: BLE001
-        yield failure("R4", "sockets on loopback", error)
+        yield Check(
+            "R4",
+            "sockets on loopback",
+            "fail",
+            f"{type(error).__name__}: {error}",
+        )
+        return
+    for path in ("/allowed", "/robots.txt", LIST_PATH):
+        name = os.path.basename(path)
+        hits = hits_at(spaced.hits, path)
+        yield measured(f"R1 exact UA on /{name}", agents_found, hits)
+    yield measured(
+        "R4b per-host spacing honors Crawl-delay (>=2s)",
+        gaps_found,
+        hits_at(spaced.hits, "/allowed", "/star-only"),
+        2.0,
+    )
+    yield measured(
+        "R5b no retry before its Retry-After",
+        gaps_found,
+        hits_at(flaky.hits, "/flaky"),
+        1.0,
+    )
+    yield measured(
+        "R4 serial: two threads, two hosts, one connection",
+        gaps_found,
+        spaced.hits + flaky.hits,
+        latency,
+    )
+    yield measured(
+        "R5 /flaky retried until 200",
+        judged,
+        outcome == "fetched",
+        outcome,
+        "fetched",
+    )
 
 
 def outcomes_at(server: Sandbox, *paths: str) -> str:
@@ -10292,49 +10190,13 @@ def outcomes_at(server: Sandbox, *paths: str) -> str:
     return ", ".join(result.outcome for result in results)
 
 
-def wire_checks(
-    spaced: list[Hit],
-    flaky: list[Hit],
-    latency: float,
-) -> Iterator[Check]:
-    """R1, R4 and R5 as two servers received them."""
-    for path in ("/allowed", "/robots.txt", LIST_PATH):
-        hits = hits_at(spaced, path)
-        name = path.rpartition("/")[2]
-        yield agent_check(f"exact UA on /{name}", hits)
-    yield gap_check(
-        "R4b",
-        "per-host spacing honors Crawl-delay (>=2s)",
-        hits=hits_at(spaced, "/allowed", "/star-only"),
-        least_seconds=2.0,
-    )
-    yield gap_check(
-        "R5b",
-        "no retry before its Retry-After",
-        hits=hits_at(flaky, "/flaky"),
-        least_seconds=1.0,
-    )
-    yield gap_check(
-        "R4",
-        "serial: two threads, two hosts, one connection",
-        hits=spaced + flaky,
-        least_seconds=latency,
-    )
-
-
-def gap_check(
-    clause: str,
-    check: str,
-    hits: Iterable[Hit],
-    least_seconds: float,
-) -> Check:
+def gaps_found(hits: Iterable[Hit], least_seconds: float) -> Observation:
     """Whether successive requests arrived so far apart."""
     times = sorted(hit.monotonic for hit in hits)
-    pairs = zip(times, times[1:])
-    gaps = [later - earlier for earlier, later in pairs]
+    gaps = [later - earlier for earlier, later in zip(times, times[1:])]
     shown = "gaps=" + ", ".join(f"{gap:.3f}s" for gap in gaps)
     holds = min(gaps, default=0.0) >= least_seconds
-    return judged(clause, check, holds, shown, f"{least_seconds:g}s or more")
+    return judged(holds, shown, f"{least_seconds:g}s or more")
 
 
 def offline_checks(real_pace: bool = True) -> Iterator[Check]:
@@ -10348,43 +10210,96 @@ def offline_checks(real_pace: bool = True) -> Iterator[Check]:
         yield from loopback_checks()
 
 
-# --- The live fixtures and canaries, spec 13 and 16 ---------------------------------
+# 19e. The live fixtures and canaries, spec 13 and 16.
 
-LIVE_FIXTURES = (                       # clause, name in the index, place of a canary (spec 16)
-    ("R2", "external_positive", ""),
-    ("R2", "robots_allowed_sentinel", "/research/bots/dogfood-allow"),
-    ("R2a", "walsh_only_allowed", "/research/bots/dogfood-walsh-only"),
-    ("R2", "robots_disallowed", "/research/bots/dogfood-disallow"),
+LIVE_FIXTURES = (       # clause, name in the index, place of a canary, what it must be
+    ("R2", "external_positive", "", "fetched"),
+    ("R2", "robots_allowed_sentinel", "/research/bots/dogfood-allow", "fetched"),
+    (
+        "R2a",
+        "walsh_only_allowed",
+        "/research/bots/dogfood-walsh-only",
+        "fetched by a rule of our named group",
+    ),
+    ("R2", "robots_disallowed", "/research/bots/dogfood-disallow", "refused"),
 )
 
 
 def live_checks(bot: Bot) -> Iterator[Check]:
     """The fixtures and canaries of the bot's origin, at the pace that its robots.txt asks.
 
-    What cannot be reached at all, by name, address, connection, TLS or deadline, is a skip; every
-    HTTP answer that is not the expected one is a failure.
+    What no network reaches (name, address, connection, TLS, deadline) is a skip; every HTTP answer
+    that is not the expected one is a failure.
     """
     live = LiveChecks(bot)
     page = live.probe(bot.origin + "/bot/")     # it has robots.txt and the list asked for, too
-    holds = page.status == 200 and is_ruled(page)           # a redirect resolves
-    yield live.judge("R1", "the policy page of the User-Agent is there", page, holds)
-    yield live.document("R2", "the robots.txt of the origin is there", "/robots.txt")
-    yield live.blocklist("R3c", "the live blocklist is adopted, and lists somebody")
+    yield measured(
+        "R1 the policy page of the User-Agent is there",
+        live.judge,
+        page,
+        "there",
+    )
+    yield measured(
+        "R2 the robots.txt of the origin is there",
+        live.document,
+        "/robots.txt",
+    )
+    yield measured(
+        "R3c the live blocklist is adopted, and lists somebody",
+        live.document,
+        BLOCKLIST_PATH,
+        bot.blocklist_size > 0,
+    )
     index = live.probe(bot.origin + FIXTURES_PATH)
-    holds = is_as_wanted(index, "fetched")
-    yield live.judge("13", "the fixtures index is fetched", index, holds)
+    yield measured(
+        "13 the fixtures index is fetched",
+        live.judge,
+        index,
+        "fetched",
+    )
     if index.body:
-        yield live.read_index(index.body)
+        yield measured(
+            "13 the index names its contract and its fixtures",
+            live.read_index,
+            index.body,
+        )
     if live.is_out_of_reach(index):
         yield Check("13", "every fixture", "skip", "the index is out of reach")
-        return
-    yield live.blocked_host("R3", "")
-    yield live.blocked_host("R3a", "www.")
-    for clause, name, place in LIVE_FIXTURES:
-        yield live.fixture(clause, name, place)
-        if place:
-            yield live.fixture(clause, name, place, ".html")
-            yield live.fixture(clause, name, place, ".md")
+    else:
+        yield from fixture_checks(live)
+
+
+def fixture_checks(live: LiveChecks) -> Iterator[Check]:
+    yield measured(
+        "R3 operator_blocked_host is refused",
+        live.blocked_host,
+        "",
+    )
+    yield measured(
+        "R3a www.operator_blocked_host is refused",
+        live.blocked_host,
+        "www.",
+    )
+    for clause, name, place, wanted in LIVE_FIXTURES:
+        yield measured(
+            f"{clause} {name} is {wanted}",
+            live.fixture,
+            name,
+            place,
+            wanted,
+        )
+        if not place:
+            continue
+        wanted = wanted.replace("fetched", "allowed")       # by its path, before any request
+        for ending in (".html", ".md"):
+            yield measured(
+                f"{clause} {name}{ending} is {wanted}",
+                live.fixture,
+                name,
+                place,
+                wanted,
+                ending,
+            )
 
 
 class LiveChecks:
@@ -10392,114 +10307,73 @@ class LiveChecks:
 
     def __init__(self, bot: Bot) -> None:
         self.bot = bot
-        self.statuses: dict[str, int | None] = {}       # the last of each URL that was asked
+        self.statuses: dict[str, int] = {}      # of each URL that answered, the last
         self.fixtures: dict[str, Any] = {}
 
     def probe(self, url: str) -> Result:
         result = self.bot.probe(url)
         for request in result.requests:
-            self.statuses[without_query(request.url)] = request.status      # R13 is no part of it
+            if request.status is not None:
+                asked = without_query(request.url)          # R13 is no part of it
+                self.statuses[asked] = request.status
         return result
-
-    def blocklist(
-        self,
-        clause: str,
-        check: str,
-    ) -> Check:
-        holds = self.bot.blocklist_size > 0
-        return self.document(clause, check, BLOCKLIST_PATH, holds)
 
     def document(
         self,
-        clause: str,
-        check: str,
         path: str,
         holds: bool = True,
-    ) -> Check:
+    ) -> Observation:
         """A policy document by what it answered when the bot asked for it."""
         url = self.bot.origin + path
-        status = self.statuses.get(url)
-        if status is None and not self.has_answered(url):
-            return Check(clause, check, "skip", f"{url}: out of reach")
+        if not self.has_answered(url):
+            return "skip", f"{url}: out of reach"
+        status = self.statuses.get(url, "nothing")
         holds = holds and status == 200
-        observed = f"{url}: answered {status or 'nothing'}"
-        return judged(clause, check, holds, observed, "200 and a document that holds")
+        return judged(holds, f"{url}: answered {status}", "200 and a document that holds")
 
-    def read_index(self, body: bytes) -> Check:
-        """What the index names, and whether it is one that we know."""
-        check = "the index names its contract and its fixtures"
+    def read_index(self, body: bytes) -> Observation:
+        """What the index names, if it is one that we know."""
         wanted = "walsh-research-test-fixtures/v1"
-        try:
-            document = parse_json(body, "test-fixtures.json")
-            contract = document["contract"]
-            fixtures = dict(document["fixtures"])
-            known = re.fullmatch(wanted + r"(\.[0-9]+)?", contract)
-        except (ValueError, LookupError, TypeError) as error:
-            return failure("13", check, error)
+        document = parse_json(body, "test-fixtures.json")
+        contract = document["contract"]
+        fixtures = dict(document["fixtures"])
+        known = re.fullmatch(wanted + r"(\.[0-9]+)?", contract)
         if known:
             self.fixtures = fixtures
-        observed = f"contract {brief_value(contract)}"
-        return judged("13", check, known is not None, observed, wanted)
+        return judged(known is not None, f"contract {brief_value(contract)}", wanted)
 
-    def blocked_host(
-        self,
-        clause: str,
-        prefix: str,
-    ) -> Check:
+    def blocked_host(self, prefix: str) -> Observation:
         """R3: a host that the live list names is refused before anything is asked of it."""
-        check = f"{prefix}operator_blocked_host is refused"
         host = self.fixtures.get("operator_blocked_host")
         if not is_host(host):
-            return misnamed(clause, check, host, "a host name")
+            return misnamed(host, "a host name")
         if self.bot.blocklist_size == 0:        # nobody is asked who may have opted out
-            return self.blocklist(clause, check)
+            return self.document(BLOCKLIST_PATH, holds=False)
         url = f"https://{prefix}{host}/"
         decision = self.bot.may_fetch(url, wait=False)
         gate = decision.gate or "allowed"
-        return judged(clause, check, gate == "R3", f"{url}: {gate}", "R3")
+        return judged(gate == "R3", f"{url}: {gate}", "R3")
 
     def fixture(
         self,
-        clause: str,
         name: str,
         place: str,
+        wanted: str,
         ending: str = "",
-    ) -> Check:
+    ) -> Observation:
         """A fixture by the URL that the live index names; a canary is nowhere but in its place."""
-        wanted = "allowed" if ending else "fetched"
-        if name == "robots_disallowed":
-            wanted = "refused"
-        check = f"{name}{ending} is {wanted}"
-        if clause == "R2a":
-            check += " by a rule of our named group"
         url = self.fixtures.get(name)
         canary = self.bot.origin + place
         if place and url != canary:
-            return misnamed(clause, check, url, canary)
+            return misnamed(url, canary)
         if not isinstance(url, str):
-            return misnamed(clause, check, url, "a URL")
-        found: Result | Decision
-        if wanted == "fetched":
-            found = self.probe(url)
-        else:
-            found = self.bot.may_fetch(url + ending, wait=False)
-        holds = is_as_wanted(found, wanted)
-        if clause == "R2a" and not is_allowed_by_our_group(found):
-            holds = False
-        return self.judge(clause, check, found, holds)
+            return misnamed(url, "a URL")
+        if wanted.startswith("fetched"):
+            return self.judge(self.probe(url), wanted)
+        decision = self.bot.may_fetch(url + ending, wait=False)
+        return self.judge(decision, wanted)
 
-    def judge(
-        self,
-        clause: str,
-        check: str,
-        found: Result | Decision,
-        holds: bool,
-    ) -> Check:
-        outcome: CheckOutcome = "fail"
-        if self.is_out_of_reach(found):
-            outcome = "skip"
-        elif holds:
-            outcome = "pass"
+    def judge(self, found: Result | Decision, wanted: str) -> Observation:
         said: str = found.gate or "allowed"
         if isinstance(found, Result):
             code = found.status or found.gate or "without an answer"
@@ -10507,66 +10381,51 @@ class LiveChecks:
             if found.redirects:
                 said += " after a redirect"
         observed = f"{said}: {found.url}: {found.reason}"
-        return Check(clause, check, outcome, observed)
+        if self.is_out_of_reach(found):
+            return "skip", observed
+        if is_as_wanted(found, wanted):
+            return "pass", observed
+        return "fail", observed
 
     def is_out_of_reach(self, found: Result | Decision) -> bool:
         """Whether no HTTP answer decided this, but a network that reached nobody."""
-        url, is_unanswered = found.url, False
-        if isinstance(found, Result):
-            url, is_unanswered = found.final_url, found.status is None
+        url = getattr(found, "final_url", found.url)
         if found.gate in ("R3", "robots2") or not url:
             return False
-        if found.gate == "address":
-            return True
         if found.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            return self.statuses.get(site_of(url) + "/robots.txt") is None
+            return site_of(url) + "/robots.txt" not in self.statuses
         if found.retry_at is not None:          # held back: by whose answer?
             return not self.has_answered(url)
-        return is_unanswered and found.gate is None
+        if found.gate is not None:
+            return found.gate == "address"
+        return isinstance(found, Result) and found.status is None
 
     def has_answered(self, url: str) -> bool:
         """Whether any URL of that site gave an HTTP answer."""
         site = site_of(url) + "/"
-        for asked, status in self.statuses.items():
-            if status is not None and asked.startswith(site):
-                return True
-        return False
+        return any(asked.startswith(site) for asked in self.statuses)
 
 
 def is_as_wanted(found: Result | Decision, wanted: str) -> bool:
-    """Whether a fixture is "fetched", "allowed" or "refused"."""
+    """Whether a page is "there", or a fixture "fetched", "allowed" or "refused"."""
     if wanted == "refused":
         is_ours = found.verdict is Verdict.DISALLOWED_EXPLICIT
         return is_ours and found.gate == "R2"
-    is_direct = True
-    if isinstance(found, Result):
-        is_direct = found.ok and found.status == 200 and not found.redirects
-    return is_direct and is_ruled(found)
-
-
-def is_ruled(found: Result | Decision) -> bool:
-    """Whether it passed the gates, and by a robots.txt that was read."""
-    is_guessed = found.verdict is Verdict.UNKNOWN_UNREACHABLE
-    return found.gate is None and not is_guessed
-
-
-def is_allowed_by_our_group(found: Result | Decision) -> bool:
-    """A robots.txt that is a 404, or whose `*` group decides, shows nothing of R2a."""
-    rule = found.rule
-    if rule is None or found.group == "*":
+    if found.gate is not None or found.verdict is Verdict.UNKNOWN_UNREACHABLE:
         return False
-    return rule.allow
+    if wanted.endswith("by a rule of our named group"):
+        # A robots.txt that is a 404, or whose `*` group decides, shows nothing of R2a.
+        if found.verdict is not Verdict.ALLOWED_EXPLICIT or found.group == "*":
+            return False
+    if isinstance(found, Decision):
+        return True
+    is_direct = wanted == "there" or not found.redirects    # a redirect of the page resolves
+    return is_direct and found.ok and found.status == 200
 
 
-def misnamed(
-    clause: str,
-    check: str,
-    found: Any,
-    wanted: str,
-) -> Check:
+def misnamed(found: Any, wanted: str) -> Observation:
     """The live index is never silently replaced by a built-in one."""
-    observed = f"the index names {brief_value(found)}"
-    return judged(clause, check, False, observed, wanted)
+    return judged(False, f"the index names {brief_value(found)}", wanted)
 
 
 def is_host(value: Any) -> bool:
@@ -10576,7 +10435,7 @@ def is_host(value: Any) -> bool:
     return False
 
 
-# --- R13: who runs this ---------------------------------------------------------
+# 19f. R13: who runs this.
 
 def detect_identity(
     environ: Mapping[str, str],
@@ -10584,8 +10443,8 @@ def detect_identity(
 ) -> str | None:
     """R13: "ORG/REPO@SHA" of GitHub's variables, else of the git repository that holds `file`.
 
-    None where there is neither. A repository that merely encloses the file is none: its name may
-    be nobody's business.
+    None where there is neither. A repository that merely encloses the file is not named: it may
+    be private.
     """
     tag = environ.get("GITHUB_REPOSITORY", "")
     sha = environ.get("GITHUB_SHA", "")[:7]
@@ -10633,7 +10492,7 @@ def repository_tag(environ: Mapping[str, str], file: str) -> str:
     return f"{repository}@{sha}"
 
 
-# --- The attestation, spec 14 -----------------------------------------------------
+# 19g. The attestation, spec 14.
 
 REQUIREMENTS = (        # the rows of the checklist (spec 15), and R13
     "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13".split())
@@ -10652,23 +10511,15 @@ def attest(
     offline = list(offline_checks(real_pace))
     fixtures = list(live)
     checks = offline + fixtures
-    failures = []
-    for check in checks:
-        if check.outcome == "fail":
-            failures.append(check.to_dict())
-    requirements = {}
-    for name in REQUIREMENTS:
-        requirements[name] = is_shown(name, checks)
-    agents = ""
-    for check in offline:
-        if check.check == EVERY_REQUEST:
-            agents = check.observed
+    failures = [check.to_dict() for check in checks if check.outcome == "fail"]
+    requirements = {name: is_shown(name, checks) for name in REQUIREMENTS}
+    observed = {check.check: check.observed for check in offline}
     document = {
         "contract": "walsh-research-attestation/v1",
         "tool": TOOL_NAME,
         "tool_version": __version__,
         "spec": SPEC_VERSION,
-        "user_agent": agents,
+        "user_agent": observed.get(EVERY_REQUEST, ""),
         "requirements": requirements,
         "conformant": not failures and all(requirements.values()),
         "checks": count_outcomes(offline),
@@ -10679,23 +10530,19 @@ def attest(
     return document
 
 
-def is_shown(requirement: str, checks: Sequence[Check]) -> bool:
-    """Whether a check of the requirement or of one of its letters passed, and none failed."""
-    outcomes = set()
-    for check in checks:
-        number = check.clause.rstrip("abcd")
-        if requirement in (check.clause, number):
-            outcomes.add(check.outcome)
+def is_shown(requirement: str, checks: Iterable[Check]) -> bool:
+    clauses = requirement + "[a-d]?"
+    outcomes = {check.outcome for check in checks if re.fullmatch(clauses, check.clause)}
     return "pass" in outcomes and "fail" not in outcomes
 
 
 def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
-    outcomes = [check.outcome for check in checks]
+    counts = collections.Counter(check.outcome for check in checks)
     return {
-        "passed": outcomes.count("pass"),
-        "failed": outcomes.count("fail"),
-        "skipped": outcomes.count("skip"),
-        "of": len(outcomes),
+        "passed": counts["pass"],
+        "failed": counts["fail"],
+        "skipped": counts["skip"],
+        "of": len(checks),
     }
 
 
@@ -10740,7 +10587,11 @@ class Standing(NamedTuple):
 
 
 def standing_of(bot: Bot) -> Standing:
-    return Standing(bot.requests, bot.outlook()[2], bot.blocklist_was_missed)
+    return Standing(
+        bot.requests,
+        bot.outlook()[2],
+        bot.blocklist_was_missed,
+    )
 
 
 # --- What a bot answers, in whatever process ----------------------------------
@@ -10785,6 +10636,8 @@ def decision_behind(result: Result) -> Decision:
         reason = result.reason
     elif result.rule:
         reason = spell_rule(result.rule)
+    elif result.verdict is Verdict.UNKNOWN_UNREACHABLE:
+        reason = "allowed (spec 9.1.1)"
     return Decision(
         False,
         result.final_url or result.url,
@@ -10803,10 +10656,11 @@ def decision_behind(result: Result) -> Decision:
 def work(
     assignment: Assignment,
     settings: dict[str, Any],
+    folder: str,
     failed_at: float,
     traces: bool,
-    results: Connection,
     lifeline: Connection,
+    results: Connection,
     parents_ends: Sequence[Connection],
 ) -> None:
     """The life of a worker process: a bot, and a pipe for what it answers."""
@@ -10822,7 +10676,12 @@ def work(
 
     trace = partial(report, "trace") if traces else None
     try:
-        bot = Bot(**settings, warn=partial(report, "warning"), trace=trace)
+        bot = Bot(
+            **settings,
+            warn=partial(report, "warning"),
+            trace=trace,
+        )
+        bot.move_memory(folder)
         bot.take_blocklist_failure(failed_at)
         send_findings(bot, assignment, results)          # its parent sweeps the cache
     except (EOFError, OSError):         # nobody reads them any more
@@ -10955,18 +10814,21 @@ class WorkerPool:
                 urls.append(item)
         if not urls:
             return
-        if not self._bot.share_memory():
+        folder = self._bot.share_memory()
+        if not folder:
             self._bot.warn("no folder can be written, by which processes share the pace: one works")
             yield from findings_of(self._bot, self._assignment._replace(urls=urls))
             return
         self._targets_left.update(map(host_of, urls))
         failed_at = self._bot.refresh_blocklist()       # R10: once for all of them
         try:
-            self._start(split_by_host(urls, self._jobs), failed_at)
+            unstarted = self._start(split_by_host(urls, self._jobs), folder, failed_at)
+            for url, reason in unstarted:
+                yield self._lost(url, reason)
             while self._workers:
                 yield from self._wait()
         except KeyboardInterrupt:               # what was done is not lost
-            self._cut_lifeline()
+            self._stop_workers()
             yield from self._rest()
             raise
         finally:
@@ -10993,23 +10855,34 @@ class WorkerPool:
             else:                       # no request can come of it
                 yield from findings_of(self._bot, self._assignment._replace(urls=[url]))
 
-    def _start(self, shares: Sequence[Sequence[str]], failed_at: float) -> None:
+    def _start(
+        self, shares: Sequence[Sequence[str]], folder: str, failed_at: float
+    ) -> list[tuple[str, str]]:
+        """A worker for each share; the targets of those that did not start, each with why."""
         context = worker_context()
-        settings = self._bot.worker_settings()
         traces = self._bot.options.trace is not None
+        unstarted = []
         lifeline, self._lifeline = context.Pipe(duplex=False)
+        told = self._bot.worker_settings(), folder, failed_at, traces, lifeline
         with signals_held_back(), lifeline, importable_main():
             for urls in shares:
-                ours, theirs = context.Pipe()
-                inherited: list[Connection] = []
-                if context.get_start_method() == "fork":
-                    inherited = [ours, self._lifeline, *self._workers]
-                assignment = self._assignment._replace(urls=urls)
-                arguments = assignment, settings, failed_at, traces, theirs, lifeline, inherited
-                with theirs:
-                    process = context.Process(target=work, args=arguments, daemon=True)
-                    process.start()
-                self._workers[ours] = Worker(process, urls)
+                try:
+                    self._start_worker(context, self._assignment._replace(urls=urls), told)
+                except OSError as error:        # too many processes, or open files
+                    reason = f"its worker process could not start ({error.strerror or error})"
+                    unstarted += [(url, reason) for url in urls]
+        return unstarted
+
+    def _start_worker(self, context: Any, share: Assignment, told: tuple[Any, ...]) -> None:
+        ours, theirs = context.Pipe()
+        inherited: list[Connection | None] = []
+        if context.get_start_method() == "fork":
+            inherited = [ours, self._lifeline, *self._workers]
+        arguments = share, *told, theirs, inherited
+        with theirs:
+            process = context.Process(target=work, args=arguments, daemon=True)
+            process.start()
+        self._workers[ours] = Worker(process, share.urls)
 
     def _wait(self) -> Iterator[Finding]:
         """What the workers say next, and a tick meanwhile."""
@@ -11054,8 +10927,11 @@ class WorkerPool:
         )
         reason = worker.why_it_ended()
         for url in worker.unfinished.elements():
-            self._targets_left[host_of(url)] -= 1
-            yield lost_finding(self._bot, self._assignment.mode, url, reason)
+            yield self._lost(url, reason)
+
+    def _lost(self, url: str, reason: str) -> Finding:
+        self._targets_left[host_of(url)] -= 1
+        return lost_finding(self._bot, self._assignment.mode, url, reason)
 
     def _rest(self) -> Iterator[Finding]:
         """What was already sent when the workers were told to end."""
@@ -11067,13 +10943,15 @@ class WorkerPool:
                         worker.note(value[1])
                         yield value[0]
 
-    def _cut_lifeline(self) -> None:
-        """Every worker ends within a second."""
+    def _stop_workers(self) -> None:
+        """Every worker ends within a second, whoever holds a copy of the lifeline."""
         if self._lifeline is not None:
             self._lifeline.close()
+        for worker in self._workers.values():
+            worker.process.terminate()
 
     def _end(self) -> None:
-        self._cut_lifeline()
+        self._stop_workers()
         for connection, worker in self._workers.items():
             connection.close()
             worker.process.join(WORKER_END_SECONDS)
@@ -11375,16 +11253,32 @@ def require(instance: Any, schema: Any, code: int, what: str) -> None:
     """RpcError: it does not hold, and so: what was found, and what is wanted."""
     try:
         validate(instance, schema)
-    except ValueError as error:
-        raise RpcError(code, f"{what}: {error}") from None
+    except SchemaViolation as violation:
+        raise RpcError(code, f"{what}: {violation_said(violation, instance, schema)}") from None
+
+
+def violation_said(violation: SchemaViolation, instance: Any, schema: Any) -> str:
+    """Of a name too few or too many, by that name."""
+    if violation.keyword == "additionalProperties":
+        name = printable(violation.pointer[1:], 80)
+        return f"{name} is unknown, want none but {', '.join(schema['properties'])}"
+    if violation.keyword != "required":
+        return str(violation)
+    place = violation.pointer.strip("/")
+    if place:
+        instance, schema = instance[place], schema["properties"][place]
+    missing = [name for name in schema["required"] if name not in instance][0]
+    wanted = schema["properties"][missing]
+    shown = wanted.get("const") or {"string": "a string", "object": "an object"}[wanted["type"]]
+    return f"{'/'.join(filter(None, [place, missing]))} is missing, want {shown}"
 
 
 def check_call(name: Any, arguments: Any) -> None:
     """RpcError: there is no such tool, or it does not take these."""
     known = tools_by_name()
     if not isinstance(name, str) or name not in known:
-        found = printable(str(name), 80)
-        raise RpcError(INVALID_PARAMS, f"tool is {found!r}, want one of {', '.join(known)}")
+        reason = f"tool is {brief_value(name)}, want one of {', '.join(known)}"
+        raise RpcError(INVALID_PARAMS, reason)
     require(arguments, known[name]["inputSchema"], INVALID_PARAMS, f"arguments of {name}")
 
 
@@ -11526,12 +11420,19 @@ def refusal_said(value: Decision | Result) -> str:
     return REFUSALS[value.gate or "R2"].format(line=line)
 
 
-def failure_said(reason: str, status: int | None) -> str:
+def failure_said(
+    reason: str, status: int | None = None, retry_at: float | None = None
+) -> str:
     """A failure's reason may quote what a server sent, so it stands between quotation marks."""
     answered = "there was no usable answer"
     if status is not None:
         answered = f"the server answered {status}"
-    return f"Failed: {answered}. The reason, quoted: {json_text(printable(reason))}"
+    said = f"Failed: {answered}."
+    if retry_at is not None:
+        said += f" Ask for it again at {iso_utc(retry_at)}, not before."
+    if reason == answered:
+        return said
+    return f"{said} The reason, quoted: {json_text(printable(reason))}"
 
 
 def bare_fields(result: Result) -> dict[str, Any]:
@@ -11580,7 +11481,8 @@ def result_answer(result: Result) -> ToolAnswer:
     if result.outcome in ("denied", "deferred"):
         return ToolAnswer(refusal_said(result), fields)
     if not result.ok:
-        return ToolAnswer(failure_said(result.reason, result.status), fields, is_failure=True)
+        said = failure_said(result.reason, result.status, result.retry_at)
+        return ToolAnswer(said, fields, is_failure=True)
     said = f"Fetched ({result.status}), without a text: {why_no_text(result)}"
     written = {name: fields[name] for name in SITE_FIELDS if name in fields}
     if not written:
@@ -11686,7 +11588,7 @@ def may_fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> ToolAnswer:
     decision = bot.may_fetch(arguments["url"], wait=False)
     fields = in_lines(decision.to_dict())
     if not decision and decision.gate is None:
-        return ToolAnswer(failure_said(decision.reason, None), fields, is_failure=True)
+        return ToolAnswer(failure_said(decision.reason), fields, is_failure=True)
     said = "Allowed: it may be fetched now."
     if not decision:
         said = refusal_said(decision)
@@ -11765,6 +11667,8 @@ def call_tool(
     Wrong arguments are an answer too, which says what is wanted. Never raises for anything that
     a model, a server, a network or a URL does. Waits at most `max_wait` of the bot, or 20 s.
     """
+    if isinstance(arguments, Mapping):
+        arguments = dict(arguments)         # JSON knows no other
     try:
         check_call(name, arguments)
     except RpcError as error:
@@ -12026,11 +11930,13 @@ class McpServer:
 
     def _read_all(self) -> None:
         """Every line to its end, whatever stands in it."""
-        with suppress(OSError, ValueError):         # a stream that breaks, or is closed, has ended
-            for line in bounded_lines(self._read):
-                if line.strip():
-                    self._take_line(line)
-        self._end()
+        try:
+            with suppress(OSError, ValueError):     # a stream that breaks, or is closed, has ended
+                for line in bounded_lines(self._read):
+                    if line.strip():
+                        self._take_line(line)
+        finally:
+            self._end()
         if not self._is_done.wait(GRACE_SECONDS):
             interrupt_main_thread()
 
@@ -12074,7 +11980,12 @@ class McpServer:
             if request_id is None:
                 self._take_note(message["method"], message.get("params"))
             else:
-                self._take_request(request_id, message["method"], message.get("params"), job)
+                self._take_request(
+                    request_id,
+                    message["method"],
+                    message.get("params"),
+                    job,
+                )
         except RpcError as error:
             job.replies.append(error_reply(request_id, error))
 
@@ -12555,6 +12466,7 @@ LEAST_URL_COLUMNS = 16          # ours: of a URL that the status line cuts
 MAX_DETAIL_CHARACTERS = 2000    # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20            # ours: of a source that --discover lists
 MAX_SHOWN_HOSTS = 5             # ours: of those that are held back
+MAX_TARGETS_AT_A_LOOK = 1000    # ours: what is left of so many is counted within a millisecond
 NOT_READ = "not read (R6)"
 
 
@@ -12581,6 +12493,14 @@ OUTCOMES = {
 
 class Misuse(Exception):
     """The command line or an input file is wrong: "this is so, want that"."""
+
+
+class StdoutError(Exception):
+    """No more can be written to stdout."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 # --- Arguments ----------------------------------------------------------------
@@ -12653,6 +12573,10 @@ def check_names(words: Sequence[str], known: Mapping[str, HelpOption]) -> None:
             raise Misuse(f"{name} is no option, want {wanted}")
 
 
+def is_no_option(word: str) -> bool:
+    return word == "-" or not word.startswith("-")
+
+
 def split_words(
     words: Sequence[str],
     known: Mapping[str, HelpOption],
@@ -12674,8 +12598,9 @@ def split_words(
         while rest:         # gnu_getopt refuses options after a target under POSIXLY_CORRECT
             found, rest = getopt.getopt(rest, "hqv", long_names)
             pairs += found
-            urls += rest[:1]
-            rest = rest[1:]
+            plain = list(itertools.takewhile(is_no_option, rest))
+            urls += plain
+            rest = rest[len(plain):]
     except getopt.GetoptError as error:
         reason = f"command line is wrong ({error}), want it as --help shows it"
         raise Misuse(reason) from None
@@ -12765,10 +12690,10 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
         data = b""
     else:
         data = sys.stdin.buffer.read()
-    encoding = "utf-8-sig"
+    encoding, errors = "utf-8-sig", "surrogateescape"       # other bytes make a URL a bad one
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        encoding = "utf-16"
-    text = data.decode(encoding, "replace")
+        encoding, errors = "utf-16", "replace"
+    text = data.decode(encoding, errors)
     targets = []
     for line in text.splitlines():
         target = re.sub(r"(?:^|\s)#.*", "", line).strip()
@@ -12933,11 +12858,14 @@ class Console:
         """A line on stdout, at once."""
         self.status()
         if sys.stdout is None:
-            raise OSError(errno.EBADF, "closed")
+            raise StdoutError(OSError(errno.EBADF, "closed"))
         encoding = sys.stdout.encoding or "utf-8"
         encodable = text.encode(encoding, "backslashreplace").decode(encoding)
-        sys.stdout.write(encodable + "\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(encodable + "\n")
+            sys.stdout.flush()
+        except OSError as error:
+            raise StdoutError(error) from None
 
     def detail(self, lead: str, text: str) -> None:
         """A line below a row."""
@@ -12999,6 +12927,9 @@ class Command:
         self.codes = {0}                                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
         self.done = 0                                   # targets, for the status line
+        self.ahead = 0.0, 0                             # seconds and hosts left, at the last look
+        self.next_look_at = -math.inf                   # monotonic
+        self.shown_target = ""                          # whose sources are being listed
         self.waited: Any = collections.Counter()        # seconds, by host and why
         self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
         self.clock = TickingClock(self.tick)
@@ -13054,10 +12985,8 @@ class Command:
         """A bot as the options want it. Misuse: they would break a promise."""
         options = self.options
         wanted = {name: getattr(options, name) for name in BOT_OPTIONS}
-        if options.no_cache:
+        if options.no_cache or options.selftest:    # the fixtures are asked for afresh
             wanted.update(cache_dir=None, shares_pace=True)
-        elif options.selftest:          # the fixtures are asked for afresh
-            wanted["cache_dir"] = None
         if options.tag == "auto":                                   # R13
             wanted["tag"] = detect_identity(os.environ, __file__)
             if wanted["tag"] is None:
@@ -13102,20 +13031,32 @@ class Command:
             keeps_bodies=False,
         )
         if self.options.jobs == 1:
-            findings = findings_of(self.bot, assignment)
-        else:
-            self.workers = WorkerPool(
-                self.bot,
-                assignment,
-                self.options.jobs,
-                self.tick_of_many,
-            )
-            findings = self.workers.findings()
-        with closing(findings):
-            for finding in findings:
-                if finding.is_last:
-                    self.done += 1
-                yield finding
+            return findings_of(self.bot, assignment)
+        self.workers = WorkerPool(
+            self.bot,
+            assignment,
+            self.options.jobs,
+            self.tick_of_many,
+        )
+        findings: Findings = self.workers.findings()
+        return findings
+
+    def show_findings(self, mode: str, show: Callable[[Finding], None]) -> None:
+        """Each as it is done; of an interrupt the workers hear too, so that none is lost."""
+
+        def count_and_show(finding: Finding) -> None:
+            if finding.is_last:
+                self.done += 1
+            show(finding)
+
+        with closing(self.findings(mode)) as findings:
+            try:
+                for finding in findings:
+                    count_and_show(finding)
+            except KeyboardInterrupt as interrupt:
+                for finding in what_is_left(findings, interrupt):
+                    count_and_show(finding)
+                raise
 
     # --- Progress ---------------------------------------------------------
 
@@ -13151,7 +13092,7 @@ class Command:
         if count < 2 or not terminal_columns(sys.stderr):
             return []
         facts = [f"{self.done}/{count}"]
-        paced_seconds = self.workers.outlook()[2]
+        paced_seconds, hosts_left = self.look_ahead()
         spent_seconds = self.clock.monotonic() - self.started_at
         busy_seconds = spent_seconds - self.clock.slept_seconds
         request_seconds = busy_seconds / max(1, self.workers.requests)
@@ -13159,9 +13100,17 @@ class Command:
         left_seconds = max(paced_seconds, work_seconds)
         if left_seconds >= 1.0:
             facts.append(f"{spell_seconds(left_seconds)} left")
-        if self.workers.hosts_left:
-            facts.append(counted(self.workers.hosts_left, "host"))
+        if hosts_left:
+            facts.append(counted(hosts_left, "host"))
         return facts
+
+    def look_ahead(self) -> tuple[float, int]:
+        """Seconds and hosts that are left: a look at every host, of many only now and then."""
+        now = time.monotonic()
+        if len(self.targets) <= MAX_TARGETS_AT_A_LOOK or now >= self.next_look_at:
+            self.next_look_at = now + STATUS_TICK_SECONDS
+            self.ahead = self.workers.outlook()[2], self.workers.hosts_left
+        return self.ahead
 
     def show_outcome(
         self,
@@ -13191,7 +13140,7 @@ class Command:
 
     def fetch(self) -> None:
         try:
-            self.show_findings()
+            self.show_findings("run", self.show_finding)
         except KeyboardInterrupt:
             self.summarize()
             raise
@@ -13199,14 +13148,12 @@ class Command:
             self.end_report()
         self.summarize()
 
-    def show_findings(self) -> None:
-        with closing(self.findings("run")) as findings:
-            for finding in findings:
-                for name, said in finding.explained:
-                    self.console.note(said, lead=f"      {name:<10} ")
-                if self.report is not None:
-                    self.report.add(finding.value.to_dict())
-                self.show_result(finding.value)
+    def show_finding(self, finding: Finding) -> None:
+        for name, said in finding.explained:
+            self.console.note(said, lead=f"      {name:<10} ")
+        if self.report is not None:
+            self.report.add(finding.value.to_dict())
+        self.show_result(finding.value)
 
     def show_result(self, result: Result) -> None:
         """What came, or why not; the summary says how long it waited, and when to try again."""
@@ -13244,6 +13191,8 @@ class Command:
         held.append((result.retry_at or 0.0, result.url))
         if len(held) == 1 or result.outcome != "deferred":
             return False
+        if self.options.mode != "fetch" or self.options.quiet:      # then no summary follows
+            return False
         if self.options.json or self.options.verbose or not self.console.columns:
             return False
         self.counts["deferred"] += 1
@@ -13280,11 +13229,10 @@ class Command:
             self.console.note(f"and later those of {more}")
 
     def check(self) -> None:
-        with closing(self.findings("check")) as findings:
-            for finding in findings:
-                self.show_decision(finding.value, finding.explained)
+        self.show_findings("check", self.show_decision)
 
-    def show_decision(self, decision: Decision, explained: Sequence[tuple[str, str]]) -> None:
+    def show_decision(self, finding: Finding) -> None:
+        decision: Decision = finding.value
         outcome = "denied"
         reason = decision.reason
         if decision:
@@ -13302,20 +13250,23 @@ class Command:
             detail=reason,
         )
         if is_shown:
-            for name, said in explained:
+            for name, said in finding.explained:
                 self.console.detail(f"      {name:<10} ", said)
 
     def discover(self) -> None:
-        target = None
-        with closing(self.findings("discover")) as findings:
-            for source in filter(None, (finding.value for finding in findings)):
-                if source.kind == "none":
-                    self.show_nothing(source)
-                    continue
-                if source.target != target and not self.options.json:
-                    target = source.target
-                    self.console.line(f"target    {printable(target, MAX_URL_LENGTH)}")
-                self.show_source(source)
+        self.show_findings("discover", self.show_discovery)
+
+    def show_discovery(self, finding: Finding) -> None:
+        source: Source | None = finding.value
+        if source is None:
+            return
+        if source.kind == "none":
+            self.show_nothing(source)
+            return
+        if source.target != self.shown_target and not self.options.json:
+            self.shown_target = source.target
+            self.console.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
+        self.show_source(source)
 
     def show_source(self, source: Source) -> None:
         """A source with its first items, or why it has none."""
@@ -13324,6 +13275,8 @@ class Command:
             quoted_title(source.title),
             source.warning,
         ]
+        if source.warning and not source.items:
+            said[0] = ""
         is_listed = source.kind in ("feed", "markdown", "sitemap")
         if is_listed and not source.items and source.url != source.target:
             said[0] = "listed alone: name it as a target to read it (R6)"
@@ -13348,6 +13301,8 @@ class Command:
                 self.show_result(result)
                 return
             self.codes.add(OUTCOMES[result.outcome].exit_code)
+            if self.options.quiet and result.outcome == "skipped":
+                return
         else:
             self.codes.add(1)
         found = "no feed, no markdown, no llms.txt and no sitemap"
@@ -13405,8 +13360,14 @@ class Command:
         self.clock = TickingClock(server.tick)
         if "--max-wait" not in self.options.given:
             self.options.max_wait = MCP_MAX_WAIT_SECONDS
+        for stream in (sys.stdin, sys.stdout):      # one that does not block seems to have ended
+            with suppress(AttributeError, OSError, ValueError):     # no file; an earlier Windows
+                os.set_blocking(stream.fileno(), True)
         with redirect_stdout(sys.stderr), self.make_bot() as self.bot:
-            server.serve(self.bot)
+            try:
+                server.serve(self.bot)
+            except OSError as error:
+                raise StdoutError(error) from None
 
     def live_checks(self) -> Iterable[Check]:
         """The live fixtures, unless --offline. Misuse comes before any check is shown."""
@@ -13482,6 +13443,13 @@ def wait_label(result: Result) -> str:
     return host
 
 
+def what_is_left(findings: Findings, interrupt: KeyboardInterrupt) -> Iterator[Finding]:
+    """What findings still give when they hear of an interrupt."""
+    with suppress(KeyboardInterrupt):
+        yield findings.throw(interrupt)
+        yield from findings
+
+
 def is_same_file(name: str, other: str) -> bool:
     """Whether to write the one is to lose the other."""
     return os.path.isfile(name) and os.path.isfile(other) and os.path.samefile(name, other)
@@ -13539,13 +13507,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except Misuse as error:
         complain(error, words)
         return 2
-    except OSError as error:        # stdout's disk is full, or whoever read it went away
+    except StdoutError as lost:     # its disk is full, or whoever read it went away
         with suppress(AttributeError, OSError):     # else the interpreter complains at its end
             sys.stdout.close()
-        if isinstance(error, BrokenPipeError):
+        if isinstance(lost.error, BrokenPipeError):
             return EXIT_CLOSED_PIPE
-        found = error.strerror or error
+        found = lost.error.strerror or lost.error
         complain(f"stdout is unwritable ({found}), want room for every line", words)
+        return 1
+    except OSError as error:        # no socket, no pipe, no process
+        found = error.strerror or error
+        complain(f"no socket, pipe or process is left ({found}), want room for it", words)
         return 1
     finally:
         try:
