@@ -6941,7 +6941,7 @@ ROBOTS_WARNINGS = {
 WEEKDAY_ENDS = lazy_re(r"unavailable_after\s*:\s*[a-z]+\s*\Z")
 AGENT_NAME = lazy_re(           # no directive's, without a version; everybody's is none
     rf"(?!(?:unavailable_after|max-[a-z-]+|{'|'.join(ROBOTS_WARNINGS)}) ?:)"
-    r"(?=[^ :])(?:\*(?:/[^ :]*)?|([^ :/]*)[^ :]*) ?: ?")
+    r"(?=[^ :])(?:\*(?=[/ :])|([^ :/]*))(?:/[^ :]*)? ?: ?")
 
 
 def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
