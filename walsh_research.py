@@ -1323,8 +1323,8 @@ PATTERN_CHARACTER = lazy_re(
     r"|(?P<plain>[^\\])")
 CHARACTER_READERS: dict[str, Callable[[str], str]] = {
     "ours": CHARACTER_REGEXES.__getitem__,
-    "caret": lambda letter: rf"\x{ord(letter) % 32:02x}",
-    "point": lambda digits: rf"\U{digits:0>8}",
+    "caret": lambda letter: re.escape(chr(ord(letter) % 32)),
+    "point": lambda digits: re.escape(chr(int(digits, 16))),
     "pair": lambda pair: bytes.fromhex(pair.replace(r"\u", "")).decode("utf-16-be"),
     "same": str,
     "plain": re.escape,
@@ -1482,9 +1482,7 @@ class Pattern:
         self.source = source
         self.at = 0
         self.machine = machine
-        # Inner ones first: the start, the length behind, the number of those before it.
-        self.lookarounds: list[tuple[PatternState, int, int]] = []
-        self.outer = 0      # that number, of the lookaround that is being read
+        self.lookarounds: list[Any] = []    # of each: start, length behind, its own lookarounds
         machine.allot(len(source))
         node = self.read_alternatives()
         if self.at < len(source):
@@ -1493,25 +1491,26 @@ class Pattern:
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        answers: list[bytearray] = []       # of the lookarounds, by position from the end
-        for state, length, outer in self.lookarounds:
-            begins = bytearray()
-            for symbol in self.symbols(text, answers[outer:]):
-                state = state[symbol]
-                begins.append(state.is_end)
-            begins += bytes(length)
-            answers.append(begins[length:])     # what lies behind began so much further on
         state = self.start
-        for symbol in self.symbols(text, answers):
+        for symbol in self.symbols(text, self.lookarounds):
             state = state[symbol]
         return bool(state.is_end)
 
-    def symbols(self, text: str, answers: list[bytearray]) -> Iterable[Any]:
+    def symbols(self, text: str, lookarounds: list[Any]) -> Iterable[Any]:
         """The characters from the last one on, then ""; with the answers behind each."""
-        self.machine.spend(len(text) * (1 + len(answers)))
-        if not answers:
+        self.machine.spend(len(text) * (1 + len(lookarounds)))
+        if not lookarounds:
             return itertools.chain(reversed(text), [("",)])
+        answers = [self.answers(text, *lookaround) for lookaround in lookarounds]
         return zip(itertools.chain(reversed(text), [""]), *answers)
+
+    def answers(self, text: str, state: PatternState, length: int, inner: list[Any]) -> bytearray:
+        """Whether a lookaround matches, by position from the end."""
+        begins = bytearray()
+        for symbol in self.symbols(text, inner):
+            state = state[symbol]
+            begins.append(state.is_end)
+        return begins[length:] + bytes(length)      # what lies behind began so much further on
 
     def take(self, mark: str) -> bool:
         """Goes on where this stands next."""
@@ -1578,10 +1577,10 @@ class Pattern:
 
     def read_group(self, opening: str) -> PatternNode:
         """A group or a lookaround, from behind its opening."""
-        enclosing = self.outer
+        enclosing = self.lookarounds
         is_lookaround = opening[-1] in "=!"
         if is_lookaround:
-            self.outer = len(self.lookarounds)
+            self.lookarounds = []
         node = self.read_alternatives()
         if not self.take(")"):
             raise ValueError("a group that is not closed")
@@ -1590,10 +1589,10 @@ class Pattern:
         length = node[2] if "<" in opening else 0
         if math.isnan(length):
             raise ValueError("a lookbehind of no fixed length")
-        number = FIRST_LOOKAROUND + len(self.lookarounds) - enclosing
+        number = FIRST_LOOKAROUND + len(enclosing)
         start = self.machine.start(node, is_search=False)
-        self.lookarounds.append((start, int(length), self.outer))
-        self.outer = enclosing
+        enclosing.append((start, int(length), self.lookarounds))
+        self.lookarounds = enclosing
         return HOLD, (number, opening.endswith("=")), 0
 
     def read_set(self) -> str:
@@ -8529,7 +8528,7 @@ class AnswerStore:
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
         for key, held in list(self._held.items()):
-            if key.startswith(f"{site} ") and not held.answer.cacheable:
+            if key.startswith(f"{site} ") and held.answer.decision == "allow-once":
                 del self._held[key]
 
 
@@ -12689,6 +12688,7 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
     elif sys.stdin is None:             # it was closed
         data = b""
     else:
+        make_blocking(sys.stdin)
         data = sys.stdin.buffer.read()
     encoding, errors = "utf-8-sig", "surrogateescape"       # other bytes make a URL a bad one
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -12704,6 +12704,12 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
     if not targets:
         raise ValueError("no target in it")
     return targets
+
+
+def make_blocking(stream: Any) -> None:
+    """Some harnesses hand over pipes that do not block: such a one seems to end, or loses lines."""
+    with suppress(AttributeError, OSError, ValueError):     # no file; Windows before Python 3.12
+        os.set_blocking(stream.fileno(), True)
 
 
 # --- What is shown ------------------------------------------------------------
@@ -12830,6 +12836,7 @@ class Console:
         as_json: bool,
         quiet: bool,
     ) -> None:
+        make_blocking(sys.stdout)
         self.as_json = as_json
         self._quiet = quiet
         self.columns = terminal_columns(sys.stdout)     # 0: a line is a line, however long
@@ -13360,9 +13367,7 @@ class Command:
         self.clock = TickingClock(server.tick)
         if "--max-wait" not in self.options.given:
             self.options.max_wait = MCP_MAX_WAIT_SECONDS
-        for stream in (sys.stdin, sys.stdout):      # one that does not block seems to have ended
-            with suppress(AttributeError, OSError, ValueError):     # no file; an earlier Windows
-                os.set_blocking(stream.fileno(), True)
+        make_blocking(sys.stdin)
         with redirect_stdout(sys.stderr), self.make_bot() as self.bot:
             try:
                 server.serve(self.bot)
