@@ -9484,7 +9484,10 @@ class Sandbox:
             handler.close_connection = True
             return
         time.sleep(self.latency)
-        fields = {"Content-Length": str(len(answer.body)), **dict(answer.headers)}
+        fields = {
+            "Content-Length": str(len(answer.body)),
+            **dict(answer.headers),
+        }
         with suppress(OSError):         # the bot has hung up, as it may
             handler.send_response(answer.status)
             for name, value in fields.items():
@@ -9536,8 +9539,10 @@ class Sandbox:
     def state(self) -> bytes:
         """/__state__: the paths that were asked for, and by whom."""
         import json
-        paths = [hit.path for hit in self.hits]
-        state = {"paths": paths, "user_agents": agents_of(self.hits)}
+        state = {
+            "paths": [hit.path for hit in self.hits],
+            "user_agents": agents_of(self.hits),
+        }
         return json.dumps(state).encode()
 
 
@@ -9700,9 +9705,19 @@ def pure_checks() -> Iterator[Check]:
     """Each constant, and each table as one check."""
     for title, wanted in SPEC_CONSTANTS.items():
         name = title.rpartition(" ")[2]
-        yield measured(title, constant_found, name, wanted)
+        yield measured(
+            title,
+            constant_found,
+            name,
+            wanted,
+        )
     for title, name, cases in PURE_CHECKS:
-        yield measured(title, wrong_case, name, cases)
+        yield measured(
+            title,
+            wrong_case,
+            name,
+            cases,
+        )
 
 
 def measured(
@@ -9933,7 +9948,11 @@ class ScenarioRun:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.clock = VirtualClock()
-        self.publisher = Sandbox(0.0, origin="https://wal.sh", clock=self.clock)
+        self.publisher = Sandbox(
+            crawl_delay=0.0,
+            origin="https://wal.sh",
+            clock=self.clock,
+        )
         self.warnings: list[str] = []
         self.reason = ""            # of the last result
         self.new_bot()
@@ -10010,7 +10029,11 @@ class ScenarioRun:
         import json
         document = json.loads(SANDBOX_BLOCKLIST)
         document.update(json.loads(" ".join(changes)))
-        kept = {name: value for name, value in document.items() if value is not None}
+        kept = {
+            name: value
+            for name, value in document.items()
+            if value is not None
+        }
         self.publisher.set_answer(LIST_PATH, json.dumps(kept))
 
     def wait(self, seconds: str) -> None:
@@ -10112,7 +10135,12 @@ def scenario_checks() -> Iterator[Check]:
         for scenario in SCENARIOS.split("\n\n"):
             title, *lines = scenario.split("\n  ")
             run = ScenarioRun(tempfile.mkdtemp(dir=folder))
-            yield measured(title, wrong_step, run, lines)
+            yield measured(
+                title,
+                wrong_step,
+                run,
+                lines,
+            )
             hits += run.publisher.hits
     yield measured(f"R1 {EVERY_REQUEST}", agents_found, hits)
 
@@ -10192,7 +10220,10 @@ def gaps_found(
 ) -> Observation:
     """Whether successive requests arrived so far apart."""
     times = sorted(hit.monotonic for hit in hits)
-    gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+    gaps = [
+        later - earlier
+        for earlier, later in zip(times, times[1:])
+    ]
     shown = "gaps=" + ", ".join(f"{gap:.3f}s" for gap in gaps)
     holds = min(gaps, default=0.0) >= least_seconds
     return judged(holds, shown, f"{least_seconds:g}s or more")
@@ -10523,7 +10554,11 @@ def attest(
     offline = list(offline_checks(real_pace))
     fixtures = list(live)
     checks = offline + fixtures
-    failures = [check.to_dict() for check in checks if check.outcome == "fail"]
+    failures = [
+        check.to_dict()
+        for check in checks
+        if check.outcome == "fail"
+    ]
     requirements = {name: is_shown(name, checks) for name in REQUIREMENTS}
     observed = {check.check: check.observed for check in offline}
     document = {
@@ -10547,7 +10582,11 @@ def is_shown(
     checks: Iterable[Check],
 ) -> bool:
     clauses = requirement + "[a-d]?"
-    outcomes = {check.outcome for check in checks if re.fullmatch(clauses, check.clause)}
+    outcomes = {
+        check.outcome
+        for check in checks
+        if re.fullmatch(clauses, check.clause)
+    }
     return "pass" in outcomes and "fail" not in outcomes
 
 
