@@ -18714,6 +18714,16 @@ FACTS = r"(\d+/30 · (\d[\d.]* (s|min|h|d) left · )?(\d+ hosts? · )?)?"
 class TestResultLines:
     """Result lines, exit codes, input."""
 
+    def test_results_may_be_in_utf_16_as_powershell_writes_them(self, run_command, web, tmp_path):
+        lines = run_command("--no-cache", "--json", "https://a.test/", "https://a.test/x").out
+        kept, page = tmp_path / "kept.jsonl", tmp_path / "page.html"
+        pages = []
+        for encoding in ("utf-8", "utf-16", "utf-8-sig"):
+            kept.write_text(lines.replace("\n", "\r\n"), encoding=encoding)
+            assert run_command("--results", str(kept), "--report", str(page)).code == 0
+            pages.append(page.read_text(encoding="utf-8"))
+        assert pages[0] == pages[1] == pages[2] and "<p>2 targets" in pages[0]
+
     def test_a_report_shows_when_each_host_was_asked(self, run_command, web, tmp_path):
         page = tmp_path / "report.html"
         web.pages.update({f"https://slow.test/{n}": b"x" for n in range(3)})
