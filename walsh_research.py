@@ -4588,6 +4588,8 @@ class Slot:
         self._host = host
         self._role = role
         interval += limiter.margin
+        if role == "policy":    # a mistyped Crawl-delay of years can be corrected
+            interval = self._interval if self.is_claimed else min(interval, MAX_HOLD_SECONDS)
         self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
@@ -5941,8 +5943,6 @@ class Fetcher:
         if refusal is not None and role != "target":
             return refusal
         interval = self.interval_of(visit.site)
-        if role == "policy":    # else a mistyped Crawl-delay of years could not be corrected
-            interval = min(interval, MAX_HOLD_SECONDS)
         return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
