@@ -3139,6 +3139,15 @@ class TestR2d:
         times = [at for at, _, url, _ in web.log if url == "https://d.test/robots.txt"]
         assert [gap // 86400 for gap in gaps(times)] == [30, 30, 1, 1]
 
+    def test_an_endless_patience_waits_a_delay_of_forty_days_to_its_end(self, web, clock, make_bot):
+        site(web, "d.test", f"User-agent: *\nCrawl-delay: {40 * 86400}", one=b"", two=b"")
+        bot = make_bot(max_wait=math.inf)
+        assert bot.fetch("https://d.test/one").ok
+        clock.now += 2 * 86400  # its robots.txt is stale
+        assert bot.fetch("https://d.test/two").ok
+        pages = [at for at, _, url, _ in web.log if url in ("https://d.test/one", "https://d.test/two")]
+        assert 40 * 86400 <= gaps(pages)[0] < 40 * 86400 + 60
+
 
 def vectors(*names):
     return [

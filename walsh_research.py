@@ -4587,6 +4587,8 @@ class Slot:
         self._host = host
         self._role = role
         interval += limiter.margin
+        if role == "policy":    # a mistyped Crawl-delay of years can be corrected
+            interval = self._interval if self.is_claimed else min(interval, MAX_HOLD_SECONDS)
         self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
@@ -5940,8 +5942,6 @@ class Fetcher:
         if refusal is not None and role != "target":
             return refusal
         interval = self.interval_of(visit.site)
-        if role == "policy":    # else a mistyped Crawl-delay of years could not be corrected
-            interval = min(interval, MAX_HOLD_SECONDS)
         return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
@@ -9729,12 +9729,18 @@ def judged(
     return "fail", f"{observed}, want {wanted}"
 
 
-def constant_found(name: str, wanted: Any) -> Observation:
+def constant_found(
+    name: str,
+    wanted: Any,
+) -> Observation:
     found = globals()[name]
     return judged(found == wanted, repr(found), repr(wanted))
 
 
-def wrong_case(name: str, cases: Sequence[Any]) -> Observation:
+def wrong_case(
+    name: str,
+    cases: Sequence[Any],
+) -> Observation:
     """The first case in which a function of the module gives something else."""
     function = globals()[name]
     for *arguments, wanted in cases:
@@ -9749,198 +9755,169 @@ def wrong_case(name: str, cases: Sequence[Any]) -> Observation:
 # clause and name, then steps, which are methods of ScenarioRun. Behind an arrow stand the requests
 # that a step causes and what it gives: "blocklist /page+7 +9 denied:R2" is a request for the list,
 # two for a page of the site, 7 s and 9 s after the step began, and an outcome with its gate.
-SCENARIOS = (
-    (
-        "R2 robots.txt blocks /denied for Walsh-Research",
-        "fetch /denied -> blocklist /robots.txt denied:R2",
-    ),
-    (
-        "R2 no GET /denied ever issued, by a redirect neither",
-        "fetch /moved -> blocklist /robots.txt /moved denied:R2",
-    ),
-    (
-        "R2 robots.txt of the target's scheme and host; 404 and 500 deny nothing",
-        "fetch http://b.test/page -> blocklist http://b.test/robots.txt http://b.test/page fetched",
-        "serve /robots.txt 404",
-        "fetch /denied -> /robots.txt /denied fetched",
-        "serve /robots.txt 500",
-        "fetch //c.test/denied -> //c.test/robots.txt //c.test/denied fetched",
-    ),
-    (
-        "R2a named Walsh-Research group overrides `*`",
-        "fetch /star-only -> blocklist /robots.txt /star-only fetched",
-        "fetch /denied -> denied:R2",
-    ),
-    (
-        "R2c never under-blocks: an expanded `*` outweighs a shorter Allow",
-        "fetch /wild/open.pdf -> blocklist /robots.txt denied:R2",
-    ),
-    (
-        "R2d Crawl-delay of the named group spaces requests",
-        "serve /robots.txt 200 User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "fetch /page -> /page+7 fetched",
-    ),
-    (
-        "R3 operator blocklist blocks apex `blocked.test`, before robots.txt",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-    ),
-    (
-        "R3 unrelated host not falsely blocked",
-        "fetch //b.test/page -> blocklist //b.test/robots.txt //b.test/page fetched",
-    ),
-    (
-        "R3 the list is asked for again after the refresh that it names",
-        'relist {"refresh": "PT1H"}',
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 3590",
-        "fetch //blocked.test/ -> denied:R3",
-        "wait 20",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-    ),
-    (
-        "R3a subdomain `www.blocked.test` blocked by apex entry",
-        "fetch //www.blocked.test/ -> blocklist denied:R3",
-        "fetch http://WWW.Blocked.Test:8080/ -> denied:R3",
-    ),
-    (
-        "R3b retain last list on transient fetch failure",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        "serve blocklist 404",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        "serve blocklist 500",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        "serve blocklist 200 no JSON",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        "serve blocklist 0",
-        "fetch //blocked.test/ -> blocklist +1 denied:R3",
-    ),
-    (
-        "R3c schema-invalid document is rejected; prior list retained; also of another major",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        'relist {"blocked": [{"domain": "site.test"}], "updated": 7}',
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        'relist {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}',
-        "fetch //blocked.test/ -> blocklist denied:R3",
-    ),
-    (
-        "R4 at most one request per second and host, redirects included, by whatever spelling",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "fetch /redirected -> /redirected+1 /allowed+2 fetched",
-        "fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page fetched",
-        "fetch HTTPS://SITE.test:443/page -> //site.test:443/page+1 fetched",
-    ),
-    (
-        "R4c first request to unseen host not delayed",
-        "serve /robots.txt 200 User-agent: * | Crawl-delay: 30",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched",
-    ),
-    (
-        "R5 503: five retries on the schedule, failed, and an hour's hold",
-        "fetch /busy -> blocklist /robots.txt /busy +1 +3 +7 +15 +31 failed:R5",
-        "fetch /page -> deferred:R5",
-    ),
-    (
-        "R5 429: Retry-After in place of the schedule",
-        "retry_after /busy 30",
-        "fetch /busy -> blocklist /robots.txt /busy +30 +60 +90 +120 +150 failed:R5",
-    ),
-    (
-        "R6 no unexpected URL fetched (no recursion)",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "fetch /page.md -> /page.md+1 fetched",
-        "fetch /feed.xml -> /feed.xml+1 fetched",
-    ),
-    (
-        "R6 metadata only: no content in a record, nor in the cache",
-        "new_process",
-        "find_content /allowed Words of the body -> blocklist /robots.txt /allowed nowhere",
-    ),
-    (
-        "R7 conditional GET yields 304 when ETag unchanged",
-        "fetch /allowed -> blocklist /robots.txt /allowed fetched",
-        "fetch /allowed -> /allowed+1 unchanged",
-        "fetch /allowed -> /allowed+1 unchanged",
-        'sent if-none-match "allowed-1" -> yes',
-        "sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes",
-    ),
-    (
-        "R7 two spellings of one source are requested once",
-        "run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched",
-    ),
-    (
-        "R8 a source is not asked again within the hour",
-        "run /feed.xml -> blocklist /robots.txt /feed.xml fetched",
-        "wait 3590",
-        "run /feed.xml -> skipped",
-        "wait 20",
-        "run /feed.xml -> /feed.xml fetched",
-    ),
-    (
-        "R9 markdown asked for first, read by the generic rule; then llms.txt; HTML not",
-        "links /page.md -> blocklist /robots.txt /page.md //example.org/1 //example.org/2",
-        "sent accept text/markdown -> yes",
-        "links /page -> /page+1",
-        "discover /feed.xml -> /feed.xml+1 feed:1 sitemap:0",
-        "discover /page.md -> /page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0",
-    ),
-    (
-        "R10 no inline schema: the standalone one, kept for 7 days, then kept stale",
-        'relist {"schema": null}',
-        "fetch //blocked.test/ -> blocklist schema+1 denied:R3",
-        "wait 604790",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "serve schema 404",
-        'relist {"schema": null, "blocked": [{"domain": "third.test"}]}',
-        "wait 25200",
-        "fetch //third.test/ -> blocklist schema+1 denied:R3",
-        "logged R10 -> yes",
-    ),
-    (
-        "R10 no schema at all: the document is not adopted",
-        'relist {"schema": null, "blocked": [{"domain": "site.test"}]}',
-        "serve schema 404",
-        "fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched",
-    ),
-    (
-        "R11 the next process asks for no robots.txt, list or schema that is fresh",
-        'relist {"schema": null}',
-        "new_process",
-        "fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched",
-        "wait 10",
-        "new_process",
-        "fetch /page -> /page fetched",
-        "wait 25200",
-        "new_process",
-        "fetch /page -> blocklist /page fetched",
-    ),
-    (
-        "R12 a stale entry blocks on its refresh",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "serve /robots.txt 200 User-agent: * | Disallow: /page",
-        "wait 86390",
-        "fetch /page -> blocklist /page fetched",
-        "wait 10",
-        "fetch /page -> /robots.txt denied:R2",
-        'relist {"blocked": [{"domain": "site.test"}]}',
-        "wait 21600",
-        "fetch /page -> blocklist denied:R3",
-    ),
-    (
-        "R13 the origin is tagged, others are not; the gates see the untagged URL",
-        "serve /robots.txt 200 User-agent: * | Disallow: /*impl=",
-        "new_bot walsh/research@afd2c01",
-        "fetch /page -> blocklist{tag} /robots.txt /page fetched",
-        "fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched",
-    ),
-)
+SCENARIOS = """\
+R2 robots.txt blocks /denied for Walsh-Research
+  fetch /denied -> blocklist /robots.txt denied:R2
+
+R2 no GET /denied ever issued, by a redirect neither
+  fetch /moved -> blocklist /robots.txt /moved denied:R2
+
+R2 robots.txt of the target's scheme and host; 404 and 500 deny nothing
+  fetch http://b.test/page -> blocklist http://b.test/robots.txt http://b.test/page fetched
+  serve /robots.txt 404
+  fetch /denied -> /robots.txt /denied fetched
+  serve /robots.txt 500
+  fetch //c.test/denied -> //c.test/robots.txt //c.test/denied fetched
+
+R2a named Walsh-Research group overrides `*`
+  fetch /star-only -> blocklist /robots.txt /star-only fetched
+  fetch /denied -> denied:R2
+
+R2c never under-blocks: an expanded `*` outweighs a shorter Allow
+  fetch /wild/open.pdf -> blocklist /robots.txt denied:R2
+
+R2d Crawl-delay of the named group spaces requests
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7
+  fetch /page -> blocklist /robots.txt /page fetched
+  fetch /page -> /page+7 fetched
+
+R3 operator blocklist blocks apex `blocked.test`, before robots.txt
+  fetch //blocked.test/ -> blocklist denied:R3
+
+R3 unrelated host not falsely blocked
+  fetch //b.test/page -> blocklist //b.test/robots.txt //b.test/page fetched
+
+R3 the list is asked for again after the refresh that it names
+  relist {"refresh": "PT1H"}
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 3590
+  fetch //blocked.test/ -> denied:R3
+  wait 20
+  fetch //blocked.test/ -> blocklist denied:R3
+
+R3a subdomain `www.blocked.test` blocked by apex entry
+  fetch //www.blocked.test/ -> blocklist denied:R3
+  fetch http://WWW.Blocked.Test:8080/ -> denied:R3
+
+R3b retain last list on transient fetch failure
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  serve blocklist 404
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  serve blocklist 500
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  serve blocklist 200 no JSON
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  serve blocklist 0
+  fetch //blocked.test/ -> blocklist +1 denied:R3
+
+R3c schema-invalid document is rejected; prior list retained; also of another major
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  relist {"blocked": [{"domain": "site.test"}], "updated": 7}
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  relist {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}
+  fetch //blocked.test/ -> blocklist denied:R3
+
+R4 at most one request per second and host, redirects included, by whatever spelling
+  fetch /page -> blocklist /robots.txt /page fetched
+  fetch /redirected -> /redirected+1 /allowed+2 fetched
+  fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page fetched
+  fetch HTTPS://SITE.test:443/page -> //site.test:443/page+1 fetched
+
+R4c first request to unseen host not delayed
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 30
+  fetch /page -> blocklist /robots.txt /page fetched
+  fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+
+R5 503: five retries on the schedule, failed, and an hour's hold
+  fetch /busy -> blocklist /robots.txt /busy +1 +3 +7 +15 +31 failed:R5
+  fetch /page -> deferred:R5
+
+R5 429: Retry-After in place of the schedule
+  retry_after /busy 30
+  fetch /busy -> blocklist /robots.txt /busy +30 +60 +90 +120 +150 failed:R5
+
+R6 no unexpected URL fetched (no recursion)
+  fetch /page -> blocklist /robots.txt /page fetched
+  fetch /page.md -> /page.md+1 fetched
+  fetch /feed.xml -> /feed.xml+1 fetched
+
+R6 metadata only: no content in a record, nor in the cache
+  new_process
+  find_content /allowed Words of the body -> blocklist /robots.txt /allowed nowhere
+
+R7 conditional GET yields 304 when ETag unchanged
+  fetch /allowed -> blocklist /robots.txt /allowed fetched
+  fetch /allowed -> /allowed+1 unchanged
+  fetch /allowed -> /allowed+1 unchanged
+  sent if-none-match "allowed-1" -> yes
+  sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes
+
+R7 two spellings of one source are requested once
+  run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched
+
+R8 a source is not asked again within the hour
+  run /feed.xml -> blocklist /robots.txt /feed.xml fetched
+  wait 3590
+  run /feed.xml -> skipped
+  wait 20
+  run /feed.xml -> /feed.xml fetched
+
+R9 markdown asked for first, read by the generic rule; then llms.txt; HTML not
+  links /page.md -> blocklist /robots.txt /page.md //example.org/1 //example.org/2
+  sent accept text/markdown -> yes
+  links /page -> /page+1
+  discover /feed.xml -> /feed.xml+1 feed:1 sitemap:0
+  discover /page.md -> /page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0
+
+R10 no inline schema: the standalone one, kept for 7 days, then kept stale
+  relist {"schema": null}
+  fetch //blocked.test/ -> blocklist schema+1 denied:R3
+  wait 604790
+  fetch //blocked.test/ -> blocklist denied:R3
+  serve schema 404
+  relist {"schema": null, "blocked": [{"domain": "third.test"}]}
+  wait 25200
+  fetch //third.test/ -> blocklist schema+1 denied:R3
+  logged R10 -> yes
+
+R10 no schema at all: the document is not adopted
+  relist {"schema": null, "blocked": [{"domain": "site.test"}]}
+  serve schema 404
+  fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched
+
+R11 the next process asks for no robots.txt, list or schema that is fresh
+  relist {"schema": null}
+  new_process
+  fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched
+  wait 10
+  new_process
+  fetch /page -> /page fetched
+  wait 25200
+  new_process
+  fetch /page -> blocklist /page fetched
+
+R12 a stale entry blocks on its refresh
+  fetch /page -> blocklist /robots.txt /page fetched
+  serve /robots.txt 200 User-agent: * | Disallow: /page
+  wait 86390
+  fetch /page -> blocklist /page fetched
+  wait 10
+  fetch /page -> /robots.txt denied:R2
+  relist {"blocked": [{"domain": "site.test"}]}
+  wait 21600
+  fetch /page -> blocklist denied:R3
+
+R13 the origin is tagged, others are not; the gates see the untagged URL
+  serve /robots.txt 200 User-agent: * | Disallow: /*impl=
+  new_bot walsh/research@afd2c01
+  fetch /page -> blocklist{tag} /robots.txt /page fetched
+  fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched"""
 
 LIST_PATH = "/.well-known/walsh-research/blocklist.json"    # spec 5
 SCENARIO_PATHS = {
@@ -10004,7 +9981,11 @@ class ScenarioRun:
     def new_process(self) -> None:
         self.new_bot(cache_dir=self.folder)
 
-    def serve(self, path: str, words: str) -> None:
+    def serve(
+        self,
+        path: str,
+        words: str,
+    ) -> None:
         """What is published there: a status (0 for none), then a text, "|" for its line ends."""
         status, _, text = words.partition(" ")
         self.publisher.set_answer(
@@ -10013,7 +9994,11 @@ class ScenarioRun:
             int(status),
         )
 
-    def retry_after(self, path: str, seconds: str) -> None:
+    def retry_after(
+        self,
+        path: str,
+        seconds: str,
+    ) -> None:
         self.publisher.set_answer(
             path,
             status=429,
@@ -10047,7 +10032,11 @@ class ScenarioRun:
         sources = self.bot.discover(resolve_url(SITE, url))
         return " ".join(f"{source.kind}:{len(source.items)}" for source in sources)
 
-    def sent(self, name: str, beginning: str) -> str:
+    def sent(
+        self,
+        name: str,
+        beginning: str,
+    ) -> str:
         """Whether a header of the last request begins so."""
         last = self.publisher.hits[-1]
         value = last.headers.get(name, "absent")
@@ -10060,7 +10049,11 @@ class ScenarioRun:
         lines = " ".join(self.warnings)
         return "yes" if topic in lines else "no"
 
-    def find_content(self, url: str, content: str) -> str:
+    def find_content(
+        self,
+        url: str,
+        content: str,
+    ) -> str:
         """Where content of a page is once its Result is gone (R6)."""
         import pathlib
         result = self.fetched(url)
@@ -10092,7 +10085,10 @@ def short_url(url: str) -> str:
     return re.sub("^https:", "", url)
 
 
-def wrong_step(run: ScenarioRun, lines: Sequence[str]) -> Observation:
+def wrong_step(
+    run: ScenarioRun,
+    lines: Sequence[str],
+) -> Observation:
     """The first step that goes otherwise; else what all of them caused and gave."""
     observed = ""
     for line in lines:
@@ -10113,7 +10109,8 @@ def scenario_checks() -> Iterator[Check]:
     import tempfile
     hits: list[Hit] = []
     with tempfile.TemporaryDirectory() as folder:
-        for title, *lines in SCENARIOS:
+        for scenario in SCENARIOS.split("\n\n"):
+            title, *lines = scenario.split("\n  ")
             run = ScenarioRun(tempfile.mkdtemp(dir=folder))
             yield measured(title, wrong_step, run, lines)
             hits += run.publisher.hits
@@ -10189,7 +10186,10 @@ def outcomes_at(server: Sandbox, *paths: str) -> str:
     return ", ".join(result.outcome for result in results)
 
 
-def gaps_found(hits: Iterable[Hit], least_seconds: float) -> Observation:
+def gaps_found(
+    hits: Iterable[Hit],
+    least_seconds: float,
+) -> Observation:
     """Whether successive requests arrived so far apart."""
     times = sorted(hit.monotonic for hit in hits)
     gaps = [later - earlier for earlier, later in zip(times, times[1:])]
@@ -10372,7 +10372,11 @@ class LiveChecks:
         decision = self.bot.may_fetch(url + ending, wait=False)
         return self.judge(decision, wanted)
 
-    def judge(self, found: Result | Decision, wanted: str) -> Observation:
+    def judge(
+        self,
+        found: Result | Decision,
+        wanted: str,
+    ) -> Observation:
         said: str = found.gate or "allowed"
         if isinstance(found, Result):
             code = found.status or found.gate or "without an answer"
@@ -10405,7 +10409,10 @@ class LiveChecks:
         return any(asked.startswith(site) for asked in self.statuses)
 
 
-def is_as_wanted(found: Result | Decision, wanted: str) -> bool:
+def is_as_wanted(
+    found: Result | Decision,
+    wanted: str,
+) -> bool:
     """Whether a page is "there", or a fixture "fetched", "allowed" or "refused"."""
     if wanted == "refused":
         is_ours = found.verdict is Verdict.DISALLOWED_EXPLICIT
@@ -10422,7 +10429,10 @@ def is_as_wanted(found: Result | Decision, wanted: str) -> bool:
     return is_direct and found.ok and found.status == 200
 
 
-def misnamed(found: Any, wanted: str) -> Observation:
+def misnamed(
+    found: Any,
+    wanted: str,
+) -> Observation:
     """The live index is never silently replaced by a built-in one."""
     return judged(False, f"the index names {brief_value(found)}", wanted)
 
@@ -10458,7 +10468,10 @@ def detect_identity(
     return tag
 
 
-def repository_tag(environ: Mapping[str, str], file: str) -> str:
+def repository_tag(
+    environ: Mapping[str, str],
+    file: str,
+) -> str:
     """"ORG/REPO@SHA" of the git repository in which `file` is tracked, else ""."""
     import subprocess
     path = os.path.abspath(file)
@@ -10529,7 +10542,10 @@ def attest(
     return document
 
 
-def is_shown(requirement: str, checks: Iterable[Check]) -> bool:
+def is_shown(
+    requirement: str,
+    checks: Iterable[Check],
+) -> bool:
     clauses = requirement + "[a-d]?"
     outcomes = {check.outcome for check in checks if re.fullmatch(clauses, check.clause)}
     return "pass" in outcomes and "fail" not in outcomes
