@@ -4587,6 +4587,8 @@ class Slot:
         self._host = host
         self._role = role
         interval += limiter.margin
+        if role == "policy":    # a mistyped Crawl-delay of years can be corrected
+            interval = self._interval if self.is_claimed else min(interval, MAX_HOLD_SECONDS)
         self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
@@ -5940,8 +5942,6 @@ class Fetcher:
         if refusal is not None and role != "target":
             return refusal
         interval = self.interval_of(visit.site)
-        if role == "policy":    # else a mistyped Crawl-delay of years could not be corrected
-            interval = min(interval, MAX_HOLD_SECONDS)
         return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
@@ -12519,6 +12519,7 @@ LEAST_DETAIL_COLUMNS = 24       # ours: a column of details that is narrower can
 LEAST_URL_COLUMNS = 16          # ours: of a URL that the status line cuts
 MAX_DETAIL_CHARACTERS = 2000    # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20            # ours: of a source that --discover lists
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")     # PowerShell writes files so
 MAX_SHOWN_HOSTS = 5             # ours: of those that are held back
 MAX_TARGETS_AT_A_LOOK = 1000    # ours: what is left of so many is counted within a millisecond
 NOT_READ = "not read (R6)"
@@ -12746,7 +12747,7 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
         make_blocking(sys.stdin)
         data = sys.stdin.buffer.read()
     encoding, errors = "utf-8-sig", "surrogateescape"       # other bytes make a URL a bad one
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if data[:2] in UTF_16_MARKS:
         encoding, errors = "utf-16", "replace"
     text = data.decode(encoding, errors)
     targets = []
@@ -13404,8 +13405,10 @@ class Command:
         report, name = Report(), self.options.results
         try:
             with open(name, "rb") as file:
-                for line in iter(partial(file.readline, MAX_RESULT_LINE_BYTES), b""):
-                    report.add_line(line)
+                encoding = "utf-16" if file.peek(2)[:2] in UTF_16_MARKS else "utf-8"
+                lines = io.TextIOWrapper(file, encoding, "replace", newline="\n")
+                for line in iter(partial(lines.readline, MAX_RESULT_LINE_BYTES), ""):
+                    report.add_line(line.encode())
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or error
             raise Misuse(f"--results {name} is unusable ({found}), want a file of --json") from None
