@@ -10819,7 +10819,11 @@ class WorkerPool:
     """
 
     def __init__(
-        self, bot: Bot, assignment: Assignment, jobs: int, tick: Callable[[], None] | None = None
+        self,
+        bot: Bot,
+        assignment: Assignment,
+        jobs: int,
+        tick: Callable[[], None] | None = None,
     ) -> None:
         check_jobs(jobs, bot.options)
         self._bot = bot
@@ -11559,7 +11563,11 @@ def why_no_text(result: Result) -> str:
     return "it is none of Markdown, plain text, JSON and XML."
 
 
-def page_answer(page: Page, arguments: Mapping[str, Any], from_memory: bool) -> ToolAnswer:
+def page_answer(
+    page: Page,
+    arguments: Mapping[str, Any],
+    from_memory: bool,
+) -> ToolAnswer:
     """A slice of a page's text, where it has one that a model may read."""
     is_given = media_kind(page.result.content_type) in TEXT_KINDS or arguments.get("raw", False)
     if not page.text or not is_given:
@@ -11815,7 +11823,12 @@ class CallCancelled(BaseException):
 class Call:
     """A tool call, from its line to its answer."""
 
-    def __init__(self, request_id: Any, params: dict[str, Any], version: str) -> None:
+    def __init__(
+        self,
+        request_id: Any,
+        params: dict[str, Any],
+        version: str,
+    ) -> None:
         self.id = request_id
         self.version = version
         self.name, self.arguments = params["name"], params.get("arguments", {})
@@ -11843,7 +11856,11 @@ def server_info(version: str) -> dict[str, Any]:
     return for_version(info, version)
 
 
-def reply_of(request_id: Any, version: str, result: dict[str, Any]) -> dict[str, Any]:
+def reply_of(
+    request_id: Any,
+    version: str,
+    result: dict[str, Any],
+) -> dict[str, Any]:
     """The reply to a request, as that version writes it."""
     result = for_version(result, version)
     if version == STATELESS_VERSION:
@@ -12043,7 +12060,13 @@ class McpServer:
         except RpcError as error:
             job.replies.append(error_reply(request_id, error))
 
-    def _take_request(self, request_id: Any, method: str, params: Any, job: Job) -> None:
+    def _take_request(
+        self,
+        request_id: Any,
+        method: str,
+        params: Any,
+        job: Job,
+    ) -> None:
         require(params, message_schemas()["params"], INVALID_PARAMS, "params")
         params = params or {}
         version = self._version_of(method, params)
@@ -12082,7 +12105,12 @@ class McpServer:
             raise RpcError(INVALID_PARAMS, f"no protocol version is agreed on, want {wanted}")
         return self._version
 
-    def _answer(self, method: str, params: dict[str, Any], version: str) -> dict[str, Any]:
+    def _answer(
+        self,
+        method: str,
+        params: dict[str, Any],
+        version: str,
+    ) -> dict[str, Any]:
         """The result of a request that asks for no page."""
         result: dict[str, Any] = {}
         about = {"capabilities": {"tools": {}}, "instructions": HARNESS_RULES}
@@ -12337,7 +12365,11 @@ class Report:
             yield f"<p>and {len(self._refusals) - MAX_REPORT_RULES} more reasons.</p>"
 
 
-def host_row(host: str, record: HostRequests, axis: tuple[float, float]) -> str:
+def host_row(
+    host: str,
+    record: HostRequests,
+    axis: tuple[float, float],
+) -> str:
     """A host's requests, and its closest two beside the pace that it permits."""
     gap = record.least_gap()
     verdict = "-"
@@ -12361,7 +12393,10 @@ def key_mark(style: str) -> str:
     return f'<svg class="key" viewBox="0 0 8 18">{circle}</svg>'
 
 
-def mark(request: tuple[float, str, Optional[int]], axis: tuple[float, float]) -> str:
+def mark(
+    request: tuple[float, str, Optional[int]],
+    axis: tuple[float, float],
+) -> str:
     """A request on the axis."""
     at, kind, status = request
     first, last = axis
