@@ -3139,6 +3139,15 @@ class TestR2d:
         times = [at for at, _, url, _ in web.log if url == "https://d.test/robots.txt"]
         assert [gap // 86400 for gap in gaps(times)] == [30, 30, 1, 1]
 
+    def test_an_endless_patience_waits_a_delay_of_forty_days_to_its_end(self, web, clock, make_bot):
+        site(web, "d.test", f"User-agent: *\nCrawl-delay: {40 * 86400}", one=b"", two=b"")
+        bot = make_bot(max_wait=math.inf)
+        assert bot.fetch("https://d.test/one").ok
+        clock.now += 2 * 86400  # its robots.txt is stale
+        assert bot.fetch("https://d.test/two").ok
+        pages = [at for at, _, url, _ in web.log if url in ("https://d.test/one", "https://d.test/two")]
+        assert 40 * 86400 <= gaps(pages)[0] < 40 * 86400 + 60
+
 
 def vectors(*names):
     return [
@@ -4462,11 +4471,12 @@ class TestR3c:
             "*", "a++", "a{2}{3}", "{2}", "a{2,1}", "[z-a]", "(a{999}){999}",
             "((((a{99}){99}){99}){99}){99}", "(?:){1000000}", "a{9999999999}",
             "a{" + "9" * 10**5 + "}",
+            "(?<=(a|bc){" + "9" * 400 + "})",
             "(" * 100_000,
             "a" * 10**6,
             "a{40000}a{40000}a{40000}",
         ],
-        ids=range(32),
+        ids=range(33),
     )
     def test_patterns_that_are_none_or_not_supported_are_refused(self, pattern):
         with pytest.raises(wr.UnsupportedSchema):
@@ -18712,6 +18722,16 @@ FACTS = r"(\d+/30 · (\d[\d.]* (s|min|h|d) left · )?(\d+ hosts? · )?)?"
 
 class TestResultLines:
     """Result lines, exit codes, input."""
+
+    def test_results_may_be_in_utf_16_as_powershell_writes_them(self, run_command, web, tmp_path):
+        lines = run_command("--no-cache", "--json", "https://a.test/", "https://a.test/x").out
+        kept, page = tmp_path / "kept.jsonl", tmp_path / "page.html"
+        pages = []
+        for encoding in ("utf-8", "utf-16", "utf-8-sig"):
+            kept.write_text(lines.replace("\n", "\r\n"), encoding=encoding)
+            assert run_command("--results", str(kept), "--report", str(page)).code == 0
+            pages.append(page.read_text(encoding="utf-8"))
+        assert pages[0] == pages[1] == pages[2] and "<p>2 targets" in pages[0]
 
     def test_a_report_shows_when_each_host_was_asked(self, run_command, web, tmp_path):
         page = tmp_path / "report.html"

@@ -1500,7 +1500,7 @@ class Pattern:
         """The characters from the last one on, then ""; with the answers behind each."""
         self.machine.spend(len(text) * (1 + len(lookarounds)))
         if not lookarounds:
-            return itertools.chain(reversed(text), [("",)])
+            return itertools.chain(reversed(text), [("",)])     # "" could not be unpacked
         answers = [self.answers(text, *lookaround) for lookaround in lookarounds]
         return zip(itertools.chain(reversed(text), [""]), *answers)
 
@@ -1746,9 +1746,9 @@ class Subschema:
             try:
                 self.seen[key] = self.check(value)
             except SchemaViolation as violation:
-                self.seen[key] = violation
+                self.seen[key] = violation.pointer, violation.keyword, str(violation)
         if self.seen[key] is not True:
-            raise self.seen[key].with_traceback(None)
+            raise SchemaViolation(*self.seen[key])
         return True
 
 
@@ -4587,6 +4587,8 @@ class Slot:
         self._host = host
         self._role = role
         interval += limiter.margin
+        if role == "policy":    # a mistyped Crawl-delay of years can be corrected
+            interval = self._interval if self.is_claimed else min(interval, MAX_HOLD_SECONDS)
         self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
@@ -5940,8 +5942,6 @@ class Fetcher:
         if refusal is not None and role != "target":
             return refusal
         interval = self.interval_of(visit.site)
-        if role == "policy":    # else a mistyped Crawl-delay of years could not be corrected
-            interval = min(interval, MAX_HOLD_SECONDS)
         return visit.slot.claim(visit.host, interval, role, visit.deadline)
 
     def _free_slot_gate(self, visit: Visit) -> Decision | None:
@@ -9464,7 +9464,10 @@ class Sandbox:
             handler.close_connection = True
             return
         time.sleep(self.latency)
-        fields = {"Content-Length": str(len(answer.body)), **dict(answer.headers)}
+        fields = {
+            "Content-Length": str(len(answer.body)),
+            **dict(answer.headers),
+        }
         with suppress(OSError):         # the bot has hung up, as it may
             handler.send_response(answer.status)
             for name, value in fields.items():
@@ -9516,8 +9519,10 @@ class Sandbox:
     def state(self) -> bytes:
         """/__state__: the paths that were asked for, and by whom."""
         import json
-        paths = [hit.path for hit in self.hits]
-        state = {"paths": paths, "user_agents": agents_of(self.hits)}
+        state = {
+            "paths": [hit.path for hit in self.hits],
+            "user_agents": agents_of(self.hits),
+        }
         return json.dumps(state).encode()
 
 
@@ -9680,9 +9685,19 @@ def pure_checks() -> Iterator[Check]:
     """Each constant, and each table as one check."""
     for title, wanted in SPEC_CONSTANTS.items():
         name = title.rpartition(" ")[2]
-        yield measured(title, constant_found, name, wanted)
+        yield measured(
+            title,
+            constant_found,
+            name,
+            wanted,
+        )
     for title, name, cases in PURE_CHECKS:
-        yield measured(title, wrong_case, name, cases)
+        yield measured(
+            title,
+            wrong_case,
+            name,
+            cases,
+        )
 
 
 def measured(
@@ -9709,12 +9724,18 @@ def judged(
     return "fail", f"{observed}, want {wanted}"
 
 
-def constant_found(name: str, wanted: Any) -> Observation:
+def constant_found(
+    name: str,
+    wanted: Any,
+) -> Observation:
     found = globals()[name]
     return judged(found == wanted, repr(found), repr(wanted))
 
 
-def wrong_case(name: str, cases: Sequence[Any]) -> Observation:
+def wrong_case(
+    name: str,
+    cases: Sequence[Any],
+) -> Observation:
     """The first case in which a function of the module gives something else."""
     function = globals()[name]
     for *arguments, wanted in cases:
@@ -9729,198 +9750,169 @@ def wrong_case(name: str, cases: Sequence[Any]) -> Observation:
 # clause and name, then steps, which are methods of ScenarioRun. Behind an arrow stand the requests
 # that a step causes and what it gives: "blocklist /page+7 +9 denied:R2" is a request for the list,
 # two for a page of the site, 7 s and 9 s after the step began, and an outcome with its gate.
-SCENARIOS = (
-    (
-        "R2 robots.txt blocks /denied for Walsh-Research",
-        "fetch /denied -> blocklist /robots.txt denied:R2",
-    ),
-    (
-        "R2 no GET /denied ever issued, by a redirect neither",
-        "fetch /moved -> blocklist /robots.txt /moved denied:R2",
-    ),
-    (
-        "R2 robots.txt of the target's scheme and host; 404 and 500 deny nothing",
-        "fetch http://b.test/page -> blocklist http://b.test/robots.txt http://b.test/page fetched",
-        "serve /robots.txt 404",
-        "fetch /denied -> /robots.txt /denied fetched",
-        "serve /robots.txt 500",
-        "fetch //c.test/denied -> //c.test/robots.txt //c.test/denied fetched",
-    ),
-    (
-        "R2a named Walsh-Research group overrides `*`",
-        "fetch /star-only -> blocklist /robots.txt /star-only fetched",
-        "fetch /denied -> denied:R2",
-    ),
-    (
-        "R2c never under-blocks: an expanded `*` outweighs a shorter Allow",
-        "fetch /wild/open.pdf -> blocklist /robots.txt denied:R2",
-    ),
-    (
-        "R2d Crawl-delay of the named group spaces requests",
-        "serve /robots.txt 200 User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "fetch /page -> /page+7 fetched",
-    ),
-    (
-        "R3 operator blocklist blocks apex `blocked.test`, before robots.txt",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-    ),
-    (
-        "R3 unrelated host not falsely blocked",
-        "fetch //b.test/page -> blocklist //b.test/robots.txt //b.test/page fetched",
-    ),
-    (
-        "R3 the list is asked for again after the refresh that it names",
-        'relist {"refresh": "PT1H"}',
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 3590",
-        "fetch //blocked.test/ -> denied:R3",
-        "wait 20",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-    ),
-    (
-        "R3a subdomain `www.blocked.test` blocked by apex entry",
-        "fetch //www.blocked.test/ -> blocklist denied:R3",
-        "fetch http://WWW.Blocked.Test:8080/ -> denied:R3",
-    ),
-    (
-        "R3b retain last list on transient fetch failure",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        "serve blocklist 404",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        "serve blocklist 500",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        "serve blocklist 200 no JSON",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        "serve blocklist 0",
-        "fetch //blocked.test/ -> blocklist +1 denied:R3",
-    ),
-    (
-        "R3c schema-invalid document is rejected; prior list retained; also of another major",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        'relist {"blocked": [{"domain": "site.test"}], "updated": 7}',
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "wait 25200",
-        'relist {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}',
-        "fetch //blocked.test/ -> blocklist denied:R3",
-    ),
-    (
-        "R4 at most one request per second and host, redirects included, by whatever spelling",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "fetch /redirected -> /redirected+1 /allowed+2 fetched",
-        "fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page fetched",
-        "fetch HTTPS://SITE.test:443/page -> //site.test:443/page+1 fetched",
-    ),
-    (
-        "R4c first request to unseen host not delayed",
-        "serve /robots.txt 200 User-agent: * | Crawl-delay: 30",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched",
-    ),
-    (
-        "R5 503: five retries on the schedule, failed, and an hour's hold",
-        "fetch /busy -> blocklist /robots.txt /busy +1 +3 +7 +15 +31 failed:R5",
-        "fetch /page -> deferred:R5",
-    ),
-    (
-        "R5 429: Retry-After in place of the schedule",
-        "retry_after /busy 30",
-        "fetch /busy -> blocklist /robots.txt /busy +30 +60 +90 +120 +150 failed:R5",
-    ),
-    (
-        "R6 no unexpected URL fetched (no recursion)",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "fetch /page.md -> /page.md+1 fetched",
-        "fetch /feed.xml -> /feed.xml+1 fetched",
-    ),
-    (
-        "R6 metadata only: no content in a record, nor in the cache",
-        "new_process",
-        "find_content /allowed Words of the body -> blocklist /robots.txt /allowed nowhere",
-    ),
-    (
-        "R7 conditional GET yields 304 when ETag unchanged",
-        "fetch /allowed -> blocklist /robots.txt /allowed fetched",
-        "fetch /allowed -> /allowed+1 unchanged",
-        "fetch /allowed -> /allowed+1 unchanged",
-        'sent if-none-match "allowed-1" -> yes',
-        "sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes",
-    ),
-    (
-        "R7 two spellings of one source are requested once",
-        "run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched",
-    ),
-    (
-        "R8 a source is not asked again within the hour",
-        "run /feed.xml -> blocklist /robots.txt /feed.xml fetched",
-        "wait 3590",
-        "run /feed.xml -> skipped",
-        "wait 20",
-        "run /feed.xml -> /feed.xml fetched",
-    ),
-    (
-        "R9 markdown asked for first, read by the generic rule; then llms.txt; HTML not",
-        "links /page.md -> blocklist /robots.txt /page.md //example.org/1 //example.org/2",
-        "sent accept text/markdown -> yes",
-        "links /page -> /page+1",
-        "discover /feed.xml -> /feed.xml+1 feed:1 sitemap:0",
-        "discover /page.md -> /page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0",
-    ),
-    (
-        "R10 no inline schema: the standalone one, kept for 7 days, then kept stale",
-        'relist {"schema": null}',
-        "fetch //blocked.test/ -> blocklist schema+1 denied:R3",
-        "wait 604790",
-        "fetch //blocked.test/ -> blocklist denied:R3",
-        "serve schema 404",
-        'relist {"schema": null, "blocked": [{"domain": "third.test"}]}',
-        "wait 25200",
-        "fetch //third.test/ -> blocklist schema+1 denied:R3",
-        "logged R10 -> yes",
-    ),
-    (
-        "R10 no schema at all: the document is not adopted",
-        'relist {"schema": null, "blocked": [{"domain": "site.test"}]}',
-        "serve schema 404",
-        "fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched",
-    ),
-    (
-        "R11 the next process asks for no robots.txt, list or schema that is fresh",
-        'relist {"schema": null}',
-        "new_process",
-        "fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched",
-        "wait 10",
-        "new_process",
-        "fetch /page -> /page fetched",
-        "wait 25200",
-        "new_process",
-        "fetch /page -> blocklist /page fetched",
-    ),
-    (
-        "R12 a stale entry blocks on its refresh",
-        "fetch /page -> blocklist /robots.txt /page fetched",
-        "serve /robots.txt 200 User-agent: * | Disallow: /page",
-        "wait 86390",
-        "fetch /page -> blocklist /page fetched",
-        "wait 10",
-        "fetch /page -> /robots.txt denied:R2",
-        'relist {"blocked": [{"domain": "site.test"}]}',
-        "wait 21600",
-        "fetch /page -> blocklist denied:R3",
-    ),
-    (
-        "R13 the origin is tagged, others are not; the gates see the untagged URL",
-        "serve /robots.txt 200 User-agent: * | Disallow: /*impl=",
-        "new_bot walsh/research@afd2c01",
-        "fetch /page -> blocklist{tag} /robots.txt /page fetched",
-        "fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched",
-    ),
-)
+SCENARIOS = """\
+R2 robots.txt blocks /denied for Walsh-Research
+  fetch /denied -> blocklist /robots.txt denied:R2
+
+R2 no GET /denied ever issued, by a redirect neither
+  fetch /moved -> blocklist /robots.txt /moved denied:R2
+
+R2 robots.txt of the target's scheme and host; 404 and 500 deny nothing
+  fetch http://b.test/page -> blocklist http://b.test/robots.txt http://b.test/page fetched
+  serve /robots.txt 404
+  fetch /denied -> /robots.txt /denied fetched
+  serve /robots.txt 500
+  fetch //c.test/denied -> //c.test/robots.txt //c.test/denied fetched
+
+R2a named Walsh-Research group overrides `*`
+  fetch /star-only -> blocklist /robots.txt /star-only fetched
+  fetch /denied -> denied:R2
+
+R2c never under-blocks: an expanded `*` outweighs a shorter Allow
+  fetch /wild/open.pdf -> blocklist /robots.txt denied:R2
+
+R2d Crawl-delay of the named group spaces requests
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7
+  fetch /page -> blocklist /robots.txt /page fetched
+  fetch /page -> /page+7 fetched
+
+R3 operator blocklist blocks apex `blocked.test`, before robots.txt
+  fetch //blocked.test/ -> blocklist denied:R3
+
+R3 unrelated host not falsely blocked
+  fetch //b.test/page -> blocklist //b.test/robots.txt //b.test/page fetched
+
+R3 the list is asked for again after the refresh that it names
+  relist {"refresh": "PT1H"}
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 3590
+  fetch //blocked.test/ -> denied:R3
+  wait 20
+  fetch //blocked.test/ -> blocklist denied:R3
+
+R3a subdomain `www.blocked.test` blocked by apex entry
+  fetch //www.blocked.test/ -> blocklist denied:R3
+  fetch http://WWW.Blocked.Test:8080/ -> denied:R3
+
+R3b retain last list on transient fetch failure
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  serve blocklist 404
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  serve blocklist 500
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  serve blocklist 200 no JSON
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  serve blocklist 0
+  fetch //blocked.test/ -> blocklist +1 denied:R3
+
+R3c schema-invalid document is rejected; prior list retained; also of another major
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  relist {"blocked": [{"domain": "site.test"}], "updated": 7}
+  fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  relist {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}
+  fetch //blocked.test/ -> blocklist denied:R3
+
+R4 at most one request per second and host, redirects included, by whatever spelling
+  fetch /page -> blocklist /robots.txt /page fetched
+  fetch /redirected -> /redirected+1 /allowed+2 fetched
+  fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page fetched
+  fetch HTTPS://SITE.test:443/page -> //site.test:443/page+1 fetched
+
+R4c first request to unseen host not delayed
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 30
+  fetch /page -> blocklist /robots.txt /page fetched
+  fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+
+R5 503: five retries on the schedule, failed, and an hour's hold
+  fetch /busy -> blocklist /robots.txt /busy +1 +3 +7 +15 +31 failed:R5
+  fetch /page -> deferred:R5
+
+R5 429: Retry-After in place of the schedule
+  retry_after /busy 30
+  fetch /busy -> blocklist /robots.txt /busy +30 +60 +90 +120 +150 failed:R5
+
+R6 no unexpected URL fetched (no recursion)
+  fetch /page -> blocklist /robots.txt /page fetched
+  fetch /page.md -> /page.md+1 fetched
+  fetch /feed.xml -> /feed.xml+1 fetched
+
+R6 metadata only: no content in a record, nor in the cache
+  new_process
+  find_content /allowed Words of the body -> blocklist /robots.txt /allowed nowhere
+
+R7 conditional GET yields 304 when ETag unchanged
+  fetch /allowed -> blocklist /robots.txt /allowed fetched
+  fetch /allowed -> /allowed+1 unchanged
+  fetch /allowed -> /allowed+1 unchanged
+  sent if-none-match "allowed-1" -> yes
+  sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes
+
+R7 two spellings of one source are requested once
+  run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched
+
+R8 a source is not asked again within the hour
+  run /feed.xml -> blocklist /robots.txt /feed.xml fetched
+  wait 3590
+  run /feed.xml -> skipped
+  wait 20
+  run /feed.xml -> /feed.xml fetched
+
+R9 markdown asked for first, read by the generic rule; then llms.txt; HTML not
+  links /page.md -> blocklist /robots.txt /page.md //example.org/1 //example.org/2
+  sent accept text/markdown -> yes
+  links /page -> /page+1
+  discover /feed.xml -> /feed.xml+1 feed:1 sitemap:0
+  discover /page.md -> /page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0
+
+R10 no inline schema: the standalone one, kept for 7 days, then kept stale
+  relist {"schema": null}
+  fetch //blocked.test/ -> blocklist schema+1 denied:R3
+  wait 604790
+  fetch //blocked.test/ -> blocklist denied:R3
+  serve schema 404
+  relist {"schema": null, "blocked": [{"domain": "third.test"}]}
+  wait 25200
+  fetch //third.test/ -> blocklist schema+1 denied:R3
+  logged R10 -> yes
+
+R10 no schema at all: the document is not adopted
+  relist {"schema": null, "blocked": [{"domain": "site.test"}]}
+  serve schema 404
+  fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched
+
+R11 the next process asks for no robots.txt, list or schema that is fresh
+  relist {"schema": null}
+  new_process
+  fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched
+  wait 10
+  new_process
+  fetch /page -> /page fetched
+  wait 25200
+  new_process
+  fetch /page -> blocklist /page fetched
+
+R12 a stale entry blocks on its refresh
+  fetch /page -> blocklist /robots.txt /page fetched
+  serve /robots.txt 200 User-agent: * | Disallow: /page
+  wait 86390
+  fetch /page -> blocklist /page fetched
+  wait 10
+  fetch /page -> /robots.txt denied:R2
+  relist {"blocked": [{"domain": "site.test"}]}
+  wait 21600
+  fetch /page -> blocklist denied:R3
+
+R13 the origin is tagged, others are not; the gates see the untagged URL
+  serve /robots.txt 200 User-agent: * | Disallow: /*impl=
+  new_bot walsh/research@afd2c01
+  fetch /page -> blocklist{tag} /robots.txt /page fetched
+  fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched"""
 
 LIST_PATH = "/.well-known/walsh-research/blocklist.json"    # spec 5
 SCENARIO_PATHS = {
@@ -9936,7 +9928,11 @@ class ScenarioRun:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.clock = VirtualClock()
-        self.publisher = Sandbox(0.0, origin="https://wal.sh", clock=self.clock)
+        self.publisher = Sandbox(
+            crawl_delay=0.0,
+            origin="https://wal.sh",
+            clock=self.clock,
+        )
         self.warnings: list[str] = []
         self.reason = ""            # of the last result
         self.new_bot()
@@ -9984,7 +9980,11 @@ class ScenarioRun:
     def new_process(self) -> None:
         self.new_bot(cache_dir=self.folder)
 
-    def serve(self, path: str, words: str) -> None:
+    def serve(
+        self,
+        path: str,
+        words: str,
+    ) -> None:
         """What is published there: a status (0 for none), then a text, "|" for its line ends."""
         status, _, text = words.partition(" ")
         self.publisher.set_answer(
@@ -9993,7 +9993,11 @@ class ScenarioRun:
             int(status),
         )
 
-    def retry_after(self, path: str, seconds: str) -> None:
+    def retry_after(
+        self,
+        path: str,
+        seconds: str,
+    ) -> None:
         self.publisher.set_answer(
             path,
             status=429,
@@ -10005,7 +10009,11 @@ class ScenarioRun:
         import json
         document = json.loads(SANDBOX_BLOCKLIST)
         document.update(json.loads(" ".join(changes)))
-        kept = {name: value for name, value in document.items() if value is not None}
+        kept = {
+            name: value
+            for name, value in document.items()
+            if value is not None
+        }
         self.publisher.set_answer(LIST_PATH, json.dumps(kept))
 
     def wait(self, seconds: str) -> None:
@@ -10027,7 +10035,11 @@ class ScenarioRun:
         sources = self.bot.discover(resolve_url(SITE, url))
         return " ".join(f"{source.kind}:{len(source.items)}" for source in sources)
 
-    def sent(self, name: str, beginning: str) -> str:
+    def sent(
+        self,
+        name: str,
+        beginning: str,
+    ) -> str:
         """Whether a header of the last request begins so."""
         last = self.publisher.hits[-1]
         value = last.headers.get(name, "absent")
@@ -10040,7 +10052,11 @@ class ScenarioRun:
         lines = " ".join(self.warnings)
         return "yes" if topic in lines else "no"
 
-    def find_content(self, url: str, content: str) -> str:
+    def find_content(
+        self,
+        url: str,
+        content: str,
+    ) -> str:
         """Where content of a page is once its Result is gone (R6)."""
         import pathlib
         result = self.fetched(url)
@@ -10072,7 +10088,10 @@ def short_url(url: str) -> str:
     return re.sub("^https:", "", url)
 
 
-def wrong_step(run: ScenarioRun, lines: Sequence[str]) -> Observation:
+def wrong_step(
+    run: ScenarioRun,
+    lines: Sequence[str],
+) -> Observation:
     """The first step that goes otherwise; else what all of them caused and gave."""
     observed = ""
     for line in lines:
@@ -10093,9 +10112,15 @@ def scenario_checks() -> Iterator[Check]:
     import tempfile
     hits: list[Hit] = []
     with tempfile.TemporaryDirectory() as folder:
-        for title, *lines in SCENARIOS:
+        for scenario in SCENARIOS.split("\n\n"):
+            title, *lines = scenario.split("\n  ")
             run = ScenarioRun(tempfile.mkdtemp(dir=folder))
-            yield measured(title, wrong_step, run, lines)
+            yield measured(
+                title,
+                wrong_step,
+                run,
+                lines,
+            )
             hits += run.publisher.hits
     yield measured(f"R1 {EVERY_REQUEST}", agents_found, hits)
 
@@ -10169,10 +10194,16 @@ def outcomes_at(server: Sandbox, *paths: str) -> str:
     return ", ".join(result.outcome for result in results)
 
 
-def gaps_found(hits: Iterable[Hit], least_seconds: float) -> Observation:
+def gaps_found(
+    hits: Iterable[Hit],
+    least_seconds: float,
+) -> Observation:
     """Whether successive requests arrived so far apart."""
     times = sorted(hit.monotonic for hit in hits)
-    gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+    gaps = [
+        later - earlier
+        for earlier, later in zip(times, times[1:])
+    ]
     shown = "gaps=" + ", ".join(f"{gap:.3f}s" for gap in gaps)
     holds = min(gaps, default=0.0) >= least_seconds
     return judged(holds, shown, f"{least_seconds:g}s or more")
@@ -10352,7 +10383,11 @@ class LiveChecks:
         decision = self.bot.may_fetch(url + ending, wait=False)
         return self.judge(decision, wanted)
 
-    def judge(self, found: Result | Decision, wanted: str) -> Observation:
+    def judge(
+        self,
+        found: Result | Decision,
+        wanted: str,
+    ) -> Observation:
         said: str = found.gate or "allowed"
         if isinstance(found, Result):
             code = found.status or found.gate or "without an answer"
@@ -10385,7 +10420,10 @@ class LiveChecks:
         return any(asked.startswith(site) for asked in self.statuses)
 
 
-def is_as_wanted(found: Result | Decision, wanted: str) -> bool:
+def is_as_wanted(
+    found: Result | Decision,
+    wanted: str,
+) -> bool:
     """Whether a page is "there", or a fixture "fetched", "allowed" or "refused"."""
     if wanted == "refused":
         is_ours = found.verdict is Verdict.DISALLOWED_EXPLICIT
@@ -10402,7 +10440,10 @@ def is_as_wanted(found: Result | Decision, wanted: str) -> bool:
     return is_direct and found.ok and found.status == 200
 
 
-def misnamed(found: Any, wanted: str) -> Observation:
+def misnamed(
+    found: Any,
+    wanted: str,
+) -> Observation:
     """The live index is never silently replaced by a built-in one."""
     return judged(False, f"the index names {brief_value(found)}", wanted)
 
@@ -10438,7 +10479,10 @@ def detect_identity(
     return tag
 
 
-def repository_tag(environ: Mapping[str, str], file: str) -> str:
+def repository_tag(
+    environ: Mapping[str, str],
+    file: str,
+) -> str:
     """"ORG/REPO@SHA" of the git repository in which `file` is tracked, else ""."""
     import subprocess
     path = os.path.abspath(file)
@@ -10490,7 +10534,11 @@ def attest(
     offline = list(offline_checks(real_pace))
     fixtures = list(live)
     checks = offline + fixtures
-    failures = [check.to_dict() for check in checks if check.outcome == "fail"]
+    failures = [
+        check.to_dict()
+        for check in checks
+        if check.outcome == "fail"
+    ]
     requirements = {name: is_shown(name, checks) for name in REQUIREMENTS}
     observed = {check.check: check.observed for check in offline}
     document = {
@@ -10509,9 +10557,16 @@ def attest(
     return document
 
 
-def is_shown(requirement: str, checks: Iterable[Check]) -> bool:
+def is_shown(
+    requirement: str,
+    checks: Iterable[Check],
+) -> bool:
     clauses = requirement + "[a-d]?"
-    outcomes = {check.outcome for check in checks if re.fullmatch(clauses, check.clause)}
+    outcomes = {
+        check.outcome
+        for check in checks
+        if re.fullmatch(clauses, check.clause)
+    }
     return "pass" in outcomes and "fail" not in outcomes
 
 
@@ -10744,7 +10799,11 @@ class WorkerPool:
     """
 
     def __init__(
-        self, bot: Bot, assignment: Assignment, jobs: int, tick: Callable[[], None] | None = None
+        self,
+        bot: Bot,
+        assignment: Assignment,
+        jobs: int,
+        tick: Callable[[], None] | None = None,
     ) -> None:
         check_jobs(jobs, bot.options)
         self._bot = bot
@@ -11484,7 +11543,11 @@ def why_no_text(result: Result) -> str:
     return "it is none of Markdown, plain text, JSON and XML."
 
 
-def page_answer(page: Page, arguments: Mapping[str, Any], from_memory: bool) -> ToolAnswer:
+def page_answer(
+    page: Page,
+    arguments: Mapping[str, Any],
+    from_memory: bool,
+) -> ToolAnswer:
     """A slice of a page's text, where it has one that a model may read."""
     is_given = media_kind(page.result.content_type) in TEXT_KINDS or arguments.get("raw", False)
     if not page.text or not is_given:
@@ -11740,7 +11803,12 @@ class CallCancelled(BaseException):
 class Call:
     """A tool call, from its line to its answer."""
 
-    def __init__(self, request_id: Any, params: dict[str, Any], version: str) -> None:
+    def __init__(
+        self,
+        request_id: Any,
+        params: dict[str, Any],
+        version: str,
+    ) -> None:
         self.id = request_id
         self.version = version
         self.name, self.arguments = params["name"], params.get("arguments", {})
@@ -11768,7 +11836,11 @@ def server_info(version: str) -> dict[str, Any]:
     return for_version(info, version)
 
 
-def reply_of(request_id: Any, version: str, result: dict[str, Any]) -> dict[str, Any]:
+def reply_of(
+    request_id: Any,
+    version: str,
+    result: dict[str, Any],
+) -> dict[str, Any]:
     """The reply to a request, as that version writes it."""
     result = for_version(result, version)
     if version == STATELESS_VERSION:
@@ -11968,7 +12040,13 @@ class McpServer:
         except RpcError as error:
             job.replies.append(error_reply(request_id, error))
 
-    def _take_request(self, request_id: Any, method: str, params: Any, job: Job) -> None:
+    def _take_request(
+        self,
+        request_id: Any,
+        method: str,
+        params: Any,
+        job: Job,
+    ) -> None:
         require(params, message_schemas()["params"], INVALID_PARAMS, "params")
         params = params or {}
         version = self._version_of(method, params)
@@ -12007,7 +12085,12 @@ class McpServer:
             raise RpcError(INVALID_PARAMS, f"no protocol version is agreed on, want {wanted}")
         return self._version
 
-    def _answer(self, method: str, params: dict[str, Any], version: str) -> dict[str, Any]:
+    def _answer(
+        self,
+        method: str,
+        params: dict[str, Any],
+        version: str,
+    ) -> dict[str, Any]:
         """The result of a request that asks for no page."""
         result: dict[str, Any] = {}
         about = {"capabilities": {"tools": {}}, "instructions": HARNESS_RULES}
@@ -12262,7 +12345,11 @@ class Report:
             yield f"<p>and {len(self._refusals) - MAX_REPORT_RULES} more reasons.</p>"
 
 
-def host_row(host: str, record: HostRequests, axis: tuple[float, float]) -> str:
+def host_row(
+    host: str,
+    record: HostRequests,
+    axis: tuple[float, float],
+) -> str:
     """A host's requests, and its closest two beside the pace that it permits."""
     gap = record.least_gap()
     verdict = "-"
@@ -12286,7 +12373,10 @@ def key_mark(style: str) -> str:
     return f'<svg class="key" viewBox="0 0 8 18">{circle}</svg>'
 
 
-def mark(request: tuple[float, str, Optional[int]], axis: tuple[float, float]) -> str:
+def mark(
+    request: tuple[float, str, Optional[int]],
+    axis: tuple[float, float],
+) -> str:
     """A request on the axis."""
     at, kind, status = request
     first, last = axis
@@ -12444,6 +12534,7 @@ LEAST_DETAIL_COLUMNS = 24       # ours: a column of details that is narrower can
 LEAST_URL_COLUMNS = 16          # ours: of a URL that the status line cuts
 MAX_DETAIL_CHARACTERS = 2000    # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20            # ours: of a source that --discover lists
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")     # PowerShell writes files so
 MAX_SHOWN_HOSTS = 5             # ours: of those that are held back
 MAX_TARGETS_AT_A_LOOK = 1000    # ours: what is left of so many is counted within a millisecond
 NOT_READ = "not read (R6)"
@@ -12671,7 +12762,7 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
         make_blocking(sys.stdin)
         data = sys.stdin.buffer.read()
     encoding, errors = "utf-8-sig", "surrogateescape"       # other bytes make a URL a bad one
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if data[:2] in UTF_16_MARKS:
         encoding, errors = "utf-16", "replace"
     text = data.decode(encoding, errors)
     targets = []
@@ -13329,8 +13420,10 @@ class Command:
         report, name = Report(), self.options.results
         try:
             with open(name, "rb") as file:
-                for line in iter(partial(file.readline, MAX_RESULT_LINE_BYTES), b""):
-                    report.add_line(line)
+                encoding = "utf-16" if file.peek(2)[:2] in UTF_16_MARKS else "utf-8"
+                lines = io.TextIOWrapper(file, encoding, "replace", newline="\n")
+                for line in iter(partial(lines.readline, MAX_RESULT_LINE_BYTES), ""):
+                    report.add_line(line.encode())
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or error
             raise Misuse(f"--results {name} is unusable ({found}), want a file of --json") from None
