@@ -5992,15 +5992,11 @@ MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three; a bracket's
 MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a reference
 MAX_LINK_TEXT_TOKENS = 4096     # ours: marks in a link's text; an open bracket keeps 100 bytes each
 MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is a line of output
-# Feeds and sitemaps. They are read in linear time whatever their size; these bound what is kept of
-# them, and the work that a small gzip can ask for.
+# Feeds and sitemaps: what is kept of them, and the work that a small gzip can ask for.
 XML_PIECE_BYTES = 64 * 1024     # ours: handed to expat at a time; the bounds are checked in between
-# ours: open elements; a feed has six, expat keeps 100 bytes for each
-MAX_XML_DEPTH = 256
-# ours: names of elements and attributes; expat keeps 300 bytes for each
-MAX_XML_NAMES = 4096
-# ours: one tag, one comment, or all before the root: held whole
-MAX_XML_TOKEN_BYTES = 256 * 1024
+MAX_XML_DEPTH = 256             # ours: open elements; a feed has six, expat keeps 100 bytes each
+MAX_XML_NAMES = 4096            # ours: of elements and attributes; expat keeps 300 bytes for each
+MAX_XML_TOKEN_BYTES = 256 * 1024        # ours: a tag, a comment, or all before the root: held whole
 MAX_MENDED_SLIPS = 100_000      # ours: bare & and the like of one feed; each takes two microseconds
 # sitemaps.org: of one sitemap; 17 KB of gzip can hold two million empty
 MAX_LISTED_ENTRIES = 50_000
@@ -6284,13 +6280,13 @@ class MarkdownBlocks:
 
     def _kept_containers(self, line: str) -> tuple[int, int]:
         """How many of the containers the line goes on with, and where their marks end."""
-        at = 0
-        for depth, (mark, _) in enumerate(self.containers):
+        depth = at = 0
+        for mark, _ in self.containers:
             end = end_of(mark, line, at)
             if end < 0:
-                return depth, at
-            at = end
-        return len(self.containers), at
+                break
+            depth, at = depth + 1, end
+        return depth, at
 
     def _container(self, kind: str, width: int, is_empty: bool) -> BlockContainer:
         if kind == "quote":
@@ -6324,7 +6320,11 @@ class MarkdownBlocks:
             return []
         text = self.paragraph.decode("utf-8", "surrogatepass")
         self.paragraph.clear()
-        text = text[end_of_definitions(text):]
+        at = end = 0
+        while end >= 0 and "]:" in text:
+            at = end
+            end = end_of_definition(text, at)
+        text = text[at:]
         if not text:
             return []
         return [self._leaf(level, text)]
@@ -6399,6 +6399,7 @@ RAW_INLINE = lazy_re(f"(?x){RAW_HTML}")
 LINK_BLANKS = lazy_re(r"[ \t\n]*")
 LINK_START = lazy_re(r"\([ \t\n]*")
 LINK_END = lazy_re(r"[ \t\n]*\)")
+TITLE_START = lazy_re(r"[ \t\n]+(?=[\"'(])")
 DEFINITION_END = lazy_re(r"[ \t]*(?:\n|\Z)")
 LINK_LABEL = lazy_re(r"(?s)\[(?!\s*\])([^\[\]\\]*(?:\\.[^\[\]\\]*)*)\]")
 BARE_STOP = lazy_re(r"\\[()\\]|[()\x00-\x20\x7f]|\Z")       # in a destination without < and >
@@ -6442,7 +6443,7 @@ def markdown_links(text: str) -> list[Link]:
     titles: dict[str, str] = {}
     labels = reference_labels(text)
     for leaf in markdown_leaves(text):
-        for link in inline_links(leaf.text, labels):
+        for link in InlineScan(leaf.text, labels).links():
             if len(titles) == MAX_LISTED_ENTRIES:
                 break
             if ABSOLUTE_HTTP.match(link.destination):       # R9
@@ -6453,12 +6454,6 @@ def markdown_links(text: str) -> list[Link]:
 def plain_line(text: str) -> str:
     """On one line, no longer than a title may be: white space becomes single spaces."""
     return " ".join(text[:MAX_FEED_TEXT].split())
-
-
-def inline_links(text: str, labels: set[str]) -> Iterator[InlineLink]:
-    """The inline links of a leaf, in the order in which they end."""
-    if "](" in text:
-        yield from InlineScan(text, labels).links()
 
 
 def reference_labels(text: str) -> set[str]:
@@ -6490,15 +6485,6 @@ def end_of_part(text: str, at: int) -> int:
         if not stop[0].startswith("\\"):
             break
     return -1
-
-
-def end_of_definitions(text: str) -> int:
-    """Where the reference definitions end that a paragraph begins with."""
-    at = end = 0
-    while end >= 0 and "]:" in text:
-        at = end
-        end = end_of_definition(text, at)
-    return at
 
 
 def end_of_definition(text: str, at: int) -> int:
@@ -6534,8 +6520,8 @@ def end_of_destination(text: str, at: int) -> int:
 
 def end_of_title(text: str, at: int) -> int:
     """Where a link's title ends, with the blanks that must precede it; `at` where there is none."""
-    start = end_of(LINK_BLANKS, text, at)
-    if start == at or not text.startswith(('"', "'", "("), start):
+    start = end_of(TITLE_START, text, at)
+    if start < 0:
         return at
     return max(at, end_of_part(text, start))
 
@@ -6589,6 +6575,7 @@ class InlineScan:
         self.last_at: dict[str, int] = {}   # what ends raw HTML or code: where it stands last
 
     def links(self) -> Iterator[InlineLink]:
+        """The inline links, in the order in which they end."""
         at = 0
         last_tail = self.text.rfind("](")
         while at <= last_tail:
@@ -6597,7 +6584,8 @@ class InlineScan:
             if mark is None:
                 break
             self._add(self.text[at:mark.start()])
-            piece, at = MARK_READERS[mark[0][0]](self, mark)
+            meaning = MARK_READERS[mark[0][0]](self, mark)
+            piece, at = meaning or (mark[0], mark.end())
             self._add(piece)
             if len(self.pieces) > MAX_LINK_TEXT_TOKENS:
                 self.brackets.clear()
@@ -6610,9 +6598,9 @@ class InlineScan:
         if piece and self.brackets:
             self.pieces.append(piece)
 
-    # Each of these reads one mark.
+    # Each of these reads one mark; None where it means itself.
 
-    def _open_bracket(self, mark: Mark) -> Meaning:
+    def _open_bracket(self, mark: Mark) -> Meaning | None:
         if not self.brackets:
             self.pieces.clear()
             self.runs.clear()
@@ -6625,20 +6613,20 @@ class InlineScan:
         is_image = mark[0] == "!["
         read = len(self.pieces), len(self.runs), len(self.found)
         self.brackets.append((mark.end() - 1, is_image, *read))
-        return mark[0], mark.end()
+        return None
 
-    def _close_bracket(self, mark: Mark) -> Meaning:
+    def _close_bracket(self, mark: Mark) -> Meaning | None:
         start, is_image, pieces, runs, links = self.brackets.pop()
         depth = len(self.brackets)
         is_inactive = depth < self.inactive_brackets and not is_image
         self.inactive_brackets = min(self.inactive_brackets, depth)
         if is_inactive:
-            return "]", mark.end()
+            return None
         destination, end = link_destination(self.text, mark.end())
         if end < 0:
             end = self._end_of_reference(start, mark.end())
         if end < 0:
-            return "]", mark.end()
+            return None
         self._drop_emphasis(runs)
         if is_image:
             self.pieces[pieces] = ""
@@ -6673,20 +6661,19 @@ class InlineScan:
                 openers[run] = piece
         del self.runs[first_run:]
 
-    def _emphasis(self, mark: Mark) -> Meaning:
+    def _emphasis(self, mark: Mark) -> None:
         may_open = OPENING_RUN.match(self.text, mark.start())
         may_close = CLOSING_RUN.match(self.text, mark.start())
         self.runs.append((len(self.pieces), bool(may_open), bool(may_close)))
-        return mark[0], mark.end()
 
-    def _code_span(self, mark: Mark) -> Meaning:
+    def _code_span(self, mark: Mark) -> Meaning | None:
         if not self._stands_behind(mark[0], mark.end()):
-            return mark[0], mark.end()
+            return None
         runs = BACKTICK_RUN.finditer(self.text, mark.end())
         closing = next(run for run in runs if run[0] == mark[0])
         return self.text[mark.end():closing.start()], closing.end()
 
-    def _angle_bracket(self, mark: Mark) -> Meaning:
+    def _angle_bracket(self, mark: Mark) -> Meaning | None:
         start = mark.start()
         autolink = AUTOLINK.match(self.text, start)
         if autolink:
@@ -6700,7 +6687,7 @@ class InlineScan:
             if self._stands_behind(closing, start + 2):
                 end = self.text.index(closing, start + 2) + len(closing)
         if end < 0:
-            return "<", mark.end()
+            return None
         return "", end
 
     def _stands_behind(self, closing: str, at: int) -> bool:
@@ -6738,10 +6725,9 @@ CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
 def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
-    The section is "" before the first H2. Relative URLs are resolved; what is no http(s) URL even
-    then is left out. A list item gives its first link, and each URL is given once. A note is the
-    text behind a link that begins its item. The first `MAX_LISTED_ENTRIES` links are looked at.
-    Never raises.
+    Relative URLs are resolved; what is no http(s) URL even then is left out. A list item gives its
+    first link, and each URL is given once. A note is the text behind a link that begins its item.
+    The first `MAX_LISTED_ENTRIES` links are looked at. Never raises.
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
@@ -6757,7 +6743,7 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
             section = plain_line(leaf.text)
         elif leaf.is_quoted:
             summary = summary or plain_line(leaf.text)
-        found = inline_links(leaf.text, labels)
+        found = InlineScan(leaf.text, labels).links()
         for link in islice(found, MAX_LISTED_ENTRIES - looked_at):
             looked_at += 1
             url = http_url(base_url, link.destination)
@@ -6937,7 +6923,8 @@ ROBOTS_WARNINGS = {
     "noai": "must not be used for machine learning",
     "noimageai": "its images must not be used for machine learning",
 }
-WEEKDAY_ENDS = lazy_re(r"unavailable_after\s*:\s*[a-z]+\s*\Z")
+ROBOTS_ITEM = lazy_re(          # RFC 1123 puts a comma behind a weekday
+    r"[^,]*unavailable_after\s*:\s*[a-z]+\s*,[^,]*|[^,]+")
 AGENT_NAME = lazy_re(           # no directive's, without a version; everybody's is none
     rf"(?!(?:unavailable_after|max-[a-z-]+|{'|'.join(ROBOTS_WARNINGS)}) ?:)"
     r"(?=[^ :])(?:\*(?=[/ :])|([^ :/]*))(?:/[^ :]*)? ?: ?")
@@ -6951,10 +6938,7 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
     [('', 'noai'), ('otherbot', 'none'), ('otherbot', 'unavailable_after: wed, 25 jun 2030')]
     """
     agent = ""
-    items = iter(value[:MAX_FEED_TEXT].lower().split(","))
-    for item in items:
-        if WEEKDAY_ENDS.search(item):           # RFC 1123 puts a comma behind a weekday
-            item += "," + next(items, "")
+    for item in ROBOTS_ITEM.findall(value[:MAX_FEED_TEXT].lower()):
         directive = " ".join(item.rstrip(",").split())
         named = AGENT_NAME.match(directive)
         if named:
@@ -7363,8 +7347,6 @@ class XmlEntries:
     """
 
     def __init__(self, roots: dict[str, XmlRoot], base: str) -> None:
-        from xml.parsers import expat  # C, and nothing else of the xml package
-
         self.roots = roots
         self.head = {"kind": "", "base": base}
         self.fields = self.head         # or those of the entry that is open
@@ -7375,27 +7357,27 @@ class XmlEntries:
         self.text: list[str] = []       # of the open field
         self.prefixes: Fields = {}      # of the namespaces that may be used
         self.element_fields = ENTRY_FIELDS
-        self.expat_error = expat.ExpatError
-        self.parser = expat.ParserCreate("utf-8")
-        self.parser.buffer_text = True
-        self.parser.UseForeignDTD(True)     # &nbsp; without a DTD is then skipped, not an error
-        self.parser.StartElementHandler = self._start_root
-        self.parser.EndElementHandler = self._end
-        self.parser.SkippedEntityHandler = self._skip_entity
 
     def read(self, pieces: Iterable[bytes]) -> Iterator[Fields]:
         """Each entry as soon as it is complete. ValueError, with the position, where it breaks."""
+        from xml.parsers import expat  # C, and nothing else of the xml package
+
+        parser = self.parser = expat.ParserCreate("utf-8")
+        parser.buffer_text = True
+        parser.UseForeignDTD(True)      # &nbsp; without a DTD is then skipped, not an error
+        parser.StartElementHandler = self._start_root
+        parser.EndElementHandler = self._end
+        parser.SkippedEntityHandler = self._skip_entity
         given_bytes = 0
         for piece in itertools.chain(pieces, (b"",)):       # which is the end
             given_bytes += len(piece)
             try:
-                self.parser.Parse(piece, not piece)
-                if len(self.parser.intern) > MAX_XML_NAMES:
+                parser.Parse(piece, not piece)
+                if len(parser.intern) > MAX_XML_NAMES:
                     self._stop(f"more than {MAX_XML_NAMES} different names")
-                open_bytes = given_bytes - self.parser.CurrentByteIndex
-                if piece and open_bytes > MAX_XML_TOKEN_BYTES:
+                if piece and given_bytes - parser.CurrentByteIndex > MAX_XML_TOKEN_BYTES:
                     self._stop(f"a tag of more than {MAX_XML_TOKEN_BYTES} bytes")
-            except (self.expat_error, ValueError) as error:
+            except (expat.ExpatError, ValueError) as error:
                 yield from self.complete
                 raise ValueError(str(error)) from None
             yield from self.complete
@@ -7430,10 +7412,11 @@ class XmlEntries:
         if depth > 1:                   # inside a field, an image, somebody's extension
             return
         scope = self.scopes[-1]
-        field = scope.names.get(element)
-        if field is None or attributes:
+        if attributes:
             scope = self._scope_of(attributes)
-            field = self._field_of(element, scope)
+        field = scope.names.get(element)
+        if field is None:
+            field = scope.names[element] = self._field_of(element, scope)
         if not field:
             return
         if field in ("entry", "channel"):
@@ -7444,14 +7427,14 @@ class XmlEntries:
             self._open_field(field, attributes)
 
     def _end(self, element: str) -> None:
-        self.depth -= 1
-        if self.depth < 0:
+        depth = self.depth = self.depth - 1
+        if depth < 0:
             self.depth = 0
             self.scopes.pop()
             if self.fields is not self.head:
                 self.complete.append(self.fields)
                 self.fields = self.head
-        elif self.field and not self.depth:
+        elif self.field and depth == 0:
             self._close_field()
 
     def _skip_entity(self, entity: str, is_parameter: bool) -> None:
@@ -7472,12 +7455,10 @@ class XmlEntries:
 
     def _field_of(self, element: str, scope: XmlScope) -> str:
         """The field that an element fills, "entry", "channel", or "" where it is none of ours."""
-        if element not in scope.names:
-            prefix, _, name = element.lower().rpartition(":")
-            namespace = scope.namespaces.get(prefix, prefix)
-            field_prefix = self.prefixes.get(namespace, "none of ours ")
-            scope.names[element] = self.element_fields.get(field_prefix + name, "")
-        return scope.names[element]
+        prefix, _, name = element.lower().rpartition(":")
+        namespace = scope.namespaces.get(prefix, prefix)
+        field_prefix = self.prefixes.get(namespace, "none of ours ")
+        return self.element_fields.get(field_prefix + name, "")
 
     def _open_scope(self, field: str, scope: XmlScope, attributes: Fields) -> None:
         if self.fields is not self.head:        # entries hold no entries
@@ -7543,8 +7524,7 @@ def json_feed(document: bytes, base_url: str) -> Feed:
     items = data.get("items")
     if not isinstance(items, list):
         items = []
-    head = json_fields(data, base_url)
-    head["kind"] = "json"
+    head = {**json_fields(data, base_url), "kind": "json"}
     return feed_of((json_fields(item, base_url) for item in items), head)
 
 
@@ -7659,8 +7639,8 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     entries, warning = listed(map(sitemap_entry, fields))
     kind: Any = head["kind"]
     if kind == "text" and not entries:
-        trouble = warning or "found neither XML nor a line that is an absolute URL"
-        raise ValueError(f"no sitemap: line 1: {trouble}")
+        kind = ""
+        warning = f"line 1: {warning or 'found neither XML nor a line that is an absolute URL'}"
     if not kind:
         raise ValueError(f"no sitemap: {warning}")
     return Sitemap(kind, entries, warning)
@@ -10819,7 +10799,11 @@ class WorkerPool:
     """
 
     def __init__(
-        self, bot: Bot, assignment: Assignment, jobs: int, tick: Callable[[], None] | None = None
+        self,
+        bot: Bot,
+        assignment: Assignment,
+        jobs: int,
+        tick: Callable[[], None] | None = None,
     ) -> None:
         check_jobs(jobs, bot.options)
         self._bot = bot
@@ -11559,7 +11543,11 @@ def why_no_text(result: Result) -> str:
     return "it is none of Markdown, plain text, JSON and XML."
 
 
-def page_answer(page: Page, arguments: Mapping[str, Any], from_memory: bool) -> ToolAnswer:
+def page_answer(
+    page: Page,
+    arguments: Mapping[str, Any],
+    from_memory: bool,
+) -> ToolAnswer:
     """A slice of a page's text, where it has one that a model may read."""
     is_given = media_kind(page.result.content_type) in TEXT_KINDS or arguments.get("raw", False)
     if not page.text or not is_given:
@@ -11815,7 +11803,12 @@ class CallCancelled(BaseException):
 class Call:
     """A tool call, from its line to its answer."""
 
-    def __init__(self, request_id: Any, params: dict[str, Any], version: str) -> None:
+    def __init__(
+        self,
+        request_id: Any,
+        params: dict[str, Any],
+        version: str,
+    ) -> None:
         self.id = request_id
         self.version = version
         self.name, self.arguments = params["name"], params.get("arguments", {})
@@ -11843,7 +11836,11 @@ def server_info(version: str) -> dict[str, Any]:
     return for_version(info, version)
 
 
-def reply_of(request_id: Any, version: str, result: dict[str, Any]) -> dict[str, Any]:
+def reply_of(
+    request_id: Any,
+    version: str,
+    result: dict[str, Any],
+) -> dict[str, Any]:
     """The reply to a request, as that version writes it."""
     result = for_version(result, version)
     if version == STATELESS_VERSION:
@@ -12043,7 +12040,13 @@ class McpServer:
         except RpcError as error:
             job.replies.append(error_reply(request_id, error))
 
-    def _take_request(self, request_id: Any, method: str, params: Any, job: Job) -> None:
+    def _take_request(
+        self,
+        request_id: Any,
+        method: str,
+        params: Any,
+        job: Job,
+    ) -> None:
         require(params, message_schemas()["params"], INVALID_PARAMS, "params")
         params = params or {}
         version = self._version_of(method, params)
@@ -12082,7 +12085,12 @@ class McpServer:
             raise RpcError(INVALID_PARAMS, f"no protocol version is agreed on, want {wanted}")
         return self._version
 
-    def _answer(self, method: str, params: dict[str, Any], version: str) -> dict[str, Any]:
+    def _answer(
+        self,
+        method: str,
+        params: dict[str, Any],
+        version: str,
+    ) -> dict[str, Any]:
         """The result of a request that asks for no page."""
         result: dict[str, Any] = {}
         about = {"capabilities": {"tools": {}}, "instructions": HARNESS_RULES}
@@ -12337,7 +12345,11 @@ class Report:
             yield f"<p>and {len(self._refusals) - MAX_REPORT_RULES} more reasons.</p>"
 
 
-def host_row(host: str, record: HostRequests, axis: tuple[float, float]) -> str:
+def host_row(
+    host: str,
+    record: HostRequests,
+    axis: tuple[float, float],
+) -> str:
     """A host's requests, and its closest two beside the pace that it permits."""
     gap = record.least_gap()
     verdict = "-"
@@ -12361,7 +12373,10 @@ def key_mark(style: str) -> str:
     return f'<svg class="key" viewBox="0 0 8 18">{circle}</svg>'
 
 
-def mark(request: tuple[float, str, Optional[int]], axis: tuple[float, float]) -> str:
+def mark(
+    request: tuple[float, str, Optional[int]],
+    axis: tuple[float, float],
+) -> str:
     """A request on the axis."""
     at, kind, status = request
     first, last = axis
