@@ -861,11 +861,7 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     blocks = []
     for reason, texts in ADDRESS_BLOCKS.items():
         blocks += [(ip_network(text), reason) for text in texts.split()]
-    return sorted(
-        blocks,
-        key=lambda row: row[0].prefixlen,
-        reverse=True,
-    )
+    return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
 
 
 def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
@@ -1382,12 +1378,7 @@ class PatternMachine:
     def start(self, node: PatternNode, is_search: bool) -> PatternState:
         """The state behind a text, in which the node may match anywhere."""
         place = self.link(node, self.add(END, is_search))
-        place = self.link_copies(
-            place,
-            (READ, bool, 1),
-            0,
-            math.inf,
-        )
+        place = self.link_copies(place, (READ, bool, 1), 0, math.inf)
         return self.state((place,), None, False)
 
     def add(self, kind: str, value: Any, *targets: int) -> int:
@@ -1418,12 +1409,7 @@ class PatternMachine:
             self.steps[place][2].append(self.link(node, place))
         else:
             for _ in range(least, int(most)):
-                place = self.add(
-                    FORK,
-                    None,
-                    target,
-                    self.link(node, place),
-                )
+                place = self.add(FORK, None, target, self.link(node, place))
         for _ in range(least):
             place = self.link(node, place)
         return place
@@ -1841,11 +1827,7 @@ def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
 
 
 def items_hold(rest: Any, first: Any, value: list[Any]) -> bool:
-    return parts_hold(
-        enumerate(value),
-        dict(enumerate(first or [])).get,
-        rest,
-    )
+    return parts_hold(enumerate(value), dict(enumerate(first or [])).get, rest)
 
 
 def members_hold(named: Any, patterns: Any, rest: Any, value: JsonObject) -> bool:
@@ -2522,11 +2504,7 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:  # asked or not: it has not changed
-        state = state._replace(
-            status=200,
-            robots=held.robots,
-            body=held.body,
-        )
+        state = state._replace(status=200, robots=held.robots, body=held.body)
         return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
@@ -2789,12 +2767,7 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])  # no copy of what is bytes
-    return Response(
-        operator.index(given.status),
-        headers,
-        body,
-        bool(given.truncated),
-    )
+    return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
 def decided_dict(value: Decision | Result) -> dict[str, Any]:
@@ -2926,11 +2899,7 @@ class Result(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
         shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
-        shown.update(
-            decided_dict(self),
-            at=iso_utc(self.at),
-            ok=self.ok,
-        )
+        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
         del shown["body"], shown["headers"]
         return shown
 
@@ -4537,11 +4506,7 @@ class RateLimiter:
         pace = merge_paces(self.pace_of(host), hold, now)
         self._process.hosts[host] = pace
         # An entry of its own, so that no claim of a slot overwrites it.
-        self._store(
-            "hold",
-            host,
-            HostPace(not_before=pace.not_before, why=pace.why),
-        )
+        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
@@ -4938,11 +4903,7 @@ class RobotsStore:
         if ending.retry_at is not None:  # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store(
-            "robots",
-            site + self._variant,
-            self._to_entry(state),
-        )
+        self._cache.store("robots", site + self._variant, self._to_entry(state))
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
