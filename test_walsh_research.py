@@ -114,16 +114,15 @@ def pytest_runtestloop(session):
     few = len(session.items) < FEWEST_TO_SHARE or (os.cpu_count() or 1) < 2
     if few or not hasattr(os, "fork") or config.option.usepdb or hasattr(config, "workerinput"):
         return None
-    with tempfile.TemporaryFile() as numbers, tempfile.TemporaryFile() as reports:
-        for index in range(len(session.items)):
-            numbers.write(struct.pack("I", index))
-        numbers.seek(0)
+    with tempfile.TemporaryFile() as claims, tempfile.TemporaryFile() as reports:
+        claims.write(bytes(len(session.items)))
+        claims.seek(0)
         second = os.fork()
         if second == 0:
-            run_as_second(session, numbers, reports)
+            run_as_second(session, claims, reports)
         reports_of_second = SecondReports(config, reports)
         try:
-            run_shared(session, numbers, reports_of_second.pass_on)
+            run_shared(session, session.items, claims, reports_of_second.pass_on)
         except BaseException:
             os.kill(second, signal.SIGINT)
             raise
@@ -134,18 +133,17 @@ def pytest_runtestloop(session):
     return True
 
 
-def untaken(session, numbers):
-    """The tests that no process has taken yet: both read on in the same open file."""
-    while True:
-        number = os.read(numbers.fileno(), struct.calcsize("I"))
-        if not number:
+def untaken(items, claims):
+    """Those of the tests that are left: each costs a byte of a file that both processes read."""
+    for item in items:
+        if not os.read(claims.fileno(), 1):
             return
-        yield session.items[struct.unpack("I", number)[0]]
+        yield item
 
 
-def run_shared(session, numbers, after_each):
-    """As pytest's own loop, with the tests that the other process leaves."""
-    items = untaken(session, numbers)
+def run_shared(session, items, claims, after_each):
+    """As pytest's own loop, up to where the other process has come."""
+    items = untaken(items, claims)
     item = next(items, None)
     while item is not None:
         following = next(items, None)
@@ -158,8 +156,11 @@ def run_shared(session, numbers, after_each):
         item = following
 
 
-def run_as_second(session, numbers, reports):
-    """The second process: it prints nothing, and writes each report as a line of JSON."""
+def run_as_second(session, claims, reports):
+    """The second process, from the last test on: one waits for a pace while the other works.
+
+    It prints nothing, and writes each report as a line of JSON.
+    """
     hook = session.config.hook
     write = os.write  # which a test may have replaced when its report is written
 
@@ -176,7 +177,7 @@ def run_as_second(session, numbers, reports):
         capture.start_global_capturing()
         plugins.unregister(plugins.getplugin("terminalreporter"))
         plugins.register(Writer())
-        run_shared(session, numbers, lambda: None)
+        run_shared(session, session.items[::-1], claims, lambda: None)
         status = 0
     except (session.Failed, session.Interrupted):
         status = 0  # the first process reads the report that stopped this one
