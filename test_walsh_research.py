@@ -20981,6 +20981,10 @@ class TestHouse:
     def test_the_sections_stand_in_order(self):
         assert [(number, name) for _, number, name in BANNERS] == list(SECTIONS.items())
 
+    def test_part_one_is_read_at_a_sitting(self):
+        start, end = SOURCE.index("# === PART I "), SOURCE.index("# === PART II")
+        assert len(SOURCE[start:end].encode()) <= 240 * 1024
+
     def test_part_one_stands_alone(self, tmp_path):
         """The file cut off at Part II imports, and has a Fetcher that fetches behind every gate."""
         part_one = SOURCE[: SOURCE.index("# === PART II")]

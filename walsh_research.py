@@ -242,7 +242,7 @@ def lazy_re(source: AnyStr) -> re.Pattern[AnyStr]:
 
 Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
 GateName = Literal["R3", "address", "R2", "robots2", "R4", "R5"]
-Octets = bytes          # Result.bytes is a count
+Octets = bytes  # Result.bytes is a count
 Record = TypeVar("Record", bound=NamedTuple)
 
 
@@ -301,15 +301,15 @@ class Verdict(str, Enum):
         verdict.recommendation = recommendation
         return verdict
 
-    __str__ = str.__str__       # 3.12 changed what an f-string makes of a str enum
+    __str__ = str.__str__  # 3.12 changed what an f-string makes of a str enum
 
 
 class Rule(NamedTuple):
     """One Allow or Disallow line of the selected group."""
 
     allow: bool
-    value: str                  # as the file writes it
-    line: int                   # 1-based
+    value: str  # as the file writes it
+    line: int   # 1-based
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -319,8 +319,8 @@ class Rule(NamedTuple):
 class Link(NamedTuple):
     """A link of a document."""
 
-    title: str                  # plain text
-    url: str                    # absolute
+    title: str  # plain text
+    url: str    # absolute
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -331,10 +331,10 @@ class Request(NamedTuple):
     """One exchange for the transport: it follows no redirect and makes no retry of its own."""
 
     method: Literal["GET", "HEAD"]
-    url: str                    # wire form: ASCII, no fragment, no credentials
+    url: str  # wire form: ASCII, no fragment, no credentials
     headers: dict[str, str]
-    timeout: float              # seconds for the whole exchange
-    max_bytes: int              # decoded; what lies beyond is cut off: Response.truncated
+    timeout: float  # seconds for the whole exchange
+    max_bytes: int  # decoded; what lies beyond is cut off: Response.truncated
     # Asked with status and headers before the body is read; False leaves the body unread (R6).
     wants: Optional[Callable[[int, list[tuple[str, str]]], bool]] = None
     # Called once when the last byte of the request has left (R4 counts from there).
@@ -345,9 +345,9 @@ class Response(NamedTuple):
     """One answer, as the transport gives it back."""
 
     status: int
-    headers: list[tuple[str, str]]      # (lower-case name, value), in order
-    body: bytes                         # content-decoded
-    truncated: bool = False             # at Request.max_bytes
+    headers: list[tuple[str, str]]  # (lower-case name, value), in order
+    body: bytes                     # content-decoded
+    truncated: bool = False         # at Request.max_bytes
 
 
 class TransportError(Exception):
@@ -384,9 +384,9 @@ class BlocklistRejected(ValueError):
 
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
 # Owns what a duration and a date mean. `re` compiles an expression when it is first used.
-UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"   # exact as a float, finite times any unit
-LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"     # no unit follows one that has a fraction
-UNIT_SECONDS = (604800, 86400, 3600, 60, 1)     # every form has a group for each of these units
+UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # exact as a float, finite times any unit
+LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"        # no unit follows one that has a fraction
+UNIT_SECONDS = (604800, 86400, 3600, 60, 1)        # every form has a group for each of these units
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
     rf"(?:{UNIT_COUNT}W"
@@ -405,8 +405,8 @@ HTTP_DATE_FORMS = (
     rf" {CLOCK_TIME} GMT",
     rf"{WEEKDAY} {HTTP_MONTH} (?P<day>[ 0-9][0-9]) {CLOCK_TIME} (?P<year>[0-9]{{4}})",
 )
-FIRST_SECOND = -62135596800     # the year 1: ISO 8601 writes years in four digits
-LAST_SECOND = 253402300799      # the end of the year 9999
+FIRST_SECOND = -62135596800  # the year 1: ISO 8601 writes years in four digits
+LAST_SECOND = 253402300799   # the end of the year 9999
 
 
 def utc_moment(unix_seconds: float) -> datetime:
@@ -476,7 +476,7 @@ def parse_http_date(value: str, now: float) -> float | None:
         year += (present.year + 50) // 100 * 100
         if (year - 50, month, day, hour, minute, second) > present.timetuple():
             year -= 100
-    if second > 60:         # 60 is a leap second
+    if second > 60:  # 60 is a leap second
         return None
     epoch = utc_moment(0.0)
     try:
@@ -494,7 +494,7 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
     >>> parse_retry_after("120", now=0), parse_retry_after("soon", now=0)
     (120.0, None)
     """
-    if not isinstance(value, str) or not value.isascii():       # float() reads Arabic digits
+    if not isinstance(value, str) or not value.isascii():  # float() reads Arabic digits
         return None
     value = value.strip(" \t")
     if value.isdigit():
@@ -514,7 +514,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
 # Userinfo, host, port.
 AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
-BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")     # and what follows it
+BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")  # and what follows it
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # White space, " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands.
@@ -543,12 +543,12 @@ INVISIBLE = lazy_re(
 
 
 class UrlParts(NamedTuple):
-    scheme: str                 # "http" or "https"
+    scheme: str  # "http" or "https"
     userinfo: str | None
-    host: str                   # as normalize_host gives it
-    port: int | None            # where the URL writes one
-    path: str                   # "" or from its "/" on; from here on as written
-    query: str                  # "" or from its "?" on
+    host: str         # as normalize_host gives it
+    port: int | None  # where the URL writes one
+    path: str         # "" or from its "/" on; from here on as written
+    query: str        # "" or from its "?" on
 
 
 def shown_character(character: str) -> str:
@@ -610,7 +610,7 @@ def ipv4_literal(host: str) -> str | None:
         *octets, rest = map(ipv4_part, host.split("."))
         # The last one fills what is left.
         written = bytes(octets) + rest.to_bytes(4 - len(octets), "big")
-    except (ValueError, OverflowError):     # 08, or 256
+    except (ValueError, OverflowError):  # 08, or 256
         return None
     return ".".join(map(str, written))
 
@@ -635,10 +635,10 @@ def normalize_host(host: str) -> str:
     if host.startswith("["):
         return normalize_ipv6_host(host)
     name = host
-    if "%" in name:             # an escape would hide a listed host
+    if "%" in name:                       # an escape would hide a listed host
         from urllib.parse import unquote  # hardly ever needed
 
-        name = unquote(name)    # where it is no UTF-8, U+FFFD is no host character
+        name = unquote(name)  # where it is no UTF-8, U+FFFD is no host character
     if not name.isascii():
         name = idna_name(name, host)
     name = name.lower().removesuffix(".")
@@ -727,9 +727,9 @@ def canonical_url(url: str) -> str:
     """
     parts = split_url(url)
     origin = url_origin(parts).removesuffix(f":{DEFAULT_PORTS[parts.scheme]}")
-    path = parts.path.removesuffix("/")         # a single slash goes: /a// is /a/
+    path = parts.path.removesuffix("/")  # a single slash goes: /a// is /a/
     key = f"{origin}{path or '/'}{parts.query}"
-    return url if key == url else key           # one string, not two: a run may hold 10^6
+    return url if key == url else key  # one string, not two: a run may hold 10^6
 
 
 def url_origin(parts: UrlParts) -> str:
@@ -741,13 +741,13 @@ def url_origin(parts: UrlParts) -> str:
 
 def resolve_dot_segments(path: str) -> str:
     """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers."""
-    if "/." not in f"/{path}" and "%2" not in path:     # as in nearly all
+    if "/." not in f"/{path}" and "%2" not in path:  # as in nearly all
         return path
     kept: list[str] = []
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
         if dots == "..":
-            del kept[max(1, len(kept) - 1):]        # the root stays
+            del kept[max(1, len(kept) - 1):]  # the root stays
         elif dots != ".":
             kept.append(segment)
     if dots in (".", ".."):
@@ -819,7 +819,7 @@ def resolve_url(base: str, reference: str) -> str:
             elif not path.startswith("/"):
                 folder = base_path.rpartition("/")[0]
                 path = f"{folder}/{path}"
-    if authority:       # else x:/.//host would grow one
+    if authority:  # else x:/.//host would grow one
         path = resolve_dot_segments(path)
     resolved = f"{scheme}{authority}{path}{query}{fragment}"
     if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
@@ -861,11 +861,7 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     blocks = []
     for reason, texts in ADDRESS_BLOCKS.items():
         blocks += [(ip_network(text), reason) for text in texts.split()]
-    return sorted(
-        blocks,
-        key=lambda row: row[0].prefixlen,
-        reverse=True,
-    )
+    return sorted(blocks, key=lambda row: row[0].prefixlen, reverse=True)
 
 
 def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
@@ -877,7 +873,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
         return [last_ipv4(address)]
     if address.sixtofour:
         return [address.sixtofour]
-    return address.teredo or [address]          # server, client
+    return address.teredo or [address]  # server, client
 
 
 def address_refusal(address_text: str) -> str:
@@ -925,7 +921,7 @@ ROBOTS_FIELD_END = (
 ROBOTS_AGENT_LINE = lazy_re(
     rf"{ROBOTS_LINE}user[-_{ROBOTS_BLANKS}]*ag(?:ent|net|ant|nt)s?{ROBOTS_FIELD_END}([^\n#]*)"
 )
-ROBOTS_RULE_LINE = lazy_re(         # the field unless it is a Disallow, the value
+ROBOTS_RULE_LINE = lazy_re(  # the field unless it is a Disallow, the value
     rf"{ROBOTS_LINE}(?:(allow|crawl-delay){ANY_BLANKS}:"
     rf"|d[ei](?:as|s*a?)l+[ao]w{ROBOTS_FIELD_END})([^\n#]*)"
 )
@@ -936,7 +932,7 @@ ROBOTS_DELAY_LINE = lazy_re(
     rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+){ANY_BLANKS}(?=[\n#]|\Z)"
 )
 ROBOTS_SIGNAL_LINE = lazy_re(rf"{ROBOTS_LINE}content-signal{ANY_BLANKS}:([^\n#]*)")
-ROBOTS_SIGNAL = lazy_re(            # its name, its answer
+ROBOTS_SIGNAL = lazy_re(  # its name, its answer
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
 )
 ROBOTS_SITEMAP_LINE = lazy_re(
@@ -951,18 +947,18 @@ ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # An octet that does not stand as it is; a percent sign takes two hex digits along.
 # `*`, `$` and the line feed between two values stand.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
-MATCHES_NOTHING = "\n"      # robots_target leaves no line feed in a path
+MATCHES_NOTHING = "\n"  # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
     """What an HTTP status of /robots.txt means. Spec 9.1.1."""
-    if status in REDIRECT_STATUSES:     # RFC 9309 2.3.1.2
+    if status in REDIRECT_STATUSES:  # RFC 9309 2.3.1.2
         return "redirect"
-    if status in BACKOFF_STATUSES:      # R5
+    if status in BACKOFF_STATUSES:  # R5
         return "backoff"
     if 200 <= status < 300:
         return "rules"
-    if 300 <= status < 500:             # any other 3xx leads nowhere, so that it is unavailable
+    if 300 <= status < 500:  # any other 3xx leads nowhere, so that it is unavailable
         return "none"
     return "unreachable"
 
@@ -986,7 +982,7 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     if not text.isascii():
         text, undecoded = ROBOTS_UNDECODED.subn(
             lambda octet: f"%{ord(octet[0]) & 0xFF:02X}", text)
-    is_text = "\0" not in text and undecoded * 5 < len(text)    # each has become 3 characters
+    is_text = "\0" not in text and undecoded * 5 < len(text)  # each has become 3 characters
     return text, is_text
 
 
@@ -1009,14 +1005,14 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     """
     before, *rest = ROBOTS_AGENT_LINE.split(text)
     values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
-    parts = rest[1::2]          # what follows each User-agent line, up to the next one
+    parts = rest[1::2]  # what follows each User-agent line, up to the next one
     names = [robots_agent_name(value) for value in values]
     fitting = [name for name in names if name and token.startswith(name)]
-    wanted = max(fitting, key=len, default="*")         # R2a
+    wanted = max(fitting, key=len, default="*")  # R2a
     if wanted not in names:
         return None, ""
     has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
-    groups = [0, *itertools.accumulate(has_rule)]       # a rule closes the list of agents
+    groups = [0, *itertools.accumulate(has_rule)]  # a rule closes the list of agents
     ours = {group for group, name in zip(groups, names) if name == wanted}
     kept = ["\n" * before.count("\n")]
     for group, part in zip(groups, parts):
@@ -1048,10 +1044,10 @@ def robots_signals(lines: str) -> dict[str, str]:
     return signals
 
 
-@cache      # one object for each: a file that is all escapes would hold 170,000
+@cache  # one object for each: a file that is all escapes would hold 170,000
 def robots_octet_form(written: str) -> str:
     """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
-    if written == "%":          # one that escapes nothing
+    if written == "%":  # one that escapes nothing
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
     if octet in "-._~" or (octet.isascii() and octet.isalnum()):
@@ -1124,17 +1120,17 @@ class RobotsTxt(NamedTuple):
     Rule(allow=False, value='/private', line=2)
     """
 
-    group: Optional[str]                # the selected User-agent value as the file writes it
-    crawl_delay: Optional[float]        # seconds, the largest; None where the group names none
-    content_signals: dict[str, str]     # of the group, as {"ai-train": "no"}; no gate of ours
-    sitemaps: list[str]                 # absolute URLs, which belong to no group
-    otherwise: Verdict                  # where no rule matches
-    lines: str                          # of the group, as robots_group gives them
+    group: Optional[str]             # the selected User-agent value as the file writes it
+    crawl_delay: Optional[float]     # seconds, the largest; None where the group names none
+    content_signals: dict[str, str]  # of the group, as {"ai-train": "no"}; no gate of ours
+    sitemaps: list[str]              # absolute URLs, which belong to no group
+    otherwise: Verdict               # where no rule matches
+    lines: str                       # of the group, as robots_group gives them
     # Its rules, as columns in file order.
     is_allow: bytes
     is_wildcard: bytes
-    forms: tuple[str, ...]              # the values in the one spelling
-    affordable_octets: int              # of a path on which all wildcards are tried
+    forms: tuple[str, ...]  # the values in the one spelling
+    affordable_octets: int  # of a path on which all wildcards are tried
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
@@ -1146,16 +1142,16 @@ class RobotsTxt(NamedTuple):
         rules = list(robots_rules(lines))
         is_allow = bytes([rule.allow for rule in rules])
         values = "\n".join([rule.value for rule in rules])
-        del rules       # before as much memory is needed again
+        del rules  # before as much memory is needed again
         # A `$` that is not the last octet of its value is literal.
         values = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets(values))
-        forms = [form or MATCHES_NOTHING for form in values.split("\n")]       # spec 9.1.4
+        forms = [form or MATCHES_NOTHING for form in values.split("\n")]  # spec 9.1.4
         is_wildcard = bytes(["*" in form for form in forms])
         wildcards = compress(forms, is_wildcard)
         work = 1 + sum(1 + len(form) // 64 for form in wildcards)
         return cls(
             group=group,
-            crawl_delay=max(filter(math.isfinite, delays), default=None),       # R2d
+            crawl_delay=max(filter(math.isfinite, delays), default=None),  # R2d
             content_signals=robots_signals(lines),
             sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
@@ -1206,24 +1202,24 @@ class RobotsTxt(NamedTuple):
     def _deciding_index(self, target: str) -> int | None:
         path = robots_target(target)
         if path.partition("?")[0] == "/robots.txt":
-            return None         # it is always allowed (RFC 9309 2.2.2)
+            return None  # it is always allowed (RFC 9309 2.2.2)
         matches = list(self._matches(path + "$"))
         if not matches:
             return None
-        return -max(matches)[2]         # R2b: the longest; of equals an Allow, then the first
+        return -max(matches)[2]  # R2b: the longest; of equals an Allow, then the first
 
     def _matches(self, path: str) -> Iterator[tuple[int, int, int]]:
         """Of each rule that matches: its length, whether it allows, and minus its index."""
-        if path.startswith(self.forms):         # most paths begin with none of them
+        if path.startswith(self.forms):  # most paths begin with none of them
             begins = map(path.startswith, self.forms)
             for index, form in compress(enumerate(self.forms), begins):
                 length = min(len(form), len(path) - 1)
                 yield length, self.is_allow[index], -index
         is_costly = len(path) > self.affordable_octets
         for index, form in compress(enumerate(self.forms), self.is_wildcard):
-            if is_costly:       # R2c: what takes too long to know is denied
+            if is_costly:  # R2c: what takes too long to know is denied
                 form = form.partition("*")[0] + "*"
-            if form.rpartition("*")[2] not in path:         # which is quick to tell
+            if form.rpartition("*")[2] not in path:  # which is quick to tell
                 continue
             is_allow = self.is_allow[index]
             length = robots_match_length(form, path, is_longest=not is_allow)
@@ -1235,9 +1231,9 @@ class RobotsTxt(NamedTuple):
 # JSON as it arrives, the patterns of ECMA 262, and a Draft 2020-12 subset. Knows no blocklist.
 
 # 6a. JSON. What would cost too much time or memory is refused before the decoder sees it.
-JSON_BRACKETS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")       # +1 and -1, as signed bytes
+JSON_BRACKETS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # +1 and -1, as signed bytes
 NO_JSON_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
-JSON_PIECE = lazy_re(rb"(?s).{0,65535}\\*.")        # ends with no escape; counting takes 4 MiB
+JSON_PIECE = lazy_re(rb"(?s).{0,65535}\\*.")  # ends with no escape; counting takes 4 MiB
 
 
 def check_json_structure(body: bytes, what: str) -> None:
@@ -1247,7 +1243,7 @@ def check_json_structure(body: bytes, what: str) -> None:
     """
     most = max(FREE_JSON_CONTAINERS, len(body) // LEAST_BYTES_PER_CONTAINER)
     opened = depth = 0
-    first_outside = 0           # of the texts between quotes, every second one is no string
+    first_outside = 0  # of the texts between quotes, every second one is no string
     for found in JSON_PIECE.finditer(body):
         piece = found[0].replace(b"\\\\", b"").replace(b'\\"', b"")
         between_quotes = piece.translate(JSON_BRACKETS, NO_JSON_STRUCTURE).split(b'"')
@@ -1266,7 +1262,7 @@ def check_json_structure(body: bytes, what: str) -> None:
 
 
 def json_integer(digits: str) -> int:
-    if len(digits) > MAX_JSON_DIGITS:       # converting takes quadratic time
+    if len(digits) > MAX_JSON_DIGITS:  # converting takes quadratic time
         raise ValueError(f"an integer has {len(digits)} digits, want at most {MAX_JSON_DIGITS}")
     return int(digits)
 
@@ -1296,25 +1292,25 @@ def parse_json(body: bytes, what: str) -> Any:
 # A pattern is read into nodes, which become steps. Texts are read from their end, so that a
 # lookahead, which runs over the whole text first, has told where its matches begin; a lookbehind
 # of a fixed length is a lookahead asked so many characters earlier.
-READ = "read"       # goes on where the next character passes the test that is its value
-HOLD = "hold"       # goes on where its value is a fact: a condition, and whether it is met
-FORK = "fork"       # goes on to each of its targets; the value of a node: a list for each
-END = "end"         # a match ends here, at its first character, and if its value says so, the run
-REPEAT = "repeat"   # a node alone; the value: what is repeated, how often at least, at most
-AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)      # conditions of a HOLD
+READ = "read"  # goes on where the next character passes the test that is its value
+HOLD = "hold"  # goes on where its value is a fact: a condition, and whether it is met
+FORK = "fork"  # goes on to each of its targets; the value of a node: a list for each
+END = "end"  # a match ends here, at its first character, and if its value says so, the run
+REPEAT = "repeat"  # a node alone; the value: what is repeated, how often at least, at most
+AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)  # conditions of a HOLD
 if TYPE_CHECKING:
-    PatternNode = tuple[str, Any, float]        # kind, value, length, which is nan where it varies
-    PatternStep = tuple[str, Any, list[int]]    # kind, value, places of the targets
+    PatternNode = tuple[str, Any, float]      # kind, value, length, which is nan where it varies
+    PatternStep = tuple[str, Any, list[int]]  # kind, value, places of the targets
 
 ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-CHARACTER_REGEXES = {       # of escapes that Python reads otherwise
+CHARACTER_REGEXES = {  # of escapes that Python reads otherwise
     "d": "[0-9]",
     "D": "[^0-9]",
     "w": "[0-9A-Za-z_]",
     "W": "[^0-9A-Za-z_]",
     "s": f"[{ECMA_SPACES}]",
     "S": f"[^{ECMA_SPACES}]",
-    "b": r"\x08",           # in a set
+    "b": r"\x08",  # in a set
 }
 PATTERN_CHARACTER = lazy_re(
     r"\\(?P<ours>[dDwWsSb])|\\c(?P<caret>[A-Za-z])|\\u\{(?P<point>[0-9A-Fa-f]{1,6})\}"
@@ -1341,7 +1337,7 @@ PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
 WORD_CHARACTER = lazy_re("[0-9A-Za-z_]")
 
 
-class PatternState(dict):       # type: ignore[type-arg]
+class PatternState(dict):  # type: ignore[type-arg]
     """Where a run stands before a symbol; as a dict, where each symbol leads to."""
 
     __slots__ = ("is_end", "is_word", "machine", "places")
@@ -1363,8 +1359,8 @@ class PatternMachine:
 
     def __init__(self) -> None:
         self.steps: list[PatternStep] = []
-        self.steps_left = MAX_PATTERN_STATES    # of all its patterns
-        self.work_left = MAX_PATTERN_WORK       # on one document
+        self.steps_left = MAX_PATTERN_STATES  # of all its patterns
+        self.work_left = MAX_PATTERN_WORK     # on one document
         self.cells_left = MAX_PATTERN_CELLS
         self.kept: dict[Any, PatternState] = {}
 
@@ -1382,12 +1378,7 @@ class PatternMachine:
     def start(self, node: PatternNode, is_search: bool) -> PatternState:
         """The state behind a text, in which the node may match anywhere."""
         place = self.link(node, self.add(END, is_search))
-        place = self.link_copies(
-            place,
-            (READ, bool, 1),
-            0,
-            math.inf,
-        )
+        place = self.link_copies(place, (READ, bool, 1), 0, math.inf)
         return self.state((place,), None, False)
 
     def add(self, kind: str, value: Any, *targets: int) -> int:
@@ -1418,12 +1409,7 @@ class PatternMachine:
             self.steps[place][2].append(self.link(node, place))
         else:
             for _ in range(least, int(most)):
-                place = self.add(
-                    FORK,
-                    None,
-                    target,
-                    self.link(node, place),
-                )
+                place = self.add(FORK, None, target, self.link(node, place))
         for _ in range(least):
             place = self.link(node, place)
         return place
@@ -1446,7 +1432,7 @@ class PatternMachine:
             kind, value, targets = self.steps[place]
             if kind == END:
                 is_end = True
-                if value:       # whatever follows
+                if value:  # whatever follows
                     places = {place}
                     break
             elif kind == READ:
@@ -1462,9 +1448,9 @@ class PatternMachine:
         if self.cells_left < 0:
             self.cells_left = MAX_PATTERN_CELLS
             for state in self.kept.values():
-                state.clear()       # they lead to each other
+                state.clear()  # they lead to each other
             self.kept = {key: self.kept[key] for key in self.kept if key[1] is None}
-        self.cells_left -= 1        # for the transition that leads here
+        self.cells_left -= 1  # for the transition that leads here
         if key not in self.kept:
             self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
             self.kept[key] = PatternState(self, *key)
@@ -1482,7 +1468,7 @@ class Pattern:
         self.source = source
         self.at = 0
         self.machine = machine
-        self.lookarounds: list[Any] = []    # of each: start, length behind, its own lookarounds
+        self.lookarounds: list[Any] = []  # of each: start, length behind, its own lookarounds
         machine.allot(len(source))
         node = self.read_alternatives()
         if self.at < len(source):
@@ -1500,7 +1486,7 @@ class Pattern:
         """The characters from the last one on, then ""; with the answers behind each."""
         self.machine.spend(len(text) * (1 + len(lookarounds)))
         if not lookarounds:
-            return itertools.chain(reversed(text), [("",)])     # "" could not be unpacked
+            return itertools.chain(reversed(text), [("",)])  # "" could not be unpacked
         answers = [self.answers(text, *lookaround) for lookaround in lookarounds]
         return zip(itertools.chain(reversed(text), [""]), *answers)
 
@@ -1510,7 +1496,7 @@ class Pattern:
         for symbol in self.symbols(text, inner):
             state = state[symbol]
             begins.append(state.is_end)
-        return begins[length:] + bytes(length)      # what lies behind began so much further on
+        return begins[length:] + bytes(length)  # what lies behind began so much further on
 
     def take(self, mark: str) -> bool:
         """Goes on where this stands next."""
@@ -1547,7 +1533,7 @@ class Pattern:
             most = least
         if most < least:
             raise ValueError("a count whose end is below its beginning")
-        self.machine.allot(least)       # beyond it no float
+        self.machine.allot(least)  # beyond it no float
         length = node[2] * float(least)
         if least < most:
             length = math.nan
@@ -1605,7 +1591,7 @@ class Pattern:
             if self.source.startswith("-]", self.at) or not self.take("-"):
                 continue
             last = self.read_character()
-            if "[" in (first[0], last[0]):      # beside a class a hyphen stands for itself
+            if "[" in (first[0], last[0]):  # beside a class a hyphen stands for itself
                 members += ["-", last]
             else:
                 members[-1] = f"[{first}-{last}]"
@@ -1640,7 +1626,7 @@ def compile_pattern(source: str, machine: PatternMachine) -> Pattern:
 # 6c. Schemas: each becomes assertions, by the type of a value.
 # A violation on its way up has the pointer so far, and as its message the detail alone.
 if TYPE_CHECKING:
-    SchemaCheck = Callable[[Any], bool]     # true where a value holds, else SchemaViolation
+    SchemaCheck = Callable[[Any], bool]  # true where a value holds, else SchemaViolation
     JsonObject = dict[str, Any]
 
 NAMES_OF_TYPES = {
@@ -1666,7 +1652,7 @@ def brief_value(value: Any) -> str:
     if isinstance(value, list) and (len(value) > 8 or set(map(type, value)) - {str}):
         return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 200:
-        return f"an integer of {value.bit_length()} bits"       # `str` converts 4,300 digits
+        return f"an integer of {value.bit_length()} bits"  # `str` converts 4,300 digits
     if isinstance(value, str):
         value = value[:60]
     return repr(value)[:200]
@@ -1710,7 +1696,7 @@ class Subschema:
     def __init__(self, times_applied: int) -> None:
         self.times_applied = times_applied
         self.assertions: dict[type, list[Any]] = {kind: [] for kind in ANY}
-        self.seen: dict[int, Any] = {}      # by the identity of a value: what came of it
+        self.seen: dict[int, Any] = {}  # by the identity of a value: what came of it
 
     def add(self, kinds: Iterable[type], keyword: str, check: Any, wanted: Any) -> None:
         for kind in kinds:
@@ -1808,14 +1794,14 @@ def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
 
 
 def branch_holds(test: Any, then: Any, otherwise: Any, value: Any) -> bool:
-    if test is None:            # without an `if` the other two assert nothing
+    if test is None:  # without an `if` the other two assert nothing
         return True
     branch = then if holds(test, value) else otherwise
     return branch is None or branch(value)
 
 
 def enough_hold(check: Any, least: int | None, most: int | None, value: Any) -> bool:
-    if check is None:           # the counts alone assert nothing
+    if check is None:  # the counts alone assert nothing
         return True
     found = sum(holds(check, item) for item in value)
     if least is None:
@@ -1841,11 +1827,7 @@ def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
 
 
 def items_hold(rest: Any, first: Any, value: list[Any]) -> bool:
-    return parts_hold(
-        enumerate(value),
-        dict(enumerate(first or [])).get,
-        rest,
-    )
+    return parts_hold(enumerate(value), dict(enumerate(first or [])).get, rest)
 
 
 def members_hold(named: Any, patterns: Any, rest: Any, value: JsonObject) -> bool:
@@ -1920,7 +1902,7 @@ SHAPES: JsonObject = {
 }
 for _, shapes_of_a_row, _ in KEYWORDS:
     SHAPES.update(shapes_of_a_row)
-DEFINITIONS = ("$defs", "definitions")      # hold schemas, and apply none
+DEFINITIONS = ("$defs", "definitions")  # hold schemas, and apply none
 # The schemas of these keywords see the same value as the schema that holds them.
 IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
 
@@ -1935,17 +1917,17 @@ class SchemaCompiler:
         from graphlib import TopologicalSorter  # only where a schema is compiled
 
         self.root = root
-        self.check_shape = check_shape          # raises where a keyword is malformed
+        self.check_shape = check_shape  # raises where a keyword is malformed
         self.machine = PatternMachine()
-        self.subschemas: dict[str, Subschema] = {}      # by place and by $anchor
+        self.subschemas: dict[str, Subschema] = {}  # by place and by $anchor
         self.references: list[tuple[Subschema, str]] = []
-        self.same_value: Any = TopologicalSorter()      # of schemas, behind those they apply
+        self.same_value: Any = TopologicalSorter()  # of schemas, behind those they apply
         self.check_root = self.check_of(root, "")
         self.resolve_references()
 
     def check_instance(self, instance: Any) -> None:
         for subschema in self.subschemas.values():
-            subschema.seen.clear()      # of the last instance
+            subschema.seen.clear()  # of the last instance
         self.machine.work_left = MAX_PATTERN_WORK
         try:
             self.check_root(instance)
@@ -2078,7 +2060,7 @@ def validate(instance: Any, schema: Any) -> None:
 # Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
 URL_TAIL = lazy_re(r"[/?#\\]")
-LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")      # what IDNA takes for a dot
+LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
 HOST_PADDING = ". \t\r\n"
 # A host that is its own blocklist_key, as most are.
@@ -2117,14 +2099,14 @@ def folded_character(character: str) -> str:
 
     if character in "\u00df\u1e9e":
         return "\u00df"
-    if stringprep.in_table_b1(character):       # soft hyphens, joiners, variation selectors
+    if stringprep.in_table_b1(character):  # soft hyphens, joiners, variation selectors
         return ""
     return stringprep.map_table_b2(character)
 
 
 def label_key(label: str) -> str:
     """A label in its folded Unicode form, which all its spellings share."""
-    if label.startswith("xn--") and len(label) <= 63:       # the codec is quadratic
+    if label.startswith("xn--") and len(label) <= 63:  # the codec is quadratic
         with suppress(UnicodeError, OverflowError):
             decoded = label[4:].encode("ascii").decode("punycode")
             if not (decoded.isascii() or "." in decoded or NO_DOMAIN.search(decoded)):
@@ -2134,7 +2116,7 @@ def label_key(label: str) -> str:
     import unicodedata  # only for names beyond ASCII
 
     folded = "".join(map(folded_character, label))
-    return unicodedata.ucd_3_2_0.normalize("NFKC", folded)      # as IDNA is defined
+    return unicodedata.ucd_3_2_0.normalize("NFKC", folded)  # as IDNA is defined
 
 
 def host_within(text: str) -> str:
@@ -2157,7 +2139,7 @@ def blocklist_key(host: str) -> str:
     True
     """
     if host.startswith("[") or host.count(":") > 1:
-        address = re.split("[]%]", host.lstrip("["), maxsplit=1)[0]     # no port, no scope
+        address = re.split("[]%]", host.lstrip("["), maxsplit=1)[0]  # no port, no scope
         with suppress(ValueError):
             return normalize_host(f"[{address}]")
         return address.strip(HOST_PADDING)
@@ -2240,7 +2222,7 @@ class Blocklist:
         keys: list[str] = []
         if columns["keys"]:
             keys = columns["keys"].split("\n")
-        self._index = dict(zip(keys, range(len(keys))))     # key -> row
+        self._index = dict(zip(keys, range(len(keys))))  # key -> row
         if len(self._index) != len(keys) or "" in self._index:
             raise ValueError("a blocklist key is empty, or given twice")
         self._columns = columns
@@ -2258,12 +2240,12 @@ class Blocklist:
         """The entry that covers `host`, or None. Port, case and spelling aside."""
         domain = host
         if not PLAIN_HOST.fullmatch(host):
-            domain = blocklist_key(host_within(host)[-MAX_BLOCKLIST_KEY:])      # its end decides
-        while domain not in self._index:        # R3a: the domain itself, or one above it
+            domain = blocklist_key(host_within(host)[-MAX_BLOCKLIST_KEY:])  # its end decides
+        while domain not in self._index:  # R3a: the domain itself, or one above it
             domain = domain.partition(".")[2]
             if not domain:
                 return None
-        if not self._rows:      # split at the first hit, which most runs never have
+        if not self._rows:  # split at the first hit, which most runs never have
             self._rows = [self._columns[name].split("\n") for name in COLUMN_FIELDS]
         fields = [lines[self._index[domain]] for lines in self._rows]
         return BlockedDomain(*fields)
@@ -2287,7 +2269,7 @@ class Blocklist:
         for name, field in COLUMN_FIELDS.items():
             columns[name] = column_of(field, listed.values())
         if columns["domains"] == columns["keys"]:
-            columns["domains"] = columns["keys"]        # held once
+            columns["domains"] = columns["keys"]  # held once
         columns["updated"] = column_of("updated", [document])
         refresh = document.get("refresh", BLOCKLIST_REFRESH)
         columns["refresh_seconds"] = blocklist_refresh_seconds(refresh, warnings)
@@ -2300,15 +2282,15 @@ class Blocklist:
 def checked_entries(document: Any, schema: Any) -> list[Any]:
     """The `blocked` of a document that holds; BlocklistRejected otherwise."""
     contract = document.get("contract") if isinstance(document, dict) else None
-    if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):      # R3c
+    if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):  # R3c
         raise BlocklistRejected(
             f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
-    if isinstance(document.get("schema"), dict):        # R3c: the inline one first
+    if isinstance(document.get("schema"), dict):  # R3c: the inline one first
         schema = document["schema"]
-    if not isinstance(schema, dict):                    # R10: with none, nothing is adopted
+    if not isinstance(schema, dict):  # R10: with none, nothing is adopted
         raise BlocklistRejected("no schema, inline or standalone, to validate it against")
     try:
-        validate(document, schema)                      # R3c
+        validate(document, schema)  # R3c
     except UnsupportedSchema as error:
         raise BlocklistRejected(f"schema: {error}") from None
     except SchemaViolation as error:
@@ -2322,19 +2304,19 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
 # Owns when the next request may start and when a source is due.
 
-NEVER = -math.inf       # as a time: long past
+NEVER = -math.inf  # as a time: long past
 
 
 class HostPace(NamedTuple):
     """What is known of one host's pace. Times are seconds on one clock."""
 
-    last_at: float = NEVER          # the latest start of a request that takes a slot, or its claim
-    interval: float = MIN_REQUEST_INTERVAL      # seconds that this start leaves after it
-    departed_at: float = NEVER      # when such a request last really left
-    policy_at: float = NEVER        # the latest first request for a policy document
-    policy_gap: float = 0.0         # seconds between that and the first target
-    not_before: float = NEVER       # Retry-After, back-off, or the hold after the last retry
-    why: str = ""                   # who asked for `not_before`
+    last_at: float = NEVER  # the latest start of a request that takes a slot, or its claim
+    interval: float = MIN_REQUEST_INTERVAL  # seconds that this start leaves after it
+    departed_at: float = NEVER  # when such a request last really left
+    policy_at: float = NEVER  # the latest first request for a policy document
+    policy_gap: float = 0.0  # seconds between that and the first target
+    not_before: float = NEVER  # Retry-After, back-off, or the hold after the last retry
+    why: str = ""  # who asked for `not_before`
 
 
 PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
@@ -2358,7 +2340,7 @@ def backoff_delay(
     if retry_after is not None:
         return retry_after
     exponent = min(max(attempt, 0), 32)
-    return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)        # R5
+    return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)  # R5
 
 
 def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
@@ -2370,7 +2352,7 @@ def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
     """
     after_last = pace.last_at + max(interval, pace.interval)
     after_policy = pace.policy_at + (pace.policy_gap if is_first_target else interval)
-    return max(after_last, after_policy, pace.not_before)           # R4
+    return max(after_last, after_policy, pace.not_before)  # R4
 
 
 def believable_pace(pace: HostPace, now: float) -> HostPace:
@@ -2415,21 +2397,21 @@ def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
 class KnownSource(NamedTuple):
     """What earlier requests for one target left. Times are Unix seconds."""
 
-    at: float = NEVER               # the latest success
-    wire: str = ""                  # the validators are those of exactly this URL
+    at: float = NEVER  # the latest success
+    wire: str = ""     # the validators are those of exactly this URL
     etag: str = ""
     last_modified: str = ""
-    requested_at: float = NEVER     # the latest request, whatever came of it
-    failed_at: float = NEVER        # the latest failure with an HTTP answer, if no success followed
+    requested_at: float = NEVER  # the latest request, whatever came of it
+    failed_at: float = NEVER     # the latest failure with an HTTP answer, if no success followed
     failed_status: int = 0
-    failure: str = ""               # its reason, in one line
-    retry_at: float = NEVER         # due then, whatever the floor
+    failure: str = ""        # its reason, in one line
+    retry_at: float = NEVER  # due then, whatever the floor
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
     """Why the source is not asked again yet, or "". A failure counts like a success: spec 10.3."""
     asked_at = max(known.at, known.failed_at)
-    if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):       # R8
+    if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):  # R8
         return ""
     event = "fetched"
     if known.failed_at > known.at:
@@ -2449,7 +2431,7 @@ def spell_seconds(seconds: float) -> str:
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
 # Owns validators, and what an answer of the network leaves of a policy document.
 
-Headers = Sequence[tuple[str, str]]         # (lower-case name, value), in order
+Headers = Sequence[tuple[str, str]]  # (lower-case name, value), in order
 
 
 class Validators(NamedTuple):
@@ -2465,17 +2447,17 @@ NO_VALIDATORS = Validators()
 class RobotsState(NamedTuple):
     """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
 
-    robots: RobotsTxt | None = None     # None: there are no rules to be had
-    body: bytes = b""               # as fetched, for the cache
-    status: int = 0                 # of the answer that stands; 0: no HTTP answer
-    fetched_at: float = 0.0         # when `body` was last known to be current
-    checked_at: float = 0.0         # when the site was last asked
-    retry_at: float = 0.0           # not to be asked again before; 0.0: when the copy is stale
-    unreachable_since: float = 0.0  # 0.0: it is reachable
-    failures: int = 0               # since then
-    no_network: bool = False        # the last attempt got no HTTP answer at all
-    has_held_host: bool = False     # its 429 or 503 has held the host back: it may not again
-    trouble: str = ""               # why it is unreachable, in one line
+    robots: RobotsTxt | None = None  # None: there are no rules to be had
+    body: bytes = b""                # as fetched, for the cache
+    status: int = 0                  # of the answer that stands; 0: no HTTP answer
+    fetched_at: float = 0.0          # when `body` was last known to be current
+    checked_at: float = 0.0          # when the site was last asked
+    retry_at: float = 0.0            # not to be asked again before; 0.0: when the copy is stale
+    unreachable_since: float = 0.0   # 0.0: it is reachable
+    failures: int = 0                # since then
+    no_network: bool = False         # the last attempt got no HTTP answer at all
+    has_held_host: bool = False      # its 429 or 503 has held the host back: it may not again
+    trouble: str = ""                # why it is unreachable, in one line
     validators: Validators = NO_VALIDATORS
 
     @property
@@ -2487,10 +2469,10 @@ class RobotsState(NamedTuple):
 class RefreshState(NamedTuple):
     """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
 
-    serial: float = 0.0             # of the generation in the cache
-    checked_at: float = NEVER       # last known to be current
-    failed_at: float = NEVER        # asked in vain
-    retry_at: float = NEVER         # not to be asked again before
+    serial: float = 0.0        # of the generation in the cache
+    checked_at: float = NEVER  # last known to be current
+    failed_at: float = NEVER   # asked in vain
+    retry_at: float = NEVER    # not to be asked again before
     etag: str = ""
     last_modified: str = ""
 
@@ -2502,38 +2484,34 @@ def header_value(headers: Headers, name: str) -> str:
 
 def validators_of(headers: Headers) -> Validators:
     """Those of an answer; one that is too long for a header of ours is not kept."""
-    values = [header_value(headers, name) for name in ("etag", "last-modified")]        # R7
+    values = [header_value(headers, name) for name in ("etag", "last-modified")]  # R7
     return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
 
 
 def conditional_headers(validators: Validators) -> dict[str, str]:
     """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
-    headers = zip(("If-None-Match", "If-Modified-Since"), validators)                   # R7
+    headers = zip(("If-None-Match", "If-Modified-Since"), validators)  # R7
     return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
 def robots_is_current(state: RobotsState, now: float) -> bool:
-    stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS      # R2
+    stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS  # R2
     return state.checked_at <= now < stale_at
 
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
     state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
-    if response.status == 304 and held.robots is not None:     # asked or not: it has not changed
-        state = state._replace(
-            status=200,
-            robots=held.robots,
-            body=held.body,
-        )
+    if response.status == 304 and held.robots is not None:  # asked or not: it has not changed
+        state = state._replace(status=200, robots=held.robots, body=held.body)
         return state._replace(validators=held.validators)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
-        body = response.body[:MAX_ROBOTS_BYTES + 1]     # the last octet tells that the file was cut
+        body = response.body[:MAX_ROBOTS_BYTES + 1]  # the last octet tells that the file was cut
         state = state._replace(robots=RobotsTxt.parse(body), body=body)
         return state._replace(validators=validators_of(response.headers))
-    if meaning in ("none", "redirect"):     # RFC 9309 2.3.1.2: a redirect that led nowhere
+    if meaning in ("none", "redirect"):  # RFC 9309 2.3.1.2: a redirect that led nowhere
         return state
     trouble = f"robots.txt answered {response.status}"
     unreachable: RobotsState = robots_after_failure(held, trouble, response.status, now)
@@ -2600,7 +2578,7 @@ CODEC = (
     "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
     "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
 )
-CODEC_BY_NAME = {       # what the web means by other names: its latin-1 is windows-1252
+CODEC_BY_NAME = {  # what the web means by other names: its latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
     "cp31j": "cp932",
@@ -2617,14 +2595,14 @@ CODEC_BY_NAME = {       # what the web means by other names: its latin-1 is wind
     "tis_620": "cp874",
     "utf_8": "utf-8",
 }
-CODEC_MARKS = (         # byte order marks, and the NUL of an ASCII letter in UTF-16
+CODEC_MARKS = (  # byte order marks, and the NUL of an ASCII letter in UTF-16
     (rb"\xef\xbb\xbf", "utf_8"),
-    (rb"\xff\xfe\0\0", "utf_32_le"),       # which begins with the mark of UTF-16
+    (rb"\xff\xfe\0\0", "utf_32_le"),  # which begins with the mark of UTF-16
     (rb"\0\0\xfe\xff", "utf_32_be"),
     (rb"\xff\xfe|.\0", "utf_16_le"),
     (rb"\xfe\xff|\0.", "utf_16_be"),
 )
-DECLARATION_BYTES = 1024        # HTML's prescan; an XML declaration comes first
+DECLARATION_BYTES = 1024  # HTML's prescan; an XML declaration comes first
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
@@ -2655,7 +2633,7 @@ def is_unread_type(content_type: str) -> bool:
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     is_font = subtype.startswith("font-")
-    return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES       # R6
+    return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
 
 
 def charset_codec(label: str) -> str | None:
@@ -2710,13 +2688,13 @@ class Kind(NamedTuple):
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
-    max_bytes: int = 0              # of a decoded body; 0: as the bot was told
+    max_bytes: int = 0  # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
-    transport_retries: int = 1      # after an exchange that got no HTTP answer
-    role: str = "policy"            # as Slot.claim has it; a "target" is behind robots.txt
+    transport_retries: int = 1  # after an exchange that got no HTTP answer
+    role: str = "policy"        # as Slot.claim has it; a "target" is behind robots.txt
 
 
-TARGET_ACCEPT = (       # R9.2: markdown first
+TARGET_ACCEPT = (  # R9.2: markdown first
     "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
@@ -2771,7 +2749,7 @@ def request_headers(
         "Accept-Encoding": "gzip, deflate",
         **conditional_headers(validators),
         **extra,
-        "User-Agent": USER_AGENT,       # R1: last, so that nothing overrides it
+        "User-Agent": USER_AGENT,  # R1: last, so that nothing overrides it
     }
 
 
@@ -2782,19 +2760,14 @@ def wants_any_success(status: int, headers: Headers) -> bool:
 
 def wants_body(status: int, headers: Headers) -> bool:
     content_type = header_value(headers, "content-type")
-    return wants_any_success(status, headers) and not is_unread_type(content_type)      # R6
+    return wants_any_success(status, headers) and not is_unread_type(content_type)  # R6
 
 
 def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
-    body = b"".join([given.body])       # no copy of what is bytes
-    return Response(
-        operator.index(given.status),
-        headers,
-        body,
-        bool(given.truncated),
-    )
+    body = b"".join([given.body])  # no copy of what is bytes
+    return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
 def decided_dict(value: Decision | Result) -> dict[str, Any]:
@@ -2820,15 +2793,15 @@ class Decision(NamedTuple):
 
     allowed: bool
     url: str
-    gate: Optional[GateName] = None         # which refused; "R4" and "R5": it is too early
+    gate: Optional[GateName] = None  # which refused; "R4" and "R5": it is too early
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
-    crawl_delay: Optional[float] = None     # seconds
-    waited: float = 0.0                     # seconds
+    crawl_delay: Optional[float] = None  # seconds
+    waited: float = 0.0                  # seconds
     retry_at: Optional[float] = None
-    group: Optional[str] = None             # the selected User-agent value
-    robots_source: str = ""                 # where robots.txt came from, and how old it is
+    group: Optional[str] = None  # the selected User-agent value
+    robots_source: str = ""      # where robots.txt came from, and how old it is
     blocked_by: Optional[BlockedDomain] = None
     content_signals: Mapping[str, str] = NO_FIELDS
 
@@ -2848,11 +2821,11 @@ class Decision(NamedTuple):
 class RequestRecord(NamedTuple):
     """One request that left."""
 
-    at: float                   # when it left, Unix seconds
-    kind: str                   # "target", "robots", "blocklist" ...
+    at: float  # when it left, Unix seconds
+    kind: str  # "target", "robots", "blocklist" ...
     method: str
     url: str
-    status: Optional[int]       # None: no HTTP answer
+    status: Optional[int]  # None: no HTTP answer
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, the time in ISO 8601 UTC with milliseconds, in which a pace is seen."""
@@ -2873,7 +2846,7 @@ class Result(NamedTuple):
     """
 
     outcome: Outcome
-    url: str                        # as asked
+    url: str  # as asked
     final_url: str = ""
     status: Optional[int] = None
     gate: Optional[GateName] = None
@@ -2926,11 +2899,7 @@ class Result(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
         shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
-        shown.update(
-            decided_dict(self),
-            at=iso_utc(self.at),
-            ok=self.ok,
-        )
+        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
         del shown["body"], shown["headers"]
         return shown
 
@@ -2960,10 +2929,10 @@ class Ending(NamedTuple):
 
     answer: Response | TransportError | None = None
     refusal: Decision | None = None
-    trouble: str = ""               # why it could not go on, in one line
-    retry_at: float | None = None   # Unix seconds; None where coming back is no use
-    is_put_off: bool = False        # a retry is due, though not within `max_wait`
-    has_strayed: bool = False       # redirected to where it must not follow
+    trouble: str = ""              # why it could not go on, in one line
+    retry_at: float | None = None  # Unix seconds; None where coming back is no use
+    is_put_off: bool = False       # a retry is due, though not within `max_wait`
+    has_strayed: bool = False      # redirected to where it must not follow
 
     @property
     def status(self) -> int:
@@ -3075,8 +3044,8 @@ if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Data = dict[str, Any]
     Warn = Callable[[str], None]
-    WallTime = Callable[[], float]      # Unix seconds
-    PacePlace = tuple[str, str]         # a folder; the cache folder around it, or ""
+    WallTime = Callable[[], float]  # Unix seconds
+    PacePlace = tuple[str, str]     # a folder; the cache folder around it, or ""
 
 # 11a. Where the folders are.
 
@@ -3092,7 +3061,7 @@ def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
     """Below the first variable of `roots` that names a root."""
     for variable, below in roots.items():
         root = environ.get(variable, "")
-        if root.startswith("/") or (root and platform == "win32"):      # XDG: never a relative one
+        if root.startswith("/") or (root and platform == "win32"):  # XDG: never a relative one
             return root.rstrip("/\\") + below
     return None
 
@@ -3114,7 +3083,7 @@ def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace
     cache_folder = default_cache_dir(environ, platform)
     if cache_folder:
         places.append((f"{cache_folder}{separator}pace", cache_folder))
-    variables = ["TMPDIR", "TEMP", "TMP", ""]           # as Python's tempfile asks
+    variables = ["TMPDIR", "TEMP", "TMP", ""]  # as Python's tempfile asks
     roots = dict.fromkeys(variables, f"{separator}walsh-research-{user_id}")
     temporary_folder = folder_below(environ, platform, roots)
     if temporary_folder:
@@ -3141,7 +3110,7 @@ def sha256_hex(data: bytes) -> str:
 @cache
 def sha256_function() -> Any:
     """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
-    for name in ("_sha2", "_sha256", "hashlib"):        # the first two by version
+    for name in ("_sha2", "_sha256", "hashlib"):  # the first two by version
         with suppress(ImportError, AttributeError):
             return __import__(name).sha256
 
@@ -3167,8 +3136,8 @@ def check_pickle(blob: bytes) -> None:
     if not blob.startswith(b"\x80\x04"):
         raise ValueError("is no pickle of protocol 4")
     stream = io.BytesIO(blob)
-    memo: dict[int, float] = {}     # the length of each thing that MEMOIZE numbered
-    pushed_length = math.inf        # by the opcode before; a list is endless
+    memo: dict[int, float] = {}  # the length of each thing that MEMOIZE numbered
+    pushed_length = math.inf     # by the opcode before; a list is endless
     repeated_length = 0.0
     for _ in range(MAX_PICKLE_OPCODES):
         name, argument = read_opcode(stream)
@@ -3182,7 +3151,7 @@ def check_pickle(blob: bytes) -> None:
             continue
         if name == "MEMOIZE":
             memo[len(memo)] = pushed_length
-        if name in ("BINGET", "LONG_BINGET"):       # earlier versions repeated short strings
+        if name in ("BINGET", "LONG_BINGET"):  # earlier versions repeated short strings
             repeated_length += memo.get(argument, math.inf)
         if repeated_length > len(blob):
             raise ValueError("repeats by reference more than it holds")
@@ -3197,7 +3166,7 @@ def pickle_plain(value: Any) -> bytes:
 
     out = io.BytesIO()
     pickler = pickle.Pickler(out, protocol=4)
-    pickler.fast = True         # without a memo, so that nothing is written by reference
+    pickler.fast = True  # without a memo, so that nothing is written by reference
     pickler.dump(value)
     return out.getvalue()
 
@@ -3210,7 +3179,7 @@ def unpickle_plain(blob: bytes) -> Any:
 def plain_unpickler() -> Any:
     import pickle
 
-    class PlainUnpickler(pickle.Unpickler):     # the second wall, behind `check_pickle`
+    class PlainUnpickler(pickle.Unpickler):  # the second wall, behind `check_pickle`
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError("globals are refused")
 
@@ -3229,7 +3198,7 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
         data: Data = entry["data"]
         is_ours = isinstance(data, dict) and entry == entry_of(kind, key, data)
     except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
-        raise ValueError(type(error).__name__) from None        # what a decoder quotes stays unsaid
+        raise ValueError(type(error).__name__) from None  # what a decoder quotes stays unsaid
     if not is_ours:
         raise ValueError(f"is no entry of {CACHE_FORMAT} for its name")
     return data
@@ -3238,7 +3207,7 @@ def entry_data(blob: bytes, kind: str, key: str) -> Data:
 # 11c. Private files, and locks: files that exist only while they are held. The kernel lets go of a
 # lock when its holder dies.
 
-OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")       # without O_NONBLOCK a FIFO hangs us
+OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")  # without O_NONBLOCK a FIFO hangs us
 OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 
@@ -3269,7 +3238,7 @@ def lock_file(fd: int) -> bool:
 class PrivateFile:
     """At most one open file, which no Ctrl-C loses: the last reference to this closes it."""
 
-    fds: list[int] = []             # for `__del__`, where an interrupt comes before `__init__`
+    fds: list[int] = []  # for `__del__`, where an interrupt comes before `__init__`
 
     def __init__(self) -> None:
         self.fds: list[int] = []
@@ -3294,12 +3263,12 @@ HELD_NAMES: dict[str, list[int]] = {}
 class CacheLock(PrivateFile):
     """A name that this process, and no forked child, holds; a file may hold it against others."""
 
-    name = ""                       # for `__del__`, as above
+    name = ""  # for `__del__`, as above
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
-        self._paths: list[str] = []         # of the file, until it is removed
+        self._paths: list[str] = []  # of the file, until it is removed
 
     def lock(self, path: str) -> bool:
         """Claims the name, and locks the file at `path`, if any, which goes at `release`.
@@ -3328,9 +3297,9 @@ class CacheLock(PrivateFile):
         if HELD_NAMES.get(self.name) is not self.fds:
             return
         try:
-            if os.name == "nt":         # which removes no open file
+            if os.name == "nt":  # which removes no open file
                 self.close()
-            with suppress(OSError):     # first: the descriptor may live on in some child
+            with suppress(OSError):  # first: the descriptor may live on in some child
                 do_once(os.unlink, self._paths)
         finally:
             self.close()
@@ -3340,7 +3309,7 @@ class CacheLock(PrivateFile):
         return self
 
     __exit__ = release
-    __del__ = release           # an interrupt can lose a lock on its way to who asked for it
+    __del__ = release  # an interrupt can lose a lock on its way to who asked for it
 
 
 def abandon_locks() -> None:
@@ -3363,7 +3332,7 @@ def private_doubt(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
     """Why a file or folder must not be believed, or ""."""
     if not is_kind(status.st_mode):
         return f"is no {kind}"
-    if sys.platform == "win32":         # which keeps owners and modes elsewhere
+    if sys.platform == "win32":  # which keeps owners and modes elsewhere
         return ""
     if status.st_uid != os.geteuid():
         return "belongs to another user"
@@ -3378,7 +3347,7 @@ def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
         if create:
             make_private_folders(folder)
         status = os.stat(folder, follow_symlinks=follow_links)
-    except (OSError, ValueError, RecursionError) as error:      # a NUL; a thousand parents
+    except (OSError, ValueError, RecursionError) as error:  # a NUL; a thousand parents
         return disk_trouble(error)
     return private_doubt(status, stat.S_ISDIR, "folder")
 
@@ -3387,7 +3356,7 @@ def make_private_folders(folder: str) -> None:
     """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
     if folder and not os.path.isdir(folder):
         make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
-        with suppress(FileExistsError):             # another process was faster
+        with suppress(FileExistsError):  # another process was faster
             os.mkdir(folder, 0o700)
 
 
@@ -3416,19 +3385,19 @@ def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
             doubt = f"has {status.st_size} bytes, at most {limit_bytes} are read"
         if doubt:
             raise ValueError(doubt)
-        pieces = iter(lambda: os.read(fd, status.st_size + 1), b"")         # one as a rule
+        pieces = iter(lambda: os.read(fd, status.st_size + 1), b"")  # one as a rule
         return b"".join(pieces), status.st_mtime
 
 
 def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
     """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds."""
     scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    with CacheLock(scratch) as file:            # or a sweep takes it for a dead writer's
+    with CacheLock(scratch) as file:  # or a sweep takes it for a dead writer's
         try:
             if not file.lock(scratch):
                 raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
         except OSError:
-            if not file.fds:        # else the disk has no locks
+            if not file.fds:  # else the disk has no locks
                 raise
         rest = memoryview(blob)
         while rest:
@@ -3440,10 +3409,10 @@ def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool
             do_once(os.close, file.fds)
         else:
             list(map(os.close, map(os.dup, file.fds)))
-        os.utime(scratch, (modified_at, modified_at))       # by the bot's clock, as `sweep` is
+        os.utime(scratch, (modified_at, modified_at))  # by the bot's clock, as `sweep` is
         os.replace(scratch, path)
     if durable:
-        with suppress(OSError), closing(PrivateFile()) as folder:   # some systems sync no folder
+        with suppress(OSError), closing(PrivateFile()) as folder:  # some systems sync no folder
             os.fsync(folder.open(os.path.dirname(path), os.O_RDONLY))
 
 
@@ -3466,9 +3435,9 @@ def sweep_file(file: os.DirEntry[str], now: float) -> None:
     found = CACHE_FILE.match(file.name)
     if not found or not file.is_file(follow_symlinks=False):
         return
-    if found[2]:            # its lock alone says whether its holder lives: clocks jump
+    if found[2]:  # its lock alone says whether its holder lives: clocks jump
         with CacheLock(file.path) as lock:
-            lock.lock(file.path)        # what is locked goes with the lock
+            lock.lock(file.path)  # what is locked goes with the lock
         return
     age_seconds = now - file.stat(follow_symlinks=False).st_mtime
     if age_seconds > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
@@ -3490,7 +3459,7 @@ class Cache:
         self.wall_time = wall_time
         # Pickles of what the disk did not take, by kind and key.
         self._memory: dict[str, dict[str, bytes]] = collections.defaultdict(dict)
-        self._robots_bytes = 0              # of robots.txt bodies among it, which servers choose
+        self._robots_bytes = 0  # of robots.txt bodies among it, which servers choose
         self._warned: set[str] = set()
         self._pace = self
         if folder is not None:
@@ -3512,7 +3481,7 @@ class Cache:
             self.warn,
             self.wall_time,
         )
-        self._pace._warned = self._warned       # the same trouble twice is one line
+        self._pace._warned = self._warned  # the same trouble twice is one line
         for kind, pickles in list(self._memory.items()):
             for key, blob in list(pickles.items()):
                 self.store(kind, key, unpickle_plain(blob))
@@ -3521,7 +3490,7 @@ class Cache:
         """The data last stored under `kind` and `key`; None, with a warning, where it is spoilt."""
         data: Data | None = None
         try:
-            remembered = self._memory[kind].get(key)        # which beats what the disk says
+            remembered = self._memory[kind].get(key)  # which beats what the disk says
             if remembered is not None:
                 data = unpickle_plain(remembered)
             elif self._is_folder_usable():
@@ -3530,7 +3499,7 @@ class Cache:
             pass
         except (OSError, ValueError, MemoryError) as error:
             name = os.path.basename(self._path(kind, key))
-            cause = "read" if isinstance(error, OSError) else name      # a sick disk is one line
+            cause = "read" if isinstance(error, OSError) else name  # a sick disk is one line
             self._say(cause, f"cache: {name}: {disk_trouble(error)}; taken as absent")
         return data
 
@@ -3540,7 +3509,7 @@ class Cache:
         blob, modified_at = read_private_file(path, limit_bytes)
         data = entry_data(blob, kind, key)
         now = self.wall_time()
-        if now - modified_at > SWEEP_INTERVAL_SECONDS:      # what is used is not swept
+        if now - modified_at > SWEEP_INTERVAL_SECONDS:  # what is used is not swept
             with suppress(OSError, OverflowError, ValueError):
                 os.utime(path, (now, now))
         return data
@@ -3561,16 +3530,16 @@ class Cache:
             if kind == "robots":
                 self._robots_bytes += len(blob)
             while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-                self.forget("robots", next(iter(self._memory["robots"])))       # the oldest
+                self.forget("robots", next(iter(self._memory["robots"])))  # the oldest
         return is_written
 
     def _write(self, path: str, blob: bytes, durable: bool) -> bool:
         # A sweep may take what is not locked yet.
         for pause_seconds in WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""]):
             try:
-                write_private_file(path, blob, self.wall_time(), durable)       # R11
+                write_private_file(path, blob, self.wall_time(), durable)  # R11
                 return True
-            except (OSError, OverflowError, ValueError) as error:   # a time that no disk can note
+            except (OSError, OverflowError, ValueError) as error:  # a time that no disk can note
                 trouble = disk_trouble(error)
             time.sleep(pause_seconds)
         self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
@@ -3598,7 +3567,7 @@ class Cache:
         if self._is_folder_usable(create=True):
             path = self._path("lock", lock.name) + ".tmp"
         try:
-            return lock.lock(path)          # R4a
+            return lock.lock(path)  # R4a
         except OSError as error:
             self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
                                " other processes are not waited for")
@@ -3633,7 +3602,7 @@ class Cache:
         if self.folder is None:
             return False
         doubt = self._folder_doubt(create)
-        if doubt and (create or doubt != os.strerror(errno.ENOENT)):    # nothing was ever stored
+        if doubt and (create or doubt != os.strerror(errno.ENOENT)):  # nothing was ever stored
             self._say("folder", f"cache: {self.folder}: {doubt}; not used")
         return not doubt
 
@@ -3680,7 +3649,7 @@ def open_pace_cache(
     platform: str = sys.platform,
 ) -> PaceCache:
     """The pace that a command without a cache shares with this user's other processes. R4a."""
-    user_id = os.geteuid() if sys.platform != "win32" else 0        # Windows has a folder per user
+    user_id = os.geteuid() if sys.platform != "win32" else 0  # Windows has a folder per user
     return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
 
 
@@ -3690,7 +3659,7 @@ def open_pace_cache(
 # 22 ms and 6.6 MiB to load. A decision from the cache needs none of the imports below.
 
 FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"     # RFC 9110 5.5: no control characters
+FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"  # RFC 9110 5.5: no control characters
 STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\n")
 HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
 CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
@@ -3698,7 +3667,7 @@ SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIEL
 if TYPE_CHECKING:
     # Site, proxy, allow_private. Requests with equal routes may share a connection.
     Route = tuple[UrlParts, UrlParts | None, bool]
-    Addresses = list[tuple[int, Any]]       # (family, socket address)
+    Addresses = list[tuple[int, Any]]  # (family, socket address)
 
 
 def cause_of(error: BaseException) -> str:
@@ -3743,11 +3712,11 @@ class HttpConnection:
     """R4: the one connection of all bots, kept between exchanges while a call is under way."""
 
     def __init__(self) -> None:
-        self.lock = _thread.RLock()         # held for an exchange
-        self.callers: list[int] = []        # the threads of the calls that are under way
+        self.lock = _thread.RLock()   # held for an exchange
+        self.callers: list[int] = []  # the threads of the calls that are under way
         self.socket: Any = None
         self.route: Route | None = None
-        self.kept_until = -math.inf         # monotonic; -inf during an exchange
+        self.kept_until = -math.inf  # monotonic; -inf during an exchange
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -3777,12 +3746,12 @@ class HttpConnection:
         """An exchange, over the kept connection if it leads there and is as it was left."""
         if not (self.is_kept_for(route) and self.is_silent()):
             self.close()
-            self.unread = bytearray()       # what has come, and nobody has asked for yet
+            self.unread = bytearray()  # what has come, and nobody has asked for yet
         self.route = route
         self.deadline = deadline
         self.answered_at = self.kept_until = -math.inf
         self.line_budget_bytes = MAX_HEAD_BYTES
-        self.is_at_end = False              # whether the answer was read to its exact end
+        self.is_at_end = False  # whether the answer was read to its exact end
 
     def is_silent(self) -> bool:
         """Whether nothing has come since the last answer, not even an end."""
@@ -3791,7 +3760,7 @@ class HttpConnection:
         try:
             self.socket.settimeout(max(0.0, wait_seconds))
             self.socket.recv(1)
-        except OSError as error:        # by name: `ssl` may not be loaded
+        except OSError as error:  # by name: `ssl` may not be loaded
             silences = {"BlockingIOError", "timeout", "TimeoutError", "SSLWantReadError"}
             return type(error).__name__ in silences
         return False
@@ -3885,15 +3854,15 @@ if hasattr(os, "register_at_fork"):
 # 12b. An answer.
 
 class Head(NamedTuple):
-    version: str                # of HTTP/1: "0" or "1"
+    version: str  # of HTTP/1: "0" or "1"
     status: int
     headers: list[tuple[str, str]]
-    length: int | None          # what Content-Length says
+    length: int | None  # what Content-Length says
 
 
 def read_head(conn: HttpConnection) -> Head:
     lines = head_lines(conn)
-    while True:         # RFC 9110 15.2: 1xx answers come before the one that counts
+    while True:  # RFC 9110 15.2: 1xx answers come before the one that counts
         line = next(lines)
         match = STATUS_LINE.fullmatch(line)
         if match is None:
@@ -3920,7 +3889,7 @@ def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
             raise ConnectionError(f"broken header line: {printable(line, 60)}")
         name, value = match.groups()
         value = value.strip(" \t")
-        if name is None:        # RFC 9112 5.2: it goes on with the value before it
+        if name is None:  # RFC 9112 5.2: it goes on with the value before it
             name, begun = headers.pop()
             value = f"{begun} {value}"
         headers.append((name.lower(), value))
@@ -3956,7 +3925,7 @@ def kept_seconds(head: Head) -> float:
     seconds = MAX_KEPT_SECONDS
     for item in header_items(head.headers, "keep-alive"):
         match = re.fullmatch("timeout=([0-9]{1,4})", item)
-        if match:       # the next request must be there a second before
+        if match:  # the next request must be there a second before
             seconds = min(seconds, int(match[1]) - 1.0)
     return seconds
 
@@ -3965,13 +3934,13 @@ def framed_pieces(conn: HttpConnection, head: Head) -> Iterator[bytes]:
     """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
     codings = header_items(head.headers, "transfer-encoding")
     if codings:
-        if head.length is not None or codings != ["chunked"]:   # RFC 9112 6.1: perhaps smuggling
+        if head.length is not None or codings != ["chunked"]:  # RFC 9112 6.1: perhaps smuggling
             said = printable(", ".join(codings), 60)
             wanted = "want chunked, and no Content-Length beside it"
             raise ConnectionError(f"Transfer-Encoding {said!r}, {wanted}")
         return chunked_pieces(conn)
     if head.length is None:
-        return iter(lambda: conn.read(PIECE_BYTES), b"")    # ends where the connection does
+        return iter(lambda: conn.read(PIECE_BYTES), b"")  # ends where the connection does
     return counted_pieces(conn, head.length)
 
 
@@ -4006,7 +3975,7 @@ def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
         if size != 0 and conn.read_line() != "\r\n":
             raise ConnectionError("broken chunking: no CRLF after a chunk")
     while conn.read_line() != "\r\n":
-        pass        # trailers
+        pass  # trailers
     conn.is_at_end = True
 
 
@@ -4015,9 +3984,9 @@ def new_decoder(coding: str, beginning: bytes) -> Any:
 
     window_bits = zlib.MAX_WBITS
     if coding != "deflate":
-        window_bits += 16               # gzip's wrapper
+        window_bits += 16  # gzip's wrapper
     elif beginning[0] & 15 != zlib.DEFLATED:
-        window_bits = -window_bits      # RFC 9110 8.4.1.2: some leave the wrapper off
+        window_bits = -window_bits  # RFC 9110 8.4.1.2: some leave the wrapper off
     return zlib.decompressobj(window_bits)
 
 
@@ -4031,7 +4000,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
         decoder = decoder or new_decoder(coding, piece)
         taken_bytes += len(piece)
         data = b""
-        while piece or len(data) == PIECE_BYTES:        # there may be more of it
+        while piece or len(data) == PIECE_BYTES:  # there may be more of it
             try:
                 data = decoder.decompress(piece, PIECE_BYTES)
             except zlib.error:
@@ -4042,7 +4011,7 @@ def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
             piece = decoder.unconsumed_tail or decoder.unused_data
             if decoder.eof and piece:
                 if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return      # the rest is padding, which gzip ignores too
+                    return  # the rest is padding, which gzip ignores too
                 decoder = new_decoder(coding, piece)
         # Empty members could go on without end.
         if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
@@ -4064,7 +4033,7 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
         return b"", True
     for coding in reversed(codings):
         pieces = inflated_pieces(pieces, coding)
-    body = io.BytesIO()     # whose `getvalue` is no second copy
+    body = io.BytesIO()  # whose `getvalue` is no second copy
     for piece in pieces:
         room = limit - body.tell()
         body.write(piece[:room])
@@ -4084,9 +4053,9 @@ class LookUp:
     def __init__(self, host: str) -> None:
         import threading
 
-        self.addresses: Addresses = []      # without ports; none: there is no such name
-        self.trouble = ""                   # why there is no answer
-        self.held_since = -math.inf         # monotonic
+        self.addresses: Addresses = []  # without ports; none: there is no such name
+        self.trouble = ""               # why there is no answer
+        self.held_since = -math.inf     # monotonic
         self.is_done = threading.Event()
         name = "walsh-research resolver"
         self.thread = threading.Thread(
@@ -4102,7 +4071,7 @@ class LookUp:
         no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
         trouble = ""
         try:
-            name = host.strip("[]").encode()        # as bytes it needs no codec: it is ASCII
+            name = host.strip("[]").encode()  # as bytes it needs no codec: it is ASCII
             for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
                 self.addresses.append((answer[0], answer[4]))
         except Exception as error:  # noqa: BLE001 - is told to those who wait
@@ -4129,7 +4098,7 @@ class LookUp:
 def environment_proxies() -> dict[str, str]:
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
-    from urllib.request import getproxies_environment   # slow to load
+    from urllib.request import getproxies_environment  # slow to load
 
     return getproxies_environment()
 
@@ -4181,7 +4150,7 @@ class HttpTransport:
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        self.look_ups: dict[str, LookUp] = {}       # by host: what was checked is what is asked
+        self.look_ups: dict[str, LookUp] = {}  # by host: what was checked is what is asked
         self.tls_context: ssl.SSLContext | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
@@ -4192,7 +4161,7 @@ class HttpTransport:
         deadline = Deadline(timeout)
         with deadline.during("name"):
             route = self.route(url)
-            if not CONNECTION.is_kept_for(route):       # else it goes to the pinned address
+            if not CONNECTION.is_kept_for(route):  # else it goes to the pinned address
                 self.checked_addresses(route, deadline)
 
     def send(self, request: Request) -> Response:
@@ -4212,11 +4181,11 @@ class HttpTransport:
                 finally:
                     conn.rest(0.0)
             finally:
-                conn.rest(0.0)      # again: an interrupt may have ended the first one early
+                conn.rest(0.0)  # again: an interrupt may have ended the first one early
 
     def route(self, url: str) -> Route:
         target = split_url(url)
-        refusal = host_refusal(target.host)         # also behind a proxy
+        refusal = host_refusal(target.host)  # also behind a proxy
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
@@ -4234,7 +4203,7 @@ class HttpTransport:
         try:
             self.look_ups[host] = look_up
             look_up.thread.start()
-        except BaseException:       # an interrupt, or no thread: nobody may wait for this one
+        except BaseException:  # an interrupt, or no thread: nobody may wait for this one
             self.look_ups.pop(host, None)
             raise
         return look_up
@@ -4292,7 +4261,7 @@ def exchange(conn: HttpConnection, route: Route, request: Request, head: bytes) 
     elif request.wants is None or request.wants(answer.status, answer.headers):
         with conn.deadline.during("body"):
             body, is_cut = read_body(pieces, answer, request.max_bytes)
-    elif answer.length == len(conn.unread):         # all of it came along with the header
+    elif answer.length == len(conn.unread):  # all of it came along with the header
         conn.unread.clear()
         conn.is_at_end = True
     if conn.is_at_end and not conn.unread:
@@ -4303,7 +4272,7 @@ def exchange(conn: HttpConnection, route: Route, request: Request, head: bytes) 
 
 def open_tunnel(conn: HttpConnection, site: UrlParts, proxy: UrlParts) -> None:
     authority = f"{site.host}:{site.port}"
-    headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}     # R1
+    headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}  # R1
     conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
     status = read_head(conn).status
     if status != 200:
@@ -4320,9 +4289,9 @@ def request_head(request: Request, route: Route) -> bytes:
     path = f"{target.path or '/'}{target.query}"
     headers = {"Host": authority, "Connection": "keep-alive"}
     if proxy and site.scheme == "http":
-        path = f"http://{authority}{path}"      # RFC 9112 3.2.2: a proxy wants the absolute form
+        path = f"http://{authority}{path}"  # RFC 9112 3.2.2: a proxy wants the absolute form
         headers.update(proxy_headers(proxy))
-    headers.update(request.headers)     # R1: the User-Agent is among them
+    headers.update(request.headers)  # R1: the User-Agent is among them
     return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
 
 
@@ -4365,22 +4334,22 @@ class Later(NamedTuple):
     at: float
     gate: GateName
     reason: str
-    host: str = ""              # where the visit that waits is now
-    frees_host: bool = False    # the host's other targets may go meanwhile
-    is_hopeless: bool = False   # waiting is no use in this run
+    host: str = ""             # where the visit that waits is now
+    frees_host: bool = False   # the host's other targets may go meanwhile
+    is_hopeless: bool = False  # waiting is no use in this run
 
 
 if TYPE_CHECKING:
     T = TypeVar("T")
-    Steps = Generator[Later, None, T]       # work that says when to go on, and at last returns a T
+    Steps = Generator[Later, None, T]  # work that says when to go on, and at last returns a T
 
-Clock = Any     # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
+Clock = Any  # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
 class SystemClock:
     """The clock of a real run."""
 
-    jitter_seconds = 0.03       # ours: how much earlier a server may see the second of two requests
+    jitter_seconds = 0.03  # ours: how much earlier a server may see the second of two requests
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -4393,13 +4362,13 @@ class ProcessPace:
     """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock = clock          # kept alive, so that its id stays its own
+        self.clock = clock  # kept alive, so that its id stays its own
         self.hosts: dict[str, HostPace] = collections.defaultdict(HostPace)
-        self.written: dict[tuple[str, str], Data] = {}      # (kind, host) -> last entry
+        self.written: dict[tuple[str, str], Data] = {}  # (kind, host) -> last entry
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        self._lock = _thread.RLock()        # held for a step, never for a sleep
+        self._lock = _thread.RLock()  # held for a step, never for a sleep
 
     def step(self, steps: Steps[T]) -> Later | T:
         """A step further, alone in this process: when to go on, or what came of it."""
@@ -4407,7 +4376,7 @@ class ProcessPace:
             try:
                 return next(steps)
             except StopIteration as stop:
-                return stop.value       # type: ignore[no-any-return]
+                return stop.value  # type: ignore[no-any-return]
 
     def finish(self, steps: Steps[T], clock: Clock) -> T:
         """Steps to their end, sleeping between them by that clock, with nothing held."""
@@ -4427,7 +4396,7 @@ def sleep_until(at: float, clock: Clock) -> None:
 
 SYSTEM_CLOCK = SystemClock()
 SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
-OTHER_PACES: dict[int, ProcessPace] = {}        # by clock
+OTHER_PACES: dict[int, ProcessPace] = {}  # by clock
 
 
 def process_pace(clock: Clock) -> ProcessPace:
@@ -4456,7 +4425,7 @@ class PatientLocks:
     def __init__(self, now: Callable[[], float], patience_seconds: float) -> None:
         self.now = now
         self._patience_seconds = patience_seconds
-        self._waits: dict[str, tuple[float, float]] = {}    # name -> the first look, the last
+        self._waits: dict[str, tuple[float, float]] = {}  # name -> the first look, the last
 
     def take(self, cache: Cache, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
@@ -4466,11 +4435,11 @@ class PatientLocks:
             return lock
         now = self.now()
         since, looked_at = self._waits.get(name, (now, now))
-        if now > looked_at + self._patience_seconds:        # nobody has waited meanwhile
+        if now > looked_at + self._patience_seconds:  # nobody has waited meanwhile
             since = now
         self._waits[name] = since, now
         is_hopeless = now > since + self._patience_seconds
-        if is_hopeless:         # nobody who lives holds one for so long
+        if is_hopeless:  # nobody who lives holds one for so long
             del self._waits[name]
         return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
 
@@ -4497,7 +4466,7 @@ class RateLimiter:
         if self._cache is None:
             return CacheLock("")
         reason = f"another process is at {host}"
-        return self._locks.take(self._cache, f"host {host}", "R4", reason)      # R4a
+        return self._locks.take(self._cache, f"host {host}", "R4", reason)  # R4a
 
     def known_pace(self, host: str) -> HostPace:
         """Without a look at the disk."""
@@ -4512,7 +4481,7 @@ class RateLimiter:
         for kind in ("host", "hold"):
             entry = self._cache.load(kind, host)
             own = self._process.written.get((kind, host))
-            if entry and entry != own:      # our own words: the monotonic clock knows them better
+            if entry and entry != own:  # our own words: the monotonic clock knows them better
                 theirs = shifted_pace(from_entry(HostPace(), entry), now - self.time())
                 pace = merge_paces(pace, theirs, now)
         return pace
@@ -4528,7 +4497,7 @@ class RateLimiter:
         entry = shifted_pace(pace, self.time() - self.now())._asdict()
         self._process.written[kind, host] = entry
         if not self._cache.store(kind, host, entry):
-            self._cache.forget(kind, host)      # what others write must stay visible
+            self._cache.forget(kind, host)  # what others write must stay visible
 
     def hold_back(self, host: str, seconds: float, why: str) -> None:
         """R5: nothing goes to the host for so long, in any run or process."""
@@ -4537,11 +4506,7 @@ class RateLimiter:
         pace = merge_paces(self.pace_of(host), hold, now)
         self._process.hosts[host] = pace
         # An entry of its own, so that no claim of a slot overwrites it.
-        self._store(
-            "hold",
-            host,
-            HostPace(not_before=pace.not_before, why=pace.why),
-        )
+        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
 
     def when_next(self, host: str, interval: float) -> Later:
         """When the host's next target could start, and who says so; nothing is claimed."""
@@ -4563,11 +4528,11 @@ class Slot:
         self._limiter = limiter
         self._host = ""
         self._role = "other"
-        self._interval = 0.0        # seconds, with the limiter's margin
-        self._start = NEVER         # the claimed start, on the monotonic clock
-        self._before = HostPace()   # the host's pace before the claim
+        self._interval = 0.0                # seconds, with the limiter's margin
+        self._start = NEVER                 # the claimed start, on the monotonic clock
+        self._before = HostPace()           # the host's pace before the claim
         self._left_at: float | None = None  # when its request left, Unix seconds
-        self._lock = CacheLock("")  # the host's, until the request has left
+        self._lock = CacheLock("")          # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
@@ -4587,13 +4552,13 @@ class Slot:
         self._host = host
         self._role = role
         interval += limiter.margin
-        if role == "policy":    # a mistyped Crawl-delay of years can be corrected
+        if role == "policy":  # a mistyped Crawl-delay of years can be corrected
             interval = self._interval if self.is_claimed else min(interval, MAX_HOLD_SECONDS)
         self._interval = interval
         now = limiter.now()
         pace = limiter.pace_of(host)
         if self.is_claimed:
-            after_late_one = pace.departed_at + interval    # which pushes all behind it
+            after_late_one = pace.departed_at + interval  # which pushes all behind it
             start = max(self._start, pace.not_before, after_late_one)
         else:
             start = next_start(pace, interval, role == "target")
@@ -4625,7 +4590,7 @@ class Slot:
             gap = 0.0
         # The slot that it may have waited for no longer counts as a start.
         last_at = pace.last_at
-        if last_at <= now:         # else another has claimed one behind it
+        if last_at <= now:  # else another has claimed one behind it
             last_at = min(last_at, now - max(self._interval, pace.interval))
         self._start = now
         pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
@@ -4679,14 +4644,14 @@ class Refreshes:
     def __init__(self, cache: Cache, locks: PatientLocks) -> None:
         self._cache = cache
         self._locks = locks
-        self._unfinished: dict[str, tuple[Steps[Any], Later]] = {}      # until when they wait
+        self._unfinished: dict[str, tuple[Steps[Any], Later]] = {}  # until when they wait
 
     def clear(self) -> None:
         self._unfinished.clear()
 
     def advance(self, visit: Visit, store: Any, *key: str) -> Later | Decision | None:
         """A step towards a current document: when to come back, a refusal, or None: it is here."""
-        if store.is_current(*key):          # R12
+        if store.is_current(*key):  # R12
             return None
         refusal = visit.too_late()
         if refusal is not None:
@@ -4707,7 +4672,7 @@ class Refreshes:
             try:
                 later = next(steps)
             except StopIteration as stop:
-                return stop.value       # type: ignore[no-any-return]
+                return stop.value  # type: ignore[no-any-return]
             self._unfinished[name] = steps, later
             return later
 
@@ -4723,8 +4688,8 @@ class BlocklistStore:
         self._time = wall_time
         self._origin = origin
         self._warn = warn
-        self.blocklist: Blocklist | None = None     # in force
-        self.refreshed = RefreshState()             # of that generation
+        self.blocklist: Blocklist | None = None  # in force
+        self.refreshed = RefreshState()          # of that generation
 
     def __len__(self) -> int:
         return 0 if self.blocklist is None else len(self.blocklist)
@@ -4765,7 +4730,7 @@ class BlocklistStore:
             entry = self._cache.load("blocklist", f"{self._origin} {number}") or {}
             generations.append((as_number(entry.get("serial")), number, entry))
         for serial, _, entry in sorted(generations, reverse=True):
-            if serial <= self.refreshed.serial:     # what is in force is as new
+            if serial <= self.refreshed.serial:  # what is in force is as new
                 return
             try:
                 self.blocklist = Blocklist(entry["columns"])
@@ -4804,15 +4769,15 @@ class BlocklistStore:
             document = parse_json(answer.body, "blocklist")
             schema = None
             if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
-                schema = yield from self._standalone_schema(visit)      # R10
-            adopted = Blocklist.from_document(document, schema)         # R3c
+                schema = yield from self._standalone_schema(visit)  # R10
+            adopted = Blocklist.from_document(document, schema)     # R3c
         except ValueError as error:
             self.failed(str(error), ending.retry_at)
             return None
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
         validators = NO_VALIDATORS
-        if not document_visit.redirects:    # they belong to the URL that gave them
+        if not document_visit.redirects:  # they belong to the URL that gave them
             validators = validators_of(answer.headers)
         self._adopt(adopted, validators)
         return None
@@ -4836,7 +4801,7 @@ class BlocklistStore:
         """R3b: the last list stays in force; without one the gate opens. The next try is soon."""
         now = self._time()
         soon = now + POLICY_RETRY_SECONDS
-        self._note(failed_at=now, retry_at=max(retry_at or soon, soon))     # R3b
+        self._note(failed_at=now, retry_at=max(retry_at or soon, soon))  # R3b
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if self.blocklist is not None:
             effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
@@ -4859,7 +4824,7 @@ class BlocklistStore:
             body = whole_document(ending, MAX_SCHEMA_BYTES).body
             schema = parse_schema(body)
         except ValueError as error:
-            if held is not None:        # R10
+            if held is not None:  # R10
                 self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return held
         entry = {"body": body, "checked_at": self._time()}
@@ -4893,7 +4858,7 @@ class RobotsStore:
         self._time = wall_time
         self._variant = variant
         self._states: dict[str, Any] = {}
-        self._sizes: dict[str, int] = {}        # bytes of memory that each state takes
+        self._sizes: dict[str, int] = {}  # bytes of memory that each state takes
 
     def state_of(self, site: str) -> Any:
         return self._states.get(site, self.no_state)
@@ -4910,7 +4875,7 @@ class RobotsStore:
 
     def _keep(self, site: str, state: Any) -> None:
         self._states.pop(site, None)
-        self._states[site] = state         # the newest comes last
+        self._states[site] = state  # the newest comes last
         self._sizes[site] = state.held_bytes
         held_bytes = sum(self._sizes.values())
         while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
@@ -4931,18 +4896,14 @@ class RobotsStore:
             return ending.refusal
         if isinstance(ending.answer, Response) and not ending.has_strayed:
             state = yield from self._after_answer(held, file_visit, ending.answer)
-        else:       # a gate that refuses a hop of the file is no answer either
+        else:  # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
             state = self._after_failure(held, trouble, ending.status)
             state = state._replace(no_network=isinstance(ending.answer, TransportError))
-        if ending.retry_at is not None:     # once: else a host could be dropped for ever, 9.1.1
+        if ending.retry_at is not None:  # once: else a host could be dropped for ever, 9.1.1
             state = state._replace(retry_at=ending.retry_at, has_held_host=True)
         self._keep(site, state)
-        self._cache.store(
-            "robots",
-            site + self._variant,
-            self._to_entry(state),
-        )
+        self._cache.store("robots", site + self._variant, self._to_entry(state))
         return None
 
     def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
@@ -4958,9 +4919,9 @@ class RobotsStore:
         return is_own_address or refusal.retry_at is not None
 
     def _after_answer(self, held: Any, file_visit: Visit, answer: Response) -> Steps[Any]:
-        yield from ()           # one answer says it all
+        yield from ()  # one answer says it all
         state = robots_after_answer(held, answer, self._time())
-        if file_visit.redirects:        # validators belong to the URL that gave them
+        if file_visit.redirects:  # validators belong to the URL that gave them
             state = state._replace(validators=NO_VALIDATORS)
         return state
 
