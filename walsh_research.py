@@ -5946,8 +5946,7 @@ class Fetcher:
 # Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives,
 # feeds and sitemaps.
 
-# ours: of a body that is read for its meaning; the one bound on work
-MAX_READ_BYTES = 2 * 2**20
+MAX_READ_BYTES = 2 * 2**20      # ours: of a body that is read for its meaning; bounds all work
 MAX_MARKDOWN_NESTING = 32       # ours: open quotes and list items; a line costs a step for each
 MAX_DESTINATION_PARENTHESES = 3         # CommonMark asks for three; a bracket's scan passes as many
 MAX_LABEL_CHARS = 999           # CommonMark 4.7: between the brackets of a reference
@@ -5959,17 +5958,13 @@ MAX_XML_DEPTH = 256             # ours: open elements; a feed has six, expat kee
 MAX_XML_NAMES = 4096            # ours: of elements and attributes; expat keeps 300 bytes for each
 MAX_XML_TOKEN_BYTES = 256 * 1024        # ours: a tag, a comment, or all before the root: held whole
 MAX_MENDED_SLIPS = 100_000      # ours: bare & and the like of one feed; each takes two microseconds
-# sitemaps.org: of one sitemap; 17 KB of gzip can hold two million empty
-MAX_LISTED_ENTRIES = 50_000
-# ours: texts of all entries; 50,000 of 300; a long base grows each link
-MAX_LISTED_BYTES = 16 * 2**20
+MAX_LISTED_ENTRIES = 50_000     # sitemaps.org; 17 KB of gzip can hold two million empty ones
+MAX_LISTED_BYTES = 16 * 2**20   # ours: of all entries; 50,000 of 300; a long base grows each link
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: uncompressed; 2 MiB of gzip can hold 2 GiB of spaces
 MAX_SITEMAP_MARKS = 1_000_000   # ours: < and & in a gzip, 20 an entry; 50 KB can hold 17 million
-# ours: a block-wise gzip has 800; 2 MiB can hold 100,000 in a second
-MAX_GZIP_MEMBERS = 1024
+MAX_GZIP_MEMBERS = 1024         # ours: a block-wise gzip has 800; 2 MiB can hold 100,000, a second
 MAX_DATE_LENGTH = 80            # ours: characters; a longer run of spaces could be read in two ways
-# ours: characters of a title, id, link or base; no person reads more
-MAX_FEED_TEXT = 4096
+MAX_FEED_TEXT = 4096            # ours: characters of a title, id, link or base; nobody reads more
 
 FeedKind = Literal["rss", "atom", "json"]
 SitemapKind = Literal["urlset", "index", "text"]
@@ -6183,10 +6178,7 @@ BlockContainer = tuple[re.Pattern[str], int]
 
 
 def markdown_leaves(text: str) -> Iterator[MarkdownLeaf]:
-    """The headings and paragraphs, without the reference definitions that a paragraph begins with.
-
-    The last line is always empty, which ends the last paragraph.
-    """
+    """The headings and paragraphs. The last line is always empty, which ends the last of them."""
     blocks = MarkdownBlocks()
     was_blank = False
     # One line at a time: a list of short ones would take fifty bytes for each.
@@ -6276,7 +6268,10 @@ class MarkdownBlocks:
         self.paragraph += line.lstrip(" ").encode("utf-8", "surrogatepass")
 
     def _end_paragraph(self, level: int = 0) -> list[MarkdownLeaf]:
-        """The paragraph so far, if any: a heading where a level is given."""
+        """The paragraph so far, if any, without the reference definitions that it begins with.
+
+    It is a heading where a level is given.
+    """
         if not self.paragraph:
             return []
         text = self.paragraph.decode("utf-8", "surrogatepass")
@@ -6326,8 +6321,8 @@ def heading_text(text: str) -> str:
 def end_of_tag(text: str, at: int) -> int:
     """Where the HTML tag ends that begins there (CommonMark 6.6); -1 where none does.
 
-    A text of many `<a b="` takes linear time: a tag holds `<` only in quotes, so at any character
-    at most three readings go on, one outside of quotes and one in each kind of them.
+    Linear on many `<a b="`: a tag holds `<` only in quotes, so at any character at most three
+    readings go on, one outside of quotes and one in each kind of them.
     """
     end = end_of(CLOSING_TAG, text, at)
     if end >= 0:
@@ -6375,7 +6370,8 @@ ABSOLUTE_HTTP = lazy_re(r"(?i)https?://[^\s/?#]")
 
 
 Mark = re.Match[str]
-Meaning = tuple[str, int]       # of a mark: what it is as plain text, and where to go on
+# Of a mark: what it is as plain text, and where to go on; None: it means itself.
+Meaning = Optional[tuple[str, int]]
 
 
 class InlineLink(NamedTuple):
@@ -6522,7 +6518,7 @@ def unescaped(text: str) -> str:
 class InlineScan:
     """One scan of a leaf's text: brackets are a stack, as in the appendix of CommonMark.
 
-    Pieces of plain text are kept from the outermost open bracket on, in case that it is a link.
+    Plain text is kept from the outermost open bracket on, in case that it is a link.
     """
 
     def __init__(self, text: str, labels: set[str]) -> None:
@@ -6559,24 +6555,23 @@ class InlineScan:
         if piece and self.brackets:
             self.pieces.append(piece)
 
-    # Each of these reads one mark; None where it means itself.
+    # Each of these reads one mark.
 
-    def _open_bracket(self, mark: Mark) -> Meaning | None:
+    def _open_bracket(self, mark: Mark) -> Meaning:
         if not self.brackets:
             self.pieces.clear()
             self.runs.clear()
             self.inactive_brackets = 0
             plain = PLAIN_LINK.match(self.text, mark.start())
             if plain:                   # nine in ten: one step instead of a dozen
-                link = InlineLink(plain_line(plain[1]), plain[2], *plain.span())
-                self.found.append(link)
+                self.found.append(InlineLink(plain_line(plain[1]), plain[2], *plain.span()))
                 return "", plain.end()
         is_image = mark[0] == "!["
         read = len(self.pieces), len(self.runs), len(self.found)
         self.brackets.append((mark.end() - 1, is_image, *read))
         return None
 
-    def _close_bracket(self, mark: Mark) -> Meaning | None:
+    def _close_bracket(self, mark: Mark) -> Meaning:
         start, is_image, pieces, runs, links = self.brackets.pop()
         depth = len(self.brackets)
         is_inactive = depth < self.inactive_brackets and not is_image
@@ -6627,14 +6622,14 @@ class InlineScan:
         may_close = CLOSING_RUN.match(self.text, mark.start())
         self.runs.append((len(self.pieces), bool(may_open), bool(may_close)))
 
-    def _code_span(self, mark: Mark) -> Meaning | None:
+    def _code_span(self, mark: Mark) -> Meaning:
         if not self._stands_behind(mark[0], mark.end()):
             return None
         runs = BACKTICK_RUN.finditer(self.text, mark.end())
         closing = next(run for run in runs if run[0] == mark[0])
         return self.text[mark.end():closing.start()], closing.end()
 
-    def _angle_bracket(self, mark: Mark) -> Meaning | None:
+    def _angle_bracket(self, mark: Mark) -> Meaning:
         start = mark.start()
         autolink = AUTOLINK.match(self.text, start)
         if autolink:
@@ -6948,9 +6943,8 @@ def directive_warning(directive: str, now: float | None) -> str:
 # 16f. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
 # Both are XML that lists entries, so one reader serves both.
 
-# What stands before the names of a namespace in ENTRY_FIELDS. A namespace is written without its
-# scheme and its last mark, as `declared_namespaces` gives it. A prefix that nobody declared counts
-# as one: it stands for the one that it is usual for.
+# What stands before the names of a namespace in ENTRY_FIELDS; it is as `declared_namespaces` gives
+# it. A prefix that nobody declared stands for the one that it is usual for.
 ATOM_NAMESPACES = "www.w3.org/2005/atom purl.org/atom/ns atom atom10 a10".split()
 RSS_NAMESPACES = """
     purl.org/rss/1.0 my.netscape.com/rdf/simple/0.9 channel.netscape.com/rdf/simple/0.9
@@ -7145,7 +7139,6 @@ def feed_title(fields: Fields, kind: str) -> str:
 def feed_item(fields: Fields, kind: str) -> FeedItem:
     if ABSOLUTE_HTTP.match(fields.get("id", "").lstrip()):
         fields["permalink"] = fields["id"]
-    identifier = first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]
     published = None            # the first date that can be read
     for name in FEED_DATES:
         if published is None and name in fields:
@@ -7153,15 +7146,15 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
     return FeedItem(
         title=feed_title(fields, kind),
         url=absolute_url(fields["base"], first_field(fields, FEED_LINKS)),
-        id=one_line(identifier),
+        id=one_line(first_field(fields, FEED_IDS)[:MAX_FEED_TEXT]),
         published=published)
 
 
 def sitemap_entry(fields: Fields) -> SitemapEntry:
     url = absolute_url(fields["base"], fields.get("link", ""))
-    if not url:
-        return SitemapEntry("", None)
-    lastmod = one_line(fields.get("lastmod", "")[:MAX_DATE_LENGTH])
+    lastmod = ""
+    if url:
+        lastmod = one_line(fields.get("lastmod", "")[:MAX_DATE_LENGTH])
     return SitemapEntry(url, lastmod or None)
 
 
@@ -7259,9 +7252,9 @@ XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
 
 
 def mended_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The document, its first MAX_READ_BYTES without the slips that need not lose the rest.
+    """The document, in its first MAX_READ_BYTES without slips that need not lose the rest.
 
-    They are bare & and <, impossible references and control characters, up to a number.
+    They are bare & and <, impossible references and control characters.
     """
     from html import escape
 
@@ -7553,26 +7546,20 @@ def unpacked(body: bytes | bytearray) -> Iterator[bytes]:
         raise ValueError(f"broken gzip: byte {packed.tell()}: {error}") from None
 
 
-def text_lines(texts: Iterable[str]) -> Iterator[str]:
-    """The lines of a text; LF, CR and CRLF end one."""
+def line_fields(texts: Iterable[str], base: str) -> Iterator[Fields]:
+    """The fields of each line, which LF, CR or CRLF ends; one that is no URL names nothing."""
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     torn = ""                   # the line that the next piece goes on with
-    for text in texts:
-        text = torn[:MAX_URL_LENGTH] + newlines.decode(text)
-        *lines, torn = text.split("\n")
-        yield from lines
-    if torn:
-        yield torn
-
-
-def line_fields(texts: Iterable[str], base: str) -> Iterator[Fields]:
-    """The fields of each line; one that is no URL names nothing."""
-    for line in text_lines(texts):
-        fields = {"base": base}
-        url = line.strip()
-        if URL_LINE.fullmatch(url):
-            fields["link"] = url
-        yield fields
+    for text in itertools.chain(texts, ("",)):      # which is the end
+        whole = torn[:MAX_URL_LENGTH] + newlines.decode(text)
+        *lines, torn = whole.split("\n")
+        if torn and not text:
+            lines.append(torn)
+        for line in map(str.strip, lines):
+            fields = {"base": base}
+            if URL_LINE.fullmatch(line):
+                fields["link"] = line
+            yield fields
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
