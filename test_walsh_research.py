@@ -113,7 +113,9 @@ def pytest_runtestloop(session):
     """Some processes share the tests; where that can't be, pytest's own loop runs."""
     config = session.config
     few = len(session.items) < FEWEST_TO_SHARE or (os.cpu_count() or 1) < 2
-    if few or not hasattr(os, "fork") or config.option.usepdb or hasattr(config, "workerinput"):
+    if few or config.option.usepdb or hasattr(config, "workerinput"):
+        return None
+    if sys.platform != "linux":  # macOS looks up proxies with what no forked process may call
         return None
     with contextlib.ExitStack() as files:
         shares = []
