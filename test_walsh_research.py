@@ -18832,6 +18832,49 @@ class TestResultLines:
         row = "<td>R2<td>robots.txt line 2: Disallow: /<td>closed.test<td>2<td>"
         assert row in page.read_text()
 
+    @pytest.mark.parametrize(
+        "asked, shown",     # each a second, what robots.txt asked for by then, the last host
+        [
+            # It asked for more only later.
+            ([(0, 1, "a"), (1.2, 1, "a"), (9, 5, "a"), (15, 5, "a")], 'good">1.20 s</span> of 1 s'),
+            ([(0, 5, "a"), (5.1, 5, "a"), (9, None, "a")], 'good">5.10 s</span> of 5 s'),
+            ([(0, 1, "a"), (1.2, 1, "a"), (9, 5, "a"), (11, 5, "a")], 'bad">2.00 s</span> of 5 s'),
+            # What a redirect left says nothing of its pace: it is as before, or as next.
+            ([(0, 5, "a"), (2, 1, "b")], 'bad">2.00 s</span> of 5 s'),
+            ([(0, 1, "b"), (2, 1, "b"), (8, 5, "a")], 'bad">2.00 s</span> of 5 s'),
+        ],
+    )
+    def test_a_report_judges_a_gap_by_the_pace_of_its_time(
+        self, asked, shown, run_command, tmp_path
+    ):
+        results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+        lines = []
+        for second, delay, host in reversed(asked):
+            at = f"2026-11-22T00:00:{second:06.3f}Z"
+            request = {"at": at, "kind": "target", "url": "https://a.test/", "status": 200}
+            both = [request, {**request, "status": None, "kind": "robots"}]
+            result = {"outcome": "fetched", "final_url": f"https://{host}.test/", "requests": both}
+            lines.append(json.dumps({**result, "crawl_delay": delay}))
+        results.write_text("\n".join(lines))
+        assert run_command("--report", str(page), "--results", str(results)).code == 0
+        assert shown in page.read_text()
+
+    def test_a_report_has_a_row_for_a_reason_however_long_is_left(
+        self, run_command, web, clock, tmp_path
+    ):
+        results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+        urls = "https://a.test/x", "https://a.test/y"
+        busy = 503, {"Retry-After": "400000"}, b""
+        web.pages.update(dict.fromkeys(urls, busy))
+        lines = ""
+        for _ in range(3):
+            lines += run_command("--json", *urls).out
+            clock.sleep(7200)
+        assert lines.count("from now") == 5 and lines.count("the next try would be") == 1
+        results.write_text(lines)
+        assert run_command("--report", str(page), "--results", str(results)).code == 0
+        assert page.read_text().count("<td>R5<td>a.test answered 503<td>a.test<td>6<td>") == 1
+
     def test_a_report_of_what_is_no_results_is_refused(self, run_command, tmp_path):
         results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
         results.write_bytes(b"\xff\nhttps://a.test/\n")
@@ -19348,6 +19391,22 @@ class TestResultLines:
             r" in ([\d.]+) s; waited ([\d.]+) s, most for \w\.test \(Crawl-delay 10\)", err
         ).groups()
         assert 10.0 <= float(waited) <= float(spent) < 12.0
+
+    def test_what_was_waited_for_a_host_that_refuses_connections_is_no_crawl_delay(
+        self, run_command, web
+    ):
+        web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nCrawl-delay: 2\n")
+        send = web.send
+
+        def send_nothing(request):
+            if request.url.endswith("/x"):
+                raise wr.TransportError("connect: refused")     # before anything has left
+            return send(request)
+
+        web.send = send_nothing
+        done = run_command("https://a.test/x")
+        assert done.code == 1 and "FAIL " in done.out
+        assert "most for a.test\n" in done.err and "Crawl-delay" not in done.err
 
     @pytest.mark.parametrize("columns, is_stacked", [(60, True), (200, False)])
     def test_a_run_has_one_layout(self, columns, is_stacked, publisher):
