@@ -683,6 +683,7 @@ def split_reference(reference: str) -> list[str]:
     return list(found.groups(""))
 
 
+@lru_cache(maxsize=8)  # the gates ask of one URL again and again; it may have 64 KiB
 def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL; ValueError otherwise.
 
@@ -2545,9 +2546,11 @@ def as_number(value: Any) -> float:
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
     """`defaults` with what an entry holds for them, in their types; no number below its default."""
+    if not entry:
+        return defaults
     fields = defaults._asdict()
     for name, default in fields.items():
-        value = (entry or {}).get(name)
+        value = entry.get(name)
         if isinstance(default, float):
             fields[name] = max(default, as_number(value))
         elif type(value) is type(default):
@@ -2636,6 +2639,7 @@ def is_unread_type(content_type: str) -> bool:
     return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
 
 
+@lru_cache(maxsize=8)
 def charset_codec(label: str) -> str | None:
     """The Python codec for a charset's name on the web; None for a name that is not listed."""
     from encodings.aliases import aliases
