@@ -4493,8 +4493,10 @@ class TestR3c:
             "(" * 100_000,
             "a" * 10**6,
             "a{40000}a{40000}a{40000}",
+            "(?:" + "|" * 5000 + "){5000}",
+            "(?:" + "a{0}" * 2000 + "){2000}",
         ],
-        ids=range(33),
+        ids=range(35),
     )
     def test_patterns_that_are_none_or_not_supported_are_refused(self, pattern):
         with pytest.raises(wr.UnsupportedSchema):
@@ -4540,6 +4542,17 @@ class TestR3c:
             check([text] * 80)
         with pytest.raises(wr.UnsupportedSchema):
             wr.validate([text] * 40, {"items": {"pattern": "^(?=a|b)"}})  # a lookaround has a price
+        with pytest.raises(wr.UnsupportedSchema):
+            wr.validate([""] * 2**17, {"items": {"pattern": "^(?=a|)"}})  # for an empty text too
+
+    def test_empty_alternatives_cost_no_more_than_one(self):
+        def seconds(bars):
+            check = wr.compile_schema({"anyOf": [{"pattern": f"b(?:{bars})"}, {}]})
+            began = time.process_time()
+            check("".join(map(chr, range(0x4E00, 0x4E00 + 2000))))
+            return time.process_time() - began
+
+        assert seconds("|" * 20_000) < 10 * seconds("|") + 0.5
 
     def test_what_patterns_keep_is_bounded_and_made_anew(self, monkeypatch):
         schema = {"items": {"pattern": "^(?:(?=.*é)[^!]){3,9}$"}}
@@ -4557,6 +4570,11 @@ class TestR3c:
             for point in range(100):
                 check(chr(0x4E00 + point) * 300)
             assert tracemalloc.get_traced_memory()[1] < 2**20  # else it would be thrice that
+            text = "".join(random.Random(1).choices("ab", k=3000))
+            distances = "".join(f"(?=.{{{distance}}}a)" for distance in range(12))
+            check = wr.compile_schema({"anyOf": [{"pattern": "(?=a)" * 300 + distances}, {}]})
+            check(text)  # each character has 312 answers along
+            assert tracemalloc.get_traced_memory()[1] < 2**22  # else it would be twice that
         finally:
             tracemalloc.stop()
 
@@ -4636,6 +4654,7 @@ class TestR3c:
             ("^.$", "\x85", "\u2028"),
             ("^$", "", "\n"),
             (r"^(?<!a)b|(?<=\$)c$", "$c", "ac"),
+            (r"(?<=^?a\b*)-", "a-", "-a"),
             (r"^(?<year>\d{4})-(?:0[1-9]|1[0-2])$", "2026-05", "2026-13"),
             (r"^[\w-.]+$", "a-b.c", "a b"),
             (r"^[a-\d]$", "-", "b"),

@@ -1395,15 +1395,17 @@ class PatternMachine:
             return self.link_copies(target, *value)
         if kind != FORK:
             return self.add(kind, value, target)
-        places = []
+        self.allot(len(value))  # an empty one has no step
+        places = set()
         for nodes in value:
             place = target
             for part in nodes:
                 place = self.link(part, place)
-            places.append(place)
+            places.add(place)
         return self.add(FORK, None, *places)
 
     def link_copies(self, target: int, node: PatternNode, least: int, most: float) -> int:
+        self.allot(1)  # as `a{0}` has no step
         place = target
         if most == math.inf:
             place = self.add(FORK, None, target)
@@ -1442,6 +1444,7 @@ class PatternMachine:
             elif kind == FORK or value in facts:
                 pending += targets
         self.spend(WORK_OF_A_STATE * len(reached))
+        self.cells_left -= len(symbol)  # for the transition
         return self.state(tuple(sorted(places)), is_word, is_end)
 
     def state(self, *key: Any) -> PatternState:
@@ -1451,7 +1454,6 @@ class PatternMachine:
             for state in self.kept.values():
                 state.clear()  # they lead to each other
             self.kept = {key: self.kept[key] for key in self.kept if key[1] is None}
-        self.cells_left -= 1  # for the transition that leads here
         if key not in self.kept:
             self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
             self.kept[key] = PatternState(self, *key)
@@ -1485,7 +1487,7 @@ class Pattern:
 
     def symbols(self, text: str, lookarounds: list[Any]) -> Iterable[Any]:
         """The characters from the last one on, then ""; with the answers behind each."""
-        self.machine.spend(len(text) * (1 + len(lookarounds)))
+        self.machine.spend((len(text) + 1) * (1 + len(lookarounds)))
         if not lookarounds:
             return itertools.chain(reversed(text), [("",)])  # "" could not be unpacked
         answers = [self.answers(text, *lookaround) for lookaround in lookarounds]
@@ -1536,7 +1538,7 @@ class Pattern:
             raise ValueError("a count whose end is below its beginning")
         self.machine.allot(least)  # beyond it no float
         length = node[2] * float(least)
-        if least < most:
+        if least < most and node[2]:  # an anchor may come any number of times
             length = math.nan
         return REPEAT, (node, least, most), length
 
