@@ -4458,8 +4458,8 @@ class RateLimiter:
     def share(self, cache: Cache) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
         self._cache = cache
-        for host, pace in list(self._process.hosts.items()):
-            self.write(host, pace)
+        for host in list(self._process.hosts):
+            self.write(host, self.pace_of(host))
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
@@ -4558,8 +4558,9 @@ class Slot:
         now = limiter.now()
         pace = limiter.pace_of(host)
         if self.is_claimed:
-            after_late_one = pace.departed_at + interval  # which pushes all behind it
-            start = max(self._start, pace.not_before, after_late_one)
+            left = pace._replace(last_at=pace.departed_at, interval=interval)
+            # A late one, be it a policy document, pushes all behind it.
+            start = max(self._start, next_start(left, interval, role == "target"))
         else:
             start = next_start(pace, interval, role == "target")
             self._before = pace
@@ -4914,6 +4915,8 @@ class RobotsStore:
         """
         is_own_host = file_visit.host == host_key(file_visit.url)
         if refusal.gate == "R5" and not is_own_host:
+            return False
+        if refusal.gate == "R4" and file_visit.retries:  # its failure stands
             return False
         is_own_address = refusal.gate == "address" and not file_visit.redirects
         return is_own_address or refusal.retry_at is not None
