@@ -4560,7 +4560,7 @@ class Slot:
         if self.is_claimed:
             left = pace._replace(last_at=pace.departed_at, interval=interval)
             # A late one, be it a policy document, pushes all behind it.
-            start = max(self._start, next_start(left, interval, role == "target"))
+            start = max(self._start, next_start(left, interval, role != "other"))
         else:
             start = next_start(pace, interval, role == "target")
             self._before = pace
