@@ -11636,6 +11636,13 @@ class TestPolicyModel:
             ]
         )
 
+    def test_what_robots_txt_said_is_explained_with_its_group_once(self, bot, web):
+        web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nDisallow: /private\n")
+        decision = bot.may_fetch("https://a.test/x", wait=False)
+        assert decision.reason == "no rule of the group * matches"
+        said = "allowed_implicit, group *: no rule of it matches"
+        assert dict(bot.explain(decision))["robots.txt"] == said
+
 
 OF_ANOTHER_TYPE = {
     "cache_dir": (5, "a folder or None"),

@@ -8983,6 +8983,8 @@ def explained_robots(decision: Decision) -> str:
         said += f", group {decision.group}"
     if decision.gate in ("robots2", "R4", "R5"):
         return said
+    if decision.group and decision.verdict is Verdict.ALLOWED_IMPLICIT:
+        return f"{said}: no rule of it matches"
     return f"{said}: {decision.reason}"
 
 
