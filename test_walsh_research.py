@@ -104,46 +104,60 @@ FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"
 # pytest calls the hooks of a module that is a plugin, so that this file is its own.
 pytest_plugins = [__name__]
 
-FEWEST_TO_SHARE = 1000  # tests; a process of its own for fewer would gain little
+FEWEST_TO_SHARE = 1000  # tests; processes of their own for fewer would gain little
+TEST_PROCESSES = 3  # for two cores, since some tests wait for a pace
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
-    """Two processes on two cores share the tests; where that can't be, pytest's own loop runs."""
+    """Some processes share the tests; where that can't be, pytest's own loop runs."""
     config = session.config
     few = len(session.items) < FEWEST_TO_SHARE or (os.cpu_count() or 1) < 2
     if few or not hasattr(os, "fork") or config.option.usepdb or hasattr(config, "workerinput"):
         return None
-    with tempfile.TemporaryFile() as claims, tempfile.TemporaryFile() as reports:
-        claims.write(bytes(len(session.items)))
-        claims.seek(0)
-        second = os.fork()
-        if second == 0:
-            run_as_second(session, claims, reports)
-        reports_of_second = SecondReports(config, reports)
+    with contextlib.ExitStack() as files:
+        shares = []
+        for number in range(TEST_PROCESSES):
+            shares.append(files.enter_context(tempfile.TemporaryFile()))
+            for index in range(len(session.items)):
+                if index * TEST_PROCESSES // len(session.items) == number:
+                    shares[number].write(struct.pack("I", index))
+            shares[number].seek(0)
+        others = []
+        for number in range(1, TEST_PROCESSES):
+            file = files.enter_context(tempfile.TemporaryFile())
+            process_id = os.fork()
+            if process_id == 0:
+                run_as_other(session, shares[number:] + shares[:number], file)
+            others.append(OtherProcess(config, process_id, file))
         try:
-            run_shared(session, session.items, claims, reports_of_second.pass_on)
+            run_shared(session, shares, lambda: [other.pass_on() for other in others])
         except BaseException:
-            os.kill(second, signal.SIGINT)
+            for other in others:
+                os.kill(other.process_id, signal.SIGINT)
             raise
         finally:
-            status = os.waitpid(second, 0)[1]
-            reports_of_second.pass_on()
-        assert status == 0, f"the second process ended with status {status}"
+            statuses = [other.wait() for other in others]
+        assert not any(statuses), f"other processes ended with status {statuses}"
     return True
 
 
-def untaken(items, claims):
-    """Those of the tests that are left: each costs a byte of a file that both processes read."""
-    for item in items:
-        if not os.read(claims.fileno(), 1):
-            return
-        yield item
+def untaken(session, shares):
+    """A share's tests that nobody has taken, then those of the other shares.
+
+    A share is a file of numbers in which all processes read on.
+    """
+    for share in shares:
+        while True:
+            number = os.read(share.fileno(), struct.calcsize("I"))
+            if not number:
+                break
+            yield session.items[struct.unpack("I", number)[0]]
 
 
-def run_shared(session, items, claims, after_each):
-    """As pytest's own loop, up to where the other process has come."""
-    items = untaken(items, claims)
+def run_shared(session, shares, after_each):
+    """As pytest's own loop, with the tests that the other processes leave."""
+    items = untaken(session, shares)
     item = next(items, None)
     while item is not None:
         following = next(items, None)
@@ -156,11 +170,8 @@ def run_shared(session, items, claims, after_each):
         item = following
 
 
-def run_as_second(session, claims, reports):
-    """The second process, from the last test on: one waits for a pace while the other works.
-
-    It prints nothing, and writes each report as a line of JSON.
-    """
+def run_as_other(session, shares, reports):
+    """A process that prints nothing, and writes each report as a line of JSON."""
     hook = session.config.hook
     write = os.write  # which a test may have replaced when its report is written
 
@@ -177,7 +188,7 @@ def run_as_second(session, claims, reports):
         capture.start_global_capturing()
         plugins.unregister(plugins.getplugin("terminalreporter"))
         plugins.register(Writer())
-        run_shared(session, session.items[::-1], claims, lambda: None)
+        run_shared(session, shares, lambda: None)
         status = 0
     except (session.Failed, session.Interrupted):
         status = 0  # the first process reads the report that stopped this one
@@ -188,13 +199,19 @@ def run_as_second(session, claims, reports):
         os._exit(status)
 
 
-class SecondReports:
-    """Hands the reports of the second process to pytest, as those of a test that ran here."""
+class OtherProcess:
+    """Hands the reports of another process to pytest, as those of a test that ran here."""
 
-    def __init__(self, config, file):
+    def __init__(self, config, process_id, file):
         self.config = config
+        self.process_id = process_id
         self.file = file
         self.position = 0
+
+    def wait(self):
+        status = os.waitpid(self.process_id, 0)[1]
+        self.pass_on()
+        return status
 
     def pass_on(self):
         size = os.fstat(self.file.fileno()).st_size
@@ -11666,6 +11683,13 @@ class TestPolicyModel:
             ]
         )
 
+    def test_what_robots_txt_said_is_explained_with_its_group_once(self, bot, web):
+        web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nDisallow: /private\n")
+        decision = bot.may_fetch("https://a.test/x", wait=False)
+        assert decision.reason == "no rule of the group * matches"
+        said = "allowed_implicit, group *: no rule of it matches"
+        assert dict(bot.explain(decision))["robots.txt"] == said
+
 
 OF_ANOTHER_TYPE = {
     "cache_dir": (5, "a folder or None"),
@@ -18879,6 +18903,49 @@ class TestResultLines:
         row = "<td>R2<td>robots.txt line 2: Disallow: /<td>closed.test<td>2<td>"
         assert row in page.read_text()
 
+    @pytest.mark.parametrize(
+        "asked, shown",     # each a second, what robots.txt asked for by then, the last host
+        [
+            # It asked for more only later.
+            ([(0, 1, "a"), (1.2, 1, "a"), (9, 5, "a"), (15, 5, "a")], 'good">1.20 s</span> of 1 s'),
+            ([(0, 5, "a"), (5.1, 5, "a"), (9, None, "a")], 'good">5.10 s</span> of 5 s'),
+            ([(0, 1, "a"), (1.2, 1, "a"), (9, 5, "a"), (11, 5, "a")], 'bad">2.00 s</span> of 5 s'),
+            # What a redirect left says nothing of its pace: it is as before, or as next.
+            ([(0, 5, "a"), (2, 1, "b")], 'bad">2.00 s</span> of 5 s'),
+            ([(0, 1, "b"), (2, 1, "b"), (8, 5, "a")], 'bad">2.00 s</span> of 5 s'),
+        ],
+    )
+    def test_a_report_judges_a_gap_by_the_pace_of_its_time(
+        self, asked, shown, run_command, tmp_path
+    ):
+        results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+        lines = []
+        for second, delay, host in reversed(asked):
+            at = f"2026-11-22T00:00:{second:06.3f}Z"
+            request = {"at": at, "kind": "target", "url": "https://a.test/", "status": 200}
+            both = [request, {**request, "status": None, "kind": "robots"}]
+            result = {"outcome": "fetched", "final_url": f"https://{host}.test/", "requests": both}
+            lines.append(json.dumps({**result, "crawl_delay": delay}))
+        results.write_text("\n".join(lines))
+        assert run_command("--report", str(page), "--results", str(results)).code == 0
+        assert shown in page.read_text()
+
+    def test_a_report_has_a_row_for_a_reason_however_long_is_left(
+        self, run_command, web, clock, tmp_path
+    ):
+        results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+        urls = "https://a.test/x", "https://a.test/y"
+        busy = 503, {"Retry-After": "400000"}, b""
+        web.pages.update(dict.fromkeys(urls, busy))
+        lines = ""
+        for _ in range(3):
+            lines += run_command("--json", *urls).out
+            clock.sleep(7200)
+        assert lines.count("from now") == 5 and lines.count("the next try would be") == 1
+        results.write_text(lines)
+        assert run_command("--report", str(page), "--results", str(results)).code == 0
+        assert page.read_text().count("<td>R5<td>a.test answered 503<td>a.test<td>6<td>") == 1
+
     def test_a_report_of_what_is_no_results_is_refused(self, run_command, tmp_path):
         results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
         results.write_bytes(b"\xff\nhttps://a.test/\n")
@@ -19395,6 +19462,22 @@ class TestResultLines:
             r" in ([\d.]+) s; waited ([\d.]+) s, most for \w\.test \(Crawl-delay 10\)", err
         ).groups()
         assert 10.0 <= float(waited) <= float(spent) < 12.0
+
+    def test_what_was_waited_for_a_host_that_refuses_connections_is_no_crawl_delay(
+        self, run_command, web
+    ):
+        web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nCrawl-delay: 2\n")
+        send = web.send
+
+        def send_nothing(request):
+            if request.url.endswith("/x"):
+                raise wr.TransportError("connect: refused")     # before anything has left
+            return send(request)
+
+        web.send = send_nothing
+        done = run_command("https://a.test/x")
+        assert done.code == 1 and "FAIL " in done.out
+        assert "most for a.test\n" in done.err and "Crawl-delay" not in done.err
 
     @pytest.mark.parametrize("columns, is_stacked", [(60, True), (200, False)])
     def test_a_run_has_one_layout(self, columns, is_stacked, publisher):

@@ -683,6 +683,7 @@ def split_reference(reference: str) -> list[str]:
     return list(found.groups(""))
 
 
+@lru_cache(maxsize=8)  # the gates ask of one URL again and again; it may have 64 KiB
 def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL; ValueError otherwise.
 
@@ -2545,9 +2546,11 @@ def as_number(value: Any) -> float:
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
     """`defaults` with what an entry holds for them, in their types; no number below its default."""
+    if not entry:
+        return defaults
     fields = defaults._asdict()
     for name, default in fields.items():
-        value = (entry or {}).get(name)
+        value = entry.get(name)
         if isinstance(default, float):
             fields[name] = max(default, as_number(value))
         elif type(value) is type(default):
@@ -2636,6 +2639,7 @@ def is_unread_type(content_type: str) -> bool:
     return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
 
 
+@lru_cache(maxsize=8)
 def charset_codec(label: str) -> str | None:
     """The Python codec for a charset's name on the web; None for a name that is not listed."""
     from encodings.aliases import aliases
@@ -8982,6 +8986,8 @@ def explained_robots(decision: Decision) -> str:
         said += f", group {decision.group}"
     if decision.gate in ("robots2", "R4", "R5"):
         return said
+    if decision.group and decision.verdict is Verdict.ALLOWED_IMPLICIT:
+        return f"{said}: no rule of it matches"
     return f"{said}: {decision.reason}"
 
 
@@ -12111,6 +12117,7 @@ MAX_REPORT_MARKS = 2000         # requests drawn for a host; the rest is counted
 MAX_REPORT_RULES = 200          # refusals listed, the most frequent first
 MAX_REPORT_CHARACTERS = 500     # of one foreign string
 MAX_RESULT_LINE_BYTES = 2**24   # of a file of results; a longer line is no result of ours
+TIME_LEFT = r"^not before [^:]* from now: |; the next try would be in [^;]*$"   # of a reason
 
 REPORT_STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --soft: #667; --line: #ccd;
@@ -12136,18 +12143,31 @@ line { stroke: var(--line); } .target { fill: var(--target); } .policy { fill: v
 """
 
 
+class AskedRequest(NamedTuple):
+    """A request as a result tells it."""
+
+    at: float                   # Unix seconds
+    kind: str
+    status: Optional[int]
+    interval: float             # seconds that robots.txt asked for by then; 0 where not known
+
+
 class HostRequests:
     """What one host was asked."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[float, str, Optional[int]]] = []      # at, kind, status
-        self.interval = MIN_REQUEST_INTERVAL        # seconds that its robots.txt allows between two
+        self.requests: list[AskedRequest] = []
 
-    def least_gap(self) -> float | None:
-        """Seconds between the two requests for targets that were closest."""
-        times = sorted(at for at, kind, _ in self.requests if kind == "target")
-        gaps = [later - before for before, later in zip(times, times[1:])]
-        return min(gaps, default=None)
+    def closest(self) -> tuple[float, float] | None:
+        """Of two targets, the closest beside the pace of their time: the gap, and that pace."""
+        targets = [request for request in self.requests if request.kind == "target"]
+        targets.sort(key=lambda request: request.at)
+        pace = next((item.interval for item in targets if item.interval), MIN_REQUEST_INTERVAL)
+        pairs = []
+        for before, later in zip(targets, targets[1:]):
+            pace = later.interval or pace       # robots.txt may have changed since
+            pairs.append((later.at - before.at, pace))
+        return min(pairs, key=lambda pair: pair[0] - pair[1], default=None)
 
 
 class Report:
@@ -12191,21 +12211,27 @@ class Report:
         if not isinstance(requests, list):
             self._untimed += 1
             return
+        last_host = host_of(str(result.get("final_url") or ""))
+        last_interval = max(MIN_REQUEST_INTERVAL, as_number(result.get("crawl_delay")))
         for request in requests:
-            self._add_request(request)
-        host = host_of(str(result.get("final_url") or ""))
-        if host in self._hosts:
-            record = self._hosts[host]
-            record.interval = max(record.interval, as_number(result.get("crawl_delay")))
+            self._add_request(request, last_host, last_interval)
 
     def _add_refusal(self, gate: str, result: Mapping[str, Any]) -> None:
         url = str(result.get("url") or "")
         refused = str(result.get("final_url") or url)       # a redirect leads to others' rules
-        key = gate, str(result.get("reason") or ""), host_of(refused)
+        reason = str(result.get("reason") or "")
+        if gate in ("R4", "R5"):        # how long it was then is another reason each time
+            reason = re.sub(TIME_LEFT, "", reason)
+        key = gate, reason, host_of(refused)
         self._refusals[key] += 1
         self._examples.setdefault(key, url)
 
-    def _add_request(self, request: Any) -> None:
+    def _add_request(
+        self,
+        request: Any,
+        last_host: str,
+        last_interval: float,
+    ) -> None:
         if not isinstance(request, dict):
             return
         at = unix_seconds(request.get("at"))
@@ -12215,7 +12241,9 @@ class Report:
             return
         if not is_number(status):
             status = None
-        self._hosts[host].requests.append((at, str(request.get("kind") or ""), status))
+        kind = str(request.get("kind") or "")
+        interval = last_interval if host == last_host else 0.0
+        self._hosts[host].requests.append(AskedRequest(at, kind, status, interval))
 
     # --- The page -----------------------------------------------------------
 
@@ -12239,7 +12267,7 @@ class Report:
         ])
 
     def _summary(self) -> Iterator[str]:
-        times = [at for record in self._hosts.values() for at, _, _ in record.requests]
+        times = [request.at for record in self._hosts.values() for request in record.requests]
         words = [f"{count} {outcome}" for outcome, count in self._outcomes.most_common()]
         targets = counted(sum(self._outcomes.values()), "target")
         outcomes = f": {escaped(', '.join(words))}" if words else ""
@@ -12259,7 +12287,7 @@ class Report:
         if not self._hosts:
             return
         rows = sorted(self._hosts.items(), key=lambda item: -len(item[1].requests))
-        times = [at for _, record in rows for at, _, _ in record.requests]
+        times = [request.at for _, record in rows for request in record.requests]
         axis = min(times), max(times)
         yield "<h2>Requests by host</h2>"
         yield f"<p>Each mark is a request, on one axis of {spell_seconds(axis[1] - axis[0])}:"
@@ -12301,13 +12329,14 @@ def host_row(
     record: HostRequests,
     axis: tuple[float, float],
 ) -> str:
-    """A host's requests, and its closest two beside the pace that it permits."""
-    gap = record.least_gap()
+    """A host's requests, and its closest two beside the pace that it permitted then."""
+    closest = record.closest()
     verdict = "-"
-    if gap is not None:
+    if closest is not None:
+        gap, interval = closest
         # Clocks are read in whole milliseconds.
-        style = "good" if gap + 0.001 >= record.interval else "bad"
-        verdict = f'<span class="{style}">{gap:.2f} s</span> of {record.interval:g} s'
+        style = "good" if gap + 0.001 >= interval else "bad"
+        verdict = f'<span class="{style}">{gap:.2f} s</span> of {interval:g} s'
     marks = [mark(request, axis) for request in record.requests[:MAX_REPORT_MARKS]]
     return "".join([
         f'<tr><td class="host">{escaped(host)}<td class="number">{len(record.requests)}',
@@ -12325,15 +12354,14 @@ def key_mark(style: str) -> str:
 
 
 def mark(
-    request: tuple[float, str, Optional[int]],
+    request: AskedRequest,
     axis: tuple[float, float],
 ) -> str:
     """A request on the axis."""
-    at, kind, status = request
     first, last = axis
-    share = (at - first) / (last - first) if last > first else 0.5
-    style = "target" if kind == "target" else "policy"
-    if status is None or status >= 400:
+    share = (request.at - first) / (last - first) if last > first else 0.5
+    style = "target" if request.kind == "target" else "policy"
+    if request.status is None or request.status >= 400:
         style = "trouble"
     return f'<circle class="{style}" cx="{1 + 98 * share:.2f}%" cy="9" r="3"/>'
 
@@ -13467,7 +13495,8 @@ def wait_label(result: Result) -> str:
     is_retried = result.attempts > 1 + len(result.redirects)
     if is_retried or (result.outcome == "failed" and result.retry_at):
         return f"{host} (back-off)"
-    if result.crawl_delay:
+    no_request_left = result.outcome == "failed" and not result.attempts    # but tries, at R5's
+    if result.crawl_delay and not no_request_left:
         return f"{host} (Crawl-delay {result.crawl_delay:g})"
     return host
 
