@@ -4563,7 +4563,7 @@ class Slot:
         pace = limiter.pace_of(host)
         if self.is_claimed:
             left = pace._replace(last_at=pace.departed_at, interval=interval)
-            # A late one, be it a policy document, pushes all behind it.
+            # A late one pushes all behind it.
             start = max(self._start, next_start(left, interval, role != "other"))
         else:
             start = next_start(pace, interval, role == "target")
@@ -5415,13 +5415,7 @@ class Scheduler:
         heapq.heappop(self.ready)
         if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            next_turn = Turn(
-                outcome.at,
-                next(self._serial),
-                outcome.host,
-                steps,
-                is_alone,
-            )
+            next_turn = Turn(outcome.at, next(self._serial), outcome.host, steps, is_alone)
             heapq.heappush(self.waiting, next_turn)
             if is_alone and not turn.is_alone:
                 self._free(host)
@@ -5451,11 +5445,7 @@ class Scheduler:
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
-        fetcher.trace_wait(
-            self.targets[host][0].wire,
-            due_at - now,
-            "its host's pace",
-        )
+        fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
         heapq.heappush(self.waiting, Turn(due_at, next(self._serial), host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
