@@ -3157,6 +3157,22 @@ class TestR2d:
         times = [at for at, _, url, _ in web.log if url == "https://d.test/robots.txt"]
         assert [gap // 86400 for gap in gaps(times)] == [30, 30, 1, 1]
 
+    @pytest.mark.parametrize("trouble", [503, wr.TransportError("connect: refused")])
+    def test_a_delay_beyond_max_wait_starves_no_host_whose_robots_txt_fails(
+        self, web, clock, make_bot, tmp_path, trouble
+    ):
+        """Its retry cannot come in time: the copy that is held stays in force (9.1.1)."""
+        rules = "User-agent: *\nDisallow: /no\nCrawl-delay: 1000"
+        url = site(web, "d.test", rules, one=b"", no=b"")
+        for day in range(3):
+            with make_bot(cache_dir=tmp_path, clock=Restarted(clock)) as bot:
+                assert bot.fetch(url + "one").ok, day
+                assert bot.fetch(url + "no").outcome == "denied"
+            web.pages[url + "robots.txt"] = trouble
+            clock.now += 2 * 86400
+        starts = [at for at, _, asked, _ in web.log if "d.test" in asked]
+        assert web.asked("d.test/robots.txt") == 3 and min(gaps(starts[1:])) >= 1.0
+
     def test_an_endless_patience_waits_a_delay_of_forty_days_to_its_end(self, web, clock, make_bot):
         site(web, "d.test", f"User-agent: *\nCrawl-delay: {40 * 86400}", one=b"", two=b"")
         bot = make_bot(max_wait=math.inf)
@@ -5014,6 +5030,37 @@ class TestR4:
             assert bot.may_fetch(url, wait=False)
         asked = web.times("http://a.test/robots.txt") + web.times(A_ROBOTS)
         assert len(asked) == 2 and asked[1] - asked[0] >= 1.0
+
+    def test_a_robots_txt_that_leaves_late_pushes_who_has_claimed_behind_it(
+        self, make_bot, web, clock
+    ):
+        """Its slot has passed while another host answered; a retry has the next one."""
+
+        def slow(request):
+            clock.now += 1.9
+            return 200, {}, b""
+
+        site(web, "z.test", None, one=b"", two=slow)
+        site(web, "h.test", None)  # whose page /flaky gives no answer
+        web.pages.update({"http://h.test/robots.txt": 404, "http://h.test/y": b""})
+        urls = [
+            "https://h.test/flaky", "http://h.test/y", "https://z.test/one", "https://z.test/two",
+        ]
+        list(make_bot(rand=lambda: 0.1).run(urls))
+        starts = [at for at, _, url, _ in web.log if "h.test" in url]
+        assert len(starts) == 9 and min(gaps(starts[1:])) >= 1.0
+
+    def test_a_memory_that_moves_to_a_folder_keeps_what_others_wrote_there(
+        self, make_bot, web, clock, tmp_path
+    ):
+        bot = make_bot()
+        assert bot.fetch(A).ok
+        clock.now += 5.0
+        with make_bot(cache_dir=tmp_path, clock=Restarted(clock)) as other:
+            assert other.fetch(X).ok
+        bot.move_memory(str(tmp_path))
+        assert bot.fetch(A, fresh=True).ok
+        assert web.times(A)[1] - web.times(X)[0] >= 1.0
 
     def test_on_a_host_seen_before_the_target_follows_robots_txt_after_a_second(
         self, make_bot, web, clock, tmp_path
@@ -11654,6 +11701,13 @@ class TestPolicyModel:
                 "signals"
             ]
         )
+
+    def test_what_robots_txt_said_is_explained_with_its_group_once(self, bot, web):
+        web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nDisallow: /private\n")
+        decision = bot.may_fetch("https://a.test/x", wait=False)
+        assert decision.reason == "no rule of the group * matches"
+        said = "allowed_implicit, group *: no rule of it matches"
+        assert dict(bot.explain(decision))["robots.txt"] == said
 
 
 OF_ANOTHER_TYPE = {

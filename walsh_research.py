@@ -4464,8 +4464,8 @@ class RateLimiter:
     def share(self, cache: Cache) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
         self._cache = cache
-        for host, pace in list(self._process.hosts.items()):
-            self.write(host, pace)
+        for host in list(self._process.hosts):
+            self.write(host, self.pace_of(host))
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
@@ -4564,8 +4564,9 @@ class Slot:
         now = limiter.now()
         pace = limiter.pace_of(host)
         if self.is_claimed:
-            after_late_one = pace.departed_at + interval  # which pushes all behind it
-            start = max(self._start, pace.not_before, after_late_one)
+            left = pace._replace(last_at=pace.departed_at, interval=interval)
+            # A late one pushes all behind it.
+            start = max(self._start, next_start(left, interval, role != "other"))
         else:
             start = next_start(pace, interval, role == "target")
             self._before = pace
@@ -4920,6 +4921,8 @@ class RobotsStore:
         """
         is_own_host = file_visit.host == host_key(file_visit.url)
         if refusal.gate == "R5" and not is_own_host:
+            return False
+        if refusal.gate == "R4" and file_visit.retries:  # its failure stands
             return False
         is_own_address = refusal.gate == "address" and not file_visit.redirects
         return is_own_address or refusal.retry_at is not None
@@ -5414,13 +5417,7 @@ class Scheduler:
         heapq.heappop(self.ready)
         if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            next_turn = Turn(
-                outcome.at,
-                next(self._serial),
-                outcome.host,
-                steps,
-                is_alone,
-            )
+            next_turn = Turn(outcome.at, next(self._serial), outcome.host, steps, is_alone)
             heapq.heappush(self.waiting, next_turn)
             if is_alone and not turn.is_alone:
                 self._free(host)
@@ -5450,11 +5447,7 @@ class Scheduler:
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
-        fetcher.trace_wait(
-            self.targets[host][0].wire,
-            due_at - now,
-            "its host's pace",
-        )
+        fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
         heapq.heappush(self.waiting, Turn(due_at, next(self._serial), host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
@@ -8985,6 +8978,8 @@ def explained_robots(decision: Decision) -> str:
         said += f", group {decision.group}"
     if decision.gate in ("robots2", "R4", "R5"):
         return said
+    if decision.group and decision.verdict is Verdict.ALLOWED_IMPLICIT:
+        return f"{said}: no rule of it matches"
     return f"{said}: {decision.reason}"
 
 
