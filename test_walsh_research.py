@@ -4688,7 +4688,7 @@ class TestR3c:
             (r"^(?!.*\.\.)[a-z.]+(?<!\.)$", "a.b", "a."),
             ("", "", None),
         ],
-        ids=range(39),
+        ids=range(40),
     )
     def test_patterns_are_read_as_ECMA_262_says(self, pattern, yes, no):
         wr.validate(yes, {"pattern": pattern})
