@@ -383,7 +383,7 @@ class BlocklistRejected(ValueError):
 
 
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
-# Owns what a duration and a date mean. `re` compiles an expression when it is first used.
+# What a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"        # no unit follows one that has a fraction
 UNIT_SECONDS = (604800, 86400, 3600, 60, 1)        # every form has a group for each of these units
@@ -653,7 +653,7 @@ def normalize_host(host: str) -> str:
 
 
 def normalize_ipv6_host(host: str) -> str:
-    from ipaddress import IPv6Address  # most runs meet none
+    from ipaddress import IPv6Address
 
     try:
         if "%" in host or not host.endswith("]"):
@@ -1538,7 +1538,7 @@ class Pattern:
             raise ValueError("a count whose end is below its beginning")
         self.machine.allot(least)  # beyond it no float
         length = node[2] * float(least)
-        if least < most and node[2]:  # an anchor may come any number of times
+        if least < most and node[2]:  # not of an anchor
             length = math.nan
         return REPEAT, (node, least, most), length
 
@@ -1649,7 +1649,7 @@ ANY = tuple(NAMES_OF_TYPES)
 
 
 def brief_value(value: Any) -> str:
-    """A value for a message, whatever its size, on one line and without control characters."""
+    """A value for a message, whatever its size: one line, no control characters."""
     if isinstance(value, dict):
         return f"an object of {len(value)}"
     if isinstance(value, list) and (len(value) > 8 or set(map(type, value)) - {str}):
@@ -2305,7 +2305,7 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 
 
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
-# Owns when the next request may start and when a source is due.
+# When the next request may start, and when a source is due.
 
 NEVER = -math.inf  # as a time: long past
 
@@ -2432,7 +2432,7 @@ def spell_seconds(seconds: float) -> str:
 
 
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
-# Owns validators, and what an answer of the network leaves of a policy document.
+# Validators, and what an answer of the network leaves of a policy document.
 
 Headers = Sequence[tuple[str, str]]  # (lower-case name, value), in order
 
@@ -2537,7 +2537,7 @@ def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> An
     )
 
 
-# What the cache keeps, and back: a cache is hostile, so that every field is checked.
+# What the cache keeps, and back. It may be hostile: every field is checked.
 
 def as_number(value: Any) -> float:
     """A finite number, or NEVER."""
