@@ -3159,6 +3159,22 @@ class TestR2d:
         times = [at for at, _, url, _ in web.log if url == "https://d.test/robots.txt"]
         assert [gap // 86400 for gap in gaps(times)] == [30, 30, 1, 1]
 
+    @pytest.mark.parametrize("trouble", [503, wr.TransportError("connect: refused")])
+    def test_a_delay_beyond_max_wait_starves_no_host_whose_robots_txt_fails(
+        self, web, clock, make_bot, tmp_path, trouble
+    ):
+        """Its retry cannot come in time: the copy that is held stays in force (9.1.1)."""
+        rules = "User-agent: *\nDisallow: /no\nCrawl-delay: 1000"
+        url = site(web, "d.test", rules, one=b"", no=b"")
+        for day in range(3):
+            with make_bot(cache_dir=tmp_path, clock=Restarted(clock)) as bot:
+                assert bot.fetch(url + "one").ok, day
+                assert bot.fetch(url + "no").outcome == "denied"
+            web.pages[url + "robots.txt"] = trouble
+            clock.now += 2 * 86400
+        starts = [at for at, _, asked, _ in web.log if "d.test" in asked]
+        assert web.asked("d.test/robots.txt") == 3 and min(gaps(starts[1:])) >= 1.0
+
     def test_an_endless_patience_waits_a_delay_of_forty_days_to_its_end(self, web, clock, make_bot):
         site(web, "d.test", f"User-agent: *\nCrawl-delay: {40 * 86400}", one=b"", two=b"")
         bot = make_bot(max_wait=math.inf)
@@ -4495,8 +4511,10 @@ class TestR3c:
             "(" * 100_000,
             "a" * 10**6,
             "a{40000}a{40000}a{40000}",
+            "(?:" + "|" * 5000 + "){5000}",
+            "(?:" + "a{0}" * 2000 + "){2000}",
         ],
-        ids=range(33),
+        ids=range(35),
     )
     def test_patterns_that_are_none_or_not_supported_are_refused(self, pattern):
         with pytest.raises(wr.UnsupportedSchema):
@@ -4542,6 +4560,17 @@ class TestR3c:
             check([text] * 80)
         with pytest.raises(wr.UnsupportedSchema):
             wr.validate([text] * 40, {"items": {"pattern": "^(?=a|b)"}})  # a lookaround has a price
+        with pytest.raises(wr.UnsupportedSchema):
+            wr.validate([""] * 2**17, {"items": {"pattern": "^(?=a|)"}})  # for an empty text too
+
+    def test_empty_alternatives_cost_no_more_than_one(self):
+        def seconds(bars):
+            check = wr.compile_schema({"anyOf": [{"pattern": f"b(?:{bars})"}, {}]})
+            began = time.process_time()
+            check("".join(map(chr, range(0x4E00, 0x4E00 + 2000))))
+            return time.process_time() - began
+
+        assert seconds("|" * 20_000) < 10 * seconds("|") + 0.5
 
     def test_what_patterns_keep_is_bounded_and_made_anew(self, monkeypatch):
         schema = {"items": {"pattern": "^(?:(?=.*é)[^!]){3,9}$"}}
@@ -4559,6 +4588,11 @@ class TestR3c:
             for point in range(100):
                 check(chr(0x4E00 + point) * 300)
             assert tracemalloc.get_traced_memory()[1] < 2**20  # else it would be thrice that
+            text = "".join(random.Random(1).choices("ab", k=3000))
+            distances = "".join(f"(?=.{{{distance}}}a)" for distance in range(12))
+            check = wr.compile_schema({"anyOf": [{"pattern": "(?=a)" * 300 + distances}, {}]})
+            check(text)  # each character has 312 answers along
+            assert tracemalloc.get_traced_memory()[1] < 2**22  # else it would be twice that
         finally:
             tracemalloc.stop()
 
@@ -4638,6 +4672,7 @@ class TestR3c:
             ("^.$", "\x85", "\u2028"),
             ("^$", "", "\n"),
             (r"^(?<!a)b|(?<=\$)c$", "$c", "ac"),
+            (r"(?<=^?a\b*)-", "a-", "-a"),
             (r"^(?<year>\d{4})-(?:0[1-9]|1[0-2])$", "2026-05", "2026-13"),
             (r"^[\w-.]+$", "a-b.c", "a b"),
             (r"^[a-\d]$", "-", "b"),
@@ -4655,7 +4690,7 @@ class TestR3c:
             (r"^(?!.*\.\.)[a-z.]+(?<!\.)$", "a.b", "a."),
             ("", "", None),
         ],
-        ids=range(39),
+        ids=range(40),
     )
     def test_patterns_are_read_as_ECMA_262_says(self, pattern, yes, no):
         wr.validate(yes, {"pattern": pattern})
@@ -4997,6 +5032,37 @@ class TestR4:
             assert bot.may_fetch(url, wait=False)
         asked = web.times("http://a.test/robots.txt") + web.times(A_ROBOTS)
         assert len(asked) == 2 and asked[1] - asked[0] >= 1.0
+
+    def test_a_robots_txt_that_leaves_late_pushes_who_has_claimed_behind_it(
+        self, make_bot, web, clock
+    ):
+        """Its slot has passed while another host answered; a retry has the next one."""
+
+        def slow(request):
+            clock.now += 1.9
+            return 200, {}, b""
+
+        site(web, "z.test", None, one=b"", two=slow)
+        site(web, "h.test", None)  # whose page /flaky gives no answer
+        web.pages.update({"http://h.test/robots.txt": 404, "http://h.test/y": b""})
+        urls = [
+            "https://h.test/flaky", "http://h.test/y", "https://z.test/one", "https://z.test/two",
+        ]
+        list(make_bot(rand=lambda: 0.1).run(urls))
+        starts = [at for at, _, url, _ in web.log if "h.test" in url]
+        assert len(starts) == 9 and min(gaps(starts[1:])) >= 1.0
+
+    def test_a_memory_that_moves_to_a_folder_keeps_what_others_wrote_there(
+        self, make_bot, web, clock, tmp_path
+    ):
+        bot = make_bot()
+        assert bot.fetch(A).ok
+        clock.now += 5.0
+        with make_bot(cache_dir=tmp_path, clock=Restarted(clock)) as other:
+            assert other.fetch(X).ok
+        bot.move_memory(str(tmp_path))
+        assert bot.fetch(A, fresh=True).ok
+        assert web.times(A)[1] - web.times(X)[0] >= 1.0
 
     def test_on_a_host_seen_before_the_target_follows_robots_txt_after_a_second(
         self, make_bot, web, clock, tmp_path
@@ -11637,6 +11703,13 @@ class TestPolicyModel:
                 "signals"
             ]
         )
+
+    def test_what_robots_txt_said_is_explained_with_its_group_once(self, bot, web):
+        web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nDisallow: /private\n")
+        decision = bot.may_fetch("https://a.test/x", wait=False)
+        assert decision.reason == "no rule of the group * matches"
+        said = "allowed_implicit, group *: no rule of it matches"
+        assert dict(bot.explain(decision))["robots.txt"] == said
 
 
 OF_ANOTHER_TYPE = {
@@ -18851,6 +18924,49 @@ class TestResultLines:
         row = "<td>R2<td>robots.txt line 2: Disallow: /<td>closed.test<td>2<td>"
         assert row in page.read_text()
 
+    @pytest.mark.parametrize(
+        "asked, shown",     # each a second, what robots.txt asked for by then, the last host
+        [
+            # It asked for more only later.
+            ([(0, 1, "a"), (1.2, 1, "a"), (9, 5, "a"), (15, 5, "a")], 'good">1.20 s</span> of 1 s'),
+            ([(0, 5, "a"), (5.1, 5, "a"), (9, None, "a")], 'good">5.10 s</span> of 5 s'),
+            ([(0, 1, "a"), (1.2, 1, "a"), (9, 5, "a"), (11, 5, "a")], 'bad">2.00 s</span> of 5 s'),
+            # What a redirect left says nothing of its pace: it is as before, or as next.
+            ([(0, 5, "a"), (2, 1, "b")], 'bad">2.00 s</span> of 5 s'),
+            ([(0, 1, "b"), (2, 1, "b"), (8, 5, "a")], 'bad">2.00 s</span> of 5 s'),
+        ],
+    )
+    def test_a_report_judges_a_gap_by_the_pace_of_its_time(
+        self, asked, shown, run_command, tmp_path
+    ):
+        results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+        lines = []
+        for second, delay, host in reversed(asked):
+            at = f"2026-11-22T00:00:{second:06.3f}Z"
+            request = {"at": at, "kind": "target", "url": "https://a.test/", "status": 200}
+            both = [request, {**request, "status": None, "kind": "robots"}]
+            result = {"outcome": "fetched", "final_url": f"https://{host}.test/", "requests": both}
+            lines.append(json.dumps({**result, "crawl_delay": delay}))
+        results.write_text("\n".join(lines))
+        assert run_command("--report", str(page), "--results", str(results)).code == 0
+        assert shown in page.read_text()
+
+    def test_a_report_has_a_row_for_a_reason_however_long_is_left(
+        self, run_command, web, clock, tmp_path
+    ):
+        results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
+        urls = "https://a.test/x", "https://a.test/y"
+        busy = 503, {"Retry-After": "400000"}, b""
+        web.pages.update(dict.fromkeys(urls, busy))
+        lines = ""
+        for _ in range(3):
+            lines += run_command("--json", *urls).out
+            clock.sleep(7200)
+        assert lines.count("from now") == 5 and lines.count("the next try would be") == 1
+        results.write_text(lines)
+        assert run_command("--report", str(page), "--results", str(results)).code == 0
+        assert page.read_text().count("<td>R5<td>a.test answered 503<td>a.test<td>6<td>") == 1
+
     def test_a_report_of_what_is_no_results_is_refused(self, run_command, tmp_path):
         results, page = tmp_path / "results.jsonl", tmp_path / "report.html"
         results.write_bytes(b"\xff\nhttps://a.test/\n")
@@ -19367,6 +19483,22 @@ class TestResultLines:
             r" in ([\d.]+) s; waited ([\d.]+) s, most for \w\.test \(Crawl-delay 10\)", err
         ).groups()
         assert 10.0 <= float(waited) <= float(spent) < 12.0
+
+    def test_what_was_waited_for_a_host_that_refuses_connections_is_no_crawl_delay(
+        self, run_command, web
+    ):
+        web.pages["https://a.test/robots.txt"] = robots("User-agent: *\nCrawl-delay: 2\n")
+        send = web.send
+
+        def send_nothing(request):
+            if request.url.endswith("/x"):
+                raise wr.TransportError("connect: refused")     # before anything has left
+            return send(request)
+
+        web.send = send_nothing
+        done = run_command("https://a.test/x")
+        assert done.code == 1 and "FAIL " in done.out
+        assert "most for a.test\n" in done.err and "Crawl-delay" not in done.err
 
     @pytest.mark.parametrize("columns, is_stacked", [(60, True), (200, False)])
     def test_a_run_has_one_layout(self, columns, is_stacked, publisher):

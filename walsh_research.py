@@ -383,7 +383,7 @@ class BlocklistRejected(ValueError):
 
 
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
-# Owns what a duration and a date mean. `re` compiles an expression when it is first used.
+# What a duration and a date mean. `re` compiles an expression when it is first used.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # exact as a float, finite times any unit
 LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"        # no unit follows one that has a fraction
 UNIT_SECONDS = (604800, 86400, 3600, 60, 1)        # every form has a group for each of these units
@@ -653,7 +653,7 @@ def normalize_host(host: str) -> str:
 
 
 def normalize_ipv6_host(host: str) -> str:
-    from ipaddress import IPv6Address  # most runs meet none
+    from ipaddress import IPv6Address
 
     try:
         if "%" in host or not host.endswith("]"):
@@ -1395,15 +1395,17 @@ class PatternMachine:
             return self.link_copies(target, *value)
         if kind != FORK:
             return self.add(kind, value, target)
-        places = []
+        self.allot(len(value))  # an empty one has no step
+        places = set()
         for nodes in value:
             place = target
             for part in nodes:
                 place = self.link(part, place)
-            places.append(place)
+            places.add(place)
         return self.add(FORK, None, *places)
 
     def link_copies(self, target: int, node: PatternNode, least: int, most: float) -> int:
+        self.allot(1)  # as `a{0}` has no step
         place = target
         if most == math.inf:
             place = self.add(FORK, None, target)
@@ -1442,6 +1444,7 @@ class PatternMachine:
             elif kind == FORK or value in facts:
                 pending += targets
         self.spend(WORK_OF_A_STATE * len(reached))
+        self.cells_left -= len(symbol)  # for the transition
         return self.state(tuple(sorted(places)), is_word, is_end)
 
     def state(self, *key: Any) -> PatternState:
@@ -1451,7 +1454,6 @@ class PatternMachine:
             for state in self.kept.values():
                 state.clear()  # they lead to each other
             self.kept = {key: self.kept[key] for key in self.kept if key[1] is None}
-        self.cells_left -= 1  # for the transition that leads here
         if key not in self.kept:
             self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
             self.kept[key] = PatternState(self, *key)
@@ -1485,7 +1487,7 @@ class Pattern:
 
     def symbols(self, text: str, lookarounds: list[Any]) -> Iterable[Any]:
         """The characters from the last one on, then ""; with the answers behind each."""
-        self.machine.spend(len(text) * (1 + len(lookarounds)))
+        self.machine.spend((len(text) + 1) * (1 + len(lookarounds)))
         if not lookarounds:
             return itertools.chain(reversed(text), [("",)])  # "" could not be unpacked
         answers = [self.answers(text, *lookaround) for lookaround in lookarounds]
@@ -1536,7 +1538,7 @@ class Pattern:
             raise ValueError("a count whose end is below its beginning")
         self.machine.allot(least)  # beyond it no float
         length = node[2] * float(least)
-        if least < most:
+        if least < most and node[2]:  # not of an anchor
             length = math.nan
         return REPEAT, (node, least, most), length
 
@@ -1647,7 +1649,7 @@ ANY = tuple(NAMES_OF_TYPES)
 
 
 def brief_value(value: Any) -> str:
-    """A value for a message, whatever its size, on one line and without control characters."""
+    """A value for a message, whatever its size: one line, no control characters."""
     if isinstance(value, dict):
         return f"an object of {len(value)}"
     if isinstance(value, list) and (len(value) > 8 or set(map(type, value)) - {str}):
@@ -2303,7 +2305,7 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 
 
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
-# Owns when the next request may start and when a source is due.
+# When the next request may start, and when a source is due.
 
 NEVER = -math.inf  # as a time: long past
 
@@ -2430,7 +2432,7 @@ def spell_seconds(seconds: float) -> str:
 
 
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
-# Owns validators, and what an answer of the network leaves of a policy document.
+# Validators, and what an answer of the network leaves of a policy document.
 
 Headers = Sequence[tuple[str, str]]  # (lower-case name, value), in order
 
@@ -2535,7 +2537,7 @@ def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> An
     )
 
 
-# What the cache keeps, and back: a cache is hostile, so that every field is checked.
+# What the cache keeps, and back. It may be hostile: every field is checked.
 
 def as_number(value: Any) -> float:
     """A finite number, or NEVER."""
@@ -4462,8 +4464,8 @@ class RateLimiter:
     def share(self, cache: Cache) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
         self._cache = cache
-        for host, pace in list(self._process.hosts.items()):
-            self.write(host, pace)
+        for host in list(self._process.hosts):
+            self.write(host, self.pace_of(host))
 
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
@@ -4562,8 +4564,9 @@ class Slot:
         now = limiter.now()
         pace = limiter.pace_of(host)
         if self.is_claimed:
-            after_late_one = pace.departed_at + interval  # which pushes all behind it
-            start = max(self._start, pace.not_before, after_late_one)
+            left = pace._replace(last_at=pace.departed_at, interval=interval)
+            # A late one pushes all behind it.
+            start = max(self._start, next_start(left, interval, role != "other"))
         else:
             start = next_start(pace, interval, role == "target")
             self._before = pace
@@ -4918,6 +4921,8 @@ class RobotsStore:
         """
         is_own_host = file_visit.host == host_key(file_visit.url)
         if refusal.gate == "R5" and not is_own_host:
+            return False
+        if refusal.gate == "R4" and file_visit.retries:  # its failure stands
             return False
         is_own_address = refusal.gate == "address" and not file_visit.redirects
         return is_own_address or refusal.retry_at is not None
@@ -5412,13 +5417,7 @@ class Scheduler:
         heapq.heappop(self.ready)
         if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            next_turn = Turn(
-                outcome.at,
-                next(self._serial),
-                outcome.host,
-                steps,
-                is_alone,
-            )
+            next_turn = Turn(outcome.at, next(self._serial), outcome.host, steps, is_alone)
             heapq.heappush(self.waiting, next_turn)
             if is_alone and not turn.is_alone:
                 self._free(host)
@@ -5448,11 +5447,7 @@ class Scheduler:
         due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
         if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
             due_at = -math.inf
-        fetcher.trace_wait(
-            self.targets[host][0].wire,
-            due_at - now,
-            "its host's pace",
-        )
+        fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
         heapq.heappush(self.waiting, Turn(due_at, next(self._serial), host))
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
@@ -8983,6 +8978,8 @@ def explained_robots(decision: Decision) -> str:
         said += f", group {decision.group}"
     if decision.gate in ("robots2", "R4", "R5"):
         return said
+    if decision.group and decision.verdict is Verdict.ALLOWED_IMPLICIT:
+        return f"{said}: no rule of it matches"
     return f"{said}: {decision.reason}"
 
 
@@ -12112,6 +12109,7 @@ MAX_REPORT_MARKS = 2000         # requests drawn for a host; the rest is counted
 MAX_REPORT_RULES = 200          # refusals listed, the most frequent first
 MAX_REPORT_CHARACTERS = 500     # of one foreign string
 MAX_RESULT_LINE_BYTES = 2**24   # of a file of results; a longer line is no result of ours
+TIME_LEFT = r"^not before [^:]* from now: |; the next try would be in [^;]*$"   # of a reason
 
 REPORT_STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --soft: #667; --line: #ccd;
@@ -12137,18 +12135,31 @@ line { stroke: var(--line); } .target { fill: var(--target); } .policy { fill: v
 """
 
 
+class AskedRequest(NamedTuple):
+    """A request as a result tells it."""
+
+    at: float                   # Unix seconds
+    kind: str
+    status: Optional[int]
+    interval: float             # seconds that robots.txt asked for by then; 0 where not known
+
+
 class HostRequests:
     """What one host was asked."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[float, str, Optional[int]]] = []      # at, kind, status
-        self.interval = MIN_REQUEST_INTERVAL        # seconds that its robots.txt allows between two
+        self.requests: list[AskedRequest] = []
 
-    def least_gap(self) -> float | None:
-        """Seconds between the two requests for targets that were closest."""
-        times = sorted(at for at, kind, _ in self.requests if kind == "target")
-        gaps = [later - before for before, later in zip(times, times[1:])]
-        return min(gaps, default=None)
+    def closest(self) -> tuple[float, float] | None:
+        """Of two targets, the closest beside the pace of their time: the gap, and that pace."""
+        targets = [request for request in self.requests if request.kind == "target"]
+        targets.sort(key=lambda request: request.at)
+        pace = next((item.interval for item in targets if item.interval), MIN_REQUEST_INTERVAL)
+        pairs = []
+        for before, later in zip(targets, targets[1:]):
+            pace = later.interval or pace       # robots.txt may have changed since
+            pairs.append((later.at - before.at, pace))
+        return min(pairs, key=lambda pair: pair[0] - pair[1], default=None)
 
 
 class Report:
@@ -12192,21 +12203,27 @@ class Report:
         if not isinstance(requests, list):
             self._untimed += 1
             return
+        last_host = host_of(str(result.get("final_url") or ""))
+        last_interval = max(MIN_REQUEST_INTERVAL, as_number(result.get("crawl_delay")))
         for request in requests:
-            self._add_request(request)
-        host = host_of(str(result.get("final_url") or ""))
-        if host in self._hosts:
-            record = self._hosts[host]
-            record.interval = max(record.interval, as_number(result.get("crawl_delay")))
+            self._add_request(request, last_host, last_interval)
 
     def _add_refusal(self, gate: str, result: Mapping[str, Any]) -> None:
         url = str(result.get("url") or "")
         refused = str(result.get("final_url") or url)       # a redirect leads to others' rules
-        key = gate, str(result.get("reason") or ""), host_of(refused)
+        reason = str(result.get("reason") or "")
+        if gate in ("R4", "R5"):        # how long it was then is another reason each time
+            reason = re.sub(TIME_LEFT, "", reason)
+        key = gate, reason, host_of(refused)
         self._refusals[key] += 1
         self._examples.setdefault(key, url)
 
-    def _add_request(self, request: Any) -> None:
+    def _add_request(
+        self,
+        request: Any,
+        last_host: str,
+        last_interval: float,
+    ) -> None:
         if not isinstance(request, dict):
             return
         at = unix_seconds(request.get("at"))
@@ -12216,7 +12233,9 @@ class Report:
             return
         if not is_number(status):
             status = None
-        self._hosts[host].requests.append((at, str(request.get("kind") or ""), status))
+        kind = str(request.get("kind") or "")
+        interval = last_interval if host == last_host else 0.0
+        self._hosts[host].requests.append(AskedRequest(at, kind, status, interval))
 
     # --- The page -----------------------------------------------------------
 
@@ -12240,7 +12259,7 @@ class Report:
         ])
 
     def _summary(self) -> Iterator[str]:
-        times = [at for record in self._hosts.values() for at, _, _ in record.requests]
+        times = [request.at for record in self._hosts.values() for request in record.requests]
         words = [f"{count} {outcome}" for outcome, count in self._outcomes.most_common()]
         targets = counted(sum(self._outcomes.values()), "target")
         outcomes = f": {escaped(', '.join(words))}" if words else ""
@@ -12260,7 +12279,7 @@ class Report:
         if not self._hosts:
             return
         rows = sorted(self._hosts.items(), key=lambda item: -len(item[1].requests))
-        times = [at for _, record in rows for at, _, _ in record.requests]
+        times = [request.at for _, record in rows for request in record.requests]
         axis = min(times), max(times)
         yield "<h2>Requests by host</h2>"
         yield f"<p>Each mark is a request, on one axis of {spell_seconds(axis[1] - axis[0])}:"
@@ -12302,13 +12321,14 @@ def host_row(
     record: HostRequests,
     axis: tuple[float, float],
 ) -> str:
-    """A host's requests, and its closest two beside the pace that it permits."""
-    gap = record.least_gap()
+    """A host's requests, and its closest two beside the pace that it permitted then."""
+    closest = record.closest()
     verdict = "-"
-    if gap is not None:
+    if closest is not None:
+        gap, interval = closest
         # Clocks are read in whole milliseconds.
-        style = "good" if gap + 0.001 >= record.interval else "bad"
-        verdict = f'<span class="{style}">{gap:.2f} s</span> of {record.interval:g} s'
+        style = "good" if gap + 0.001 >= interval else "bad"
+        verdict = f'<span class="{style}">{gap:.2f} s</span> of {interval:g} s'
     marks = [mark(request, axis) for request in record.requests[:MAX_REPORT_MARKS]]
     return "".join([
         f'<tr><td class="host">{escaped(host)}<td class="number">{len(record.requests)}',
@@ -12326,15 +12346,14 @@ def key_mark(style: str) -> str:
 
 
 def mark(
-    request: tuple[float, str, Optional[int]],
+    request: AskedRequest,
     axis: tuple[float, float],
 ) -> str:
     """A request on the axis."""
-    at, kind, status = request
     first, last = axis
-    share = (at - first) / (last - first) if last > first else 0.5
-    style = "target" if kind == "target" else "policy"
-    if status is None or status >= 400:
+    share = (request.at - first) / (last - first) if last > first else 0.5
+    style = "target" if request.kind == "target" else "policy"
+    if request.status is None or request.status >= 400:
         style = "trouble"
     return f'<circle class="{style}" cx="{1 + 98 * share:.2f}%" cy="9" r="3"/>'
 
@@ -13468,7 +13487,8 @@ def wait_label(result: Result) -> str:
     is_retried = result.attempts > 1 + len(result.redirects)
     if is_retried or (result.outcome == "failed" and result.retry_at):
         return f"{host} (back-off)"
-    if result.crawl_delay:
+    no_request_left = result.outcome == "failed" and not result.attempts    # but tries, at R5's
+    if result.crawl_delay and not no_request_left:
         return f"{host} (Crawl-delay {result.crawl_delay:g})"
     return host
 
