@@ -12355,6 +12355,30 @@ class TestSchema:
                 wr.validate(instance, schema)
         assert time.perf_counter() - began < 10
 
+    def test_a_schema_that_stands_in_place_and_is_named_takes_linear_time(self):
+        def seconds(levels):
+            place = "#/items"
+            schema = {"type": "integer"}
+            for level in range(levels, 0, -1):
+                reference = {"$ref": place + "/allOf/0" * level}
+                schema = {"allOf": [schema, reference]}
+            began = time.process_time()
+            wr.validate(list(range(500)), {"items": schema})
+            return time.process_time() - began
+
+        assert seconds(80) < 9 * seconds(20) + 0.3
+
+    def test_prefix_items_beyond_an_array_take_no_time(self):
+        def seconds(count):
+            check = wr.compile_schema({"items": {"prefixItems": [True] * count}})
+            began = time.process_time()
+            check([[]] * 20_000)
+            return time.process_time() - began
+
+        assert seconds(1800) < 5 * seconds(18) + 0.3
+        with pytest.raises(wr.SchemaViolation, match="^/1: type"):
+            wr.validate([1, "2", 3], {"prefixItems": [True, {"type": "integer"}, True, False]})
+
     def test_a_compiled_schema_remembers_nothing_of_the_last_instance(self):
         check = wr.compile_schema(
             {

@@ -1714,31 +1714,30 @@ class Subschema:
                 self.add([kind], "type", float.is_integer if is_whole_fine else nothing, types)
 
     def check(self, value: Any) -> bool:
-        """True where the value holds, else SchemaViolation."""
-        for keyword, check, wanted in self.assertions.get(type(value), NOT_JSON):
-            if not check(value):
-                detail = f"{brief_value(value)}, want {brief_value(wanted)}"
-                raise SchemaViolation("", keyword, detail)
+        """True where the value holds, else SchemaViolation.
+
+        What is applied in several places sees each value once, so that doubling is no work.
+        """
+        outcome = self.seen.get(id(value))
+        if outcome is None:
+            outcome = True
+            try:
+                for keyword, check, wanted in self.assertions.get(type(value), NOT_JSON):
+                    if not check(value):
+                        detail = f"{brief_value(value)}, want {brief_value(wanted)}"
+                        raise SchemaViolation("", keyword, detail)
+            except SchemaViolation as violation:
+                outcome = violation.pointer, violation.keyword, str(violation)
+            if self.times_applied > 1:
+                self.seen[id(value)] = outcome
+        if outcome is not True:
+            raise SchemaViolation(*outcome)
         return True
 
     def refer(self) -> SchemaCheck:
         """The check for a $ref."""
         self.times_applied += 1
-        return self.check_reference
-
-    def check_reference(self, value: Any) -> bool:
-        """What is applied in several places sees each value once, so that doubling is no work."""
-        if self.times_applied == 1:
-            return self.check(value)
-        key = id(value)
-        if key not in self.seen:
-            try:
-                self.seen[key] = self.check(value)
-            except SchemaViolation as violation:
-                self.seen[key] = violation.pointer, violation.keyword, str(violation)
-        if self.seen[key] is not True:
-            raise SchemaViolation(*self.seen[key])
-        return True
+        return self.check
 
 
 # Tests of a value, which comes behind the compiled values of their keywords, None where absent.
@@ -1830,7 +1829,8 @@ def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
 
 
 def items_hold(rest: Any, first: Any, value: list[Any]) -> bool:
-    return parts_hold(enumerate(value), dict(enumerate(first or [])).get, rest)
+    numbered = dict(zip(range(len(value)), first or []))
+    return parts_hold(enumerate(value), numbered.get, rest)
 
 
 def members_hold(named: Any, patterns: Any, rest: Any, value: JsonObject) -> bool:
