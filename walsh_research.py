@@ -1718,7 +1718,7 @@ class Subschema:
 
         What is applied in several places sees each value once, so that doubling is no work.
         """
-        outcome = self.seen.get(id(value))
+        outcome: Any = self.seen.get(id(value))
         if outcome is None:
             outcome = True
             try:
