@@ -77,12 +77,14 @@ if __name__ == "__main__":
 import _thread
 import collections
 import errno
+import hashlib
 import heapq
 import io
 import itertools
 import math
 import operator
 import os
+import pickle
 import re
 import stat
 import sys
@@ -96,6 +98,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     AnyStr,
+    BinaryIO,
     Literal,
     NamedTuple,
     Optional,
@@ -169,19 +172,23 @@ MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
 MAX_BLOCKLIST_KEY = 512         # characters of a host; DNS ends at 253; NFKC is quadratic
 MAX_BLOCKLIST_WARNINGS = 20     # lines told about one document
 # The cache.
-CACHE_FORMAT = "walsh-research-cache/1"     # what an entry says of itself
-# Bytes of robots.txt kept where there is no disk; a hostile domain has any number of hosts.
-MAX_REMEMBERED_ROBOTS_BYTES = 64 * 2**20
+CACHE_FORMAT = "walsh-research-cache/2"     # what the digest of an entry begins with
 # Bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
-MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 2**20}
-# An entry is a small dict around a body; more could cost seconds (integers that collide).
-MAX_PICKLE_OPCODES = 10_000
-# Unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run.
-ENTRY_LIFETIME_SECONDS = {"blocklist": float("inf"), "source": 400 * 86400.0, "": 60 * 86400.0}
-SWEEP_INTERVAL_SECONDS = 86400.0        # a day between two whole passes over the cache folder
-MAX_SWEEP_FILES = 4096                  # looked at in one call between two; some milliseconds
-# After each try to write an entry, by `os.name`; Windows renames onto no file that is open.
-WRITE_PAUSES_SECONDS = {"nt": [0.01] * 5, "": [0.0] * 5}
+MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 4 * 2**20}
+# Bytes kept where there is no disk, by kind; a hostile domain has any number of hosts.
+MAX_REMEMBERED_BYTES = {"robots": 64 * 2**20, "robots2": 16 * 2**20, "ask": 16 * 2**20}
+DURABLE_KINDS = ("blocklist", "schema")     # a power cut loses none of these
+# Unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run, and
+# the pace the longest Retry-After. A "tmp" is what a killed process was writing.
+ENTRY_LIFETIME_SECONDS = {
+    "blocklist": float("inf"),
+    "source": 400 * 86400.0,
+    "pace": 400 * 86400.0,
+    "tmp": 86400.0,
+    "": 60 * 86400.0,
+}
+SWEEP_INTERVAL_SECONDS = 86400.0        # a day between two passes over the cache folder
+RENAME_PAUSES_SECONDS = (0.01, 0.02, 0.04, 0.08)    # before a rename is tried again
 # The transport.
 # Of status lines and headers, 1xx answers included; again of chunk framing that no data pays for.
 MAX_HEAD_BYTES = 256 * 1024
@@ -3043,17 +3050,14 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 
 # === 11. CACHE   R11   spec 11.2 =============================================
-# Owns what outlives a process: pickle entries in private folders, and locks between processes.
-# Whatever a disk does or holds costs an entry and one line of warning; it is never an error.
+# Owns what outlives a process: private files of plain data, and locks between processes. Whatever a
+# disk does or holds costs an entry and a line of warning; it is never an error.
 
 if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Data = dict[str, Any]
     Warn = Callable[[str], None]
     WallTime = Callable[[], float]  # Unix seconds
-    PacePlace = tuple[str, str]     # a folder; the cache folder around it, or ""
-
-# 11a. Where the folders are.
 
 # By platform: the variables that may name a root, and the cache folder below it.
 CACHE_FOLDERS = {
@@ -3061,602 +3065,281 @@ CACHE_FOLDERS = {
     "darwin": {"HOME": "/Library/Caches/walsh-research"},
     "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
+# All files of a cache but its locks. No byte of a name was chosen by a server.
+CACHE_FILE = lazy_re(r"([a-z0-9]+)-[0-9a-f]{32}\.pickle\Z")
+LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 
 
-def folder_below(environ: Environ, platform: str, roots: Environ) -> str | None:
-    """Below the first variable of `roots` that names a root."""
-    for variable, below in roots.items():
+def default_cache_dir(environ: Environ, platform: str) -> str | None:
+    """The folder that the environment names, or the platform's; None where it names no root."""
+    named = environ.get("WALSH_RESEARCH_CACHE")
+    if named:
+        return named
+    for variable, below in CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""]).items():
         root = environ.get(variable, "")
         if root.startswith("/") or (root and platform == "win32"):  # XDG: never a relative one
             return root.rstrip("/\\") + below
     return None
 
 
-def default_cache_dir(environ: Environ, platform: str) -> str | None:
-    """None where the environment names no place."""
-    roots = CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""])
-    return environ.get("WALSH_RESEARCH_CACHE") or folder_below(environ, platform, roots)
-
-
-def pace_places(environ: Environ, platform: str, user_id: int) -> list[PacePlace]:
-    """Where the pace of a command without a cache may lie, the best first."""
-    separator = "/"
-    if platform == "win32":
-        separator = "\\"
-    else:
-        environ = {**environ, "": "/tmp"}
-    places = []
-    cache_folder = default_cache_dir(environ, platform)
-    if cache_folder:
-        places.append((f"{cache_folder}{separator}pace", cache_folder))
-    variables = ["TMPDIR", "TEMP", "TMP", ""]  # as Python's tempfile asks
-    roots = dict.fromkeys(variables, f"{separator}walsh-research-{user_id}")
-    temporary_folder = folder_below(environ, platform, roots)
-    if temporary_folder:
-        places.append((temporary_folder, ""))
-    return places
-
-
-# 11b. What an entry is: pickle, of which only the opcodes of plain data are written and read.
-
-# All that protocol 4 does for None, bool, int, float, str, bytes, list and dict. Tuples are out: a
-# key's hash recurses in C (a crash at a depth of 10^5), and takes twice as long with each level
-# that is shared. PUT is out: nine bytes of it take all memory (gh-115952).
-PLAIN_OPCODES = frozenset("""
-    PROTO FRAME NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
-    SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8
-    EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS MARK MEMOIZE BINGET LONG_BINGET STOP
-""".split())
-
-
 def sha256_hex(data: bytes) -> str:
-    return str(sha256_function()(data).hexdigest())
+    return hashlib.sha256(data).hexdigest()
 
 
-@cache
-def sha256_function() -> Any:
-    """CPython's own code, where it is: hashlib loads OpenSSL, which takes 4 MiB."""
-    for name in ("_sha2", "_sha256", "hashlib"):  # the first two by version
-        with suppress(ImportError, AttributeError):
-            return __import__(name).sha256
+def name_digest(name: str) -> str:
+    return sha256_hex(name.encode("utf-8", "surrogatepass"))
 
 
-@cache
-def plain_opcodes() -> dict[bytes, Any]:
-    from pickletools import opcodes  # takes a millisecond
-
-    return {op.code.encode("latin-1"): op for op in opcodes if op.name in PLAIN_OPCODES}
-
-
-def read_opcode(stream: io.BytesIO) -> tuple[str, Any]:
-    """Its name and its argument."""
-    code = stream.read(1)
-    opcode = plain_opcodes().get(code)
-    if opcode is None:
-        raise ValueError(f"opcode 0x{code.hex()} is not plain data" if code else "is torn")
-    return opcode.name, opcode.arg and opcode.arg.reader(stream)
+def entry_digest(kind: str, name: str, payload: bytes) -> bytes:
+    """The SHA-256 of an entry's name and payload, so that no entry can pass for another."""
+    header = f"{CACHE_FORMAT}\0{kind}\0{name}\0"
+    digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
+    digest.update(payload)
+    return digest.digest()
 
 
-def check_pickle(blob: bytes) -> None:
-    """`ValueError` where `blob` builds anything but plain data of the order of its own size."""
-    if not blob.startswith(b"\x80\x04"):
-        raise ValueError("is no pickle of protocol 4")
-    stream = io.BytesIO(blob)
-    memo: dict[int, float] = {}  # the length of each thing that MEMOIZE numbered
-    pushed_length = math.inf     # by the opcode before; a list is endless
-    repeated_length = 0.0
-    for _ in range(MAX_PICKLE_OPCODES):
-        name, argument = read_opcode(stream)
-        if name == "STOP":
-            if stream.read(1):
-                raise ValueError("goes on after its end")
+class PlainUnpickler(pickle.Unpickler):
+    """It builds plain data alone: without a global, no opcode can call anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"names {module}.{name}, and plain data names nothing")
+
+
+def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
+    """ValueError: a file or folder that somebody else may have written must not be believed."""
+    if not is_kind(status.st_mode):
+        raise ValueError(f"is no {kind}")
+    if sys.platform == "win32":  # Windows keeps owners and modes elsewhere.
+        return
+    if status.st_uid != os.geteuid():
+        raise ValueError("belongs to another user")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ValueError("can be written by others")
+
+
+def open_privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def replace_file(scratch: str, path: str) -> None:
+    """Windows renames nothing onto a file that another process has open just now."""
+    for pause_seconds in RENAME_PAUSES_SECONDS:
+        with suppress(PermissionError):
+            os.replace(scratch, path)
             return
-        if name == "FRAME":
-            if argument > len(blob):
-                raise ValueError("is torn")
-            continue
-        if name == "MEMOIZE":
-            memo[len(memo)] = pushed_length
-        if name in ("BINGET", "LONG_BINGET"):  # earlier versions repeated short strings
-            repeated_length += memo.get(argument, math.inf)
-        if repeated_length > len(blob):
-            raise ValueError("repeats by reference more than it holds")
-        pushed_length = math.inf
-        if isinstance(argument, (str, bytes)):
-            pushed_length = len(argument)
-    raise ValueError(f"has more than {MAX_PICKLE_OPCODES} opcodes")
+        time.sleep(pause_seconds)
+    os.replace(scratch, path)
 
 
-def pickle_plain(value: Any) -> bytes:
-    import pickle  # takes a millisecond
+class CacheLock:
+    """A name that its holder alone has, until `release` or the holder's death.
 
-    out = io.BytesIO()
-    pickler = pickle.Pickler(out, protocol=4)
-    pickler.fast = True  # without a memo, so that nothing is written by reference
-    pickler.dump(value)
-    return out.getvalue()
-
-
-def unpickle_plain(blob: bytes) -> Any:
-    return plain_unpickler()(io.BytesIO(blob)).load()
-
-
-@cache
-def plain_unpickler() -> Any:
-    import pickle
-
-    class PlainUnpickler(pickle.Unpickler):  # the second wall, behind `check_pickle`
-        def find_class(self, module: str, name: str) -> Any:
-            raise pickle.UnpicklingError("globals are refused")
-
-    return PlainUnpickler
-
-
-def entry_of(kind: str, key: str, data: Data) -> Data:
-    return {"format": CACHE_FORMAT, "kind": kind, "key": key, "data": data}
-
-
-def entry_data(blob: bytes, kind: str, key: str) -> Data:
-    """`ValueError` where `blob` is no entry of that kind and key."""
-    check_pickle(blob)
-    try:
-        entry = unpickle_plain(blob)
-        data: Data = entry["data"]
-        is_ours = isinstance(data, dict) and entry == entry_of(kind, key, data)
-    except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
-        raise ValueError(type(error).__name__) from None  # what a decoder quotes stays unsaid
-    if not is_ours:
-        raise ValueError(f"is no entry of {CACHE_FORMAT} for its name")
-    return data
-
-
-# 11c. Private files, and locks: files that exist only while they are held. The kernel lets go of a
-# lock when its holder dies.
-
-OPEN_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")  # without O_NONBLOCK a FIFO hangs us
-OPEN_PRIVATELY = sum(getattr(os, flag, 0) for flag in OPEN_FLAGS)
-LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
-
-
-def do_once(action: Callable[[Any], object], items: list[Any]) -> None:
-    """Takes off each item and does `action` with it within one bytecode; Ctrl-C comes between."""
-    while items:
-        taken = map(items.pop, (-1,))
-        list(map(action, taken))
-
-
-def lock_file(fd: int) -> bool:
-    """Locks an open file until it is closed; False, at once, where another has it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt  # Windows only
-
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl  # POSIX only
-
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except LOCK_IS_TAKEN:
-        return False
-    return True
-
-
-class PrivateFile:
-    """At most one open file, which no Ctrl-C loses: the last reference to this closes it."""
-
-    fds: list[int] = []  # for `__del__`, where an interrupt comes before `__init__`
+    It is an open file with the system's lock on it. One that took no file excludes nobody.
+    """
 
     def __init__(self) -> None:
-        self.fds: list[int] = []
+        self._file: BinaryIO | None = None
 
-    def open(self, path: str, flags: int) -> int:
-        """The descriptor, noted within one bytecode; a new file is 0600."""
-        self.fds.extend(map(os.open, (path,), (flags,), (0o600,)))
-        return self.fds[0]
-
-    def close(self) -> None:
-        with suppress(OSError):
-            do_once(os.close, self.fds)
-
-    __del__ = close
-
-
-# By name, what the locks of this process hold open. All bots exclude each other here; those without
-# a cache, and those on a disk without locks, do so here alone.
-HELD_NAMES: dict[str, list[int]] = {}
-
-
-class CacheLock(PrivateFile):
-    """A name that this process, and no forked child, holds; a file may hold it against others."""
-
-    name = ""  # for `__del__`, as above
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-        self._paths: list[str] = []  # of the file, until it is removed
-
-    def lock(self, path: str) -> bool:
-        """Claims the name, and locks the file at `path`, if any, which goes at `release`.
-
-        False where another has either. `OSError`: the file cannot be locked, but goes all the same.
-        """
-        if HELD_NAMES.setdefault(self.name, self.fds) is not self.fds:
-            return False
-        if not path:
-            return True
-        fd = self.open(path, os.O_RDWR | os.O_CREAT | OPEN_PRIVATELY)
+    def take(self, path: str) -> bool:
+        """False where another open file has the lock. OSError: nobody can lock here."""
+        file = self._file = open(path, "ab", opener=open_privately)
         try:
-            # Until it is locked, its holder or a sweep may remove it.
-            if lock_file(fd) and os.path.samestat(os.fstat(fd), os.stat(path)):
-                self._paths.append(path)
-                return True
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ESTALE):
-                self._paths.append(path)
-                raise
-        self.close()
-        return False
+            if sys.platform == "win32":
+                import msvcrt  # Windows only
+
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            else:
+                import fcntl  # POSIX only
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except LOCK_IS_TAKEN:
+            self.release()
+            return False
+        return True
 
     def release(self, *_: object) -> None:
-        """Once is enough; in a forked child it ends nothing of the parent's."""
-        if HELD_NAMES.get(self.name) is not self.fds:
-            return
-        try:
-            if os.name == "nt":  # which removes no open file
-                self.close()
-            with suppress(OSError):  # first: the descriptor may live on in some child
-                do_once(os.unlink, self._paths)
-        finally:
-            self.close()
-            HELD_NAMES.pop(self.name, None)
+        """The name is free. Once is enough, and twice does no harm."""
+        if self._file is not None:
+            self._file.close()
 
     def __enter__(self) -> CacheLock:
         return self
 
     __exit__ = release
-    __del__ = release  # an interrupt can lose a lock on its way to who asked for it
 
-
-def abandon_locks() -> None:
-    """In a forked child: the locks, and so the files, are the parent's."""
-    for fds in HELD_NAMES.values():
-        with suppress(OSError):
-            do_once(os.close, fds)
-    HELD_NAMES.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=abandon_locks)
-
-
-def disk_trouble(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error) or type(error).__name__
-
-
-def private_doubt(status: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> str:
-    """Why a file or folder must not be believed, or ""."""
-    if not is_kind(status.st_mode):
-        return f"is no {kind}"
-    if sys.platform == "win32":  # which keeps owners and modes elsewhere
-        return ""
-    if status.st_uid != os.geteuid():
-        return "belongs to another user"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "can be written by others"
-    return ""
-
-
-def folder_doubt(folder: str, create: bool, follow_links: bool = True) -> str:
-    """Why nothing in `folder` must be believed, or ""."""
-    try:
-        if create:
-            make_private_folders(folder)
-        status = os.stat(folder, follow_symlinks=follow_links)
-    except (OSError, ValueError, RecursionError) as error:  # a NUL; a thousand parents
-        return disk_trouble(error)
-    return private_doubt(status, stat.S_ISDIR, "folder")
-
-
-def make_private_folders(folder: str) -> None:
-    """What is missing becomes 0700: `os.makedirs` gives parents the umask's mode."""
-    if folder and not os.path.isdir(folder):
-        make_private_folders(os.path.dirname(folder.rstrip("/" + os.sep)))
-        with suppress(FileExistsError):  # another process was faster
-            os.mkdir(folder, 0o700)
-
-
-def pace_doubt(place: PacePlace, create: bool) -> str:
-    folder, around = place
-    doubt = around and folder_doubt(around, create)
-    # Others may plant a symbolic link in the system's temporary folder.
-    return doubt or folder_doubt(folder, create, follow_links=False)
-
-
-def takes_locked_files(place: PacePlace) -> bool:
-    path = os.path.join(place[0], f"lock-{os.urandom(16).hex()}.pickle.tmp")
-    with suppress(OSError), CacheLock(path) as lock:
-        if not pace_doubt(place, create=True) and lock.lock(path):
-            return os.write(lock.fds[0], b"\0") > 0
-    return False
-
-
-def read_private_file(path: str, limit_bytes: int) -> tuple[bytes, float]:
-    """Its bytes, and when it was modified in Unix seconds. `ValueError`: it must not be read."""
-    with closing(PrivateFile()) as file:
-        fd = file.open(path, os.O_RDONLY | OPEN_PRIVATELY)
-        status = os.fstat(fd)
-        doubt = private_doubt(status, stat.S_ISREG, "regular file")
-        if not doubt and status.st_size > limit_bytes:
-            doubt = f"has {status.st_size} bytes, at most {limit_bytes} are read"
-        if doubt:
-            raise ValueError(doubt)
-        pieces = iter(lambda: os.read(fd, status.st_size + 1), b"")  # one as a rule
-        return b"".join(pieces), status.st_mtime
-
-
-def write_private_file(path: str, blob: bytes, modified_at: float, durable: bool) -> None:
-    """The whole file at `path` becomes `blob`, or stays as it was. Times are Unix seconds."""
-    scratch = f"{path}.{os.urandom(8).hex()}.tmp"
-    with CacheLock(scratch) as file:  # or a sweep takes it for a dead writer's
-        try:
-            if not file.lock(scratch):
-                raise FileNotFoundError(errno.ENOENT, "a sweep took what was written")
-        except OSError:
-            if not file.fds:  # else the disk has no locks
-                raise
-        rest = memoryview(blob)
-        while rest:
-            rest = rest[os.write(file.fds[0], rest):]
-        if durable:
-            os.fsync(file.fds[0])
-        # NFS and quotas speak up at a close; Windows renames no file that is open.
-        if os.name == "nt":
-            do_once(os.close, file.fds)
-        else:
-            list(map(os.close, map(os.dup, file.fds)))
-        os.utime(scratch, (modified_at, modified_at))  # by the bot's clock, as `sweep` is
-        os.replace(scratch, path)
-    if durable:
-        with suppress(OSError), closing(PrivateFile()) as folder:  # some systems sync no folder
-            os.fsync(folder.open(os.path.dirname(path), os.O_RDONLY))
-
-
-# 11d. Sweeping.
-
-# An entry is named by its kind and a digest of its key. With ".tmp" it is what an entry is written
-# to, or a lock: a file that lives while its lock is held.
-CACHE_FILE = lazy_re(r"([a-z]+)-[0-9a-f]{32}\.pickle(\.(?:[0-9a-f-]+\.)?tmp)?\Z")
-
-
-def sweep_folder(folder: str, now: float, most_files: int | None) -> None:
-    """Removes what is outlived, as far as it can be, among the first `most_files` files or all."""
-    with suppress(OSError), os.scandir(folder) as files:
-        for file in islice(files, most_files):
-            with suppress(OSError):
-                sweep_file(file, now)
-
-
-def sweep_file(file: os.DirEntry[str], now: float) -> None:
-    found = CACHE_FILE.match(file.name)
-    if not found or not file.is_file(follow_symlinks=False):
-        return
-    if found[2]:  # its lock alone says whether its holder lives: clocks jump
-        with CacheLock(file.path) as lock:
-            lock.lock(file.path)  # what is locked goes with the lock
-        return
-    age_seconds = now - file.stat(follow_symlinks=False).st_mtime
-    if age_seconds > ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""]):
-        os.unlink(file.path)
-
-
-# 11e. The cache.
 
 class Cache:
-    """Entries of plain data (what JSON can say, and bytes) by kind and key, a pickle file each.
+    """Entries of plain data by kind and name, a file each in `folder`; None keeps them in memory.
 
-    They lie in `folder`, which is not touched before its first use; None keeps them in memory.
-    `warn` gets one line per cause. `wall_time` dates the entries. Thread-safe.
+    A kind has small letters and digits; a name is any text. What the disk refuses lives in memory
+    for this run, and memory beats the disk. `warn` gets each line once. `wall_time` gives the Unix
+    seconds that date the files. Nothing here raises but for data that cannot be pickled.
     """
 
-    def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime = time.time) -> None:
-        self.folder: str | None = None
-        self.warn = warn
-        self.wall_time = wall_time
-        # Pickles of what the disk did not take, by kind and key.
-        self._memory: dict[str, dict[str, bytes]] = collections.defaultdict(dict)
-        self._robots_bytes = 0  # of robots.txt bodies among it, which servers choose
+    def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime) -> None:
+        self.folder = folder
+        self._warn = warn
+        self._wall_time = wall_time
         self._warned: set[str] = set()
-        self._pace = self
-        if folder is not None:
-            self.move_to(folder)
+        self._memory: dict[str, dict[str, bytes]] = collections.defaultdict(dict)
+        self._memory_bytes: dict[str, int] = collections.defaultdict(int)  # by kind
 
-    def pace(self) -> Cache:
-        """The sub-folder with the hosts' pace, which commands without a cache share."""
-        return self._pace
+    def load(self, kind: str, name: str) -> Any:
+        """The value that was stored last; None, with a warning where a file is spoilt."""
+        try:
+            payload = self._memory[kind].get(name)
+            if payload is None:
+                payload = self._read(kind, name)
+            return payload and PlainUnpickler(io.BytesIO(payload)).load()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn_of_disk(error)
+        except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
+            file = os.path.basename(self._path(kind, name))
+            trouble = printable(str(error) or type(error).__name__)
+            self._warn_once(file, f"cache: {file}: {trouble}; taken as absent")
+        return None
 
-    def is_shared(self) -> bool:
-        """Whether other processes can see what is stored."""
-        return self._is_folder_usable(create=True)
+    def store(self, kind: str, name: str, value: Any) -> bool:
+        """True where the value lies whole on the disk; else it is in memory."""
+        payload = pickle.dumps(value, protocol=4)
+        self._forget(kind, name)
+        if self._is_usable():
+            try:
+                self._write(kind, name, payload)  # R11
+                return True
+            except (OSError, OverflowError, ValueError) as error:  # a time that no disk can note
+                self._warn_of_disk(error)
+        self._memory[kind][name] = payload
+        self._memory_bytes[kind] += len(payload)
+        while self._memory_bytes[kind] > MAX_REMEMBERED_BYTES.get(kind, math.inf):
+            self._forget(kind, next(iter(self._memory[kind])))  # the oldest
+        return False
+
+    def exists(self, kind: str, name: str) -> bool:
+        """Whether such an entry was ever stored, be it readable or not. In doubt it was (R3b)."""
+        if name in self._memory[kind]:
+            return True
+        try:
+            return self.folder is not None and bool(os.lstat(self._path(kind, name)))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return False
+        except OSError:
+            return True
+
+    def lock(self, name: str) -> CacheLock | None:
+        """The lock of that name; None, at once, where somebody else holds it.
+
+        Names share a fixed number of files, so who holds one lock must not wait for another.
+        """
+        lock = CacheLock()
+        if self._is_usable():
+            path = os.path.join(str(self.folder), f"lock-{name_digest(name)[:3]}")
+            try:
+                return lock if lock.take(path) else None  # R4a
+            except OSError as error:  # The disk has no locks.
+                self._warn_of_disk(error)
+        return lock
+
+    def sweep(self) -> None:
+        """Once a day, for all processes, what was long neither read nor written goes."""
+        now = self._wall_time()
+        if not self._is_usable():
+            return
+        swept_at = self.load("sweep", "at")
+        if isinstance(swept_at, float) and 0 <= now - swept_at < SWEEP_INTERVAL_SECONDS:
+            return
+        self.store("sweep", "at", now)
+        with suppress(OSError), os.scandir(self.folder) as files:
+            for file in files:
+                sweep_file(file, now)
 
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
         self.folder = folder
-        self._pace = PaceCache(
-            [(os.path.join(folder, "pace"), folder)],
-            self.warn,
-            self.wall_time,
-        )
-        self._pace._warned = self._warned  # the same trouble twice is one line
-        for kind, pickles in list(self._memory.items()):
-            for key, blob in list(pickles.items()):
-                self.store(kind, key, unpickle_plain(blob))
+        for kind, payloads in list(self._memory.items()):
+            for name in list(payloads):
+                self.store(kind, name, self.load(kind, name))
 
-    def load(self, kind: str, key: str) -> Data | None:
-        """The data last stored under `kind` and `key`; None, with a warning, where it is spoilt."""
-        data: Data | None = None
-        try:
-            remembered = self._memory[kind].get(key)  # which beats what the disk says
-            if remembered is not None:
-                data = unpickle_plain(remembered)
-            elif self._is_folder_usable():
-                data = self._read(kind, key)
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, MemoryError) as error:
-            name = os.path.basename(self._path(kind, key))
-            cause = "read" if isinstance(error, OSError) else name  # a sick disk is one line
-            self._say(cause, f"cache: {name}: {disk_trouble(error)}; taken as absent")
-        return data
+    def _path(self, kind: str, name: str) -> str:
+        return os.path.join(self.folder or "", f"{kind}-{name_digest(name)[:32]}.pickle")
 
-    def _read(self, kind: str, key: str) -> Data:
-        path = self._path(kind, key)
-        limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
-        blob, modified_at = read_private_file(path, limit_bytes)
-        data = entry_data(blob, kind, key)
-        now = self.wall_time()
-        if now - modified_at > SWEEP_INTERVAL_SECONDS:  # what is used is not swept
-            with suppress(OSError, OverflowError, ValueError):
-                os.utime(path, (now, now))
-        return data
-
-    def store(self, kind: str, key: str, data: Data, *, durable: bool = False) -> bool:
-        """True where `data` lies whole on the disk, else this process remembers it.
-
-        `durable`: also after a power cut. `ValueError`: the disk takes only plain data.
-        """
-        is_written = False
-        if self._is_folder_usable(create=True):
-            blob = pickle_plain(entry_of(kind, key, data))
-            check_pickle(blob)
-            is_written = self._write(self._path(kind, key), blob, durable)
-        self.forget(kind, key)
-        if not is_written:
-            self._memory[kind][key] = blob = pickle_plain(data)
-            if kind == "robots":
-                self._robots_bytes += len(blob)
-            while self._robots_bytes > MAX_REMEMBERED_ROBOTS_BYTES:
-                self.forget("robots", next(iter(self._memory["robots"])))  # the oldest
-        return is_written
-
-    def _write(self, path: str, blob: bytes, durable: bool) -> bool:
-        # A sweep may take what is not locked yet.
-        for pause_seconds in WRITE_PAUSES_SECONDS.get(os.name, WRITE_PAUSES_SECONDS[""]):
-            try:
-                write_private_file(path, blob, self.wall_time(), durable)  # R11
-                return True
-            except (OSError, OverflowError, ValueError) as error:  # a time that no disk can note
-                trouble = disk_trouble(error)
-            time.sleep(pause_seconds)
-        self._say("write", f"cache: {self.folder} cannot be written: {trouble}")
-        return False
-
-    def forget(self, kind: str, key: str) -> None:
-        """What the disk did not take is not remembered in this process either."""
-        forgotten = self._memory[kind].pop(key, b"")
-        if kind == "robots":
-            self._robots_bytes -= len(forgotten)
-
-    def try_lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None where it is held in another process or in this one."""
-        lock = CacheLock(name)
-        is_held = False
-        try:
-            is_held = self._take(lock)
-        finally:
-            if not is_held:
-                lock.release()
-        return lock if is_held else None
-
-    def _take(self, lock: CacheLock) -> bool:
-        path = ""
-        if self._is_folder_usable(create=True):
-            path = self._path("lock", lock.name) + ".tmp"
-        try:
-            return lock.lock(path)  # R4a
-        except OSError as error:
-            self._say("write", f"cache: no lock in {self.folder} ({disk_trouble(error)});"
-                               " other processes are not waited for")
-        return True
-
-    def sweep(self, now: float) -> None:
-        """Once a day for all processes, entries long unused go. `now`: Unix seconds.
-
-        In between, scratch files of dead processes do, among the first files.
-        """
-        if not self._is_folder_usable():
-            return
-        marker = self.load("sweep", "marker") or {}
-        is_due = not is_fresh(as_number(marker.get("at")), SWEEP_INTERVAL_SECONDS, now)
-        limits = (now, None) if is_due else (-math.inf, MAX_SWEEP_FILES)
-        for cache in (self, self._pace):
-            if cache._is_folder_usable():
-                sweep_folder(str(cache.folder), *limits)
-        if is_due:
-            self.store("sweep", "marker", {"at": now})
-
-    def _path(self, kind: str, key: str) -> str:
-        """No byte of it was chosen by a server."""
-        digest = sha256_hex(key.encode("utf-8", "surrogatepass"))
-        return os.path.join(self.folder or "", f"{kind}-{digest[:32]}.pickle")
-
-    def _folder_doubt(self, create: bool) -> str:
-        return folder_doubt(self.folder or "", create)
-
-    def _is_folder_usable(self, create: bool = False) -> bool:
-        """Whether it is there and ours alone, asked anew each time: folders change."""
+    def _is_usable(self) -> bool:
+        """Whether the folder is there, ours alone. It is asked anew each time: folders change."""
         if self.folder is None:
             return False
-        doubt = self._folder_doubt(create)
-        if doubt and (create or doubt != os.strerror(errno.ENOENT)):  # nothing was ever stored
-            self._say("folder", f"cache: {self.folder}: {doubt}; not used")
-        return not doubt
+        try:
+            os.makedirs(self.folder, 0o700, exist_ok=True)
+            check_private(os.stat(self.folder), stat.S_ISDIR, "folder")
+            return True
+        except (OSError, ValueError) as error:
+            self._warn_of_disk(error)
+        return False
 
-    def _say(self, cause: str, line: str) -> None:
+    def _read(self, kind: str, name: str) -> bytes | None:
+        """A payload whose digest holds. ValueError: the file is none of ours."""
+        if not self._is_usable():
+            return None
+        path = self._path(kind, name)
+        status = os.lstat(path)
+        check_private(status, stat.S_ISREG, "regular file")
+        limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
+        if status.st_size > limit_bytes:
+            raise ValueError(f"has {status.st_size} bytes, at most {limit_bytes} are read")
+        with open(path, "rb", buffering=0) as file:
+            digest = file.read(32)
+            payload = file.readall()
+        if digest != entry_digest(kind, name, payload):
+            raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
+        now = self._wall_time()
+        if now - status.st_mtime > SWEEP_INTERVAL_SECONDS:  # What is used is not swept.
+            with suppress(OSError, OverflowError, ValueError):
+                os.utime(path, (now, now))
+        return payload
+
+    def _write(self, kind: str, name: str, payload: bytes) -> None:
+        """The whole file becomes the entry, or stays as it was."""
+        now = self._wall_time()
+        scratch = self._path("tmp", os.urandom(16).hex())
+        try:
+            with open(scratch, "xb", opener=open_privately) as file:
+                file.write(entry_digest(kind, name, payload))
+                file.write(payload)
+                file.flush()
+                if kind in DURABLE_KINDS:
+                    os.fsync(file.fileno())
+            os.utime(scratch, (now, now))  # by the bot's clock, as `sweep` is
+            replace_file(scratch, self._path(kind, name))
+        finally:
+            with suppress(OSError):
+                os.unlink(scratch)
+
+    def _forget(self, kind: str, name: str) -> None:
+        self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
+
+    def _warn_of_disk(self, error: Exception) -> None:
+        trouble = printable(str(error))
+        self._warn_once(
+            "disk",
+            f"cache: {self.folder}: {trouble}; what it does not hold, this run remembers alone",
+        )
+
+    def _warn_once(self, cause: str, line: str) -> None:
         if cause not in self._warned:
             self._warned.add(cause)
-            self.warn(line)
+            self._warn(line)
 
 
-class PaceCache(Cache):
-    """The hosts' pace, which all processes of a user share: last starts, holds, locks. R4a, R5.
-
-    It lies in the first of `places` that takes a locked file at its first use; the last is not
-    tried, and without any it is in memory.
-    """
-
-    def __init__(self, places: Sequence[PacePlace], warn: Warn, wall_time: WallTime) -> None:
-        super().__init__(None, warn, wall_time)
-        self._places = places
-
-    def sweep(self, now: float) -> None:
-        """No marker of the last pass lies here, so that each is over the first files alone."""
-        if self.folder is not None and self._is_folder_usable():
-            sweep_folder(self.folder, now, MAX_SWEEP_FILES)
-
-    def _is_folder_usable(self, create: bool = False) -> bool:
-        if self.folder is None and self._places:
-            usable = filter(takes_locked_files, self._places[:-1])
-            self._places = [next(usable, self._places[-1])]
-            self.folder, _ = self._places[0]
-        elif self.folder is None:
-            self._say("folder", "cache: no folder for the pace is known, so it is kept in memory;"
-                                " other processes are not waited for")
-        return super()._is_folder_usable(create)
-
-    def _folder_doubt(self, create: bool) -> str:
-        return pace_doubt(self._places[0], create)
-
-
-def open_pace_cache(
-    warn: Warn,
-    wall_time: WallTime = time.time,
-    environ: Environ = os.environ,
-    platform: str = sys.platform,
-) -> PaceCache:
-    """The pace that a command without a cache shares with this user's other processes. R4a."""
-    user_id = os.geteuid() if sys.platform != "win32" else 0  # Windows has a folder per user
-    return PaceCache(pace_places(environ, platform, user_id), warn, wall_time)
+def sweep_file(file: os.DirEntry[str], now: float) -> None:
+    """Removes a file of ours that has outlived its kind; one from the future has not."""
+    found = CACHE_FILE.match(file.name)
+    if not found:
+        return
+    lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
+    with suppress(OSError):
+        if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
+            os.unlink(file.path)
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
@@ -4435,7 +4118,7 @@ class PatientLocks:
 
     def take(self, cache: Cache, name: str, gate: GateName, reason: str) -> CacheLock | Later:
         """The lock, or when to look again where another process holds it."""
-        lock = cache.try_lock(name)
+        lock = cache.lock(name)
         if lock is not None:
             self._waits.pop(name, None)
             return lock
@@ -4470,7 +4153,7 @@ class RateLimiter:
     def lock(self, host: str) -> CacheLock | Later:
         """Of all processes one is at the host."""
         if self._cache is None:
-            return CacheLock("")
+            return CacheLock()
         reason = f"another process is at {host}"
         return self._locks.take(self._cache, f"host {host}", "R4", reason)  # R4a
 
@@ -4502,8 +4185,7 @@ class RateLimiter:
             return
         entry = shifted_pace(pace, self.time() - self.now())._asdict()
         self._process.written[kind, host] = entry
-        if not self._cache.store(kind, host, entry):
-            self._cache.forget(kind, host)  # what others write must stay visible
+        self._cache.store(kind, host, entry)
 
     def hold_back(self, host: str, seconds: float, why: str) -> None:
         """R5: nothing goes to the host for so long, in any run or process."""
@@ -4538,7 +4220,7 @@ class Slot:
         self._start = NEVER                 # the claimed start, on the monotonic clock
         self._before = HostPace()           # the host's pace before the claim
         self._left_at: float | None = None  # when its request left, Unix seconds
-        self._lock = CacheLock("")          # the host's, until the request has left
+        self._lock = CacheLock()            # the host's, until the request has left
 
     @property
     def is_claimed(self) -> bool:
@@ -4800,7 +4482,7 @@ class BlocklistStore:
         last = self.refreshed.serial
         serial = last + 1 + 2 * max(0.0, (now - last) // 2)
         entry = {"serial": serial, "columns": blocklist.to_columns()}
-        self._cache.store("blocklist", f"{self._origin} {serial % 2:g}", entry, durable=True)
+        self._cache.store("blocklist", f"{self._origin} {serial % 2:g}", entry)
         self.refreshed = RefreshState(serial)
         self._note(checked_at=now, **validators._asdict())
 
@@ -4835,7 +4517,7 @@ class BlocklistStore:
                 self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return held
         entry = {"body": body, "checked_at": self._time()}
-        self._cache.store("schema", self._origin, entry, durable=True)
+        self._cache.store("schema", self._origin, entry)
         return schema
 
 
@@ -5570,9 +5252,8 @@ def open_caches(
             )
     if folder is not None:
         cache = Cache(os.fspath(folder), warn, wall_time)
-        return cache, cache.pace()
-    pace = open_pace_cache(warn, wall_time) if options.shares_pace else None
-    return Cache(None, warn, wall_time), pace
+        return cache, cache
+    return Cache(None, warn, wall_time), None
 
 
 class Fetcher:
@@ -5621,10 +5302,7 @@ class Fetcher:
         """No connection is left open, and what is old goes from the cache."""
         CONNECTION.rest(math.inf)
         self._refreshes.clear()
-        if self._cache.folder is not None:
-            self._cache.sweep(self.time())  # and the pace in it
-        if self._pace_cache not in (None, self._cache.pace()):
-            self._pace_cache.sweep(self.time())
+        self._cache.sweep()
 
     def warn(self, line: str) -> None:
         """What concerns a run, each line once."""
@@ -8653,8 +8331,6 @@ class Bot(Fetcher):
         for name in ("transport", "clock", "rand", "warn", "trace"):
             del settings[name]
         folder = self._cache.folder
-        if self._pace_cache not in (None, self._cache.pace()):      # R4a: it finds the same pace
-            folder = None
         return {**settings, "cache_dir": folder, "robots2": self._category or False}
 
     def share_memory(self) -> str:
@@ -8664,8 +8340,7 @@ class Bot(Fetcher):
         """
         folder = self._cache.folder
         if folder is not None:
-            is_usable = takes_locked_files((os.path.join(folder, "pace"), folder))
-            return folder if is_usable else ""
+            return folder if self._cache.store("probe", "", {}) else ""
         import tempfile  # only for a bot in memory
         import weakref
 
@@ -8682,8 +8357,7 @@ class Bot(Fetcher):
         if self._cache.folder is not None:
             return
         self._cache.move_to(folder)
-        if self._pace_cache is None or not self._pace_cache.is_shared():
-            self.limiter.share(self._cache.pace())
+        self.limiter.share(self._cache)
 
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
