@@ -3121,6 +3121,12 @@ def open_privately(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def date_file(path: str, at: float) -> None:
+    """Notes by the bot's clock when a file was used, as far as the disk can note such a time."""
+    with suppress(OSError, OverflowError, ValueError):
+        os.utime(path, (at, at))
+
+
 def replace_file(scratch: str, path: str) -> None:
     """Windows renames nothing onto a file that another process has open just now."""
     for pause_seconds in RENAME_PAUSES_SECONDS:
@@ -3209,7 +3215,7 @@ class Cache:
             try:
                 self._write(kind, name, payload)  # R11
                 return True
-            except (OSError, OverflowError, ValueError) as error:  # a time that no disk can note
+            except OSError as error:
                 self._warn_of_disk(error)
         self._memory[kind][name] = payload
         self._memory_bytes[kind] += len(payload)
@@ -3294,8 +3300,7 @@ class Cache:
             raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
         now = self._wall_time()
         if now - status.st_mtime > SWEEP_INTERVAL_SECONDS:  # What is used is not swept.
-            with suppress(OSError, OverflowError, ValueError):
-                os.utime(path, (now, now))
+            date_file(path, now)
         return payload
 
     def _write(self, kind: str, name: str, payload: bytes) -> None:
@@ -3309,7 +3314,7 @@ class Cache:
                 file.flush()
                 if kind in DURABLE_KINDS:
                     os.fsync(file.fileno())
-            os.utime(scratch, (now, now))  # by the bot's clock, as `sweep` is
+            date_file(scratch, now)
             replace_file(scratch, self._path(kind, name))
         finally:
             with suppress(OSError):
