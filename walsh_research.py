@@ -31,8 +31,8 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R1    exact User-Agent           10 REQUESTS       request_headers
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
     R2a   longest group              5 ROBOTS          robots_group
-    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches
+    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt.match
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._match_lengths
     R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
     R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
     R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
@@ -93,7 +93,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
-from itertools import compress, islice
+from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -402,15 +402,11 @@ ISO_DURATION = (
     r")"
 )
 MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
-HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
-CLOCK_TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-# RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime. The specification's own vectors misname weekdays.
-HTTP_DATE_FORMS = (
-    rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) {HTTP_MONTH} (?P<year>[0-9]{{4}}) {CLOCK_TIME} GMT",
-    rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-{HTTP_MONTH}-(?P<year>[0-9]{{2}})"
-    rf" {CLOCK_TIME} GMT",
-    rf"{WEEKDAY} {HTTP_MONTH} (?P<day>[ 0-9][0-9]) {CLOCK_TIME} (?P<year>[0-9]{{4}})",
+# IMF-fixdate, RFC 850, asctime (RFC 9110 5.6.7), of which `email.utils` would take far more.
+HTTP_TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
+HTTP_DATE = (
+    rf"(?i)[a-z]+, [0-9]{{2}}(?: [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) {HTTP_TIME} GMT"
+    rf"|[a-z]+ [a-z]{{3}} [ 0-9][0-9] {HTTP_TIME} [0-9]{{4}}"
 )
 FIRST_SECOND = -62135596800  # the year 1: ISO 8601 writes years in four digits
 LAST_SECOND = 253402300799   # the end of the year 9999
@@ -470,27 +466,21 @@ def parse_duration(text: str) -> float:
 
 def parse_http_date(value: str, now: float) -> float | None:
     """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None where it is none."""
-    matches = [re.fullmatch(form, value, re.IGNORECASE) for form in HTTP_DATE_FORMS]
-    match = next(filter(None, matches), None)
-    if match is None:
+    from email.utils import parsedate_tz  # most answers have no such date
+
+    parts = re.fullmatch(HTTP_DATE, value) and parsedate_tz(value)
+    if not parts:
         return None
-    month = MONTH_NAMES.index(match["month"].lower()) + 1
-    names = ("year", "day", "hour", "minute", "second")
-    year, day, hour, minute, second = (int(match[name]) for name in names)
-    if len(match["year"]) == 2:
-        # RFC 9110 5.6.7: what would be more than 50 years ahead has passed.
-        present = utc_moment(max(0.0, now))
-        year += (present.year + 50) // 100 * 100
-        if (year - 50, month, day, hour, minute, second) > present.timetuple():
-            year -= 100
-    if second > 60:  # 60 is a leap second
-        return None
+    year, month, day, hour, minute, second = parts[:6]
+    if "-" in value:  # RFC 850 writes two digits, of a year that is at most 50 years ahead.
+        latest_year = utc_moment(max(0.0, now)).year + 50
+        year = latest_year - (latest_year - year) % 100
     epoch = utc_moment(0.0)
     try:
         moment = epoch.replace(year, month, day, hour, minute)
-    except ValueError:
+    except ValueError:  # 30 February
         return None
-    return (moment - epoch).total_seconds() + second
+    return (moment - epoch).total_seconds() + second if second <= 60 else None  # a leap second
 
 
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
@@ -527,6 +517,7 @@ NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # White space, " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands.
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
 # IDNA 2003 and 2008 lead these letters to different hosts.
+IDNA_DOTS = "[.\u3002\uff0e\uff61]"
 IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]"
 IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
@@ -679,7 +670,10 @@ def idna_name(name: str, host: str) -> str:
     with suppress(UnicodeError):
         # The codec takes quadratic time on a long label; DNS has no name of 255 characters.
         if len(name) < 255 and not re.search(IDNA_DOUBT, name):
-            return name.encode("idna").decode("ascii")
+            labels = name.encode("idna").decode("ascii")
+            # A letter that becomes a dot would slip past a listed name.
+            if labels.count(".") == len(re.findall(IDNA_DOTS, name)):
+                return labels
     wanted = "a name that all versions of IDNA encode alike, or its punycode (xn--...)"
     raise not_wanted("host", host, wanted)
 
@@ -926,12 +920,15 @@ ROBOTS_FIELD_END = (
     rf"(?:{ANY_BLANKS}:"
     rf"|[{ROBOTS_BLANKS}]+(?=[^{ROBOTS_BLANKS}\n#]+{ANY_BLANKS}(?:[\n#]|\Z)))"
 )
+# These are the misspellings that google/robotstxt takes (robots.cc, `ParsedRobotsKey`), and an
+# underscore. As there, letters may follow: `User-agents` is one.
 ROBOTS_AGENT_LINE = lazy_re(
-    rf"{ROBOTS_LINE}user[-_{ROBOTS_BLANKS}]*ag(?:ent|net|ant|nt)s?{ROBOTS_FIELD_END}([^\n#]*)"
+    rf"{ROBOTS_LINE}user[-_ ]?agent[a-z]*{ROBOTS_FIELD_END}([^\n#]*)"
 )
 ROBOTS_RULE_LINE = lazy_re(  # the field unless it is a Disallow, the value
     rf"{ROBOTS_LINE}(?:(allow|crawl-delay){ANY_BLANKS}:"
-    rf"|d[ei](?:as|s*a?)l+[ao]w{ROBOTS_FIELD_END})([^\n#]*)"
+    rf"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*{ROBOTS_FIELD_END})"
+    r"([^\n#]*)"
 )
 # R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
 ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff){ANY_BLANKS}allow[^\n#]*")
@@ -1091,30 +1088,35 @@ def robots_target(target: str) -> str:
     return resolve_dot_segments(path or "/") + mark + query
 
 
+def robots_form(value: str) -> str:
+    """The value of a rule in the one spelling, in which a `$` at its end alone is no literal."""
+    form = robots_octets(value)
+    return form[:-1].replace("$", "%24") + form[-1:] or MATCHES_NOTHING  # spec 9.1.4
+
+
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a wildcard rule covers, -1 where it does not match. Spec 9.1.4.
+    """How many octets of `path` a rule covers, -1 where it does not match. Spec 9.1.4.
 
     The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
     which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
-    first, *inner, last = form.split("*")
+    first, *pieces = form.split("*")
     if not path.startswith(first):
         return -1
     # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
     # alone decides the length.
     end = len(first)
-    for piece in inner:
-        start = path.find(piece, end)
+    for number, piece in enumerate(pieces, 1):
+        find = path.find
+        if is_longest and number == len(pieces):
+            find = path.rfind
+        start = find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-    find_last = path.rfind if is_longest else path.find
-    start = find_last(last, end)
-    if start < 0:
-        return -1
-    return min(start + len(last), len(path) - 1)
+    return min(end, len(path) - 1)
 
 
 class RobotsTxt(NamedTuple):
@@ -1136,7 +1138,6 @@ class RobotsTxt(NamedTuple):
     lines: str                       # of the group, as robots_group gives them
     # Its rules, as columns in file order.
     is_allow: bytes
-    is_wildcard: bytes
     forms: tuple[str, ...]  # the values in the one spelling
     affordable_octets: int  # of a path on which all wildcards are tried
 
@@ -1147,16 +1148,9 @@ class RobotsTxt(NamedTuple):
         group, lines = robots_group(text, robots_agent_name(token))
         delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
         sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
-        rules = list(robots_rules(lines))
-        is_allow = bytes([rule.allow for rule in rules])
-        values = "\n".join([rule.value for rule in rules])
-        del rules  # before as much memory is needed again
-        # A `$` that is not the last octet of its value is literal.
-        values = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets(values))
-        forms = [form or MATCHES_NOTHING for form in values.split("\n")]  # spec 9.1.4
-        is_wildcard = bytes(["*" in form for form in forms])
-        wildcards = compress(forms, is_wildcard)
-        work = 1 + sum(1 + len(form) // 64 for form in wildcards)
+        # Two passes, since a list of all rules would take as much memory again.
+        forms = tuple(robots_form(rule.value) for rule in robots_rules(lines))
+        work = 1 + sum(1 + len(form) // 64 for form in forms if "*" in form)
         return cls(
             group=group,
             crawl_delay=max(filter(math.isfinite, delays), default=None),  # R2d
@@ -1164,9 +1158,8 @@ class RobotsTxt(NamedTuple):
             sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
             lines=lines,
-            is_allow=is_allow,
-            is_wildcard=is_wildcard,
-            forms=tuple(forms),
+            is_allow=bytes(rule.allow for rule in robots_rules(lines)),
+            forms=forms,
             affordable_octets=MAX_WILDCARD_OCTETS // work,
         )
 
@@ -1184,10 +1177,17 @@ class RobotsTxt(NamedTuple):
 
     def match(self, target: str) -> Optional[Rule]:
         """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
-        index = self._deciding_index(target)
-        if index is None:
-            return None
-        return next(islice(robots_rules(self.lines), index, None))
+        path = robots_target(target)
+        if path.partition("?")[0] == "/robots.txt":
+            return None  # it is always allowed (RFC 9309 2.2.2)
+        lengths = self._match_lengths(path + "$")
+
+        def precedence(index: int) -> tuple[int, int]:
+            """Of equally long rules an Allow decides; of equal keys `max` takes the first."""
+            return lengths[index], self.is_allow[index]
+
+        index = max(lengths, key=precedence, default=len(self.forms))  # R2b
+        return next(islice(robots_rules(self.lines), index, None), None)
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1204,35 +1204,20 @@ class RobotsTxt(NamedTuple):
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
-        index = self._deciding_index(target)
-        return index is None or bool(self.is_allow[index])
+        return self.verdict(target) is not Verdict.DISALLOWED_EXPLICIT
 
-    def _deciding_index(self, target: str) -> int | None:
-        path = robots_target(target)
-        if path.partition("?")[0] == "/robots.txt":
-            return None  # it is always allowed (RFC 9309 2.2.2)
-        matches = list(self._matches(path + "$"))
-        if not matches:
-            return None
-        return -max(matches)[2]  # R2b: the longest; of equals an Allow, then the first
-
-    def _matches(self, path: str) -> Iterator[tuple[int, int, int]]:
-        """Of each rule that matches: its length, whether it allows, and minus its index."""
-        if path.startswith(self.forms):  # most paths begin with none of them
-            begins = map(path.startswith, self.forms)
-            for index, form in compress(enumerate(self.forms), begins):
-                length = min(len(form), len(path) - 1)
-                yield length, self.is_allow[index], -index
+    def _match_lengths(self, path: str) -> dict[int, int]:
+        """How many octets each rule that matches covers, by its index, in file order."""
+        lengths = {}
         is_costly = len(path) > self.affordable_octets
-        for index, form in compress(enumerate(self.forms), self.is_wildcard):
-            if is_costly:  # R2c: what takes too long to know is denied
-                form = form.partition("*")[0] + "*"
-            if form.rpartition("*")[2] not in path:  # which is quick to tell
-                continue
+        for index, form in enumerate(self.forms):
             is_allow = self.is_allow[index]
+            if is_costly and "*" in form:  # R2c: what takes too long to know is denied
+                form = MATCHES_NOTHING if is_allow else form.partition("*")[0] + "*"
             length = robots_match_length(form, path, is_longest=not is_allow)
-            if length >= 0 and not (is_costly and is_allow):
-                yield length, is_allow, -index
+            if length >= 0:
+                lengths[index] = length
+        return lengths
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
