@@ -7276,15 +7276,11 @@ ROBOTS2_MAX_UNKNOWN = 1000
 
 
 class Robots2Line(NamedTuple):
-    """A line that grants nothing: not understood, or a `chain` that does not stand last."""
+    """A line that was not understood, which grants nothing."""
 
     line: int                   # 1-based
     name: str                   # lower-case
     value: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
 
 
 class Robots2Ruling(NamedTuple):
@@ -7295,10 +7291,6 @@ class Robots2Ruling(NamedTuple):
     ask: tuple[str, ...] = ()       # the directives that the site wants to be asked for first
     rule: Optional[Rule] = None     # where a path rule denied
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
 
 class AskAnswer(NamedTuple):
     """What a site answered when it was asked (robots2, the ask protocol)."""
@@ -7308,10 +7300,6 @@ class AskAnswer(NamedTuple):
     reason: str = ""
     cacheable: bool = False     # an allow, or the site's own no; no allow-once, no trouble
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
 
 # The directives of the quick reference, each with its values, strictest first. Of several lines
 # the strictest counts, and a value that is not listed counts as the first. `crawl` and `read` are
@@ -7319,38 +7307,35 @@ class AskAnswer(NamedTuple):
 # every request to the host has an X-Agent-Identity. The others are uses of what was fetched, for
 # the caller to ask about: `short-only` is under 50 words a quote, attribution not counted;
 # `session-only` is the memory of the running session, without disk, vectors or index.
+ROBOTS2_ASKABLE = ("no", "ask", "yes")
+ROBOTS2_CREDIT = ("required", "preferred", "none")
 ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
-    "crawl": ("no", "ask", "yes"),
-    "read": ("no", "ask", "yes"),
-    "summarise": ("no", "ask", "yes"),
+    "crawl": ROBOTS2_ASKABLE,
+    "read": ROBOTS2_ASKABLE,
+    "summarise": ROBOTS2_ASKABLE,
     "quote": ("no", "short-only", "yes"),
-    "derivative": ("no", "ask", "yes"),
-    "train": ("no", "ask", "yes"),
+    "derivative": ROBOTS2_ASKABLE,
+    "train": ROBOTS2_ASKABLE,
     "store": ("no", "session-only", "yes"),
     "compete": ("no", "yes"),
     "market": (),
     "personalise": ("no", "yes"),
-    "monetise": ("no", "ask", "yes"),
-    "attribution": ("required", "preferred", "none"),
-    "link-back": ("required", "preferred", "none"),
+    "monetise": ROBOTS2_ASKABLE,
+    "attribution": ROBOTS2_CREDIT,
+    "link-back": ROBOTS2_CREDIT,
     "rate": (),
     "announce": ("yes", "no"),
     "honest": ("yes",),
 }
-ROBOTS2_PERMISSIONS = ("yes", "preferred", "none")      # they set no condition
+ROBOTS2_PERMISSIONS = ("ask", "yes", "preferred", "none")   # they set no condition, once asked
 ROBOTS2_REFUSALS = {            # any of them closes a site
     "crawl": "no",
     "read": "no",
     "rate": "0",
 }
 ROBOTS2_ASKED_FIRST = ("crawl", "read")     # before a request
-# The site's word on its own content decides nothing: it is shown.
-ROBOTS2_SIGNALS = {
-    "content-type": lazy_re("(?i)opinion|news|reference|satire|commercial|research|personal"),
-    "editorialised": lazy_re("(?i)yes|no|partial"),
-    "ai-assisted": lazy_re("(?i)yes|no|partial"),
-    "primary-language": lazy_re("(?ai)[a-z]{1,8}(?:-[a-z0-9]{1,8})*"),  # an IETF language tag
-}
+# The site's word on its own content decides nothing: it is shown as written.
+ROBOTS2_SIGNALS = ("content-type", "editorialised", "ai-assisted", "primary-language")
 ROBOTS2_AMERICAN = {
     "summarize": "summarise",
     "personalize": "personalise",
@@ -7358,6 +7343,7 @@ ROBOTS2_AMERICAN = {
     "editorialized": "editorialised",
 }
 ROBOTS2_REMARK = lazy_re(r"\s#")        # a `#` inside a URL begins no remark
+ROBOTS2_CHAIN_ID = lazy_re(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)")
 ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
 ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
 ROBOTS2_CHAIN_URL = lazy_re(r"(?i)https?://[^\s/]\S*")
@@ -7398,12 +7384,12 @@ def robots2_value(directive: str, text: str) -> RankedValue:
     >>> robots2_value("quote", "Short-Only"), robots2_value("train", "maybe")
     ((1, 'short-only'), (0, 'no'))
     """
-    values = ROBOTS2_DIRECTIVES[directive]
-    word = text.lower()
     if directive == "market":
         return 0, text
+    word = text.lower()
     if directive == "rate":
         return robots2_rate(word)
+    values = ROBOTS2_DIRECTIVES[directive]
     if word not in values:
         return 0, values[0]
     return values.index(word), word
@@ -7427,38 +7413,25 @@ def robots2_text(body: Union[bytes, str], limit_bytes: int) -> tuple[str, bool]:
     return text.replace("\r", "\n"), is_cut
 
 
-def without_surrogates(text: str) -> str:
-    """Octets that were no UTF-8 become U+FFFD, so that the text can be shown."""
-    octets = text.encode("utf-8", "surrogateescape")
-    return octets.decode("utf-8", "replace")
-
-
 class Robots2Section:
-    """The lines of a robots2.txt that bind the same agents."""
+    """What binds the same agents in a robots2.txt."""
 
     def __init__(self) -> None:
         self.policy: dict[str, RankedValue] = {}
-        self.path_lines = io.StringIO()     # for the robots.txt reader, each in its old place
-        self.next_line = 1
+        self.path_lines = [""]      # by line number, for the robots.txt reader
 
     def add_directive(self, name: str, text: str) -> bool:
         """Whether the value is one that the directive has; the strictest of several stands."""
-        rank, value = robots2_value(name, text)
-        if value == "":
+        ranked = robots2_value(name, text)
+        if ranked[1] == "":
             return False
-        if name not in self.policy or rank < self.policy[name][0]:
-            self.policy[name] = rank, value
-        wanted = ROBOTS2_DIRECTIVES[name]
-        return not wanted or text.lower() in wanted
-
-    def add_path_line(self, number: int, line: str) -> None:
-        distance = number - self.next_line
-        self.path_lines.write("\n" * distance)
-        self.path_lines.write(line)
-        self.next_line = number
+        held = self.policy.get(name, ranked)
+        self.policy[name] = min(held, ranked, key=operator.itemgetter(0))
+        values = ROBOTS2_DIRECTIVES[name]
+        return not values or text.lower() in values
 
     def paths(self) -> RobotsTxt:
-        text = self.path_lines.getvalue()
+        text = "\n".join(self.path_lines[1:])
         return RobotsTxt.parse(text.encode("utf-8", "surrogateescape"))
 
 
@@ -7472,100 +7445,67 @@ class Robots2Reader:
         self.section = self.everyone        # of the lines that come next
         self.chain_id = ""
         self.signals: dict[str, str] = {}
-        self.report_to: dict[str, None] = {}        # a set that keeps its order
-        self.chain: Optional[Robots2Line] = None    # the latest line, where it is a `chain`
+        self.report_to: list[str] = []
+        self.chain: Optional[str] = None    # of the latest line
         self.unknown: list[Robots2Line] = []
         self.is_at_top = True
 
     def read(self, number: int, raw: str) -> None:
         """The next line, counted from 1."""
-        line = raw.lstrip("\ufeff").strip()
+        self.everyone.path_lines.append("")
+        self.ours.path_lines.append("")
+        octets = raw.encode("utf-8", "surrogateescape")
+        line = octets.decode("utf-8", "replace").lstrip("\ufeff").strip()  # it can be shown
         if not line:
             return
-        self.drop_chain()
+        self.chain = None  # A `chain` that is not the last line is ignored.
         if line.startswith("#"):
-            self.read_comment(line)
+            chain_id = ROBOTS2_CHAIN_ID.fullmatch(line)
+            if self.is_at_top and chain_id:
+                self.chain_id = self.chain_id or chain_id[1].strip()
             return
         self.is_at_top = False
-        line = without_surrogates(line)
         line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
         left, _, right = line.partition(":")
         name = robots2_name(left)
         value = right.strip()
         is_known = True
         if line.startswith("["):
-            is_known = self.read_header(number, line)
+            is_known = self.read_header(line)
         elif name == "chain" and ROBOTS2_CHAIN_URL.fullmatch(value):
-            self.chain = Robots2Line(number, name, value)
+            self.chain = value
         elif name in ROBOTS2_DIRECTIVES:
             is_known = self.section.add_directive(name, value)
         elif name in ROBOTS2_SIGNALS:
-            is_known = self.read_signal(name, value)
+            self.signals.setdefault(name, value)
         elif name == "report-to":
-            self.report_to[value] = None
+            self.report_to.append(value)
         else:
-            is_known = self.read_path_line(number, raw, name)
-        if not is_known:
-            self.show(Robots2Line(number, name, value))
+            is_known = self.read_path_line(raw, name)
+        if not is_known and len(self.unknown) < ROBOTS2_MAX_UNKNOWN:
+            self.unknown.append(Robots2Line(number, name, value))
 
-    def drop_chain(self) -> None:
-        """A `chain` that is not the last line is ignored."""
-        if self.chain is not None:
-            self.show(self.chain)
-            self.chain = None
-
-    def show(self, line: Robots2Line) -> None:
-        if len(self.unknown) < ROBOTS2_MAX_UNKNOWN:
-            self.unknown.append(line)
-
-    def read_comment(self, line: str) -> None:
-        """`# meta: chain-id: NAME`, at the top of the file: the first that there is."""
-        if not self.is_at_top or self.chain_id:
-            return
-        meta, _, rest = line[1:].partition(":")
-        name, _, value = rest.partition(":")
-        field = f"{meta.strip()}: {name.strip()}"
-        if field.lower() == "meta: chain-id":
-            self.chain_id = without_surrogates(value.strip())
-
-    def read_header(self, number: int, line: str) -> bool:
+    def read_header(self, line: str) -> bool:
         """Whether it is `[agent: …]`. Any other header opens a block that is nobody's."""
         names = set()
         header = ROBOTS2_HEADER.fullmatch(line)
         if header:
             words = ROBOTS2_AGENT_NAME.findall(header[1].lower())
             names = {word.partition("/")[0] for word in words}
+        self.section = Robots2Section()  # It is read like ours, and dropped.
         if "*" in names:
             self.section = self.everyone
         elif not self.our_names.isdisjoint(names):
             self.section = self.ours
-            if self.ours.next_line == 1:
-                self.ours.add_path_line(number, "User-agent: *")
-        else:
-            self.section = Robots2Section()     # read like ours, and dropped
+            self.section.path_lines[-1] = "User-agent: *"
         return bool(names)
 
-    def read_signal(self, name: str, value: str) -> bool:
-        """Whether the value is one that the signal has; the first of several stands."""
-        if not ROBOTS2_SIGNALS[name].fullmatch(value):
-            return False
-        self.signals.setdefault(name, value)
-        return True
-
-    def read_path_line(self, number: int, raw: str, name: str) -> bool:
+    def read_path_line(self, raw: str, name: str) -> bool:
         """Whether it is a path rule as it should be; misspelt ones are for RobotsTxt to know."""
-        if name.startswith("user") and ROBOTS_AGENT_LINE.match(f"\n{raw}"):
+        if ROBOTS_AGENT_LINE.match(f"\n{raw}"):
             self.section = self.everyone        # a group of path rules ends a block
-        self.section.add_path_line(number, raw)
+        self.section.path_lines[-1] = raw
         return name in ("user-agent", "allow", "disallow")
-
-    def policy(self) -> dict[str, str]:
-        """What holds for us: the global directives, overridden by those of our blocks."""
-        policy: dict[str, str] = {}
-        for section in (self.everyone, self.ours):
-            for name, (_rank, value) in section.policy.items():
-                policy[name] = value
-        return policy
 
 
 class Robots2(NamedTuple):
@@ -7594,24 +7534,18 @@ class Robots2(NamedTuple):
         dropped, and so is the `chain` of a file that goes on.
         """
         text, is_cut = robots2_text(body, limit_bytes)
-        # One line at a time: a list of all lines would take many times their octets.
-        lines = io.StringIO(text, newline="\n")
         reader = Robots2Reader(category)
-        for number, line in enumerate(lines, 1):
-            reader.read(number, line.rstrip("\n"))
-        if is_cut:
-            reader.drop_chain()
+        for number, line in enumerate(text.split("\n"), 1):
+            reader.read(number, line)
+        ranked = {**reader.everyone.policy, **reader.ours.policy}
         return cls(
             chain_id=reader.chain_id,
-            policy=reader.policy(),
+            policy={name: value for name, (_rank, value) in ranked.items()},
             signals=reader.signals,
-            report_to=list(reader.report_to),
-            chain=reader.chain and reader.chain.value,
+            report_to=list(dict.fromkeys(reader.report_to)),
+            chain=None if is_cut else reader.chain,
             unknown=reader.unknown,
-            paths=(
-                reader.everyone.paths(),
-                reader.ours.paths(),
-            ),
+            paths=(reader.everyone.paths(), reader.ours.paths()),
         )
 
     @property
@@ -7625,23 +7559,15 @@ class Robots2(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how many bytes of memory it takes, with all that it holds."""
-        return held_bytes(tuple(self))
+        texts = [*self.policy.values(), *self.signals.values(), *self.report_to]
+        texts += [line.name + line.value for line in self.unknown]
+        paths_bytes = sum(paths.held_bytes for paths in self.paths)
+        return paths_bytes + sum(200 + 2 * len(text) for text in texts)
 
     def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`: the first that denies, else that allows, or None."""
-        allowing = None
-        for paths in self.paths:
-            rule = paths.match(target)
-            if rule is not None and not rule.allow:
-                return rule
-            allowing = allowing or rule
-        return allowing
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, without the path rules."""
-        shown = record_dict(self._replace(paths=()))
-        shown["rate_interval"] = self.rate_interval
-        return shown
+        rules = filter(None, [paths.match(target) for paths in self.paths])
+        return min(rules, key=operator.attrgetter("allow"), default=None)
 
 
 def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
@@ -7711,12 +7637,10 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     policy = robots2.policy
     for name, refusal in ROBOTS2_REFUSALS.items():
         if policy.get(name) == refusal:
-            reason = f"robots2.txt says {name}: {refusal}"
-            return Robots2Ruling("denied", reason)
-    ask = [name for name in ROBOTS2_ASKED_FIRST if policy.get(name) == "ask"]
+            return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
+    ask = tuple(name for name in ROBOTS2_ASKED_FIRST if policy.get(name) == "ask")
     if ask:
-        reason = f"robots2.txt wants to be asked: {', '.join(ask)}"
-        return Robots2Ruling("ask", reason, tuple(ask))
+        return Robots2Ruling("ask", f"robots2.txt wants to be asked: {', '.join(ask)}", ask)
     return Robots2Ruling("allowed")
 
 
@@ -7733,16 +7657,13 @@ def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
     if gate.decision == "denied":
         return gate
     reason = f"{printable(stance, 60)}: robots2.txt on {name}"
-    if stance not in ROBOTS2_DIRECTIVES[name]:      # unstated, or free text
-        return Robots2Ruling("denied", reason)
-    if stance not in ("ask", *ROBOTS2_PERMISSIONS):
+    # What is unstated or free text permits nothing.
+    if stance not in ROBOTS2_PERMISSIONS or stance not in ROBOTS2_DIRECTIVES[name]:
         return Robots2Ruling("denied", reason)
     ask = gate.ask
     if stance == "ask" and name not in ask:
         ask = (*ask, name)
-    if ask:
-        return Robots2Ruling("ask", reason, ask)
-    return Robots2Ruling("allowed", reason)
+    return Robots2Ruling("ask" if ask else "allowed", reason, ask)
 
 
 def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
@@ -7812,19 +7733,13 @@ def scope_form(path: str) -> str:
 
 def scope_matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
     """Whether the segments of a scope cover those of a path."""
-    if pattern[-1] == "*":
+    if pattern[-1] == "*" and len(segments) >= len(pattern):  # It covers everything below.
         pattern = pattern[:-1]
-        if len(segments) <= len(pattern):       # the folder's name without its slash
-            return False
         segments = segments[:len(pattern)]
     if len(pattern) != len(segments):
         return False
-    for wanted, segment in zip(pattern, segments):
-        if wanted == "*" and segment:
-            continue
-        if wanted != segment:
-            return False
-    return True
+    pairs = zip(pattern, segments)
+    return all(wanted == segment or (wanted == "*" and segment) for wanted, segment in pairs)
 
 
 def scope_covers(scopes: Sequence[str], path: str) -> bool:
@@ -7839,20 +7754,14 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
     >>> scope_covers(["/blog/*"], "/blog/../docs/")
     False
     """
-    if not scopes:
-        return True
     target, _, _fragment = path.partition("#")
     bare, mark, query = target.partition("?")
     form = scope_form(bare)
-    if not form:
-        return False
+    if not form or not scopes:
+        return not scopes
     segments = resolve_dot_segments(form).split("/")
     segments[-1] += mark + query
-    for scope in scopes:
-        pattern = scope_form(scope).split("/")
-        if scope_matches(pattern, segments):
-            return True
-    return False
+    return any(scope_matches(scope_form(scope).split("/"), segments) for scope in scopes)
 
 
 def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
