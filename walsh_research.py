@@ -212,15 +212,13 @@ MAX_VALIDATOR_LENGTH = 1024             # of an ETag; no server takes its 256 Ki
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # a run may visit 10^6 sites; the cache has the rest
 LEAST_SLEEP_SECONDS = 0.001             # a shorter one may not move a coarse clock at all
 MAX_SIMULATED_CLOCKS = 32               # whose pace is remembered
-PROMPT_SECONDS = 2.0            # what exchanges may take before a small max_wait counts them
 MAX_SILENT_TARGETS = 3          # of a host in a row without an HTTP answer; a dead host
 SILENT_HOST_SECONDS = 300.0     # would hold up all others; its own are put off for so long
 MAX_WARNINGS = 1000             # lines about a run; each site may cause some
 PACE_MARGIN_SECONDS = 0.005     # added to every interval, or a server's clock may log less
-SLOT_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
+START_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
 LOCK_POLL_SECONDS = 0.05        # between two looks at a lock that another process holds
-MAX_CLAIM_SECONDS = 86400.0     # a start further ahead was written by a clock that jumped
-MAX_HOLD_SECONDS = 30 * 86400.0         # a "not before" further away is not believed
+LONGEST_CRAWL_DELAY_SECONDS = 1e10      # three centuries; 400 digits are infinite
 POLICY_RETRY_SECONDS = 300.0            # before a document that did not come is asked again
 LEAST_FAILURES_FOR_GOOD = 3     # of a robots.txt, besides a month; two a month apart say little
 TOOL_NAME = "walsh_research"
@@ -2311,25 +2309,38 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
     return blocked
 
 
+def parse_schema(body):
+    schema = parse_json(body, "schema")
+    compile_schema(schema)
+    if not isinstance(schema, dict):
+        raise UnsupportedSchema("it is no object")
+    return schema
+Blocklist.to_entry = Blocklist.to_columns
+Blocklist.from_entry = staticmethod(lambda entry: Blocklist(entry))
+
+
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
-# When the next request may start, and when a source is due.
+# When the next request may start, and when a source is due. Times are Unix seconds.
 
 NEVER = -math.inf  # as a time: long past
 
-
-class HostPace(NamedTuple):
-    """What is known of one host's pace. Times are seconds on one clock."""
-
-    last_at: float = NEVER  # the latest start of a request that takes a slot, or its claim
-    interval: float = MIN_REQUEST_INTERVAL  # seconds that this start leaves after it
-    departed_at: float = NEVER  # when such a request last really left
-    policy_at: float = NEVER  # the latest first request for a policy document
-    policy_gap: float = 0.0  # seconds between that and the first target
-    not_before: float = NEVER  # Retry-After, back-off, or the hold after the last retry
-    why: str = ""  # who asked for `not_before`
+# How many intervals a host may be owed while a request to it leaves before its turn.
+FIRST = 0.0          # the first request for a target, and a retry, wait for their turn
+FOREIGN_HOP = 2.0    # a visit's first hop onto a host that is not its target's
+HOP = 11.0           # any other hop: ten redirects and the request that began them
+POLICY = math.inf    # robots.txt, the blocklist, its schema: Crawl-delay spaces targets
 
 
-PACE_TIMES = ("last_at", "departed_at", "policy_at", "not_before")
+class HostRecord(NamedTuple):
+    """What is known of one host's pace, and of R5's hold on it. Times are Unix seconds."""
+
+    last_at: float = NEVER       # when the latest request of any kind left
+    target_at: float = NEVER     # when the latest one for a target left
+    owed: float = 0.0            # intervals for which the host rests after `target_at`
+    had_one_policy: bool = False  # the host has had one policy request and nothing else
+    held_until: float = NEVER    # R5: Retry-After, back-off, or the hour after the last retry
+    held_for: str = ""           # the kind of request whose answer set the hold
+    why: str = ""                # the hold in words
 
 
 def roll() -> float:
@@ -2348,55 +2359,50 @@ def backoff_delay(
     ([4.0, 30.0], 0.0)
     """
     if retry_after is not None:
-        return retry_after
+        return retry_after  # R5: in place of the computed delay
     exponent = min(max(attempt, 0), 32)
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0 ** exponent)  # R5
 
 
-def next_start(pace: HostPace, interval: float, is_first_target: bool) -> float:
-    """When the host's next request may start; NEVER, which is past, on an unseen one.  Spec 9.3.
+def next_start(
+    record: HostRecord, interval: float, may_owe: float, latest: float, margin: float
+) -> float:
+    """When a request may start; a time that is past where it may start now.  R4, spec 9.3.
 
-    The first request of a target follows a policy document after `policy_gap`: at once on an
-    unseen host, after MIN_REQUEST_INTERVAL on any other. This departs from R2d for that one pair,
-    or a daily run would never fetch a host whose Crawl-delay exceeds its patience.
+    `interval` (seconds) is the host's, and `may_owe` one of the four constants above. A request
+    that may be owed for hurries where its turn comes after `latest`: it leaves a second behind
+    the last request, and the host rests for it afterwards. So Crawl-delay spaces targets, and
+    what a visit began it finishes; this departs from R2d's letter where Crawl-delay exceeds what
+    the run may wait, or a daily run would never fetch such a host.
     """
-    after_last = pace.last_at + max(interval, pace.interval)
-    after_policy = pace.policy_at + (pace.policy_gap if is_first_target else interval)
-    return max(after_last, after_policy, pace.not_before)  # R4
+    if record.had_one_policy and may_owe < POLICY:
+        return record.held_until  # R4: the first target of an unseen host is not delayed
+    second = max(record.last_at + MIN_REQUEST_INTERVAL + margin, record.held_until)  # R4
+    owed = 1.0 if may_owe == POLICY else record.owed
+    start = max(second, record.target_at + owed * interval + margin)  # R4
+    if start <= latest:
+        return start
+    excess = max(0.0, record.owed - may_owe)
+    return max(second, record.target_at + excess * interval + margin)
 
 
-def believable_pace(pace: HostPace, now: float) -> HostPace:
-    """What another process wrote, without the times of a clock that jumped."""
-    interval = min(pace.interval, MAX_CLAIM_SECONDS)
-    pace = pace._replace(interval=interval, policy_gap=min(pace.policy_gap, 2.0))
-    is_claim_absurd = pace.last_at > now + MAX_CLAIM_SECONDS
-    if is_claim_absurd or max(pace.departed_at, pace.policy_at) > now + 1.0:
-        # "Just now" is safe.
-        times = {name: min(getattr(pace, name), now) for name in PACE_TIMES[:3]}
-        pace = pace._replace(**times)
-    if pace.not_before > now + MAX_HOLD_SECONDS:
-        pace = pace._replace(not_before=NEVER, why="")
-    return pace
+def after_request(record: HostRecord, interval: float, may_owe: float, now: float) -> HostRecord:
+    """The record once a request has left. The debt decays, so Crawl-delay is the mean rate."""
+    if may_owe == POLICY:
+        return record._replace(last_at=now, had_one_policy=record.last_at == NEVER)
+    rested = (now - record.target_at) / interval
+    owed = max(0.0, record.owed - rested) + 1.0
+    return record._replace(last_at=now, target_at=now, owed=owed, had_one_policy=False)
 
 
-def merge_paces(ours: HostPace, theirs: HostPace, now: float) -> HostPace:
-    """Two records of one host as one: the later of each time that can be believed."""
-    theirs = believable_pace(theirs, now)
-    start = max(ours, theirs, key=lambda pace: pace.last_at)
-    policy = max(ours, theirs, key=lambda pace: pace.policy_at)
-    hold = max(ours, theirs, key=lambda pace: pace.not_before)
-    return start._replace(
-        departed_at=max(ours.departed_at, theirs.departed_at),
-        policy_at=policy.policy_at,
-        policy_gap=policy.policy_gap,
-        not_before=hold.not_before,
-        why=hold.why,
+def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecord:
+    """Of two records the later, with the later hold. A request from the future is from now."""
+    theirs = theirs._replace(
+        last_at=min(theirs.last_at, now), target_at=min(theirs.target_at, now)
     )
-
-
-def shifted_pace(pace: HostPace, seconds: float) -> HostPace:
-    """From the monotonic clock to the calendar's, which all processes share, or back."""
-    return pace._replace(**{name: getattr(pace, name) + seconds for name in PACE_TIMES})
+    latest = max(ours, theirs, key=lambda record: record.last_at)
+    hold = max(ours, theirs, key=lambda record: record.held_until)
+    return latest._replace(held_until=hold.held_until, held_for=hold.held_for, why=hold.why)
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
@@ -2407,27 +2413,25 @@ def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
 class KnownSource(NamedTuple):
     """What earlier requests for one target left. Times are Unix seconds."""
 
-    at: float = NEVER  # the latest success
-    wire: str = ""     # the validators are those of exactly this URL
+    wire: str = ""  # the validators are those of exactly this URL
     etag: str = ""
     last_modified: str = ""
-    requested_at: float = NEVER  # the latest request, whatever came of it
-    failed_at: float = NEVER     # the latest failure with an HTTP answer, if no success followed
-    failed_status: int = 0
-    failure: str = ""        # its reason, in one line
-    retry_at: float = NEVER  # due then, whatever the floor
+    asked_at: float = NEVER  # when the latest request for it left
+    ended_at: float = NEVER  # when it last reached an end: an answer, a failure, a denial
+    retry_at: float = NEVER  # it is due then, whatever the floor
+    failure: str = ""        # why the latest end was a failure, in one line
+    status: int = 0          # of that failure; 0: there was no HTTP answer
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """Why the source is not asked again yet, or "". A failure counts like a success: spec 10.3."""
-    asked_at = max(known.at, known.failed_at)
-    if known.retry_at > asked_at or not is_fresh(asked_at, min_age, now):  # R8
+    """Why the source is not asked again yet, or "".  R8, spec 10.3: whatever came of it."""
+    if known.retry_at > known.asked_at or not is_fresh(known.asked_at, min_age, now):  # R8
         return ""
-    event = "fetched"
-    if known.failed_at > known.at:
+    event = "asked"
+    if known.failure:
         event = f"failed ({known.failure})"
-    age = spell_seconds(now - asked_at)
-    return f"{event} {age} ago; R8 asks it again after {spell_seconds(min_age)}"
+    age = spell_seconds(now - known.asked_at)
+    return f"{event} {age} ago; asked again after {spell_seconds(min_age)} (R8), or with --force"
 
 
 def spell_seconds(seconds: float) -> str:
@@ -2468,7 +2472,8 @@ class RobotsState(NamedTuple):
     no_network: bool = False         # the last attempt got no HTTP answer at all
     has_held_host: bool = False      # its 429 or 503 has held the host back: it may not again
     trouble: str = ""                # why it is unreachable, in one line
-    validators: Validators = NO_VALIDATORS
+    etag: str = ""
+    last_modified: str = ""
 
     @property
     def held_bytes(self) -> int:
@@ -2476,15 +2481,13 @@ class RobotsState(NamedTuple):
         return len(self.body) + parsed_bytes + 1000
 
 
-class RefreshState(NamedTuple):
-    """When the blocklist was last asked about, in Unix seconds, and what to ask with."""
+class ListState(NamedTuple):
+    """When the blocklist was last asked about, in Unix seconds."""
 
-    serial: float = 0.0        # of the generation in the cache
-    checked_at: float = NEVER  # last known to be current
+    fetched_at: float = NEVER  # the list of which this is said
+    checked_at: float = NEVER  # that list was last known to be current
     failed_at: float = NEVER   # asked in vain
     retry_at: float = NEVER    # not to be asked again before
-    etag: str = ""
-    last_modified: str = ""
 
 
 def header_value(headers: Headers, name: str) -> str:
@@ -2512,15 +2515,22 @@ def robots_is_current(state: RobotsState, now: float) -> bool:
 
 def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
     """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
-    state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     if response.status == 304 and held.robots is not None:  # asked or not: it has not changed
-        state = state._replace(status=200, robots=held.robots, body=held.body)
-        return state._replace(validators=held.validators)
+        return RobotsState(
+            held.robots,
+            held.body,
+            status=200,
+            fetched_at=now,
+            checked_at=now,
+            etag=held.etag,
+            last_modified=held.last_modified,
+        )
+    state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
     meaning = robots_meaning(response.status)
     if meaning == "rules":
         body = response.body[:MAX_ROBOTS_BYTES + 1]  # the last octet tells that the file was cut
         state = state._replace(robots=RobotsTxt.parse(body), body=body)
-        return state._replace(validators=validators_of(response.headers))
+        return state._replace(**validators_of(response.headers)._asdict())
     if meaning in ("none", "redirect"):  # RFC 9309 2.3.1.2: a redirect that led nowhere
         return state
     trouble = f"robots.txt answered {response.status}"
@@ -2555,7 +2565,7 @@ def as_number(value: Any) -> float:
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
     """`defaults` with what an entry holds for them, in their types; no number below its default."""
-    if not entry:
+    if not isinstance(entry, dict):
         return defaults
     fields = defaults._asdict()
     for name, default in fields.items():
@@ -2568,17 +2578,14 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    entry = {**state._asdict(), **state.validators._asdict(), "robots": None, "validators": None}
-    if state.robots is None:
-        entry["body"] = None
-    return entry
+    body = None if state.robots is None else state.body
+    return {**state._asdict(), "robots": None, "body": body}
 
 
 def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
     state = from_entry(RobotsState(), entry)
     if isinstance(entry.get("body"), bytes):
-        robots = RobotsTxt.parse(state.body)
-        return state._replace(robots=robots, validators=from_entry(NO_VALIDATORS, entry))
+        return state._replace(robots=RobotsTxt.parse(state.body))
     return state
 
 
@@ -2704,7 +2711,7 @@ class Kind(NamedTuple):
     max_bytes: int = 0  # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
     transport_retries: int = 1  # after an exchange that got no HTTP answer
-    role: str = "policy"        # as Slot.claim has it; a "target" is behind robots.txt
+    may_owe: float = POLICY     # R4, as `next_start` has it
 
 
 TARGET_ACCEPT = (  # R9.2: markdown first
@@ -2712,7 +2719,7 @@ TARGET_ACCEPT = (  # R9.2: markdown first
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, "target"),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, FIRST),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2887,6 +2894,8 @@ class Result(NamedTuple):
     robots_source: str = ""
     crawl_delay: Optional[float] = None
     read: bool = True
+    no_ai_input: bool = False  # spec 19: a site on the way keeps its pages from models
+    last_failure: str = ""  # of a skip: why the request that set the floor was in vain
     requests: Sequence[RequestRecord] = ()
     headers: Headers = ()
     body: Octets = b""
@@ -2935,33 +2944,6 @@ class Reading(NamedTuple):
     metadata: Mapping[str, Any] = NO_FIELDS
     robots_directives: Sequence[str] = ()
     warnings: Sequence[str] = ()
-
-
-class Ending(NamedTuple):
-    """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
-
-    answer: Response | TransportError | None = None
-    refusal: Decision | None = None
-    trouble: str = ""              # why it could not go on, in one line
-    retry_at: float | None = None  # Unix seconds; None where coming back is no use
-    is_put_off: bool = False       # a retry is due, though not within `max_wait`
-    has_strayed: bool = False      # redirected to where it must not follow
-
-    @property
-    def status(self) -> int:
-        """Of the last answer; 0 where there was none."""
-        return getattr(self.answer, "status", 0)
-
-    @property
-    def why(self) -> str:
-        """Why a policy document did not come."""
-        if self.refusal is not None:
-            return self.refusal.reason
-        if self.trouble:
-            return self.trouble
-        if isinstance(self.answer, TransportError):
-            return self.answer.reason
-        return f"answered {self.status}"
 
 
 def whole_document(ending: Ending, limit: int) -> Response:
@@ -3211,6 +3193,8 @@ class Cache:
                 return True
             except (OSError, OverflowError, ValueError) as error:  # a time that no disk can note
                 self._warn_of_disk(error)
+        if kind == "pace" and self.folder is not None:
+            return False  # the rate limiter remembers it, and reads what others write
         self._memory[kind][name] = payload
         self._memory_bytes[kind] += len(payload)
         while self._memory_bytes[kind] > MAX_REMEMBERED_BYTES.get(kind, math.inf):
@@ -4016,16 +4000,20 @@ def verifying_tls_context() -> ssl.SSLContext:
 
 # === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 ================================
 # Owns each host's pace, in this process and beside others: who may start when.
+#
+# Nobody owns a future start, and a waiting visit holds nothing. Who wants to send takes the host's
+# lock and reads its record. Where the start is not due yet, the lock is released until it is;
+# where it is due, the lock is kept to the end of the exchange, so that what a 503 imposes is
+# written before anyone else looks. A process that dies loses its locks.
 
 class Later(NamedTuple):
-    """Not yet: go on at `at`, on the monotonic clock."""
+    """Not yet: go on at `at`, Unix seconds."""
 
     at: float
     gate: GateName
     reason: str
-    host: str = ""             # where the visit that waits is now
-    frees_host: bool = False   # the host's other targets may go meanwhile
-    is_hopeless: bool = False  # waiting is no use in this run
+    host: str = ""            # where the visit that waits is now
+    frees_host: bool = False  # the host's other targets may go meanwhile
 
 
 if TYPE_CHECKING:
@@ -4047,21 +4035,27 @@ class SystemClock:
     time = staticmethod(time.time)
 
 
-class ProcessPace:
-    """R4: what the bots of a process share: the clock, a lock around each step, the hosts' pace."""
+class Process:
+    """R4: what the bots of a process share: the time, a lock around each step, the hosts' pace."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock  # kept alive, so that its id stays its own
-        self.hosts: dict[str, HostPace] = collections.defaultdict(HostPace)
-        self.written: dict[tuple[str, str], Data] = {}  # (kind, host) -> last entry
+        self.margin = getattr(clock, "jitter_seconds", PACE_MARGIN_SECONDS)
+        self.records: dict[str, HostRecord] = {}
+        # The wall clock may jump later: time goes on from here by the monotonic clock.
+        self._offset = clock.time() - clock.monotonic()
         self.renew_lock()
 
     def renew_lock(self) -> None:
         self._lock = _thread.RLock()  # held for a step, never for a sleep
 
+    def now(self) -> float:
+        """Unix seconds."""
+        return self._offset + self.clock.monotonic()  # type: ignore[no-any-return]
+
     def step(self, steps: Steps[T]) -> Later | T:
         """A step further, alone in this process: when to go on, or what came of it."""
-        with self._lock:
+        with self._lock:  # R4: serial
             try:
                 return next(steps)
             except StopIteration as stop:
@@ -4069,443 +4063,352 @@ class ProcessPace:
 
     def finish(self, steps: Steps[T], clock: Clock) -> T:
         """Steps to their end, sleeping between them by that clock, with nothing held."""
-        while True:
-            outcome = self.step(steps)
-            if not isinstance(outcome, Later):
-                return outcome
-            sleep_until(outcome.at, clock)
+        with closing(steps):
+            while True:
+                outcome = self.step(steps)
+                if not isinstance(outcome, Later):
+                    return outcome
+                self.sleep_until(outcome.at, clock)
 
-
-def sleep_until(at: float, clock: Clock) -> None:
-    """At most as long as a clock can be asked for; whoever wakes looks again."""
-    seconds = max(LEAST_SLEEP_SECONDS, at - clock.monotonic())
-    CONNECTION.rest(seconds)
-    clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
+    def sleep_until(self, at: float, clock: Clock) -> None:
+        """At most as long as a clock can be asked for; whoever wakes looks again."""
+        seconds = max(LEAST_SLEEP_SECONDS, at - self.now())
+        CONNECTION.rest(seconds)
+        clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
 
 
 SYSTEM_CLOCK = SystemClock()
-SYSTEM_PACE = ProcessPace(SYSTEM_CLOCK)
-OTHER_PACES: dict[int, ProcessPace] = {}  # by clock
+SYSTEM_PROCESS = Process(SYSTEM_CLOCK)
+SIMULATED: dict[int, Process] = {}  # by clock
 
 
-def process_pace(clock: Clock) -> ProcessPace:
+def process_of(clock: Clock) -> Process:
     """One for each notion of time: each simulation has its own."""
     if isinstance(clock, SystemClock):
-        return SYSTEM_PACE
-    pace = OTHER_PACES.setdefault(id(clock), ProcessPace(clock))
-    if len(OTHER_PACES) > MAX_SIMULATED_CLOCKS:
-        del OTHER_PACES[next(iter(OTHER_PACES))]
-    return pace
+        return SYSTEM_PROCESS
+    process = SIMULATED.setdefault(id(clock), Process(clock))
+    if len(SIMULATED) > MAX_SIMULATED_CLOCKS:
+        del SIMULATED[next(iter(SIMULATED))]
+    return process
 
 
 def forget_parent() -> None:
     """After fork: a lock that another thread of the parent held would never be released here."""
-    for pace in (SYSTEM_PACE, *OTHER_PACES.values()):
-        pace.renew_lock()
+    for process in (SYSTEM_PROCESS, *SIMULATED.values()):
+        process.renew_lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_parent)
 
 
-class PatientLocks:
-    """Locks that other processes hold are waited for, though not for ever."""
+class Start:
+    """The right to send one request to a host now, with the host's lock until the exchange ends."""
 
-    def __init__(self, now: Callable[[], float], patience_seconds: float) -> None:
-        self.now = now
-        self._patience_seconds = patience_seconds
-        self._waits: dict[str, tuple[float, float]] = {}  # name -> the first look, the last
+    def __init__(
+        self, limiter: RateLimiter, host: str, interval: float, may_owe: float, lock: Any
+    ) -> None:
+        self._limiter = limiter
+        self._host = host
+        self._interval = interval
+        self._may_owe = may_owe
+        self._lock = lock
+        self._before = limiter.record_of(host)
+        self.at = NEVER  # when the request began, or when it left, Unix seconds
 
-    def take(self, cache: Cache, name: str, gate: GateName, reason: str) -> CacheLock | Later:
-        """The lock, or when to look again where another process holds it."""
-        lock = cache.lock(name)
-        if lock is not None:
-            self._waits.pop(name, None)
-            return lock
-        now = self.now()
-        since, looked_at = self._waits.get(name, (now, now))
-        if now > looked_at + self._patience_seconds:  # nobody has waited meanwhile
-            since = now
-        self._waits[name] = since, now
-        is_hopeless = now > since + self._patience_seconds
-        if is_hopeless:  # nobody who lives holds one for so long
-            del self._waits[name]
-        return Later(now + LOCK_POLL_SECONDS, gate, reason, is_hopeless=is_hopeless)
+    def __enter__(self) -> Start:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._lock.release()
+
+    def record(self) -> None:
+        """The request begins; or has left only now, and the server counts from here.  R4."""
+        now = self._limiter.now()
+        if now - self.at > START_TOLERANCE_SECONDS:
+            self.at = now
+            record = after_request(self._before, self._interval, self._may_owe, now)
+            self._limiter.write(self._host, record)
+
+    def hold_host(self, until: float, kind: str, why: str) -> None:
+        """R5: nothing goes to the host before, in any run or process. It is never shortened."""
+        record = self._limiter.record_of(self._host)
+        if until > record.held_until:
+            record = record._replace(held_until=until, held_for=kind, why=why)
+            self._limiter.write(self._host, record)
 
 
 class RateLimiter:
-    """R4, R5: each host's pace, shared with other processes by a `cache`."""
+    """R4, R5: each host's pace, shared with other processes by the cache."""
 
-    def __init__(self, process: ProcessPace, cache: Cache | None, locks: PatientLocks) -> None:
-        self._process = process
+    def __init__(self, process: Process, cache: Cache) -> None:
+        self._records = process.records
         self._cache = cache
-        self._locks = locks
-        self.now = process.clock.monotonic
-        self.time = process.clock.time
-        self.margin = getattr(process.clock, "jitter_seconds", PACE_MARGIN_SECONDS)
+        self.now = process.now
+        self.margin = process.margin
+        # A second behind a request is always waited for; floats are a little coarse.
+        self.least_seconds = MIN_REQUEST_INTERVAL + 2 * process.margin
 
-    def share(self, cache: Cache) -> None:
-        """R4a: what this process alone knew of every host, others know from now on."""
-        self._cache = cache
-        for host in list(self._process.hosts):
-            self.write(host, self.pace_of(host))
-
-    def lock(self, host: str) -> CacheLock | Later:
-        """Of all processes one is at the host."""
-        if self._cache is None:
-            return CacheLock()
-        reason = f"another process is at {host}"
-        return self._locks.take(self._cache, f"host {host}", "R4", reason)  # R4a
-
-    def known_pace(self, host: str) -> HostPace:
-        """Without a look at the disk."""
-        return self._process.hosts[host]
-
-    def pace_of(self, host: str) -> HostPace:
+    def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
+        ours = self._records.get(host, UNSEEN)
+        entry = self._cache.load("pace", host)
+        if entry is None:
+            return ours
+        theirs = from_entry(UNSEEN, entry)
         now = self.now()
-        pace = self.known_pace(host)
-        if self._cache is None:
-            return pace
-        for kind in ("host", "hold"):
-            entry = self._cache.load(kind, host)
-            own = self._process.written.get((kind, host))
-            if entry and entry != own:  # our own words: the monotonic clock knows them better
-                theirs = shifted_pace(from_entry(HostPace(), entry), now - self.time())
-                pace = merge_paces(pace, theirs, now)
-        return pace
+        record = merge_records(ours, theirs, now)
+        if max(theirs.last_at, theirs.target_at) > now:  # else it would count as now for ever
+            self.write(host, record)
+        return record
 
-    def write(self, host: str, pace: HostPace) -> None:
+    def write(self, host: str, record: HostRecord) -> None:
         """For this process, and for those that share the cache."""
-        self._process.hosts[host] = pace
-        self._store("host", host, pace)
+        self._records[host] = record
+        self._cache.store("pace", host, record._asdict())
 
-    def _store(self, kind: str, host: str, pace: HostPace) -> None:
-        if self._cache is None:
-            return
-        entry = shifted_pace(pace, self.time() - self.now())._asdict()
-        self._process.written[kind, host] = entry
-        self._cache.store(kind, host, entry)
+    def when(self, host: str, interval: float, may_owe: float, latest: float) -> Later:
+        """When a request could start, and who says so; as `next_start`."""
+        record = self.record_of(host)
+        start = next_start(record, interval, may_owe, latest, self.margin)
+        if start == record.held_until:
+            return Later(start, "R5", record.why)
+        return Later(start, "R4", f"{spell_seconds(interval)} between requests to {host}")
 
-    def hold_back(self, host: str, seconds: float, why: str) -> None:
-        """R5: nothing goes to the host for so long, in any run or process."""
-        now = self.now()
-        hold = HostPace(not_before=now + seconds, why=why)
-        pace = merge_paces(self.pace_of(host), hold, now)
-        self._process.hosts[host] = pace
-        # An entry of its own, so that no claim of a slot overwrites it.
-        self._store("hold", host, HostPace(not_before=pace.not_before, why=pace.why))
-
-    def when_next(self, host: str, interval: float) -> Later:
-        """When the host's next target could start, and who says so; nothing is claimed."""
-        pace = self.pace_of(host)
-        interval += self.margin
-        return self.explained(next_start(pace, interval, True), pace, host, interval)
-
-    def explained(self, start: float, pace: HostPace, host: str, interval: float) -> Later:
-        if start == pace.not_before:
-            return Later(start, "R5", pace.why)
-        seconds = max(interval, pace.interval) - self.margin
-        return Later(start, "R4", f"{spell_seconds(seconds)} between requests to {host}")
+    def start(self, host: str, interval: float, may_owe: float, latest: float) -> Start | Later:
+        """R4: the right to send now, or when to come back; nothing is kept until then."""
+        lock = self._cache.lock(f"host {host}")  # R4a
+        if lock is None:
+            reason = f"another process is at {host}"
+            return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
+        later = self.when(host, interval, may_owe, latest)
+        if later.at > self.now():
+            lock.release()
+            return later
+        return Start(self, host, interval, may_owe, lock)
 
 
-class Slot:
-    """A visit's place in the queue of a host, from its claim until the request has left."""
-
-    def __init__(self, limiter: RateLimiter) -> None:
-        self._limiter = limiter
-        self._host = ""
-        self._role = "other"
-        self._interval = 0.0                # seconds, with the limiter's margin
-        self._start = NEVER                 # the claimed start, on the monotonic clock
-        self._before = HostPace()           # the host's pace before the claim
-        self._left_at: float | None = None  # when its request left, Unix seconds
-        self._lock = CacheLock()            # the host's, until the request has left
-
-    @property
-    def is_claimed(self) -> bool:
-        return self._start > NEVER
-
-    def claim(self, host: str, interval: float, role: str, latest: float) -> Later | None:
-        """None: the request may leave now, and the host's lock is kept until it has.
-
-        Else when to come back; where that is after `latest`, nothing was claimed. `interval` is in
-        seconds; `role` is "policy" or "target" for the first request of such, "other" for the rest.
-        """
-        limiter = self._limiter
-        lock = limiter.lock(host)
-        if isinstance(lock, Later):
-            return lock
-        self._lock = lock
-        self._host = host
-        self._role = role
-        interval += limiter.margin
-        if role == "policy":  # a mistyped Crawl-delay of years can be corrected
-            interval = self._interval if self.is_claimed else min(interval, MAX_HOLD_SECONDS)
-        self._interval = interval
-        now = limiter.now()
-        pace = limiter.pace_of(host)
-        if self.is_claimed:
-            left = pace._replace(last_at=pace.departed_at, interval=interval)
-            # A late one pushes all behind it.
-            start = max(self._start, next_start(left, interval, role != "other"))
-        else:
-            start = next_start(pace, interval, role == "target")
-            self._before = pace
-        if start <= now:
-            self._begin(pace, now)
-            return None
-        if start <= latest:
-            self._take(pace, start, pace.departed_at)
-        lock.release()
-        return limiter.explained(start, pace, host, interval)
-
-    def _take(self, pace: HostPace, start: float, departed_at: float) -> None:
-        """The start is ours, and others queue behind it."""
-        self._start = start
-        last_at = max(pace.last_at, start)
-        interval = min(self._interval, MAX_HOLD_SECONDS)
-        pace = pace._replace(last_at=last_at, interval=interval, departed_at=departed_at)
-        self._limiter.write(self._host, pace)
-
-    def _begin(self, pace: HostPace, now: float) -> None:
-        """The request starts, or has left only now."""
-        if self._role != "policy":
-            self._take(pace, now, now)
-            return
-        # Its own target follows sooner than after the interval: at once on an unseen host (R4).
-        gap = MIN_REQUEST_INTERVAL + self._limiter.margin
-        if max(self._before.last_at, self._before.policy_at) == NEVER:
-            gap = 0.0
-        # The slot that it may have waited for no longer counts as a start.
-        last_at = pace.last_at
-        if last_at <= now:  # else another has claimed one behind it
-            last_at = min(last_at, now - max(self._interval, pace.interval))
-        self._start = now
-        pace = pace._replace(last_at=last_at, policy_at=now, policy_gap=gap)
-        self._limiter.write(self._host, pace)
-
-    def left(self) -> None:
-        """The request has left: the server counts from here, and so do we."""
-        limiter = self._limiter
-        now = limiter.now()
-        self._left_at = limiter.time()
-        if self.is_claimed and now - self._start > SLOT_TOLERANCE_SECONDS:
-            self._begin(limiter.pace_of(self._host), now)
-        self._lock.release()
-
-    def spend(self) -> float | None:
-        """The exchange is over, and a retry claims anew; when the request left."""
-        self._lock.release()
-        left_at, self._left_at = self._left_at, None
-        self._start = NEVER
-        return left_at
-
-    def give_back(self) -> None:
-        """A claimed start that nobody uses is free again, unless others have claimed behind it."""
-        start = self._start
-        self.spend()
-        if start == NEVER:
-            return
-        limiter = self._limiter
-        lock = limiter.lock(self._host)
-        if isinstance(lock, Later):
-            return
-        with lock:
-            pace = limiter.pace_of(self._host)
-            if pace.last_at == start:
-                last_at = max(self._before.last_at, pace.departed_at)
-                pace = pace._replace(last_at=last_at, interval=self._before.interval)
-                limiter.write(self._host, pace)
+UNSEEN = HostRecord()
+NO_LOCK = CacheLock()  # it excludes nobody
 
 
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
 # Owns the blocklist in force, each site's robots.txt, their refresh, and what is known of targets.
 
-class Refreshes:
-    """R12: one refresh of a document serves all who wait for it, here and in other processes.
+class PolicyStore:
+    """R12: what is held of some documents, and how they are asked for when they are stale.
 
-    Between two requests nothing is held. A store has `kind`, `gate`, and for the key of a document
-    `is_current(key)`, `load(key)`, which takes what another process left and says whether that is
-    current, and `refresh(visit, key)`. The blocklist has no key.
+    A subclass has `kind` and `gate`, and for the key of a document `is_current(key)`, `load(key)`,
+    which takes what another process left, and `refresh(visit, key)`, after which it is current or
+    which returns the refusal. The visit that wants a document asks for it by itself: a refresh
+    ends with its visit.
     """
 
-    def __init__(self, cache: Cache, locks: PatientLocks) -> None:
+    kind = ""
+    gate: GateName = "R2"
+
+    def __init__(self, cache: Cache, now: Callable[[], float]) -> None:
         self._cache = cache
-        self._locks = locks
-        self._unfinished: dict[str, tuple[Steps[Any], Later]] = {}  # until when they wait
+        self._now = now
+        self._resume_at: dict[str, float] = {}  # by key: when a refresh of this process goes on
 
-    def clear(self) -> None:
-        self._unfinished.clear()
+    def is_current(self, key: str) -> bool:
+        raise NotImplementedError
 
-    def advance(self, visit: Visit, store: Any, *key: str) -> Later | Decision | None:
-        """A step towards a current document: when to come back, a refusal, or None: it is here."""
-        if store.is_current(*key):  # R12
+    def load(self, key: str) -> None:
+        raise NotImplementedError
+
+    def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
+        raise NotImplementedError
+
+    def ensure(self, visit: Visit, key: str) -> Steps[Decision | None]:
+        """Steps to a current document; a refusal, or None: it is here.
+
+        Before each step it looks whether the document has come meanwhile. Another visit of this
+        process that asks for it is waited for, unless nobody goes on with it.
+        """
+        steps = None
+        try:
+            while True:
+                self.load(key)
+                if self.is_current(key):
+                    return None
+                later = self._after_other(visit, key) if steps is None else None
+                if later is None:
+                    steps = steps or self.refresh(visit, key)
+                    try:
+                        later = next(steps)
+                    except StopIteration as stop:
+                        return stop.value  # type: ignore[no-any-return]
+                    self._resume_at[key] = later.at
+                elif later.at > visit.deadline:
+                    return visit.not_yet(later)
+                yield later
+        finally:
+            if steps is not None:
+                steps.close()
+                self._resume_at.pop(key, None)
+
+    def _after_other(self, visit: Visit, key: str) -> Later | None:
+        """When to look again, where another visit of this process asks for the document."""
+        at = self._resume_at.get(key, NEVER) + LOCK_POLL_SECONDS
+        if at <= self._now():
             return None
-        refusal = visit.too_late()
-        if refusal is not None:
-            return refusal
-        name = " ".join((store.kind, *key))
-        steps, later = self._unfinished.get(name, (None, None))
-        if later is not None and later.at > self._locks.now():
-            return later
-        reason = f"another process refreshes {name}"
-        lock = self._locks.take(self._cache, f"refresh {name}", store.gate, reason)
-        if isinstance(lock, Later):
-            return lock
-        with lock:
-            self._unfinished.pop(name, None)
-            if store.load(*key):
-                return None
-            steps = steps or store.refresh(visit, *key)
-            try:
-                later = next(steps)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            self._unfinished[name] = steps, later
-            return later
+        return visit.placed(Later(at, self.gate, f"another target waits for the {self.kind}"))
 
 
-class BlocklistStore:
-    """R3, R10: the list in force, its two generations on disk, the standalone schema."""
+class BlocklistStore(PolicyStore):
+    """R3, R10: the list in force, the one before it on disk, the standalone schema."""
 
     kind = "blocklist"
-    gate = "R3"
+    gate: GateName = "R3"
 
-    def __init__(self, cache: Cache, wall_time: WallTime, origin: str, warn: Warn) -> None:
-        self._cache = cache
-        self._time = wall_time
+    def __init__(
+        self,
+        cache: Cache,
+        now: Callable[[], float],
+        origin: str,
+        limiter: RateLimiter,
+        warn: Callable[[str], None],
+    ) -> None:
+        super().__init__(cache, now)
         self._origin = origin
+        self._limiter = limiter
         self._warn = warn
         self.blocklist: Blocklist | None = None  # in force
-        self.refreshed = RefreshState()          # of that generation
-
-    def __len__(self) -> int:
-        return 0 if self.blocklist is None else len(self.blocklist)
+        self._validators = NO_VALIDATORS         # of that list
+        self.state = ListState()
 
     @property
     def was_missed(self) -> bool:
         """R3b: asked for in vain, with no list to fall back on."""
-        return self.blocklist is None and self.refreshed.failed_at > NEVER
+        return self.blocklist is None and self.state.failed_at > NEVER
 
-    def is_current(self) -> bool:
+    def is_current(self, key: str = "") -> bool:
         """R12: no need to ask: the list is fresh, or it is too early to ask again."""
-        held = self.refreshed
-        now = self._time()
+        held = self.state
+        now = self._now()
         if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
             return True
         if self.blocklist is None:
             return False
         return is_fresh(held.checked_at, self.blocklist.refresh_seconds, now)
 
-    def load(self) -> bool:
-        """Takes the newest generation that the cache holds whole; whether the list is current."""
-        entry = self._cache.load("refresh", self._origin) or {}
-        serial = as_number(entry.get("serial"))
-        if self.blocklist is None or serial > self.refreshed.serial:
-            self._load_generation()
-        # With no list ever held, each process tries at its start; then it heeds the others' tries.
-        if self.blocklist is None and not self.was_missed:
-            return False
-        if serial != self.refreshed.serial:  # of another it says only when to ask again
-            entry = {name: entry.get(name) for name in ("failed_at", "retry_at")}
-        self.refreshed = from_entry(self.refreshed, entry)
-        return self.is_current()
+    def load(self, key: str = "") -> None:
+        """Takes a list that another process has adopted since, and what it learned of ours."""
+        entry = self._cache.load("refresh", self._origin)
+        state = from_entry(ListState(), entry)
+        if self.blocklist is None or state.fetched_at > self.state.fetched_at:
+            self._load_list()
+        # While nothing was ever held, each process asks at its start.
+        if self.blocklist is None or entry is None:
+            return
+        if state.fetched_at != self.state.fetched_at:  # of another list it says when to ask again
+            state = self.state._replace(failed_at=state.failed_at, retry_at=state.retry_at)
+        self.state = state
 
-    def _load_generation(self) -> None:
-        """The newer of the two generations; the older only where the newer does not hold."""
-        generations = []
-        for number in (0, 1):
-            entry = self._cache.load("blocklist", f"{self._origin} {number}") or {}
-            generations.append((as_number(entry.get("serial")), number, entry))
-        for serial, _, entry in sorted(generations, reverse=True):
-            if serial <= self.refreshed.serial:  # what is in force is as new
-                return
+    def _load_list(self) -> None:
+        """The list of the cache, or the one before it where that does not hold."""
+        for name in (self._origin, f"{self._origin} before"):
+            entry = self._cache.load("blocklist", name)
+            fetched_at = as_number(entry.get("fetched_at")) if isinstance(entry, dict) else NEVER
+            if fetched_at <= self.state.fetched_at:  # what is in force is as new
+                continue
             try:
-                self.blocklist = Blocklist(entry["columns"])
-                self.refreshed = RefreshState(serial)
+                self.blocklist = Blocklist.from_entry(entry["list"])
             except (KeyError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
+                continue
+            self._validators = from_entry(NO_VALIDATORS, entry)
+            self.state = ListState(fetched_at)
+            return
+
+    def is_lost(self) -> bool:
+        """Whether a list was held once and cannot be used: then R3b must not open the gate."""
+        names = (self._origin, f"{self._origin} before")
+        return self.blocklist is None and any(self._cache.exists("blocklist", n) for n in names)
 
     def _note(self, **changes: Any) -> None:
         """When the list was asked about, for this process and the others."""
-        self.refreshed = self.refreshed._replace(**changes)
-        self._cache.store("refresh", self._origin, self.refreshed._asdict())
+        self.state = self.state._replace(**changes)
+        self._cache.store("refresh", self._origin, self.state._asdict())
 
     def take_failure(self, failed_at: float) -> None:
         """What another process of this run asked for in vain is not asked for again soon."""
-        retry_at = failed_at + POLICY_RETRY_SECONDS
-        self.refreshed = self.refreshed._replace(failed_at=failed_at, retry_at=retry_at)
+        if failed_at > NEVER:
+            retry_at = failed_at + POLICY_RETRY_SECONDS
+            self.state = self.state._replace(failed_at=failed_at, retry_at=retry_at)
 
-    def refresh(self, visit: Visit) -> Steps[Decision | None]:
+    def refresh(self, visit: Visit, key: str = "") -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
 
-        A Decision: no list was ever held, and none can be asked for within `max_wait`.
+        A Decision: no list was ever held, and it could not be asked for.
         """
-        validators = Validators(self.refreshed.etag, self.refreshed.last_modified)
-        document_visit = visit.document(self.kind, self._origin + BLOCKLIST_PATH, validators)
-        ending = yield from document_visit.walk()
+        url = self._origin + BLOCKLIST_PATH
+        document = visit.document(self.kind, url, self._validators)
+        ending = yield from document.walk()
         refusal = ending.refusal
-        is_paced = refusal is not None and refusal.gate == "R4"
-        # R3b opens for a fetch that failed, not for one whose first request its pace put off.
-        if self.blocklist is None and is_paced and document_visit.role == "policy":
-            return refusal
-        if ending.status == 304 and any(document_visit.validators):
-            self._note(checked_at=self._time(), failed_at=NEVER, retry_at=NEVER)
+        # R3b: what could not be asked is not what failed, unless the list's own answer forbids it.
+        if refusal is not None and not document.attempts and not self._is_held_by_list(refusal):
+            if self.blocklist is None:
+                return refusal._replace(gate="R3", reason=f"no blocklist yet: {refusal.reason}")
+            self.failed(ending.why, refusal.retry_at)
+            return None
+        if ending.status == 304 and any(document.validators):
+            self._note(checked_at=self._now(), failed_at=NEVER, retry_at=NEVER)
             return None
         try:
             answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
-            document = parse_json(answer.body, "blocklist")
+            parsed = parse_json(answer.body, "blocklist")
             schema = None
-            if isinstance(document, dict) and not isinstance(document.get("schema"), dict):
+            if isinstance(parsed, dict) and not isinstance(parsed.get("schema"), dict):
                 schema = yield from self._standalone_schema(visit)  # R10
-            adopted = Blocklist.from_document(document, schema)     # R3c
+            adopted = Blocklist.from_document(parsed, schema)       # R3c
         except ValueError as error:
-            self.failed(str(error), ending.retry_at)
+            self.failed(str(error), ending.due_at)
             return None
         for line in adopted.warnings:
             self._warn(f"blocklist: {line}")
-        validators = NO_VALIDATORS
-        if not document_visit.redirects:  # they belong to the URL that gave them
-            validators = validators_of(answer.headers)
-        self._adopt(adopted, validators)
+        # They belong to the URL that gave them.
+        self._validators = NO_VALIDATORS if document.redirects else validators_of(answer.headers)
+        self._adopt(adopted)
         return None
 
-    def _adopt(self, blocklist: Blocklist, validators: Validators) -> None:
-        """The list is in force, and overwrites the older of two generations: one is always whole.
+    def _is_held_by_list(self, refusal: Decision) -> bool:
+        host = host_key(self._origin)
+        return refusal.gate == "R5" and self._limiter.record_of(host).held_for == self.kind
 
-        The next serial is of the other parity, and of this time: a process that starts from an
-        emptied folder must not give its list one that another has.
-        """
+    def _adopt(self, blocklist: Blocklist) -> None:
+        """The list is in force. The one before it stays on disk, so that one is always whole."""
+        before = self._cache.load("blocklist", self._origin)
+        if before is not None:
+            self._cache.store("blocklist", f"{self._origin} before", before)
+        now = max(self._now(), self.state.fetched_at + 0.001)  # the clock may have gone back
+        entry = {"fetched_at": now, "list": blocklist.to_entry(), **self._validators._asdict()}
+        self._cache.store("blocklist", self._origin, entry)
         self.blocklist = blocklist
-        now = self._time()
-        last = self.refreshed.serial
-        serial = last + 1 + 2 * max(0.0, (now - last) // 2)
-        entry = {"serial": serial, "columns": blocklist.to_columns()}
-        self._cache.store("blocklist", f"{self._origin} {serial % 2:g}", entry)
-        self.refreshed = RefreshState(serial)
-        self._note(checked_at=now, **validators._asdict())
+        self._note(fetched_at=now, checked_at=self._now(), failed_at=NEVER, retry_at=NEVER)
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; without one the gate opens. The next try is soon."""
-        now = self._time()
-        soon = now + POLICY_RETRY_SECONDS
-        self._note(failed_at=now, retry_at=max(retry_at or soon, soon))  # R3b
+        now = self._now()
+        self._note(failed_at=now, retry_at=max(retry_at or 0.0, now + POLICY_RETRY_SECONDS))  # R3b
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if self.blocklist is not None:
-            effect = f"the list of {len(self)} entries that is held stays in force (R3b)"
+            effect = f"the list of {len(self.blocklist)} entries that is held stays in force (R3b)"
+        elif self.is_lost():
+            effect = "the one that was held cannot be read, so every target waits for a new one"
         self._warn(f"blocklist: {reason}; {effect}")
 
     def _standalone_schema(self, visit: Visit) -> Steps[Any]:
         """R10: for a document that carries none; kept stale on failure. None: there is none."""
         entry = self._cache.load("schema", self._origin) or {}
         checked_at = as_number(entry.get("checked_at"))
-        body = entry.get("body")
         held = None
-        if isinstance(body, bytes):
+        if isinstance(entry.get("body"), bytes):
             with suppress(ValueError):
-                held = parse_schema(body)
-        if held is not None and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._time()):
+                held = parse_schema(entry["body"])
+        if held is not None and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._now()):
             return held
         url = self._origin + SCHEMA_PATH
         ending = yield from visit.document("schema", url, NO_VALIDATORS).walk()
@@ -4516,108 +4419,104 @@ class BlocklistStore:
             if held is not None:  # R10
                 self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return held
-        entry = {"body": body, "checked_at": self._time()}
-        self._cache.store("schema", self._origin, entry)
+        self._cache.store("schema", self._origin, {"body": body, "checked_at": self._now()})
         return schema
 
 
-def parse_schema(body: bytes) -> Data:
-    """ValueError: it is none, or it asserts what is not implemented."""
-    schema = parse_json(body, "schema")
-    compile_schema(schema)
-    if not isinstance(schema, dict):
-        raise UnsupportedSchema("it is no object")
-    return schema
-
-
-class RobotsStore:
+class RobotsStore(PolicyStore):
     """R2: what is held of each site's robots.txt, by scheme, host and port.
 
     In memory are the latest, up to a bound; the cache has all, by the site and `variant`.
     """
 
     kind = "robots"
-    gate = "R2"
     no_state: Any = RobotsState()
     _from_entry: Any = staticmethod(robots_from_entry)
     _to_entry: Any = staticmethod(robots_to_entry)
 
-    def __init__(self, cache: Cache, wall_time: WallTime, variant: str = "") -> None:
-        self._cache = cache
-        self._time = wall_time
+    def __init__(self, cache: Cache, now: Callable[[], float], variant: str = "") -> None:
+        super().__init__(cache, now)
         self._variant = variant
         self._states: dict[str, Any] = {}
-        self._sizes: dict[str, int] = {}  # bytes of memory that each state takes
+        self._held_bytes = 0
 
-    def state_of(self, site: str) -> Any:
-        return self._states.get(site, self.no_state)
+    def state_of(self, key: str) -> Any:
+        """What is held of a site's file, fresh or not."""
+        if key not in self._states:
+            self.load(key)
+        return self._states.get(key, self.no_state)
 
-    def is_current(self, site: str) -> bool:
-        return robots_is_current(self.state_of(site), self._time())
+    def is_current(self, key: str) -> bool:
+        return robots_is_current(self.state_of(key), self._now())
 
-    def load(self, site: str) -> bool:
-        """Takes what the cache holds; whether that is current."""
-        entry = self._cache.load("robots", site + self._variant)
-        if entry:
-            self._keep(site, self._from_entry(entry))
-        return self.is_current(site)
+    def load(self, key: str) -> None:
+        """Takes what the cache holds, unless this process has asked later."""
+        entry = self._cache.load("robots", key + self._variant)
+        if not isinstance(entry, dict):
+            return
+        known = self._states.get(key, self.no_state)
+        if as_number(entry.get("checked_at")) > known.checked_at:
+            self._keep(key, self._from_entry(entry))
 
-    def _keep(self, site: str, state: Any) -> None:
-        self._states.pop(site, None)
-        self._states[site] = state  # the newest comes last
-        self._sizes[site] = state.held_bytes
-        held_bytes = sum(self._sizes.values())
-        while held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
+    def _keep(self, key: str, state: Any) -> None:
+        known = self._states.pop(key, None)
+        if known is not None:
+            self._held_bytes -= known.held_bytes
+        self._states[key] = state  # the newest comes last
+        self._held_bytes += state.held_bytes
+        while self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
             oldest = next(iter(self._states))
-            del self._states[oldest]
-            held_bytes -= self._sizes.pop(oldest)
+            self._held_bytes -= self._states.pop(oldest).held_bytes
 
-    def refresh(self, visit: Visit, site: str) -> Steps[Decision | None]:
+    def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
         """R2: asks for the site's file. What came of it is kept for this run and the next.
 
         A Decision: the host is held back, or must not be asked.
         """
-        held = self.state_of(site)
+        held = self.state_of(key)
         url = f"{site_of(visit.wire)}/{self.kind}.txt"
-        file_visit = visit.document(self.kind, url, held.validators, held.has_held_host)
-        ending = yield from file_visit.walk()
-        if ending.refusal is not None and self._binds_target(ending.refusal, file_visit):
-            return ending.refusal
-        if isinstance(ending.answer, Response) and not ending.has_strayed:
-            state = yield from self._after_answer(held, file_visit, ending.answer)
+        validators = Validators(held.etag, held.last_modified)
+        document = visit.document(self.kind, url, validators, held.has_held_host)
+        ending = yield from document.walk()
+        refusal = ending.refusal
+        binds = refusal is not None and self._binds_target(refusal, document)
+        if binds and not document.was_pushed_back:
+            return refusal
+        if refusal is None and isinstance(ending.answer, Response) and not ending.has_strayed:
+            state = yield from self._after_answer(held, document, ending.answer)
         else:  # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
             state = self._after_failure(held, trouble, ending.status)
             state = state._replace(no_network=isinstance(ending.answer, TransportError))
-        if ending.retry_at is not None:  # once: else a host could be dropped for ever, 9.1.1
-            state = state._replace(retry_at=ending.retry_at, has_held_host=True)
-        self._keep(site, state)
-        self._cache.store("robots", site + self._variant, self._to_entry(state))
-        return None
+        retry_at = ending.due_at
+        if retry_at is not None and (binds or refusal is None):  # once: else a host could be dropped for ever, 9.1.1
+            state = state._replace(retry_at=retry_at, has_held_host=True)
+        self._keep(key, state)
+        self._cache.store("robots", key + self._variant, self._to_entry(state))
+        return refusal if binds else None
 
-    def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
+    def _binds_target(self, refusal: Decision, document: Visit) -> bool:
         """Whether its target cannot go on either: its host is held back, or is not public.
 
         What another host asked for, to which the file was redirected, does not bind this one: it
         could be dropped for ever (9.1.1).
         """
-        is_own_host = file_visit.host == host_key(file_visit.url)
-        if refusal.gate == "R5" and not is_own_host:
-            return False
-        if refusal.gate == "R4" and file_visit.retries:  # its failure stands
-            return False
-        is_own_address = refusal.gate == "address" and not file_visit.redirects
-        return is_own_address or refusal.retry_at is not None
+        is_own_host = document.host == host_key(document.url)
+        if refusal.gate == "address":
+            return not document.redirects
+        if refusal.gate == "R4" and document.attempts:  # what it was told so far stands
+            return document.was_pushed_back
+        return refusal.retry_at is not None and (is_own_host or refusal.gate == "R3")
 
-    def _after_answer(self, held: Any, file_visit: Visit, answer: Response) -> Steps[Any]:
+    def _after_answer(self, held: Any, document: Visit, answer: Response) -> Steps[Any]:
         yield from ()  # one answer says it all
-        state = robots_after_answer(held, answer, self._time())
-        if file_visit.redirects:  # validators belong to the URL that gave them
-            state = state._replace(validators=NO_VALIDATORS)
+        state = robots_after_answer(held, answer, self._now())
+        if document.redirects:  # validators belong to the URL that gave them
+            state = state._replace(etag="", last_modified="")
         return state
 
     def _after_failure(self, held: Any, trouble: str, status: int) -> Any:
-        return robots_after_failure(held, trouble, status, self._time())
+        return robots_after_failure(held, trouble, status, self._now())
 
 
 NEVER_ASKED = KnownSource()
@@ -4632,16 +4531,30 @@ class SourceStore:
     def load(self, key: str) -> KnownSource:
         return from_entry(NEVER_ASKED, self._cache.load("source", key))
 
-    def remember(self, key: str, known: KnownSource, result: Result) -> None:
-        """What was known, and what has come of it now."""
-        at = result.at
-        if result.ok:
-            known = KnownSource(at, result.final_url, result.etag, result.last_modified)
-        elif result.outcome == "failed" and result.status is not None:
-            failure = printable(result.reason)
-            known = known._replace(failed_at=at, failed_status=result.status, failure=failure)
-        known = known._replace(requested_at=at, retry_at=result.retry_at or NEVER)
+    def _store(self, key: str, known: KnownSource) -> None:
         self._cache.store("source", key, known._asdict())
+
+    def asked(self, key: str, at: float) -> None:
+        """R8: a request has left. What comes of it is remembered when its Result was read."""
+        known = self.load(key)._replace(asked_at=at, retry_at=NEVER, failure="")
+        self._store(key, known)
+
+    def remember(self, key: str, result: Result) -> None:
+        """What came of a target: the validators of a success, why it failed, when it is due."""
+        known = self.load(key)
+        if result.outcome == "deferred":  # it keeps its place
+            if result.attempts:
+                self._store(key, known._replace(retry_at=result.retry_at or NEVER))
+            return
+        known = known._replace(ended_at=result.at, retry_at=result.retry_at or NEVER, failure="")
+        if result.ok:
+            known = known._replace(
+                wire=result.final_url, etag=result.etag, last_modified=result.last_modified
+            )
+        elif result.outcome == "failed":
+            failure = printable(result.reason)
+            known = known._replace(failure=failure, status=result.status or 0)
+        self._store(key, known)
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
@@ -4650,51 +4563,103 @@ class SourceStore:
 # The way of a URL, from who asks to the socket:
 #   Fetcher.fetch, run     R7: one Target for each source
 #   Scheduler.results      whose turn it is; sleeps where it is nobody's
-#   Fetcher.target_steps   R8
 #   Visit.walk             every gate, an exchange; then a hop, a retry or the end
 #   Fetcher.exchange       R1, R13: the only caller of the transport
 # And back: `walk` returns an Ending, of which `conclude` makes the Result.
-# Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, moved on
-# by `Refreshes.advance` for all who wait for it.
+# Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, which
+# ends with the visit that wants it (`PolicyStore.ensure`).
 
 Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
-GateAnswer = Union[Later, Decision, None]  # come again, refused, passed
+# A gate lets pass (None), refuses, says when to come back, or has steps that come first.
+GateAnswer = Union[Later, Decision, "Steps[Optional[Decision]]", None]
 Gate = Callable[["Visit"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
 
 
-class Visit:
-    """One URL on its way: as asked, where it is now, and what came of it so far."""
+class Ending(NamedTuple):
+    """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        kind: str,
-        url: str,
-        wire: str,
-        held: KnownSource = NEVER_ASKED,
-        wants: Wants = wants_any_success,
-        since: float = math.inf,
-    ) -> None:
+    answer: Answer | None = None
+    refusal: Decision | None = None  # beside the last answer, if there was one
+    trouble: str = ""                # why it could not go on, in one line
+    retry_at: float | None = None    # Unix seconds; None where coming back is no use
+    is_put_off: bool = False         # a retry is due, though not within `max_wait`
+    has_strayed: bool = False        # redirected to where it must not follow
+    known: KnownSource | None = None  # R8: another process has asked for it meanwhile
+
+    @property
+    def status(self) -> int:
+        """Of the last answer; 0 where there was none."""
+        return getattr(self.answer, "status", 0)
+
+    @property
+    def due_at(self) -> float | None:
+        """When coming back is of use, Unix seconds."""
+        return self.retry_at if self.refusal is None else self.refusal.retry_at
+
+    @property
+    def why(self) -> str:
+        """Why a policy document did not come."""
+        if self.refusal is not None:
+            return self.refusal.reason
+        if self.trouble:
+            return self.trouble
+        if isinstance(self.answer, TransportError):
+            return self.answer.reason
+        return f"answered {self.status}"
+
+
+class Target(NamedTuple):
+    """A declared target, and how it is wanted."""
+
+    url: str                   # as asked
+    wire: str
+    key: str = ""              # canonical URL (R7), after what has a floor of its own
+    min_age: float = 0.0       # R8: seconds
+    wants: Wants = wants_body  # whether a body is read
+    is_anew: bool = False      # a body is wanted, so no validators are sent
+    kind: str = "target"
+
+
+class Visit:
+    """One URL on its way: as asked, where it is now, and what came of it so far.
+
+    `root` is the visit of the target, which its policy documents share with it: the deadline,
+    the requests, and what it has waited.
+    """
+
+    scheduler: Scheduler | None = None  # of the run that the target is part of
+
+    def __init__(self, fetcher: Fetcher, target: Target, root: Visit | None = None) -> None:
         self.fetcher = fetcher
-        self.kind = kind
-        self.how = fetcher.kinds[kind]
-        self.url = url
-        self.held = held    # R7: validators, and of exactly which URL
-        self.wants = wants  # whether a body is read
-        self.started_at = fetcher.now()
-        self.waited = max(0.0, self.started_at - since)
-        self.decision = Decision(True, url)  # the latest that let it pass
+        self.target = target
+        self.kind = target.kind
+        self.how = fetcher.kinds[target.kind]
+        self.url = target.url
+        self.root = root or self
+        self.began_at = fetcher.now()
+        self.started_at = self.began_at         # since when its patience counts, Unix seconds
+        self.waited = 0.0                       # seconds
+        self.requests: list[RequestRecord] = []  # of the root: with those of policy documents
+        self.held = NEVER_ASKED                 # R7: validators, and of exactly which URL
+        self.decision = Decision(True, target.url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
-        self.requests: list[RequestRecord] = []  # with those of policy documents
+        self.attempts = 0
         self.retries = 0
-        self.slot = Slot(fetcher.limiter)
-        self._is_single = fetcher.options.interactive  # one request, which binds nobody
-        self._move(wire)
+        self.may_owe = self.how.may_owe         # R4: of its next request
+        self.start: Start | None = None         # R4: the right to send it
+        self.left_at: float | None = None       # when it left, Unix seconds
+        self.answer: Answer | None = None       # the latest
+        self.was_pushed_back = False            # R5: by 429 or 503
+        self.no_ai_input = False                # a site on its way keeps its pages from models
+        self.is_single = fetcher.options.interactive  # one request, which binds nobody
+        self._backs_off_until = NEVER           # after transport trouble
+        self._hosts: set[str] = set()           # where it has been
+        self._move(target.wire)
 
     def _move(self, wire: str) -> None:
         self.wire = wire
@@ -4702,30 +4667,18 @@ class Visit:
         self.host = host_key(wire)
 
     def document(
-        self,
-        kind: str,
-        url: str,
-        validators: Validators,
-        is_single: bool = False,
+        self, kind: str, url: str, validators: Validators, is_single: bool = False
     ) -> Visit:
         """A policy document that this visit waits for, under the same deadline."""
-        visit = Visit(
-            self.fetcher,
-            kind,
-            url,
-            url,
-            KnownSource(0.0, url, *validators),
-        )
-        visit.started_at = self.started_at
-        visit.requests = self.requests
-        visit._is_single = is_single or self._is_single
-        if visit.host == self.host:  # else each would wait for the other
-            self.slot, visit.slot = visit.slot, self.slot
+        visit = Visit(self.fetcher, Target(url, url, kind=kind, wants=wants_any_success), self.root)
+        visit.held = KnownSource(url, *validators)
+        visit.is_single = is_single or self.is_single
         return visit
 
     @property
     def deadline(self) -> float:
-        return self.started_at + self.fetcher.options.max_wait
+        """Until when Crawl-delay, back-off and other processes may delay it, Unix seconds."""
+        return self.root.started_at + self.fetcher.options.max_wait
 
     @property
     def validators(self) -> Validators:
@@ -4734,13 +4687,6 @@ class Visit:
             return NO_VALIDATORS
         return Validators(self.held.etag, self.held.last_modified)
 
-    @property
-    def role(self) -> str:
-        """Of its next request, as `Slot.claim` has it."""
-        if self.retries or self.redirects:
-            return "other"
-        return self.how.role
-
     def warn(self, line: str) -> None:
         if line not in self.warnings:
             self.warnings.append(line)
@@ -4748,145 +4694,181 @@ class Visit:
     def let_pass(self, decision: Decision) -> None:
         self.decision = decision
 
-    def refused(
-        self,
-        gate: GateName,
-        reason: str,
-        retry_at: float | None = None,
-    ) -> Decision:
+    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
         """With what robots.txt said before."""
-        return self.decision._replace(
-            allowed=False,
-            gate=gate,
-            reason=reason,
-            retry_at=retry_at,
-        )
+        return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
 
     def not_yet(self, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
-        seconds = max(0.0, later.at - self.fetcher.now())
+        seconds = later.at - self.fetcher.now()
         reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return self.refused(
-            later.gate,
-            reason,
-            self.fetcher.time() + seconds,
-        )
+        return self.refused(later.gate, reason, later.at)
+
+    def placed(self, later: Later) -> Later:
+        """With the host at which the target is now."""
+        return later._replace(host=self.root.host)
 
     def too_late(self) -> Decision | None:
-        """The refusal where nothing but the target's first request may still start."""
+        """The refusal of any request but the target's first, where the exchanges took too long."""
+        options = self.fetcher.options
+        limit = max(options.max_wait, options.timeout)
+        limit += MIN_REQUEST_INTERVAL * len(self.root.requests)
         now = self.fetcher.now()
-        max_wait = self.fetcher.options.max_wait
-        if now <= self.started_at + max(max_wait, PROMPT_SECONDS):
+        if now <= self.root.started_at + limit or self.kind == "target" and not self.attempts:
             return None
-        reason = f"{spell_seconds(max_wait)} (max_wait) have passed"
-        return self.not_yet(Later(now, "R4", reason))
+        return self.not_yet(Later(now, "R4", f"{spell_seconds(limit)} have passed"))
 
     def walk(self) -> Steps[Ending]:
         """The URL to its end: every gate before every request, also of a retry or a hop."""
-        fetcher = self.fetcher
-        ending: Ending | None = None
-        try:
-            while ending is None:  # a hop or a retry is due
-                decision = yield from self.pass_gates(fetcher.gates_of(self.kind))
-                if not decision.allowed:
-                    return Ending(refusal=decision)
-                began_at = fetcher.now()
-                answer = fetcher.exchange(self)
-                seconds = fetcher.now() - began_at
-                if isinstance(answer, TransportError):
-                    ending = yield from self._after_no_answer(answer, seconds)
-                elif answer.status in REDIRECT_STATUSES:
-                    ending = self._after_redirect(answer)
-                elif answer.status in BACKOFF_STATUSES:
-                    ending = self._after_push_back(answer)
-                else:
-                    ending = Ending(answer)
-            return ending
-        finally:
-            self.slot.give_back()
+        while True:
+            refusal = yield from self.pass_gates(self.fetcher.gates_of(self.kind))
+            if refusal is not None:
+                return Ending(self.answer, refusal)
+            with cast(Start, self.start):  # so that what a 503 imposes is written before others look
+                ending = self._ask()
+            if ending is not None:
+                return ending
+            if self._backs_off_until > self.fetcher.now():
+                reason = "back-off after a transport failure"
+                yield from self._wait(Later(self._backs_off_until, "R5", reason), frees_host=True)
 
-    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision]:
+    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
         """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
 
         After each wait every gate is asked again: an opt-out may have come meanwhile.
         """
         while True:
-            for gate in gates:
-                answer = gate(self)
-                if answer is not None:
-                    break
-            else:
-                return self.decision
-            if isinstance(answer, Decision):
-                return answer._replace(url=self.url)  # not that of a policy document
-            if answer.is_hopeless or answer.at > self.deadline:
-                return self.not_yet(answer)
-            yield from self._wait(answer)
+            answer = self._first_word(gates)
+            if isinstance(answer, Later):
+                if self.is_too_far(answer):
+                    answer = self.not_yet(answer)
+                else:
+                    yield from self._wait(answer)
+                    continue
+            elif answer is not None and not isinstance(answer, Decision):
+                answer = yield from answer
+                if answer is None:
+                    continue
+            if answer is None:
+                return None
+            return answer._replace(url=self.url)  # not that of a policy document
+
+    def _first_word(self, gates: Sequence[Gate]) -> GateAnswer:
+        """What the first gate says that does not let it pass; None: all do."""
+        for gate in gates:
+            answer = gate(self)
+            if answer is not None:
+                return answer
+        return None
+
+    def is_too_far(self, later: Later) -> bool:
+        """Whether `max_wait` ends it; the second behind a request of its own is always waited."""
+        if later.at <= self.deadline:
+            return False
+        own_at = max((request.at for request in self.root.requests[-1:]), default=NEVER)
+        return later.gate != "R4" or later.at > own_at + self.fetcher.limiter.least_seconds
 
     def _wait(self, later: Later, frees_host: bool = False) -> Steps[None]:
         fetcher = self.fetcher
         before = fetcher.now()
-        if not later.host:  # else the document that it waits for has said so
-            fetcher.trace_wait(self.wire, later.at - before, later.reason)
-        yield later._replace(host=self.host, frees_host=frees_host)
-        self.waited += fetcher.now() - before
+        fetcher.trace_wait(self.wire, later.at - before, later.reason)
+        yield self.placed(later)._replace(frees_host=frees_host)
+        self.root.waited += fetcher.now() - before
 
-    def _after_no_answer(self, error: TransportError, seconds: float) -> Steps[Ending | None]:
+    def begin(self) -> None:
+        """A request begins."""
+        self.left_at = None
+        cast(Start, self.start).record()
+
+    def left(self) -> None:
+        """The request has left: the server counts from here, and so do pace and floor (R4, R8)."""
+        cast(Start, self.start).record()
+        self.has_left()
+
+    def has_left(self) -> None:
+        """It has left when it was last recorded."""
+        if self.left_at is None:
+            self.left_at = cast(Start, self.start).at
+            self.attempts += 1
+            if self.target.key:
+                self.fetcher.sources.asked(self.target.key, self.left_at)
+
+    def _ask(self) -> Ending | None:
+        """One exchange, and what it means; None: a hop or a retry is due."""
+        if self.target.key and not self.attempts:
+            ending = self._look_again()
+            if ending is not None:
+                return ending
+        began_at = self.fetcher.now()
+        answer = self.answer = self.fetcher.exchange(self)
+        if isinstance(answer, TransportError):
+            return self._after_no_answer(answer, self.fetcher.now() - began_at)
+        if answer.status in REDIRECT_STATUSES:
+            return self._after_redirect(answer)
+        if answer.status in BACKOFF_STATUSES:
+            return self._after_push_back(answer)
+        return Ending(answer)
+
+    def _look_again(self) -> Ending | None:
+        """R8: of two runs beside each other one has asked, now that the host's lock is held."""
+        known = self.fetcher.sources.load(self.target.key)
+        reason = too_soon(known, self.target.min_age, self.fetcher.now())
+        if reason:
+            return Ending(known=known, trouble=reason)
+        if not self.target.is_anew:
+            self.held = known
+        return None
+
+    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | None:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
-            return Ending(refusal=self.refused("address", error.reason))
+            return Ending(error, self.refused("address", error.reason))
+        now = fetcher.now()
+        delay = backoff_delay(self.retries, None, fetcher.options.rand)
+        limit = self.how.transport_retries
         # No network reached its robots.txt: one attempt.
         is_cut_off = self.kind == "target" and fetcher.robots.state_of(self.site).no_network
-        limit = self.how.transport_retries
-        if error.final or is_cut_off or self._is_single:
+        if error.final or is_cut_off or self.is_single:
             limit = 0
-        elif seconds >= fetcher.options.timeout:
-            limit = 1  # a time-out costs too much to be tried five times
+        elif seconds >= fetcher.options.timeout:  # it costs too much to be tried five times
+            ends_at = now + delay + fetcher.options.timeout
+            limit = 1 if ends_at <= self.deadline or self.kind == "target" else 0
         if self.retries >= limit:
             return Ending(error)
-        delay = backoff_delay(self.retries, None, fetcher.options.rand)
-        ending = self._retry(error, error.reason, delay)
-        if ending is None:
-            reason = "back-off after a transport failure"
-            yield from self._wait(Later(fetcher.now() + delay, "R5", reason), frees_host=True)
-        elif self.how.role != "target":
-            return Ending(error)
-        return ending
+        if now + delay > self.deadline:
+            if self.how.may_owe == POLICY:
+                return Ending(error)
+            trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
+            return Ending(error, None, trouble, now + delay, is_put_off=True)
+        self._retry()
+        self._backs_off_until = now + delay
+        return None
+
+    def _retry(self) -> None:
+        self.retries += 1
+        self.may_owe = self.how.may_owe  # a retry never hurries, unless for a policy document
 
     def _after_push_back(self, answer: Response) -> Ending | None:
         """R5: 429 and 503 hold the host back, for its retry too."""
         fetcher = self.fetcher
-        if self._is_single:
+        if self.is_single:
             return Ending(answer)
-        retry_after = retry_after_of(answer.headers, fetcher.time())
+        now = fetcher.now()
+        self.was_pushed_back = True
+        retry_after = retry_after_of(answer.headers, now)
+        why = f"{self.host} answered {answer.status}"
         is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
         if is_last:  # spec 7: "wait 1h"
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
-        delay = min(delay, MAX_HOLD_SECONDS)
-        why = f"{self.host} answered {answer.status}"
-        fetcher.limiter.hold_back(self.host, delay, why)
+        cast(Start, self.start).hold_host(now + delay, self.kind, why)
         if is_last:
             trouble = f"{why}; gave up after {self.retries} retries"
-            return Ending(answer, None, trouble, fetcher.time() + delay)
-        return self._retry(answer, why, delay)
-
-    def _retry(self, answer: Answer, why: str, delay: float) -> Ending | None:
-        """None where another try in `delay` seconds is within `max_wait`."""
-        fetcher = self.fetcher
-        if fetcher.now() + delay <= self.deadline:
-            self.retries += 1
-            return None
-        trouble = f"{why}; the next try would be in {spell_seconds(delay)}"
-        return Ending(
-            answer,
-            None,
-            trouble,
-            fetcher.time() + delay,
-            is_put_off=True,
-        )
+            return Ending(answer, None, trouble, now + delay)
+        self._retry()
+        return None  # the throttle says whether the hold ends within `max_wait`
 
     def _after_redirect(self, answer: Response) -> Ending | None:
         """A hop is a new URL: it goes through every gate.  spec 19, C6."""
@@ -4908,7 +4890,10 @@ class Visit:
         except ValueError as error:
             return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
         self.redirects.append(wire)
+        self._hosts.add(self.host)
         self._move(wire)
+        if self.how.may_owe < POLICY:
+            self.may_owe = HOP if self.host in self._hosts else FOREIGN_HOP
         return None
 
 
@@ -4922,24 +4907,27 @@ def retry_after_of(headers: Headers, now: float) -> float | None:
 
 def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
-    outcome: Outcome = "failed"
+    if ending.known is not None:
+        return visit.fetcher.skipped(visit.target, ending.known, ending.trouble)
+    seen = {}
+    answer = ending.answer
+    if isinstance(answer, Response):
+        seen = shown_answer(answer)
     decision = ending.refusal
     if decision is not None:
-        outcome = "denied" if decision.retry_at is None else "deferred"
-        return visit_result(visit, outcome, decision)
-    answer = ending.answer
+        refused: Outcome = "denied" if decision.retry_at is None else "deferred"
+        if refused == "denied":
+            seen = {}  # what was refused is not what has answered
+        return visit_result(visit, refused, decision, **seen)
     trouble = ending.why
-    seen = {}
     if isinstance(answer, Response):
         trouble = ending.trouble or trouble_of(visit, answer)
         if not trouble:
             return conclude_success(visit, answer)
-        seen = shown_answer(answer)
     decision = visit.decision._replace(reason=trouble)
     if ending.retry_at is not None:
         decision = decision._replace(gate="R5", retry_at=ending.retry_at)
-    if ending.is_put_off:
-        outcome = "deferred"
+    outcome: Outcome = "deferred" if ending.is_put_off else "failed"
     return visit_result(visit, outcome, decision, **seen)
 
 
@@ -4962,11 +4950,11 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     etag, last_modified = validators_of(answer.headers)
     if answer.status == 304:
         outcome = "unchanged"
-        decision = decision._replace(reason="not modified")
+        decision = decision._replace(reason="not modified, so there is no body (R7)")
         answer = answer._replace(body=b"")
         etag = etag or visit.validators.etag
         last_modified = last_modified or visit.validators.last_modified
-    elif visit.wants(answer.status, answer.headers):
+    elif visit.target.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
         fields["read"] = False
@@ -4997,24 +4985,21 @@ def shown_answer(answer: Response) -> dict[str, Any]:
     return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
-def visit_result(
-    visit: Visit,
-    outcome: Outcome,
-    decision: Decision,
-    **fields: Any,
-) -> Result:
+def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
     """With all that is the same for every outcome."""
     common = decision._asdict()
     del common["allowed"], common["blocked_by"]
+    now = visit.fetcher.now()
     common.update(
         url=visit.url,
         final_url=visit.wire,
         redirects=visit.redirects,
-        attempts=sum(request.kind == visit.kind for request in visit.requests),
+        attempts=visit.attempts,
         requests=visit.requests,
         waited=visit.waited,
-        elapsed=visit.fetcher.now() - visit.started_at,
-        at=visit.fetcher.time(),
+        elapsed=now - visit.began_at,
+        at=now,
+        no_ai_input=visit.no_ai_input,
         warnings=visit.warnings,
     )
     common.update(fields)
@@ -5023,114 +5008,123 @@ def visit_result(
 
 # The order of targets.
 
-class Target(NamedTuple):
-    """A declared target, and how it is wanted."""
-
-    url: str                   # as asked
-    wire: str
-    key: str                   # canonical URL (R7), after what has a floor of its own
-    min_age: float = 0.0       # R8: seconds
-    wants: Wants = wants_body  # whether a body is read
-    is_anew: bool = False      # a body is wanted, so no validators are sent
-    kind: str = "target"
-
-
 class Turn(NamedTuple):
-    """Whose turn it is: the next target of a host, or one on its way."""
+    """When a host's next target begins, or one on its way goes on."""
 
-    key: float   # when it may go on; then its rank among those that may
-    serial: int  # of two alike the first goes first
+    due_at: float   # Unix seconds
+    is_first: bool  # a visit that has begun goes before one that has not
+    serial: int     # of two alike the first goes first
     host: str
     steps: Steps[Result] | None = None  # None: the host's next target begins
+    target: Target | None = None        # whose steps these are
     is_alone: bool = False              # redirected to another host, or backing off
 
 
 class Scheduler:
-    """Which host is next. Serial, and never idle while some host may be asked."""
+    """Which visit is due. Serial, never idle while some host may be asked, and fair.
 
-    def __init__(self, fetcher: Fetcher) -> None:
+    A host's targets go one after the other, in the order in which they last reached an end. Of
+    several hosts the one that has been due longest is next.
+    """
+
+    def __init__(self, fetcher: Fetcher, adopts: bool = True) -> None:
         self._fetcher = fetcher
-        self.targets: dict[str, collections.deque[Target]] = {}     # that wait, by host
-        self._freed_at: dict[str, float] = {}       # when the target before it ended
-        self._silent: collections.Counter[str] = collections.Counter()
-        self.waiting: list[Turn] = []   # a heap: the one that is due first
-        self.ready: list[Turn] = []     # a heap: a retry, or the host with most to do
+        self._adopts = adopts
+        self.targets: dict[str, collections.deque[Target]] = {}  # that wait, by host
+        self._turns: list[Turn] = []  # a heap
         self._serial = itertools.count()
+        self._at_host: collections.Counter[str] = collections.Counter()  # begun, and not alone
+        self._freed_at: dict[str, float] = {}   # when the target before it ended
+        self._patience: dict[str, float] = {}   # since when a host's targets wait, Unix seconds
+        self._silent: collections.Counter[str] = collections.Counter()
 
     def add(self, target: Target) -> None:
-        host = host_key(target.wire)
-        if host not in self.targets:
-            self.targets[host] = collections.deque()
-            heapq.heappush(self.waiting, Turn(-math.inf, next(self._serial), host))
-        self.targets[host].append(target)
+        self.targets.setdefault(host_key(target.wire), collections.deque()).append(target)
 
     def results(self) -> Iterator[Result]:
-        fetcher = self._fetcher
-        while self.waiting or self.ready:
-            now = fetcher.now()
-            while self.waiting and self.waiting[0].key <= now:
-                turn = heapq.heappop(self.waiting)
-                rank = -math.inf
-                if not turn.is_alone:
-                    interval = fetcher.limiter.known_pace(turn.host).interval
-                    rank = -interval * len(self.targets[turn.host])
-                turn = turn._replace(key=rank, serial=next(self._serial))
-                heapq.heappush(self.ready, turn)
-            if self.ready:
-                yield from self._take(self.ready[0])
+        process = self._fetcher.process
+        for host in self.targets:
+            self._sort(host)
+            self._push(process.now(), host)
+        while self._turns:
+            due_at = self._turns[0].due_at
+            if due_at > process.now():
+                process.sleep_until(due_at, self._fetcher.clock)
             else:
-                sleep_until(self.waiting[0].key, fetcher.clock)
+                yield from self._take(heapq.heappop(self._turns))
 
     def close(self) -> None:
-        """What has begun and will not go on gives its slots back."""
-        for turn in self.waiting + self.ready:
+        """Nothing of a visit outlives the run."""
+        for turn in self._turns:
             if turn.steps is not None:
                 turn.steps.close()
+
+    def is_asked_for(self, host: str) -> bool:
+        """Whether targets of this run ask for the host by name, and have not been there yet."""
+        return bool(self.targets.get(host)) or self._at_host[host] > 0
+
+    def _sort(self, host: str) -> None:
+        """Those first that have waited longest for an end, and those that never had one."""
+        targets = self.targets[host]
+        if len(targets) > 1:
+            known = self._fetcher.sources.load
+            ordered = sorted(targets, key=lambda target: known(target.key).ended_at)
+            self.targets[host] = collections.deque(ordered)
+
+    def _push(self, due_at: float, host: str, *rest: Any) -> None:
+        turn = Turn(due_at, not rest, next(self._serial), host, *rest)
+        heapq.heappush(self._turns, turn)
 
     def _take(self, turn: Turn) -> Iterator[Result]:
         """A step of a target, and what follows from it."""
         host = turn.host
-        if turn.steps is None and not self.targets[host]:  # deferred meanwhile
-            heapq.heappop(self.ready)
-            return
-        steps = turn.steps or self._begin(host)
-        self.ready[0] = turn._replace(steps=steps)
+        steps, target = turn.steps, turn.target
+        if steps is None or target is None:
+            if not self.targets[host]:  # deferred meanwhile
+                return
+            target = self.targets[host].popleft()
+            steps = self._begin(host, target)
         outcome = self._fetcher.process.step(steps)
-        heapq.heappop(self.ready)
         if isinstance(outcome, Later):  # no target waits for another's trouble
             is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            next_turn = Turn(outcome.at, next(self._serial), outcome.host, steps, is_alone)
-            heapq.heappush(self.waiting, next_turn)
+            self._push(outcome.at, host, steps, target, is_alone)
             if is_alone and not turn.is_alone:
-                self._free(host)
+                self._free(host, is_patient=True)
             return
         if not turn.is_alone:
-            self._free(host)
+            # What a policy document cost one target counts for all that wait for it.
+            self._free(host, outcome.outcome != "deferred" or outcome.attempts > 0)
         yield outcome
+        if self._adopts:  # R7: whoever did not come back has not read it
+            self._fetcher.adopt(outcome, target.key)
         yield from self._count_silence(host, outcome)
 
-    def _begin(self, host: str) -> Steps[Result]:
-        """Of a host's targets the one whose last request is oldest: no URL starves another."""
-        targets = self.targets[host]
-        if host not in self._freed_at and len(targets) > 1:
-            known = self._fetcher.sources.load
-            ordered = sorted(targets, key=lambda target: known(target.key).requested_at)
-            targets = self.targets[host] = collections.deque(ordered)
-        since = self._freed_at.get(host, math.inf)  # the first waits for no pace
-        return self._fetcher.target_steps(targets.popleft(), since)
+    def _begin(self, host: str, target: Target) -> Steps[Result]:
+        now = self._fetcher.now()
+        self._at_host[host] += 1
+        started_at = self._patience.setdefault(host, now)
+        waited = now - self._freed_at.get(host, now)
+        return self._fetcher.target_steps(target, self, started_at, waited)
 
-    def _free(self, host: str) -> None:
+    def _free(self, host: str, is_patient: bool) -> None:
         """The host's next target may start; at once, where that is too far to wait for."""
         fetcher = self._fetcher
         now = fetcher.now()
+        self._at_host[host] -= 1
         self._freed_at[host] = now
+        if is_patient:
+            self._patience.pop(host, None)
         if not self.targets[host]:
             return
-        due_at = fetcher.limiter.when_next(host, MIN_REQUEST_INTERVAL).at
-        if fetcher.options.interactive or due_at - now > fetcher.options.max_wait:
-            due_at = -math.inf
-        fetcher.trace_wait(self.targets[host][0].wire, due_at - now, "its host's pace")
-        heapq.heappush(self.waiting, Turn(due_at, next(self._serial), host))
+        wire = self.targets[host][0].wire
+        interval = fetcher.interval_of(site_key(wire))
+        later = fetcher.limiter.when(host, interval, FIRST, math.inf)
+        patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
+        due_at = max(now, later.at)
+        if fetcher.options.interactive or due_at - now > patience:
+            due_at = now
+        fetcher.trace_wait(wire, due_at - now, later.reason)
+        self._push(due_at, host)
 
     def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
         """A dead host must not hold up a serial run: its other targets are deferred."""
@@ -5143,7 +5137,7 @@ class Scheduler:
         reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
         while self.targets.get(host):
             url = self.targets[host].popleft().url
-            retry_at = self._fetcher.time() + SILENT_HOST_SECONDS
+            retry_at = self._fetcher.now() + SILENT_HOST_SECONDS
             yield self._fetcher.unasked("deferred", url, reason, gate="R5", retry_at=retry_at)
 
 
@@ -5159,7 +5153,6 @@ OPTION_TYPES: Any = (
     ("rand", Callable, "a function"),
     ("warn", (Callable, type(None)), "a function"),
     ("trace", (Callable, type(None)), "a function"),
-    ("shares_pace", bool, "True or False"),
 )
 OPTION_METHODS = (
     ("transport", ["send"], "an object with send()"),
@@ -5185,7 +5178,6 @@ class Options(NamedTuple):
     rand: Callable[[], float] = roll
     warn: Callable[[str], None] | None = None
     trace: Callable[[str], None] | None = None
-    shares_pace: bool = False
 
     def check(self) -> None:
         """ValueError: an argument that would break a promise."""
@@ -5236,26 +5228,6 @@ def log_warning(line: str) -> None:
     logging.getLogger("walsh_research").warning("%s", line)
 
 
-def open_caches(
-    options: Options,
-    warn: Callable[[str], None],
-    wall_time: Callable[[], float],
-) -> tuple[Cache, Cache | None]:
-    """The cache, and where the pace is shared with other processes, if it is."""
-    folder = options.cache_dir
-    if folder is PLATFORM_CACHE:
-        folder = default_cache_dir(os.environ, sys.platform)
-        if folder is None:
-            warn(
-                "cache: no home folder is known; nothing is remembered between runs, nor "
-                "shared with other processes"
-            )
-    if folder is not None:
-        cache = Cache(os.fspath(folder), warn, wall_time)
-        return cache, cache
-    return Cache(None, warn, wall_time), None
-
-
 class Fetcher:
     """The bot without its readings: every request passes R3, the address check, R2 and R4.
 
@@ -5270,27 +5242,36 @@ class Fetcher:
         self.tag = options.parsed_tag()  # R13
         self.origin = site_of(wire_url(options.origin))
         self.clock = options.clock or SYSTEM_CLOCK  # whose sleep may show what it is for
-        self.process = process_pace(self.clock)
-        self.now: Callable[[], float] = self.process.clock.monotonic
-        self.time: Callable[[], float] = self.process.clock.time
+        self.process = process_of(self.clock)
+        self.now = self.process.now
         self._warned: set[str] = set()
         self._transport = options.transport
         if self._transport is None:
             self._transport = HttpTransport(allow_private=options.allow_private)
-        cache, self._pace_cache = open_caches(options, self.warn, self.time)
-        self._cache = cache
-        locks = PatientLocks(self.now, 2 * options.timeout)
-        self._refreshes = Refreshes(cache, locks)
-        self._blocklist = BlocklistStore(cache, self.time, self.origin, self.warn)
-        self.robots = RobotsStore(cache, self.time)
-        self.sources = SourceStore(cache)
-        self.limiter = RateLimiter(self.process, self._pace_cache, locks)
+        self._cache = Cache(self._cache_folder(), self.warn, self.now)
+        self.limiter = RateLimiter(self.process, self._cache)
+        self._blocklist = BlocklistStore(
+            self._cache, self.now, self.origin, self.limiter, self.warn
+        )
+        self.robots = RobotsStore(self._cache, self.now)
+        self.sources = SourceStore(self._cache)
         self._scheduler = Scheduler(self)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
                 "a prompt alone (spec 1.1)"
             )
+
+    def _cache_folder(self) -> str | None:
+        folder = self.options.cache_dir
+        if folder is PLATFORM_CACHE:
+            folder = default_cache_dir(os.environ, sys.platform)
+            if folder is None:
+                self.warn(
+                    "cache: no home folder is known; nothing is remembered between runs, nor "
+                    "shared with other processes"
+                )
+        return None if folder is None else os.fspath(folder)
 
     def __enter__(self: Caller) -> Caller:
         return self
@@ -5301,7 +5282,6 @@ class Fetcher:
     def close(self) -> None:
         """No connection is left open, and what is old goes from the cache."""
         CONNECTION.rest(math.inf)
-        self._refreshes.clear()
         self._cache.sweep()
 
     def warn(self, line: str) -> None:
@@ -5319,27 +5299,31 @@ class Fetcher:
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
         """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
 
-        `wait=True` takes the host's slot and returns when it is due: send one request. `wait=False`
-        takes none and says what `fetch` would do now. Stale policy documents are waited for either
-        way (R12). A bad URL is a refusal with its reason.
+        `wait=True` returns when the request may leave, and records its start: send one request.
+        `wait=False` records none and says what `fetch` would do now. Stale policy documents are
+        waited for either way (R12). A bad URL is a refusal with its reason.
         """
         gates = self.gates_of("target")
         if not wait:
-            gates[-1] = self._free_slot_gate
+            gates[-1] = self._pace_gate
         return self._decide(url, gates)
 
     def _decide(self, url: str, gates: Sequence[Gate]) -> Decision:
         url = str(url)
         try:
-            visit = Visit(self, "target", url, wire_url(url))
+            visit = Visit(self, Target(url, wire_url(url)))
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
         with CONNECTION.call():
-            try:
-                decision = self.process.finish(visit.pass_gates(gates), self.clock)
-            finally:
-                visit.slot.spend()
+            decision = self.process.finish(self._decide_steps(visit, gates), self.clock)
         return decision._replace(waited=visit.waited)
+
+    def _decide_steps(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision]:
+        refusal = yield from visit.pass_gates(gates)
+        if visit.start is not None:
+            with visit.start as start:
+                start.record()
+        return visit.decision if refusal is None else refusal
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
         """One target through every gate, to its end. Policy, network and server never raise.
@@ -5347,23 +5331,27 @@ class Fetcher:
         What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
         asks for it anew.
         """
-        return next(self._results([url], is_anew=fresh))
+        return self._result_of(url, is_anew=fresh)
 
-    def run(self, urls: Iterable[str], min_age: float = 3600.0) -> Iterator[Result]:
+    def run(
+        self, urls: Iterable[str], min_age: float = 3600.0, fresh: bool = False
+    ) -> Iterator[Result]:
         """Many targets, each host at its own pace: a Result each, as it is done.
 
-        One that was asked for less than `min_age` seconds ago is skipped (R8).
+        One that was asked for less than `min_age` seconds ago is skipped (R8); `fresh` as `fetch`.
         """
-        return self._results(urls, min_age=min_age)
+        return self._results(urls, min_age=min_age, is_anew=fresh)
+
+    def _result_of(self, url: str, purpose: str = "", **wanted: Any) -> Result:
+        """Of one target, read to its end."""
+        [result] = self._results([url], purpose, **wanted)
+        return result
 
     def _results(
-        self,
-        urls: Iterable[str],
-        purpose: str = "",
-        **wanted: Any,
+        self, urls: Iterable[str], purpose: str = "", adopts: bool = True, **wanted: Any
     ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
-        scheduler = self._scheduler = Scheduler(self)
+        scheduler = self._scheduler = Scheduler(self, adopts)
         for item in self.declared(urls):
             if isinstance(item, Result):
                 yield item
@@ -5389,61 +5377,51 @@ class Fetcher:
             first_spelling[key] = url
             yield Target(url, wire, key)
 
+    def adopt(self, result: Result, key: str = "") -> None:
+        """R7: whoever asked has read the Result, so its validators hold from now on."""
+        if result.outcome != "skipped" and result.final_url:
+            self.sources.remember(key or canonical_url(wire_url(result.url)), result)
+
     # --- One target ---
 
-    def target_steps(self, target: Target, since: float) -> Steps[Result]:
-        """A declared target, to its Result; it could have begun at `since`."""
+    def target_steps(
+        self, target: Target, scheduler: Scheduler, started_at: float, waited: float
+    ) -> Steps[Result]:
+        """A declared target, to its Result; its patience counts from `started_at`."""
         try:
             known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.time())
-            if reason:  # R8; the status is that of a failure that is not asked for again
-                status = known.failed_status if known.failed_at > known.at else None
-                due_at = max(known.at, known.failed_at) + target.min_age
-                return self.unasked(
-                    "skipped",
-                    target.url,
-                    reason,
-                    status=status,
-                    retry_at=due_at,
-                )
-            visit = Visit(
-                self,
-                target.kind,
-                target.url,
-                target.wire,
-                NEVER_ASKED if target.is_anew else known,
-                target.wants,
-                since,
-            )
+            reason = too_soon(known, target.min_age, self.now())
+            if reason:  # R8
+                return self.skipped(target, known, reason)
+            visit = Visit(self, target)
+            visit.scheduler = scheduler
+            visit.started_at = started_at
+            visit.waited = waited
             ending = yield from visit.walk()
-            result = conclude(visit, ending)
-            if result.attempts:
-                self.sources.remember(target.key, known, result)
-            return result
+            return conclude(visit, ending)
         except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
             what = f"unexpected {type(error).__name__}"
             why = printable(str(error))
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
             return self.unasked("failed", target.url, f"{what}: {why}")
 
-    def unasked(
-        self,
-        outcome: Outcome,
-        url: str,
-        reason: str,
-        **fields: Any,
-    ) -> Result:
-        """A Result that no gate was asked for."""
-        return result_of(
-            outcome,
-            url,
-            reason=reason,
-            at=self.time(),
-            **fields,
+    def skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
+        """R8: a source that is not due yet; after a failure it says which."""
+        return self.unasked(
+            "skipped",
+            target.url,
+            reason,
+            status=known.status or None,
+            last_failure=known.failure,
+            retry_at=known.asked_at + target.min_age,
         )
 
+    def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
+        """A Result that no gate was asked for."""
+        return result_of(outcome, url, reason=reason, at=self.now(), **fields)
+
     def exchange(self, visit: Visit) -> Answer:
-        """The only caller of the transport: the gates have just passed, the slot is ours."""
+        """The only caller of the transport: the gates have just passed, the start is ours."""
         how = visit.how
         url = visit.wire
         if self.tag is not None and visit.host == host_key(self.origin):
@@ -5454,12 +5432,12 @@ class Fetcher:
             request_headers(how, visit.validators, self.extra_headers(visit)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
-            visit.wants,      # R6
-            visit.slot.left,  # R4 counts from its departure
+            visit.target.wants,  # R6
+            visit.left,          # R4 counts from its departure
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
-        began_at = self.time()
+        visit.begin()
         try:
             answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
@@ -5468,19 +5446,12 @@ class Fetcher:
             reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
             answer = TransportError(reason)
         finally:
-            left_at = visit.slot.spend()
-        if left_at is None and self.options.transport is not None:
-            left_at = began_at  # a foreign transport need not say when a request leaves
-        if left_at is not None:
+            if self.options.transport is not None:
+                visit.has_left()  # a foreign transport need not say when a request leaves
+        if visit.left_at is not None:
             status = getattr(answer, "status", None)
-            record = RequestRecord(
-                left_at,
-                visit.kind,
-                request.method,
-                request.url,
-                status,
-            )
-            visit.requests.append(record)
+            record = RequestRecord(visit.left_at, visit.kind, request.method, request.url, status)
+            visit.root.requests.append(record)
             self.request_left(visit)
         return answer
 
@@ -5494,24 +5465,22 @@ class Fetcher:
             self._robots_gate,      # R2
             self._throttle_gate,    # R4
         ]
-        if self.kinds[kind].role != "target":
+        if self.kinds[kind].may_owe == POLICY:
             gates.remove(self._robots_gate)
         return gates
 
     def _blocklist_gate(self, visit: Visit) -> GateAnswer:
         """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
+        store = self._blocklist
         if visit.kind in CANONICAL_KINDS:
             return None
-        store = self._blocklist
-        if store.blocklist is None or visit.slot.is_claimed:
-            store.load()  # another process may have adopted one meanwhile
-        answer = self._refreshes.advance(visit, store)
-        if isinstance(answer, Later) and answer.is_hopeless:
-            store.failed(answer.reason)  # whoever refreshes it has stopped
-        elif answer is not None:
-            return answer
-        if store.blocklist is None:  # R3b
-            return None
+        if not store.is_current():  # R12
+            return store.ensure(visit, "")
+        if store.blocklist is None:
+            if store.is_lost():
+                reason = "the blocklist that was held cannot be read, and no new one came"
+                return visit.refused("R3", reason, store.state.retry_at)
+            return None  # R3b
         entry = store.blocklist.blocks(visit.host)  # R3a
         if entry is None:
             return None
@@ -5544,14 +5513,13 @@ class Fetcher:
             reason = "robots_mode='ignore'"
             visit.let_pass(Decision(True, visit.url, None, reason, Verdict.SKIPPED_BY_USER_POLICY))
             return None
-        refusal = self._refreshes.advance(visit, self.robots, visit.site)
-        if refusal is not None:
-            return refusal
+        if not self.robots.is_current(visit.site):  # R12
+            return self.robots.ensure(visit, visit.site)
         decision = robots_decision(
             visit.url,
             path_and_query(visit.wire),
             self.robots.state_of(visit.site),
-            self.time(),
+            self.now(),
             self.options.unreachable,
         )
         if mode == "report_only":
@@ -5569,37 +5537,55 @@ class Fetcher:
         return None
 
     def _throttle_gate(self, visit: Visit) -> GateAnswer:
-        """R4: claims the host's next slot; passes when it is due.
+        """R4: passes when the request may leave, and keeps the host's lock until it was answered.
 
-        From here until the request has left, the host's lock keeps other processes away.
+        Nothing is claimed before that.
         """
-        if self.options.interactive:  # spec 1.1
-            return None
-        role = visit.role
-        refusal = visit.too_late()
-        if refusal is not None and role != "target":
-            return refusal
         interval = self.interval_of(visit.site)
-        return visit.slot.claim(visit.host, interval, role, visit.deadline)
+        if self.options.interactive:  # spec 1.1
+            visit.start = Start(self.limiter, visit.host, interval, visit.may_owe, NO_LOCK)
+            return None
+        answer = visit.too_late() or self._courtesy(visit)
+        if answer is not None:
+            return answer
+        start = self.limiter.start(visit.host, interval, visit.may_owe, visit.deadline)
+        if isinstance(start, Later):
+            return start
+        visit.start = start
+        return None
 
-    def _free_slot_gate(self, visit: Visit) -> Decision | None:
-        """R4, R5: what the throttle would say; nothing is claimed or waited for."""
+    def _courtesy(self, visit: Visit) -> Later | None:
+        """A hop to a host of others lets those go first who ask for that host by name."""
+        if visit.may_owe != FOREIGN_HOP or visit.scheduler is None:
+            return None
+        at = self.now() + MIN_REQUEST_INTERVAL
+        if at > visit.deadline or not visit.scheduler.is_asked_for(visit.host):
+            return None
+        return Later(at, "R4", f"targets of {visit.host} go first")
+
+    def _pace_gate(self, visit: Visit) -> Decision | None:
+        """R4, R5: what the throttle would say; nothing is recorded or waited for."""
         if self.options.interactive:
             return None
-        later = self.limiter.when_next(visit.host, self.interval_of(visit.site))
+        interval = self.interval_of(visit.site)
+        later = self.limiter.when(visit.host, interval, FIRST, math.inf)
         is_held = later.gate == "R5" and later.at > self.now()
-        if is_held or later.at > visit.deadline:
+        if is_held or visit.is_too_far(later):
             return visit.not_yet(later)
         return None
 
     # --- What a subclass may fill ---
 
     def interval_of(self, site: str) -> float:
-        """Hook: seconds between two requests.  R4, R2d."""
-        robots = self.robots.state_of(site).robots
-        if robots is None:
-            return MIN_REQUEST_INTERVAL
-        return max(MIN_REQUEST_INTERVAL, robots.crawl_delay or 0.0)  # R2d
+        """Hook: seconds between two targets of a host, whatever their scheme.  R4, R2d."""
+        scheme, _, host = site.partition("://")
+        other = "http" if scheme == "https" else "https"
+        delays = [MIN_REQUEST_INTERVAL]
+        for key in (site, f"{other}://{host}"):
+            robots = self.robots.state_of(key).robots
+            if robots is not None:
+                delays.append(min(robots.crawl_delay or 0.0, LONGEST_CRAWL_DELAY_SECONDS))
+        return max(delays)  # R2d
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """Hook: further headers of a request."""
@@ -7908,8 +7894,9 @@ class Source(NamedTuple):
     items: Sequence[Any] = ()
     title: str = ""
     warning: str = ""
-    target: str = ""                    # as asked, for which it was found
-    result: Optional[Result] = None     # of kind "none": what became of the target
+    target: str = ""                 # as asked, for which it was found
+    result: Optional[Result] = None  # where the source gave nothing: what became of it
+    no_ai_input: bool = False        # as of a Result
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -7923,7 +7910,8 @@ AI_INPUT_WARNING = "Content-Signal ai-input=no: not to be handed to a model"
 class Robots2State(NamedTuple):
     """What is held of a site's robots2.txt and the files that it chains to.
 
-    Times are Unix seconds, as of RobotsState.
+    Times are Unix seconds, as of RobotsState. The file has no validators: its chain may have
+    changed where it has not.
     """
 
     robots2: Optional[Robots2] = None   # the files as one; None: there are none
@@ -7937,11 +7925,8 @@ class Robots2State(NamedTuple):
     no_network: bool = False
     has_held_host: bool = False
     trouble: str = ""
-
-    @property
-    def validators(self) -> Validators:
-        """The file is asked for anew each time: its chain may have changed where it has not."""
-        return NO_VALIDATORS
+    etag: str = ""
+    last_modified: str = ""
 
     @property
     def held_bytes(self) -> int:
@@ -7962,8 +7947,8 @@ class Robots2Store(RobotsStore):
     kind = "robots2"
     no_state = NO_ROBOTS2
 
-    def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
-        super().__init__(cache, wall_time, f" {category}")
+    def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
+        super().__init__(cache, now, f" {category}")
         self._category = category
 
     def rules_of(self, site: str) -> Robots2 | None:
@@ -7992,48 +7977,48 @@ class Robots2Store(RobotsStore):
             limit_bytes = MAX_CHAINED_BYTES
         return robots2_chain(parsed)
 
-    def _binds_target(self, refusal: Decision, file_visit: Visit) -> bool:
-        return refusal.gate != "address" and super()._binds_target(refusal, file_visit)
+    def _binds_target(self, refusal: Decision, document: Visit) -> bool:
+        return refusal.gate != "address" and super()._binds_target(refusal, document)
 
     def _after_answer(
-        self, held: Robots2State, file_visit: Visit, answer: Response
+        self, held: Robots2State, document: Visit, answer: Response
     ) -> Steps[Robots2State]:
         """The site's own file with at most three further ones, each behind every gate.
 
         Of one that is out of reach the copy that is held stays, and it is asked for again soon.
         """
         meaning = robots_meaning(answer.status)
-        now = self._time()
+        now = self._now()
         if answer.status != 304 and meaning in ("none", "redirect"):
             return Robots2State(status=answer.status, fetched_at=now, checked_at=now)
         if meaning != "rules":
             trouble = f"robots2.txt answered {answer.status}"
             return self._after_failure(held, trouble, answer.status)
-        files = {file_visit.url: answer.body[:MAX_ROBOTS_BYTES + 1]}
+        files = {document.url: answer.body[:MAX_ROBOTS_BYTES + 1]}
         retry_at = 0.0
         while True:
             merged, chain = self._merged(files)
             wire = next_in_chain(chain, files)
             if chain is None or not wire:
                 break
-            ending = yield from file_visit.document(self.kind, wire, NO_VALIDATORS).walk()
+            ending = yield from document.document(self.kind, wire, NO_VALIDATORS).walk()
             further = ending.answer
             if isinstance(further, Response) and further.status == 200:
                 files[chain] = further.body[:MAX_CHAINED_BYTES + 1]
             elif isinstance(further, Response) and is_gone(further.status):
                 break
             else:
-                retry_at = self._time() + POLICY_RETRY_SECONDS
+                retry_at = self._now() + POLICY_RETRY_SECONDS
                 if chain not in held.files:
                     break
                 files[chain] = held.files[chain]
-        now = self._time()
+        now = self._now()
         return Robots2State(merged, files, 200, now, now, retry_at)
 
     def _after_failure(self, held: Robots2State, trouble: str, status: int) -> Robots2State:
         """The copy that is held stays, though not for ever."""
         state: Robots2State = super()._after_failure(held, trouble, status)
-        is_long_ago = self._time() - state.unreachable_since > MAX_UNREACHABLE_SECONDS
+        is_long_ago = self._now() - state.unreachable_since > MAX_UNREACHABLE_SECONDS
         if is_long_ago and state.failures >= LEAST_FAILURES_FOR_GOOD:
             state = state._replace(robots2=None, files={})
         return state
@@ -8067,24 +8052,23 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-class AnswerStore:
+class AnswerStore(PolicyStore):
     """The answers to robots2's questions, by site and directive with a blank between them.
 
     An allow or a deny holds for a day, an allow-once for one request, anything else for minutes.
     """
 
     kind = "ask"
-    gate = "robots2"
+    gate: GateName = "robots2"
 
-    def __init__(self, cache: Cache, wall_time: Callable[[], float], category: str) -> None:
-        self._cache = cache
-        self._time = wall_time
+    def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
+        super().__init__(cache, now)
         self._category = category
         self._held: dict[str, HeldAnswer] = {}
 
     def get(self, key: str) -> HeldAnswer | None:
         """What the site said of this, if that still holds."""
-        now = self._time()
+        now = self._now()
         held = self._held.get(key)
         if held is not None and now < held.expires_at:
             return held
@@ -8103,31 +8087,29 @@ class AnswerStore:
     def is_current(self, key: str) -> bool:
         return self.get(key) is not None
 
-    load = is_current
+    def load(self, key: str) -> None:
+        """`get` itself looks into the cache."""
 
     def refresh(self, visit: Visit, key: str) -> Steps[None]:
         """The ask protocol: HEAD, itself behind blocklist, robots.txt and pace."""
         directive = key.rpartition(" ")[2]
         url = wire_url(robots2_ask_url(visit.wire, directive))
         ending = yield from visit.document(self.kind, url, NO_VALIDATORS).walk()
-        if isinstance(ending.answer, Response):
+        if ending.refusal is None and isinstance(ending.answer, Response):
             answer = parse_ask_answer(ending.answer.status, ending.answer.headers)
         else:
             answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
-        retry_at = ending.retry_at
-        if ending.refusal is not None:
-            retry_at = ending.refusal.retry_at
-        now = self._time()
+        now = self._now()
         expires_at = now + POLICY_RETRY_SECONDS
-        if retry_at is not None:
+        if ending.due_at is not None:
             answer = answer._replace(decision="later", cacheable=False)
-            expires_at = retry_at
+            expires_at = max(ending.due_at, now + 1.0)
         elif answer.cacheable:
             expires_at = now + ROBOTS2_ASK_TTL_SECONDS
             entry = {"decision": answer.decision, "scopes": list(answer.scopes), "at": now}
             self._cache.store("ask", f"{key} {self._category}", entry)
         elif answer.decision == "allow-once":       # for the visit that waits for it
-            expires_at = now + max(PROMPT_SECONDS, visit.deadline - visit.fetcher.now())
+            expires_at = max(visit.deadline, now + POLICY_RETRY_SECONDS)
         self._held[key] = HeldAnswer(answer, expires_at)
 
     def use_up(self, site: str) -> None:
@@ -8140,8 +8122,8 @@ class AnswerStore:
 BOT_KINDS = {
     **KINDS,
     "fixture": KINDS["target"]._replace(transport_retries=1),
-    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1, role="other"),
-    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0, role="other"),
+    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
+    "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
 }
 
 
@@ -8204,13 +8186,16 @@ def wants_structured(status: int, headers: Headers) -> bool:
 class Bot(Fetcher):
     """A conformant bot: every request passes R3, the address check, R2 and R4, in that order.
 
+    Bot(cache_dir=the platform's, *, origin=ORIGIN, timeout=30.0, max_wait=300.0,
+        max_bytes=10 * 2**20, unreachable="allow", robots_mode="respect", robots2=False,
+        interactive=False, allow_private=False, tag=None, transport=None, clock=None)
+
     `cache_dir=None` keeps everything in memory. `timeout` is for one whole exchange and `max_wait`
     bounds all pauses of one target, both in seconds; `max_bytes` bounds a decoded body.
     `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4). `robots2` is True or an
     agent category; `tag` "ORG/REPO[@SHA]" (R13); `interactive` is for a person at a prompt
-    (spec 1.1) and alone permits `robots_mode` "report_only" and "ignore". `shares_pace` shares the
-    pace with this user's other processes where `cache_dir` is None. `transport`, `clock`, `rand`,
-    `warn` and `trace` are for tests, simulations and commands.
+    (spec 1.1) and alone permits `robots_mode` "report_only" and "ignore". `transport` and `clock`,
+    and `rand`, `warn` and `trace`, are for tests, simulations and commands.
     ValueError: an argument that would break a promise.
     """
 
@@ -8220,22 +8205,8 @@ class Bot(Fetcher):
         self,
         cache_dir: Union[str, os.PathLike[str], None] = PLATFORM_CACHE,
         *,
-        origin: str = ORIGIN,
-        timeout: float = 30.0,
-        max_wait: float = 300.0,
-        max_bytes: int = 10 * 2**20,
-        unreachable: str = "allow",
-        robots_mode: str = "respect",
         robots2: Union[bool, str] = False,
-        interactive: bool = False,
-        allow_private: bool = False,
-        tag: Optional[str] = None,
-        transport: Transport = None,
-        clock: Clock = None,
-        rand: Callable[[], float] = roll,
-        warn: Optional[Callable[[str], None]] = None,
-        trace: Optional[Callable[[str], None]] = None,
-        shares_pace: bool = False,
+        **options: Any,
     ) -> None:
         self.requests = 0               # that left, of any kind
         self._category = self._identity = ""
@@ -8246,83 +8217,41 @@ class Bot(Fetcher):
             if isinstance(robots2, str):
                 self._category = robots2
             self._identity = robots2_identity(self._category)   # ValueError: it cannot be announced
-        super().__init__(
-            cache_dir=cache_dir,
-            origin=origin,
-            timeout=timeout,
-            max_wait=max_wait,
-            max_bytes=max_bytes,
-            unreachable=unreachable,
-            robots_mode=robots_mode,
-            interactive=interactive,
-            allow_private=allow_private,
-            tag=tag,
-            transport=transport,
-            clock=clock,
-            rand=rand,
-            warn=warn,
-            trace=trace,
-            shares_pace=shares_pace,
-        )
-        self._robots2 = Robots2Store(self._cache, self.time, self._category)
-        self._answers = AnswerStore(self._cache, self.time, self._category)
+        super().__init__(cache_dir=cache_dir, **options)
+        self._robots2 = Robots2Store(self._cache, self.now, self._category)
+        self._answers = AnswerStore(self._cache, self.now, self._category)
 
     # --- How far it is ----------------------------------------------------
 
     @property
     def blocklist_size(self) -> int:
         """Entries of the list that is in force; 0 also where none was ever adopted."""
-        return len(self._blocklist)
+        blocklist = self._blocklist.blocklist
+        return 0 if blocklist is None else len(blocklist)
 
     @property
     def blocklist_was_missed(self) -> bool:
         """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
         return self._blocklist.was_missed
 
-    @property
-    def hosts_left(self) -> int:
-        """Of the run that goes on: hosts with targets still to be asked for."""
-        scheduler = self._scheduler
-        turns = scheduler.waiting + scheduler.ready
-        return len({turn.host for turn in turns if turn.steps or scheduler.targets.get(turn.host)})
-
-    def outlook(self) -> tuple[str, str, float]:
-        """Of the run that goes on: the host that it waits for, why, and the seconds left."""
-        seconds_left = max(map(self._seconds_of, self._scheduler.targets), default=0.0)
-        if not self._scheduler.waiting:
-            return "", "", seconds_left
-        host = self._scheduler.waiting[0].host
-        pace = self.limiter.known_pace(host)
-        why = "its pace"
-        if pace.not_before > self.now():
-            why = pace.why
-        return host, why, seconds_left
-
-    def _seconds_of(self, host: str) -> float:
-        """About how long the targets of a host take; none, where `max_wait` puts them off."""
-        count = len(self._scheduler.targets[host])
-        pace = self.limiter.known_pace(host)
-        wait = max(0.0, next_start(pace, pace.interval, True) - self.now())
-        if not count or max(wait, pace.interval) > self.options.max_wait:
-            return 0.0
-        return wait + (count - 1) * pace.interval
-
     # --- Many processes ---------------------------------------------------
 
     def run(
-        self, urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1
+        self, urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1, fresh: bool = False
     ) -> Iterator[Result]:
         """Many targets, each host at its own pace and no host waiting for another.
 
         Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
-        asked for less than `min_age` seconds ago is skipped (R8). `jobs` processes, 1 to 64, share
-        the hosts, each of them serial (R4, R4a); a Bot in memory then keeps a temporary folder.
+        asked for less than `min_age` seconds ago is skipped (R8). What a Result says is remembered
+        when its caller comes back for the next one; `fresh=True` asks without validators. `jobs`
+        processes, 1 to 64, share the hosts, each of them serial (R4, R4a); a Bot in memory then
+        keeps a temporary folder.
         ValueError: `jobs` is no such number, or a `transport` or `clock` was handed in.
         """
         if isinstance(urls, str):
             urls = [urls]
         if jobs == 1:
-            return super().run(urls, min_age)
+            return super().run(urls, min_age, fresh)
         return results_of_processes(self, urls, min_age, jobs)
 
     def worker_settings(self) -> dict[str, Any]:
@@ -8330,8 +8259,7 @@ class Bot(Fetcher):
         settings = self.options._asdict()
         for name in ("transport", "clock", "rand", "warn", "trace"):
             del settings[name]
-        folder = self._cache.folder
-        return {**settings, "cache_dir": folder, "robots2": self._category or False}
+        return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
 
     def share_memory(self) -> str:
         """The folder by which other processes know what this one does, be it a temporary one.
@@ -8349,20 +8277,18 @@ class Bot(Fetcher):
         except OSError:
             return ""
         weakref.finalize(self, remove_folder, folder, os.getpid())
-        self.move_memory(folder)
+        self._cache.move_to(folder)
         return folder
 
     def move_memory(self, folder: str) -> None:
-        """What a bot has in memory lies in a folder from now on, but for a pace that is shared."""
-        if self._cache.folder is not None:
-            return
-        self._cache.move_to(folder)
-        self.limiter.share(self._cache)
+        """What a bot has in memory lies in a folder from now on."""
+        if self._cache.folder is None:
+            self._cache.move_to(folder)
 
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
         self._decide(f"{self.origin}/", [self._blocklist_gate])
-        return self._blocklist.refreshed.failed_at
+        return self._blocklist.state.failed_at
 
     def take_blocklist_failure(self, failed_at: float) -> None:
         """What the parent of this process asked for in vain is not asked for again soon."""
@@ -8377,7 +8303,7 @@ class Bot(Fetcher):
         if answer.body:
             reading = read_metadata(answer.body, content_type, visit.wire)
         directives, cautions = robots_directives(
-            answer.headers, reading.robots_directives, self.time())
+            answer.headers, reading.robots_directives, self.now())
         warnings = [*reading.warnings, *cautions]
         if answer.body and not text_of(answer.body, content_type):
             warnings.append(f"{media_type_of(content_type) or 'the body'} is no text")
@@ -8385,7 +8311,7 @@ class Bot(Fetcher):
 
     def probe(self, url: str) -> Result:
         """As fetch, with one retry where there is no HTTP answer: for the self-test's fixtures."""
-        return next(self._results([url], kind="fixture"))
+        return self._result_of(url, kind="fixture")
 
     def discover(self, url: str, min_age: float = 0.0) -> Iterator[Source]:
         """The structured forms of a source, in R9's order: a feed, markdown, llms.txt.
@@ -8397,15 +8323,15 @@ class Bot(Fetcher):
         # It is read afresh: a 304 would have no items.
         wanted = {"min_age": min_age, "wants": wants_structured, "is_anew": True}
         with CONNECTION.call():
-            result = next(self._results([url], "discover ", **wanted))
+            result = self._result_of(url, "discover ", **wanted)
+            bare = result._replace(body=b"")        # R6: nothing is kept that nobody needs
             named = set()
             for source in self._sources(result, min_age):       # R9
                 name = source.kind, source.url
                 if name not in named:
                     named.add(name)
-                    yield with_ai_input_warning(source._replace(target=result.url), result)
+                    yield with_signals(source._replace(target=result.url), result)
         if not named:
-            bare = result._replace(body=b"")        # R6: nothing is kept that nobody needs
             yield Source("none", result.final_url or result.url, target=result.url, result=bare)
 
     def _sources(self, result: Result, min_age: float) -> Iterator[Source]:
@@ -8429,16 +8355,16 @@ class Bot(Fetcher):
 
     def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
         """R8: what it gave another target of its site lately is not asked for again."""
-        result = next(self._results([url], "discover ", min_age=min_age, is_anew=True))
-        if result.outcome == "skipped" and result.status is None:
-            yield Source("llms.txt", url, warning=f"not asked again: {result.reason}")
-        if not result.ok:
-            return
-        if result.body and media_kind(result.content_type) in LLMS_KINDS:
-            yield with_ai_input_warning(llms_source(result), result)
-        else:                   # a page that stands for all that is not there
+        result = self._result_of(url, "discover ", min_age=min_age, is_anew=True)
+        if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
+            yield with_signals(llms_source(result), result)
+        elif result.ok:         # a page that stands for all that is not there
             none = result._replace(outcome="failed", reason="it is no llms.txt")
-            self.sources.remember(f"discover {canonical_url(url)}", NEVER_ASKED, none)
+            self.adopt(none, f"discover {canonical_url(url)}")
+        elif result.outcome in ("deferred", "denied") or not result.last_failure:
+            is_absent = result.outcome == "failed" and result.status in (404, 410)
+            if not is_absent:   # it was not asked, or did not answer
+                yield Source("llms.txt", url, warning=result.reason, result=result)
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
@@ -8449,23 +8375,24 @@ class Bot(Fetcher):
     def gates_of(self, kind: str) -> list[Gate]:
         """spec 7; robots2 can only narrow what the other gates allow."""
         gates = super().gates_of(kind)
-        if self._category and self.kinds[kind].role == "target":
+        if self._category and self.kinds[kind].may_owe == FIRST:
             gates.insert(-1, self._robots2_gate)
         if kind in ("robots2", "ask"):
             gates.insert(-1, self._robots_gate)
         return gates
 
-    def _robots_gate(self, visit: Visit) -> Later | Decision | None:
+    def _robots_gate(self, visit: Visit) -> GateAnswer:
         """R2; and what the site says of models, which binds whoever hands its page to one."""
         refusal = super()._robots_gate(visit)
         if refusal is None and forbids_ai_input(visit.decision.content_signals):
+            visit.no_ai_input = True
             visit.warn(f"{visit.host}: {AI_INPUT_WARNING}")    # spec 19
         return refusal
 
     def interval_of(self, site: str) -> float:
         """R4, R2d, and the `rate` of robots2: the largest."""
         interval = super().interval_of(site)
-        robots2 = self._robots2.rules_of(site)
+        robots2 = self._robots2.rules_of(site) if self._category else None
         if robots2 is None:
             return interval
         return max(interval, robots2.rate_interval or 0.0)
@@ -8490,92 +8417,71 @@ class Bot(Fetcher):
             raise ValueError("robots2 is off, want Bot(robots2=True)")
         robots2_stance({}, directive)
 
-        def use_gate(visit: Visit) -> Later | Decision | None:
+        def use_gate(visit: Visit) -> GateAnswer:
             return self._use_gate(visit, directive)
 
         gates: list[Gate] = [self._blocklist_gate, self._address_gate, self._robots_gate, use_gate]
         return self._decide(url, gates)
 
-    def _use_gate(self, visit: Visit, directive: str) -> Later | Decision | None:
+    def _use_gate(self, visit: Visit, directive: str) -> GateAnswer:
         """Whether the site permits a use."""
-        refusal = self._refreshes.advance(visit, self._robots2, visit.site)
-        if refusal is not None:
-            return refusal
+        if not self._robots2.is_current(visit.site):
+            return self._robots2.ensure(visit, visit.site)
         robots2 = self._robots2.rules_of(visit.site)
         ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
         if robots2 is not None:
             ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
+        visit.let_pass(visit.decision._replace(reason=ruling.reason))
         answer = self._ruled(visit, ruling, "ask")
-        if isinstance(answer, Later) or not answer:
-            return answer
-        visit.let_pass(answer)
-        self._answers.use_up(visit.site)
-        return None
+        if answer is None:
+            self._answers.use_up(visit.site)
+        return answer
 
-    def _robots2_gate(self, visit: Visit) -> Later | Decision | None:
+    def _robots2_gate(self, visit: Visit) -> GateAnswer:
         """What robots2.txt closes, or wants to be asked for first."""
-        refusal = self._refreshes.advance(visit, self._robots2, visit.site)
+        if not self._robots2.is_current(visit.site):
+            return self._robots2.ensure(visit, visit.site)
         robots2 = self._robots2.rules_of(visit.site)
-        if refusal is not None or robots2 is None:
-            return refusal
+        if robots2 is None:
+            return None
+        passed = visit.decision
         ruling = robots2_gate(robots2, path_and_query(visit.wire))
-        refusal = self._too_late_to_ask(visit, ruling.ask)
-        if refusal is not None:
-            return refusal
         answer = self._ruled(visit, ruling, "asked for {}")
-        return answer if isinstance(answer, Later) or not answer else None
+        visit.let_pass(passed)  # the reason of robots.txt stands
+        return answer
 
-    def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> Later | Decision:
+    def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> GateAnswer:
         """What a ruling makes of a visit, and the answers where the site wants to be asked."""
         if ruling.decision == "denied":
             refusal = visit.refused("robots2", ruling.reason)
             return refusal._replace(rule=ruling.rule or refusal.rule)
-        answer: Later | Decision = visit.decision._replace(reason=ruling.reason)
         for directive in ruling.ask:
             answer = self._ask(visit, directive, words.format(directive))
-            if isinstance(answer, Later) or not answer:
-                break
-        return answer
+            if answer is not None:
+                return answer
+        return None
 
-    def _ask(self, visit: Visit, directive: str, words: str) -> Later | Decision:
-        """The decision of an answer that still holds, else the way to one."""
+    def _ask(self, visit: Visit, directive: str, words: str) -> GateAnswer:
+        """None where an answer that still holds allows it, else the way to one."""
         key = f"{visit.site} {directive}"
-        outcome = self._refreshes.advance(visit, self._answers, key)
-        if outcome is not None:
-            return outcome
         held = self._answers.get(key)
         if held is None:
-            held = HeldAnswer(AskAnswer("later", reason="the answer was gone"), self.time())
+            # An allow-once would be wasted where the target could not follow.
+            return self._pace_gate(visit) or self._answers.ensure(visit, key)
         answer = held.answer
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
-            return visit.decision._replace(reason=reason)
+            visit.let_pass(visit.decision._replace(reason=reason))
+            return None
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
         retry_at = held.expires_at if answer.decision == "later" else None
         return visit.refused("robots2", reason, retry_at)
 
-    def _too_late_to_ask(self, visit: Visit, asks: Sequence[str]) -> Decision | None:
-        """The refusal where the target could not follow within `max_wait`.
-
-        An allow-once would be wasted.
-        """
-        unanswered = [name for name in asks if not self._answers.is_current(f"{visit.site} {name}")]
-        if not unanswered or self.options.interactive or visit.slot.is_claimed:
-            return None
-        interval = self.interval_of(visit.site)
-        now = self.now()
-        next_slot = self.limiter.when_next(visit.host, interval)
-        if max(next_slot.at, now) + interval * len(unanswered) <= visit.deadline:
-            return None
-        reason = "the site wants to be asked first, and the target could only follow after "
-        reason += f"{spell_seconds(interval)}, which is more than max_wait leaves"
-        return visit.not_yet(Later(max(next_slot.at, now + 1.0), "R4", reason))
-
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
         self.requests += 1
-        if self._category and visit.how.role == "target":
+        if self._category and visit.how.may_owe == FIRST:
             self._answers.use_up(visit.site)
 
     # --- For --check ------------------------------------------------------
@@ -8606,10 +8512,10 @@ class Bot(Fetcher):
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
             return "not listed (no list was ever adopted)"
-        checked_at = self._blocklist.refreshed.checked_at
+        checked_at = self._blocklist.state.checked_at
         checked = "never checked"               # the cache has lost when
         if checked_at > NEVER:
-            checked = f"checked {spell_seconds(self.time() - checked_at)} ago"
+            checked = f"checked {spell_seconds(self.now() - checked_at)} ago"
         return f"not listed (among {self.blocklist_size}, {checked})"
 
     def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
@@ -8627,7 +8533,7 @@ class Bot(Fetcher):
 
     def _explained_pace(self, wire: str) -> str:
         interval = self.interval_of(site_key(wire))
-        later = self.limiter.when_next(host_key(wire), interval)
+        later = self.limiter.when(host_key(wire), interval, FIRST, math.inf)
         slot = "a slot is free now"
         seconds = later.at - self.now()
         if seconds > 0.0:
@@ -8662,14 +8568,12 @@ def forbids_ai_input(signals: Mapping[str, str]) -> bool:
     return signals.get("ai-input", "").lower() == "no"
 
 
-def with_ai_input_warning(source: Source, result: Result) -> Source:
+def with_signals(source: Source, result: Result) -> Source:
     """A source with what the sites of the Result that it came from say of models."""
-    words = [source.warning, *filter(is_ai_input_warning, result.warnings)]
-    return source._replace(warning="; ".join(filter(None, words)))
-
-
-def is_ai_input_warning(line: str) -> bool:
-    return AI_INPUT_WARNING in line
+    if not result.no_ai_input or source.no_ai_input:
+        return source
+    words = filter(None, [source.warning, AI_INPUT_WARNING])
+    return source._replace(warning="; ".join(words), no_ai_input=True)
 
 
 def is_llms_txt(url: str) -> bool:
@@ -10246,7 +10150,7 @@ class Standing(NamedTuple):
 def standing_of(bot: Bot) -> Standing:
     return Standing(
         bot.requests,
-        bot.outlook()[2],
+        0.0,
         bot.blocklist_was_missed,
     )
 
@@ -12709,7 +12613,7 @@ class Command:
         options = self.options
         wanted = {name: getattr(options, name) for name in BOT_OPTIONS}
         if options.no_cache or options.selftest:    # the fixtures are asked for afresh
-            wanted.update(cache_dir=None, shares_pace=True)
+            wanted.update(cache_dir=None)
         if options.tag == "auto":                                   # R13
             wanted["tag"] = detect_identity(os.environ, __file__)
             if wanted["tag"] is None:
