@@ -31,8 +31,8 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R1    exact User-Agent           10 REQUESTS       request_headers
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
     R2a   longest group              5 ROBOTS          robots_group
-    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt._deciding_index
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._matches
+    R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt.match
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt._match_lengths
     R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
     R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
     R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
@@ -93,7 +93,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
-from itertools import compress, islice
+from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -400,15 +400,11 @@ ISO_DURATION = (
     r")"
 )
 MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-WEEKDAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
-HTTP_MONTH = f"(?P<month>{'|'.join(MONTH_NAMES)})"
-CLOCK_TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-# RFC 9110 5.6.7: IMF-fixdate, RFC 850, asctime. The specification's own vectors misname weekdays.
-HTTP_DATE_FORMS = (
-    rf"{WEEKDAY}, (?P<day>[0-9]{{2}}) {HTTP_MONTH} (?P<year>[0-9]{{4}}) {CLOCK_TIME} GMT",
-    rf"{WEEKDAY}(?:s|nes|rs|ur)?day, (?P<day>[0-9]{{2}})-{HTTP_MONTH}-(?P<year>[0-9]{{2}})"
-    rf" {CLOCK_TIME} GMT",
-    rf"{WEEKDAY} {HTTP_MONTH} (?P<day>[ 0-9][0-9]) {CLOCK_TIME} (?P<year>[0-9]{{4}})",
+# IMF-fixdate, RFC 850, asctime (RFC 9110 5.6.7), of which `email.utils` would take far more.
+HTTP_TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
+HTTP_DATE = (
+    rf"(?i)[a-z]+, [0-9]{{2}}(?: [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) {HTTP_TIME} GMT"
+    rf"|[a-z]+ [a-z]{{3}} [ 0-9][0-9] {HTTP_TIME} [0-9]{{4}}"
 )
 FIRST_SECOND = -62135596800  # the year 1: ISO 8601 writes years in four digits
 LAST_SECOND = 253402300799   # the end of the year 9999
@@ -468,27 +464,21 @@ def parse_duration(text: str) -> float:
 
 def parse_http_date(value: str, now: float) -> float | None:
     """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None where it is none."""
-    matches = [re.fullmatch(form, value, re.IGNORECASE) for form in HTTP_DATE_FORMS]
-    match = next(filter(None, matches), None)
-    if match is None:
+    from email.utils import parsedate_tz  # most answers have no such date
+
+    parts = re.fullmatch(HTTP_DATE, value) and parsedate_tz(value)
+    if not parts:
         return None
-    month = MONTH_NAMES.index(match["month"].lower()) + 1
-    names = ("year", "day", "hour", "minute", "second")
-    year, day, hour, minute, second = (int(match[name]) for name in names)
-    if len(match["year"]) == 2:
-        # RFC 9110 5.6.7: what would be more than 50 years ahead has passed.
-        present = utc_moment(max(0.0, now))
-        year += (present.year + 50) // 100 * 100
-        if (year - 50, month, day, hour, minute, second) > present.timetuple():
-            year -= 100
-    if second > 60:  # 60 is a leap second
-        return None
+    year, month, day, hour, minute, second = parts[:6]
+    if "-" in value:  # RFC 850 writes two digits, of a year that is at most 50 years ahead.
+        latest_year = utc_moment(max(0.0, now)).year + 50
+        year = latest_year - (latest_year - year) % 100
     epoch = utc_moment(0.0)
     try:
         moment = epoch.replace(year, month, day, hour, minute)
-    except ValueError:
+    except ValueError:  # 30 February
         return None
-    return (moment - epoch).total_seconds() + second
+    return (moment - epoch).total_seconds() + second if second <= 60 else None  # a leap second
 
 
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
@@ -525,6 +515,7 @@ NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # White space, " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands.
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
 # IDNA 2003 and 2008 lead these letters to different hosts.
+IDNA_DOTS = "[.\u3002\uff0e\uff61]"
 IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]"
 IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
@@ -677,7 +668,10 @@ def idna_name(name: str, host: str) -> str:
     with suppress(UnicodeError):
         # The codec takes quadratic time on a long label; DNS has no name of 255 characters.
         if len(name) < 255 and not re.search(IDNA_DOUBT, name):
-            return name.encode("idna").decode("ascii")
+            labels = name.encode("idna").decode("ascii")
+            # A letter that becomes a dot would slip past a listed name.
+            if labels.count(".") == len(re.findall(IDNA_DOTS, name)):
+                return labels
     wanted = "a name that all versions of IDNA encode alike, or its punycode (xn--...)"
     raise not_wanted("host", host, wanted)
 
@@ -924,12 +918,15 @@ ROBOTS_FIELD_END = (
     rf"(?:{ANY_BLANKS}:"
     rf"|[{ROBOTS_BLANKS}]+(?=[^{ROBOTS_BLANKS}\n#]+{ANY_BLANKS}(?:[\n#]|\Z)))"
 )
+# These are the misspellings that google/robotstxt takes (robots.cc, `ParsedRobotsKey`), and an
+# underscore. As there, letters may follow: `User-agents` is one.
 ROBOTS_AGENT_LINE = lazy_re(
-    rf"{ROBOTS_LINE}user[-_{ROBOTS_BLANKS}]*ag(?:ent|net|ant|nt)s?{ROBOTS_FIELD_END}([^\n#]*)"
+    rf"{ROBOTS_LINE}user[-_ ]?agent[a-z]*{ROBOTS_FIELD_END}([^\n#]*)"
 )
 ROBOTS_RULE_LINE = lazy_re(  # the field unless it is a Disallow, the value
     rf"{ROBOTS_LINE}(?:(allow|crawl-delay){ANY_BLANKS}:"
-    rf"|d[ei](?:as|s*a?)l+[ao]w{ROBOTS_FIELD_END})([^\n#]*)"
+    rf"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*{ROBOTS_FIELD_END})"
+    r"([^\n#]*)"
 )
 # R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
 ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff){ANY_BLANKS}allow[^\n#]*")
@@ -1089,30 +1086,35 @@ def robots_target(target: str) -> str:
     return resolve_dot_segments(path or "/") + mark + query
 
 
+def robots_form(value: str) -> str:
+    """The value of a rule in the one spelling, in which a `$` at its end alone is no literal."""
+    form = robots_octets(value)
+    return form[:-1].replace("$", "%24") + form[-1:] or MATCHES_NOTHING  # spec 9.1.4
+
+
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a wildcard rule covers, -1 where it does not match. Spec 9.1.4.
+    """How many octets of `path` a rule covers, -1 where it does not match. Spec 9.1.4.
 
     The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
     which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
-    first, *inner, last = form.split("*")
+    first, *pieces = form.split("*")
     if not path.startswith(first):
         return -1
     # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
     # alone decides the length.
     end = len(first)
-    for piece in inner:
-        start = path.find(piece, end)
+    for number, piece in enumerate(pieces, 1):
+        find = path.find
+        if is_longest and number == len(pieces):
+            find = path.rfind
+        start = find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-    find_last = path.rfind if is_longest else path.find
-    start = find_last(last, end)
-    if start < 0:
-        return -1
-    return min(start + len(last), len(path) - 1)
+    return min(end, len(path) - 1)
 
 
 class RobotsTxt(NamedTuple):
@@ -1134,7 +1136,6 @@ class RobotsTxt(NamedTuple):
     lines: str                       # of the group, as robots_group gives them
     # Its rules, as columns in file order.
     is_allow: bytes
-    is_wildcard: bytes
     forms: tuple[str, ...]  # the values in the one spelling
     affordable_octets: int  # of a path on which all wildcards are tried
 
@@ -1145,16 +1146,9 @@ class RobotsTxt(NamedTuple):
         group, lines = robots_group(text, robots_agent_name(token))
         delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
         sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
-        rules = list(robots_rules(lines))
-        is_allow = bytes([rule.allow for rule in rules])
-        values = "\n".join([rule.value for rule in rules])
-        del rules  # before as much memory is needed again
-        # A `$` that is not the last octet of its value is literal.
-        values = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets(values))
-        forms = [form or MATCHES_NOTHING for form in values.split("\n")]  # spec 9.1.4
-        is_wildcard = bytes(["*" in form for form in forms])
-        wildcards = compress(forms, is_wildcard)
-        work = 1 + sum(1 + len(form) // 64 for form in wildcards)
+        # Two passes, since a list of all rules would take as much memory again.
+        forms = tuple(robots_form(rule.value) for rule in robots_rules(lines))
+        work = 1 + sum(1 + len(form) // 64 for form in forms if "*" in form)
         return cls(
             group=group,
             crawl_delay=max(filter(math.isfinite, delays), default=None),  # R2d
@@ -1162,9 +1156,8 @@ class RobotsTxt(NamedTuple):
             sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
             lines=lines,
-            is_allow=is_allow,
-            is_wildcard=is_wildcard,
-            forms=tuple(forms),
+            is_allow=bytes(rule.allow for rule in robots_rules(lines)),
+            forms=forms,
             affordable_octets=MAX_WILDCARD_OCTETS // work,
         )
 
@@ -1182,10 +1175,17 @@ class RobotsTxt(NamedTuple):
 
     def match(self, target: str) -> Optional[Rule]:
         """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
-        index = self._deciding_index(target)
-        if index is None:
-            return None
-        return next(islice(robots_rules(self.lines), index, None))
+        path = robots_target(target)
+        if path.partition("?")[0] == "/robots.txt":
+            return None  # it is always allowed (RFC 9309 2.2.2)
+        lengths = self._match_lengths(path + "$")
+
+        def precedence(index: int) -> tuple[int, int]:
+            """Of equally long rules an Allow decides; of equal keys `max` takes the first."""
+            return lengths[index], self.is_allow[index]
+
+        index = max(lengths, key=precedence, default=len(self.forms))  # R2b
+        return next(islice(robots_rules(self.lines), index, None), None)
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1202,35 +1202,20 @@ class RobotsTxt(NamedTuple):
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
-        index = self._deciding_index(target)
-        return index is None or bool(self.is_allow[index])
+        return self.verdict(target) is not Verdict.DISALLOWED_EXPLICIT
 
-    def _deciding_index(self, target: str) -> int | None:
-        path = robots_target(target)
-        if path.partition("?")[0] == "/robots.txt":
-            return None  # it is always allowed (RFC 9309 2.2.2)
-        matches = list(self._matches(path + "$"))
-        if not matches:
-            return None
-        return -max(matches)[2]  # R2b: the longest; of equals an Allow, then the first
-
-    def _matches(self, path: str) -> Iterator[tuple[int, int, int]]:
-        """Of each rule that matches: its length, whether it allows, and minus its index."""
-        if path.startswith(self.forms):  # most paths begin with none of them
-            begins = map(path.startswith, self.forms)
-            for index, form in compress(enumerate(self.forms), begins):
-                length = min(len(form), len(path) - 1)
-                yield length, self.is_allow[index], -index
+    def _match_lengths(self, path: str) -> dict[int, int]:
+        """How many octets each rule that matches covers, by its index, in file order."""
+        lengths = {}
         is_costly = len(path) > self.affordable_octets
-        for index, form in compress(enumerate(self.forms), self.is_wildcard):
-            if is_costly:  # R2c: what takes too long to know is denied
-                form = form.partition("*")[0] + "*"
-            if form.rpartition("*")[2] not in path:  # which is quick to tell
-                continue
+        for index, form in enumerate(self.forms):
             is_allow = self.is_allow[index]
+            if is_costly and "*" in form:  # R2c: what takes too long to know is denied
+                form = MATCHES_NOTHING if is_allow else form.partition("*")[0] + "*"
             length = robots_match_length(form, path, is_longest=not is_allow)
-            if length >= 0 and not (is_costly and is_allow):
-                yield length, is_allow, -index
+            if length >= 0:
+                lengths[index] = length
+        return lengths
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
@@ -3103,6 +3088,12 @@ def open_privately(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def date_file(path: str, at: float) -> None:
+    """Notes by the bot's clock when a file was used, as far as the disk can note such a time."""
+    with suppress(OSError, OverflowError, ValueError):
+        os.utime(path, (at, at))
+
+
 def replace_file(scratch: str, path: str) -> None:
     """Windows renames nothing onto a file that another process has open just now."""
     for pause_seconds in RENAME_PAUSES_SECONDS:
@@ -3191,7 +3182,7 @@ class Cache:
             try:
                 self._write(kind, name, payload)  # R11
                 return True
-            except (OSError, OverflowError, ValueError) as error:  # a time that no disk can note
+            except OSError as error:
                 self._warn_of_disk(error)
         if kind == "pace" and self.folder is not None:
             return False  # the rate limiter remembers it, and reads what others write
@@ -3278,8 +3269,7 @@ class Cache:
             raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
         now = self._wall_time()
         if now - status.st_mtime > SWEEP_INTERVAL_SECONDS:  # What is used is not swept.
-            with suppress(OSError, OverflowError, ValueError):
-                os.utime(path, (now, now))
+            date_file(path, now)
         return payload
 
     def _write(self, kind: str, name: str, payload: bytes) -> None:
@@ -3293,7 +3283,7 @@ class Cache:
                 file.flush()
                 if kind in DURABLE_KINDS:
                     os.fsync(file.fileno())
-            os.utime(scratch, (now, now))  # by the bot's clock, as `sweep` is
+            date_file(scratch, now)
             replace_file(scratch, self._path(kind, name))
         finally:
             with suppress(OSError):
@@ -7272,15 +7262,11 @@ ROBOTS2_MAX_UNKNOWN = 1000
 
 
 class Robots2Line(NamedTuple):
-    """A line that grants nothing: not understood, or a `chain` that does not stand last."""
+    """A line that was not understood, which grants nothing."""
 
     line: int                   # 1-based
     name: str                   # lower-case
     value: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
 
 
 class Robots2Ruling(NamedTuple):
@@ -7291,10 +7277,6 @@ class Robots2Ruling(NamedTuple):
     ask: tuple[str, ...] = ()       # the directives that the site wants to be asked for first
     rule: Optional[Rule] = None     # where a path rule denied
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
 
 class AskAnswer(NamedTuple):
     """What a site answered when it was asked (robots2, the ask protocol)."""
@@ -7304,10 +7286,6 @@ class AskAnswer(NamedTuple):
     reason: str = ""
     cacheable: bool = False     # an allow, or the site's own no; no allow-once, no trouble
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
 
 # The directives of the quick reference, each with its values, strictest first. Of several lines
 # the strictest counts, and a value that is not listed counts as the first. `crawl` and `read` are
@@ -7315,38 +7293,35 @@ class AskAnswer(NamedTuple):
 # every request to the host has an X-Agent-Identity. The others are uses of what was fetched, for
 # the caller to ask about: `short-only` is under 50 words a quote, attribution not counted;
 # `session-only` is the memory of the running session, without disk, vectors or index.
+ROBOTS2_ASKABLE = ("no", "ask", "yes")
+ROBOTS2_CREDIT = ("required", "preferred", "none")
 ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
-    "crawl": ("no", "ask", "yes"),
-    "read": ("no", "ask", "yes"),
-    "summarise": ("no", "ask", "yes"),
+    "crawl": ROBOTS2_ASKABLE,
+    "read": ROBOTS2_ASKABLE,
+    "summarise": ROBOTS2_ASKABLE,
     "quote": ("no", "short-only", "yes"),
-    "derivative": ("no", "ask", "yes"),
-    "train": ("no", "ask", "yes"),
+    "derivative": ROBOTS2_ASKABLE,
+    "train": ROBOTS2_ASKABLE,
     "store": ("no", "session-only", "yes"),
     "compete": ("no", "yes"),
     "market": (),
     "personalise": ("no", "yes"),
-    "monetise": ("no", "ask", "yes"),
-    "attribution": ("required", "preferred", "none"),
-    "link-back": ("required", "preferred", "none"),
+    "monetise": ROBOTS2_ASKABLE,
+    "attribution": ROBOTS2_CREDIT,
+    "link-back": ROBOTS2_CREDIT,
     "rate": (),
     "announce": ("yes", "no"),
     "honest": ("yes",),
 }
-ROBOTS2_PERMISSIONS = ("yes", "preferred", "none")      # they set no condition
+ROBOTS2_PERMISSIONS = ("ask", "yes", "preferred", "none")   # they set no condition, once asked
 ROBOTS2_REFUSALS = {            # any of them closes a site
     "crawl": "no",
     "read": "no",
     "rate": "0",
 }
 ROBOTS2_ASKED_FIRST = ("crawl", "read")     # before a request
-# The site's word on its own content decides nothing: it is shown.
-ROBOTS2_SIGNALS = {
-    "content-type": lazy_re("(?i)opinion|news|reference|satire|commercial|research|personal"),
-    "editorialised": lazy_re("(?i)yes|no|partial"),
-    "ai-assisted": lazy_re("(?i)yes|no|partial"),
-    "primary-language": lazy_re("(?ai)[a-z]{1,8}(?:-[a-z0-9]{1,8})*"),  # an IETF language tag
-}
+# The site's word on its own content decides nothing: it is shown as written.
+ROBOTS2_SIGNALS = ("content-type", "editorialised", "ai-assisted", "primary-language")
 ROBOTS2_AMERICAN = {
     "summarize": "summarise",
     "personalize": "personalise",
@@ -7354,6 +7329,7 @@ ROBOTS2_AMERICAN = {
     "editorialized": "editorialised",
 }
 ROBOTS2_REMARK = lazy_re(r"\s#")        # a `#` inside a URL begins no remark
+ROBOTS2_CHAIN_ID = lazy_re(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)")
 ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
 ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
 ROBOTS2_CHAIN_URL = lazy_re(r"(?i)https?://[^\s/]\S*")
@@ -7394,12 +7370,12 @@ def robots2_value(directive: str, text: str) -> RankedValue:
     >>> robots2_value("quote", "Short-Only"), robots2_value("train", "maybe")
     ((1, 'short-only'), (0, 'no'))
     """
-    values = ROBOTS2_DIRECTIVES[directive]
-    word = text.lower()
     if directive == "market":
         return 0, text
+    word = text.lower()
     if directive == "rate":
         return robots2_rate(word)
+    values = ROBOTS2_DIRECTIVES[directive]
     if word not in values:
         return 0, values[0]
     return values.index(word), word
@@ -7423,38 +7399,25 @@ def robots2_text(body: Union[bytes, str], limit_bytes: int) -> tuple[str, bool]:
     return text.replace("\r", "\n"), is_cut
 
 
-def without_surrogates(text: str) -> str:
-    """Octets that were no UTF-8 become U+FFFD, so that the text can be shown."""
-    octets = text.encode("utf-8", "surrogateescape")
-    return octets.decode("utf-8", "replace")
-
-
 class Robots2Section:
-    """The lines of a robots2.txt that bind the same agents."""
+    """What binds the same agents in a robots2.txt."""
 
     def __init__(self) -> None:
         self.policy: dict[str, RankedValue] = {}
-        self.path_lines = io.StringIO()     # for the robots.txt reader, each in its old place
-        self.next_line = 1
+        self.path_lines = [""]      # by line number, for the robots.txt reader
 
     def add_directive(self, name: str, text: str) -> bool:
         """Whether the value is one that the directive has; the strictest of several stands."""
-        rank, value = robots2_value(name, text)
-        if value == "":
+        ranked = robots2_value(name, text)
+        if ranked[1] == "":
             return False
-        if name not in self.policy or rank < self.policy[name][0]:
-            self.policy[name] = rank, value
-        wanted = ROBOTS2_DIRECTIVES[name]
-        return not wanted or text.lower() in wanted
-
-    def add_path_line(self, number: int, line: str) -> None:
-        distance = number - self.next_line
-        self.path_lines.write("\n" * distance)
-        self.path_lines.write(line)
-        self.next_line = number
+        held = self.policy.get(name, ranked)
+        self.policy[name] = min(held, ranked, key=operator.itemgetter(0))
+        values = ROBOTS2_DIRECTIVES[name]
+        return not values or text.lower() in values
 
     def paths(self) -> RobotsTxt:
-        text = self.path_lines.getvalue()
+        text = "\n".join(self.path_lines[1:])
         return RobotsTxt.parse(text.encode("utf-8", "surrogateescape"))
 
 
@@ -7468,100 +7431,67 @@ class Robots2Reader:
         self.section = self.everyone        # of the lines that come next
         self.chain_id = ""
         self.signals: dict[str, str] = {}
-        self.report_to: dict[str, None] = {}        # a set that keeps its order
-        self.chain: Optional[Robots2Line] = None    # the latest line, where it is a `chain`
+        self.report_to: list[str] = []
+        self.chain: Optional[str] = None    # of the latest line
         self.unknown: list[Robots2Line] = []
         self.is_at_top = True
 
     def read(self, number: int, raw: str) -> None:
         """The next line, counted from 1."""
-        line = raw.lstrip("\ufeff").strip()
+        self.everyone.path_lines.append("")
+        self.ours.path_lines.append("")
+        octets = raw.encode("utf-8", "surrogateescape")
+        line = octets.decode("utf-8", "replace").lstrip("\ufeff").strip()  # it can be shown
         if not line:
             return
-        self.drop_chain()
+        self.chain = None  # A `chain` that is not the last line is ignored.
         if line.startswith("#"):
-            self.read_comment(line)
+            chain_id = ROBOTS2_CHAIN_ID.fullmatch(line)
+            if self.is_at_top and chain_id:
+                self.chain_id = self.chain_id or chain_id[1].strip()
             return
         self.is_at_top = False
-        line = without_surrogates(line)
         line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
         left, _, right = line.partition(":")
         name = robots2_name(left)
         value = right.strip()
         is_known = True
         if line.startswith("["):
-            is_known = self.read_header(number, line)
+            is_known = self.read_header(line)
         elif name == "chain" and ROBOTS2_CHAIN_URL.fullmatch(value):
-            self.chain = Robots2Line(number, name, value)
+            self.chain = value
         elif name in ROBOTS2_DIRECTIVES:
             is_known = self.section.add_directive(name, value)
         elif name in ROBOTS2_SIGNALS:
-            is_known = self.read_signal(name, value)
+            self.signals.setdefault(name, value)
         elif name == "report-to":
-            self.report_to[value] = None
+            self.report_to.append(value)
         else:
-            is_known = self.read_path_line(number, raw, name)
-        if not is_known:
-            self.show(Robots2Line(number, name, value))
+            is_known = self.read_path_line(raw, name)
+        if not is_known and len(self.unknown) < ROBOTS2_MAX_UNKNOWN:
+            self.unknown.append(Robots2Line(number, name, value))
 
-    def drop_chain(self) -> None:
-        """A `chain` that is not the last line is ignored."""
-        if self.chain is not None:
-            self.show(self.chain)
-            self.chain = None
-
-    def show(self, line: Robots2Line) -> None:
-        if len(self.unknown) < ROBOTS2_MAX_UNKNOWN:
-            self.unknown.append(line)
-
-    def read_comment(self, line: str) -> None:
-        """`# meta: chain-id: NAME`, at the top of the file: the first that there is."""
-        if not self.is_at_top or self.chain_id:
-            return
-        meta, _, rest = line[1:].partition(":")
-        name, _, value = rest.partition(":")
-        field = f"{meta.strip()}: {name.strip()}"
-        if field.lower() == "meta: chain-id":
-            self.chain_id = without_surrogates(value.strip())
-
-    def read_header(self, number: int, line: str) -> bool:
+    def read_header(self, line: str) -> bool:
         """Whether it is `[agent: …]`. Any other header opens a block that is nobody's."""
         names = set()
         header = ROBOTS2_HEADER.fullmatch(line)
         if header:
             words = ROBOTS2_AGENT_NAME.findall(header[1].lower())
             names = {word.partition("/")[0] for word in words}
+        self.section = Robots2Section()  # It is read like ours, and dropped.
         if "*" in names:
             self.section = self.everyone
         elif not self.our_names.isdisjoint(names):
             self.section = self.ours
-            if self.ours.next_line == 1:
-                self.ours.add_path_line(number, "User-agent: *")
-        else:
-            self.section = Robots2Section()     # read like ours, and dropped
+            self.section.path_lines[-1] = "User-agent: *"
         return bool(names)
 
-    def read_signal(self, name: str, value: str) -> bool:
-        """Whether the value is one that the signal has; the first of several stands."""
-        if not ROBOTS2_SIGNALS[name].fullmatch(value):
-            return False
-        self.signals.setdefault(name, value)
-        return True
-
-    def read_path_line(self, number: int, raw: str, name: str) -> bool:
+    def read_path_line(self, raw: str, name: str) -> bool:
         """Whether it is a path rule as it should be; misspelt ones are for RobotsTxt to know."""
-        if name.startswith("user") and ROBOTS_AGENT_LINE.match(f"\n{raw}"):
+        if ROBOTS_AGENT_LINE.match(f"\n{raw}"):
             self.section = self.everyone        # a group of path rules ends a block
-        self.section.add_path_line(number, raw)
+        self.section.path_lines[-1] = raw
         return name in ("user-agent", "allow", "disallow")
-
-    def policy(self) -> dict[str, str]:
-        """What holds for us: the global directives, overridden by those of our blocks."""
-        policy: dict[str, str] = {}
-        for section in (self.everyone, self.ours):
-            for name, (_rank, value) in section.policy.items():
-                policy[name] = value
-        return policy
 
 
 class Robots2(NamedTuple):
@@ -7590,24 +7520,18 @@ class Robots2(NamedTuple):
         dropped, and so is the `chain` of a file that goes on.
         """
         text, is_cut = robots2_text(body, limit_bytes)
-        # One line at a time: a list of all lines would take many times their octets.
-        lines = io.StringIO(text, newline="\n")
         reader = Robots2Reader(category)
-        for number, line in enumerate(lines, 1):
-            reader.read(number, line.rstrip("\n"))
-        if is_cut:
-            reader.drop_chain()
+        for number, line in enumerate(text.split("\n"), 1):
+            reader.read(number, line)
+        ranked = {**reader.everyone.policy, **reader.ours.policy}
         return cls(
             chain_id=reader.chain_id,
-            policy=reader.policy(),
+            policy={name: value for name, (_rank, value) in ranked.items()},
             signals=reader.signals,
-            report_to=list(reader.report_to),
-            chain=reader.chain and reader.chain.value,
+            report_to=list(dict.fromkeys(reader.report_to)),
+            chain=None if is_cut else reader.chain,
             unknown=reader.unknown,
-            paths=(
-                reader.everyone.paths(),
-                reader.ours.paths(),
-            ),
+            paths=(reader.everyone.paths(), reader.ours.paths()),
         )
 
     @property
@@ -7621,23 +7545,15 @@ class Robots2(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how many bytes of memory it takes, with all that it holds."""
-        return held_bytes(tuple(self))
+        texts = [*self.policy.values(), *self.signals.values(), *self.report_to]
+        texts += [line.name + line.value for line in self.unknown]
+        paths_bytes = sum(paths.held_bytes for paths in self.paths)
+        return paths_bytes + sum(200 + 2 * len(text) for text in texts)
 
     def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`: the first that denies, else that allows, or None."""
-        allowing = None
-        for paths in self.paths:
-            rule = paths.match(target)
-            if rule is not None and not rule.allow:
-                return rule
-            allowing = allowing or rule
-        return allowing
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, without the path rules."""
-        shown = record_dict(self._replace(paths=()))
-        shown["rate_interval"] = self.rate_interval
-        return shown
+        rules = filter(None, [paths.match(target) for paths in self.paths])
+        return min(rules, key=operator.attrgetter("allow"), default=None)
 
 
 def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
@@ -7707,12 +7623,10 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     policy = robots2.policy
     for name, refusal in ROBOTS2_REFUSALS.items():
         if policy.get(name) == refusal:
-            reason = f"robots2.txt says {name}: {refusal}"
-            return Robots2Ruling("denied", reason)
-    ask = [name for name in ROBOTS2_ASKED_FIRST if policy.get(name) == "ask"]
+            return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
+    ask = tuple(name for name in ROBOTS2_ASKED_FIRST if policy.get(name) == "ask")
     if ask:
-        reason = f"robots2.txt wants to be asked: {', '.join(ask)}"
-        return Robots2Ruling("ask", reason, tuple(ask))
+        return Robots2Ruling("ask", f"robots2.txt wants to be asked: {', '.join(ask)}", ask)
     return Robots2Ruling("allowed")
 
 
@@ -7729,16 +7643,13 @@ def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
     if gate.decision == "denied":
         return gate
     reason = f"{printable(stance, 60)}: robots2.txt on {name}"
-    if stance not in ROBOTS2_DIRECTIVES[name]:      # unstated, or free text
-        return Robots2Ruling("denied", reason)
-    if stance not in ("ask", *ROBOTS2_PERMISSIONS):
+    # What is unstated or free text permits nothing.
+    if stance not in ROBOTS2_PERMISSIONS or stance not in ROBOTS2_DIRECTIVES[name]:
         return Robots2Ruling("denied", reason)
     ask = gate.ask
     if stance == "ask" and name not in ask:
         ask = (*ask, name)
-    if ask:
-        return Robots2Ruling("ask", reason, ask)
-    return Robots2Ruling("allowed", reason)
+    return Robots2Ruling("ask" if ask else "allowed", reason, ask)
 
 
 def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
@@ -7808,19 +7719,13 @@ def scope_form(path: str) -> str:
 
 def scope_matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
     """Whether the segments of a scope cover those of a path."""
-    if pattern[-1] == "*":
+    if pattern[-1] == "*" and len(segments) >= len(pattern):  # It covers everything below.
         pattern = pattern[:-1]
-        if len(segments) <= len(pattern):       # the folder's name without its slash
-            return False
         segments = segments[:len(pattern)]
     if len(pattern) != len(segments):
         return False
-    for wanted, segment in zip(pattern, segments):
-        if wanted == "*" and segment:
-            continue
-        if wanted != segment:
-            return False
-    return True
+    pairs = zip(pattern, segments)
+    return all(wanted == segment or (wanted == "*" and segment) for wanted, segment in pairs)
 
 
 def scope_covers(scopes: Sequence[str], path: str) -> bool:
@@ -7835,20 +7740,14 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
     >>> scope_covers(["/blog/*"], "/blog/../docs/")
     False
     """
-    if not scopes:
-        return True
     target, _, _fragment = path.partition("#")
     bare, mark, query = target.partition("?")
     form = scope_form(bare)
-    if not form:
-        return False
+    if not form or not scopes:
+        return not scopes
     segments = resolve_dot_segments(form).split("/")
     segments[-1] += mark + query
-    for scope in scopes:
-        pattern = scope_form(scope).split("/")
-        if scope_matches(pattern, segments):
-            return True
-    return False
+    return any(scope_matches(scope_form(scope).split("/"), segments) for scope in scopes)
 
 
 def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
