@@ -1716,7 +1716,7 @@ def validate(instance: Any, schema: Any) -> None:
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-HOST_WITHIN = lazy_re(r"(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")  # a URL or a user may be around
+HOST_WITHIN = lazy_re(r"(?s)(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*).*")  # as in a URL
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
 HOST_PADDING = ".* \t\r\n"
 # What no domain has, or a label that is empty.
