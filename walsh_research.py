@@ -156,21 +156,13 @@ MAX_CONTENT_SIGNALS = 1000      # names kept of a group; 500 KiB may have 80,000
 # Octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds.
 MAX_WILDCARD_OCTETS = 2 ** 26
 # JSON, schemas, the blocklist.
-MAX_JSON_DEPTH = 200            # levels; the spec's have ten, C recursion ends at 1,000
 MAX_JSON_DIGITS = 4300          # of one integer, as in CPython 3.11; converting is quadratic
-LEAST_BYTES_PER_CONTAINER = 16  # of JSON; `{"domain":"a.b"},` has 17, and `{},` fills memory
-FREE_JSON_CONTAINERS = 10_000   # arrays and objects that any JSON may have; 2 MiB of memory
-MAX_SUBSCHEMAS = 2_000          # each becomes functions; a published schema has a few hundred
-MAX_PATTERN_STATES = 100_000    # of a schema's patterns; `(a{999}){999}` would have a million
-STATES_OF_A_REGEX = 32          # what compiling a set for Python takes, in states
-MAX_PATTERN_WORK = 2**27        # steps of a schema's patterns on one document, some seconds
-WORK_OF_A_STATE = 8             # steps that visiting a state takes; reading a character, one
-MAX_PATTERN_CELLS = 2**16       # transitions kept, some 10 MiB; beyond it they are made anew
-CELLS_OF_A_STATE = 8            # what a state takes beside its places, in transitions
+LEAST_BYTES_PER_BRACKET = 16    # of JSON; `{"domain":"a.b"},` has 17, and `[],` fills memory
+FREE_JSON_BRACKETS = 10_000     # that any JSON may open; 2 MiB of memory
+MAX_MATCHED_TEXT = 2048         # characters; an ambiguous pattern takes as long as it likes
 MIN_BLOCKLIST_REFRESH_SECONDS = 300     # five minutes; faster would hammer the origin
 MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
 MAX_BLOCKLIST_KEY = 512         # characters of a host; DNS ends at 253; NFKC is quadratic
-MAX_BLOCKLIST_WARNINGS = 20     # lines told about one document
 # The cache.
 CACHE_FORMAT = "walsh-research-cache/2"     # what the digest of an entry begins with
 # Bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
@@ -1221,45 +1213,12 @@ class RobotsTxt(NamedTuple):
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
 # JSON as it arrives, the patterns of ECMA 262, and a Draft 2020-12 subset. Knows no blocklist.
 
-# 6a. JSON. What would cost too much time or memory is refused before the decoder sees it.
-JSON_BRACKETS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # +1 and -1, as signed bytes
-NO_JSON_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
-JSON_PIECE = lazy_re(rb"(?s).{0,65535}\\*.")  # ends with no escape; counting takes 4 MiB
-
-
-def check_json_structure(body: bytes, what: str) -> None:
-    """Counts the brackets outside strings; ValueError where they nest too deep or are too many.
-
-    The decoder of the standard library recurses in C, and makes 26 bytes of memory of one of `{}`.
-    """
-    most = max(FREE_JSON_CONTAINERS, len(body) // LEAST_BYTES_PER_CONTAINER)
-    opened = depth = 0
-    first_outside = 0  # of the texts between quotes, every second one is no string
-    for found in JSON_PIECE.finditer(body):
-        piece = found[0].replace(b"\\\\", b"").replace(b'\\"', b"")
-        between_quotes = piece.translate(JSON_BRACKETS, NO_JSON_STRUCTURE).split(b'"')
-        brackets = b"".join(between_quotes[first_outside::2])
-        first_outside = (first_outside + len(between_quotes) + 1) % 2
-        steps = memoryview(brackets).cast("b")
-        depths = list(itertools.accumulate(steps, initial=depth))
-        depth = depths[-1]
-        opened += brackets.count(1)
-        if max(depths) > MAX_JSON_DEPTH:
-            raise ValueError(f"{what} nests deeper than {MAX_JSON_DEPTH} levels")
-        if opened > most:
-            raise ValueError(
-                f"{what} has more than {most} arrays and objects in {len(body)} bytes, "
-                f"want at most one for each {LEAST_BYTES_PER_CONTAINER} bytes")
-
-
+# 6a. JSON.
 def json_integer(digits: str) -> int:
-    if len(digits) > MAX_JSON_DIGITS:  # converting takes quadratic time
+    """ValueError for NaN, and for what Python before 3.9.14 would convert in quadratic time."""
+    if len(digits) > MAX_JSON_DIGITS:
         raise ValueError(f"an integer has {len(digits)} digits, want at most {MAX_JSON_DIGITS}")
     return int(digits)
-
-
-def refuse_json_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
 
 
 def parse_json(body: bytes, what: str) -> Any:
@@ -1270,372 +1229,121 @@ def parse_json(body: bytes, what: str) -> Any:
     """
     import json  # only where a document arrives
 
-    check_json_structure(body, what)
+    brackets = body.count(b"[") + body.count(b"{")
+    most = max(FREE_JSON_BRACKETS, len(body) // LEAST_BYTES_PER_BRACKET)
+    if brackets > most:
+        raise ValueError(
+            f"{what} opens {brackets} brackets in {len(body)} bytes, want at most {most}")
     try:
         text = body.decode("utf-8-sig")
-        return json.loads(text, parse_int=json_integer, parse_constant=refuse_json_constant)
+        return json.loads(text, parse_int=json_integer, parse_constant=json_integer)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
 
-# 6b. Patterns: ECMA 262, run as a set of states (Thompson), so that none can backtrack.
-#
-# A pattern is read into nodes, which become steps. Texts are read from their end, so that a
-# lookahead, which runs over the whole text first, has told where its matches begin; a lookbehind
-# of a fixed length is a lookahead asked so many characters earlier.
-READ = "read"  # goes on where the next character passes the test that is its value
-HOLD = "hold"  # goes on where its value is a fact: a condition, and whether it is met
-FORK = "fork"  # goes on to each of its targets; the value of a node: a list for each
-END = "end"  # a match ends here, at its first character, and if its value says so, the run
-REPEAT = "repeat"  # a node alone; the value: what is repeated, how often at least, at most
-AT_START, AT_END, AT_BOUNDARY, FIRST_LOOKAROUND = range(4)  # conditions of a HOLD
-if TYPE_CHECKING:
-    PatternNode = tuple[str, Any, float]      # kind, value, length, which is nan where it varies
-    PatternStep = tuple[str, Any, list[int]]  # kind, value, places of the targets
-
+# 6b. Patterns: ECMA 262's are translated where `re`, with re.ASCII, would read them otherwise.
 ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-CHARACTER_REGEXES = {  # of escapes that Python reads otherwise
-    "d": "[0-9]",
-    "D": "[^0-9]",
-    "w": "[0-9A-Za-z_]",
-    "W": "[^0-9A-Za-z_]",
-    "s": f"[{ECMA_SPACES}]",
-    "S": f"[^{ECMA_SPACES}]",
-    "b": r"\x08",  # in a set
+ECMA_NO_SPACES = (  # as ranges, since a set may have other members beside `\S`
+    r"\0-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"
+    r"\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff")
+OUTSIDE_SETS = {
+    "$": r"\Z",
+    ".": r"[^\n\r\u2028\u2029]",
+    "{,": r"\{,",  # no count begins so
+    "(?<": "(?P<",
+    "[]": "(?!)",
+    "[^]": r"[\d\D]",
+    r"\B": r"(?!\b)",  # before Python 3.14 an empty text has no `\B`
+    r"\s": f"[{ECMA_SPACES}]",
+    r"\S": f"[{ECMA_NO_SPACES}]",
 }
-PATTERN_CHARACTER = lazy_re(
-    r"\\(?P<ours>[dDwWsSb])|\\c(?P<caret>[A-Za-z])|\\u\{(?P<point>[0-9A-Fa-f]{1,6})\}"
-    r"|\\u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2})"
-    r"|(?P<same>\\(?:[tnvfr]|0(?![0-9])|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ -/:-@\[-`{-~]))"
-    r"|(?P<plain>[^\\])")
-CHARACTER_READERS: dict[str, Callable[[str], str]] = {
-    "ours": CHARACTER_REGEXES.__getitem__,
-    "caret": lambda letter: re.escape(chr(ord(letter) % 32)),
-    "point": lambda digits: re.escape(chr(int(digits, 16))),
-    "pair": lambda pair: bytes.fromhex(pair.replace(r"\u", "")).decode("utf-16-be"),
-    "same": str,
-    "plain": re.escape,
-}
-ANCHORS = {
-    "^": (AT_START, True),
-    "$": (AT_END, True),
-    r"\b": (AT_BOUNDARY, True),
-    r"\B": (AT_BOUNDARY, False),
-}
-PATTERN_COUNT = lazy_re(r"([*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
-COUNT_SIGNS = {"*": "{0,}", "+": "{1,}", "?": "{0,1}"}
-PATTERN_GROUP = lazy_re(r"\((?:\?(?::|<?[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>))?")
-WORD_CHARACTER = lazy_re("[0-9A-Za-z_]")
+INSIDE_SETS = {r"\s": ECMA_SPACES, r"\S": ECMA_NO_SPACES}
+CHARACTER_CLASSES = frozenset([r"\d", r"\D", r"\s", r"\S", r"\w", r"\W"])
+ECMA_CHARACTER = (
+    r"\\u\{[0-9A-Fa-f]{1,6}\}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
+    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[bdDfnrsStvwW]|\\[^A-Za-z]|[^\\]")
+SET_MEMBER = lazy_re(f"({ECMA_CHARACTER})(?:-({ECMA_CHARACTER}))?|.")
+# What stands in no group is refused: other openings, possessive counts, open sets, other escapes.
+PATTERN_PART = lazy_re(
+    r"(?P<rewritten>[$.]|\{,|\[\^?\]|\\[BsS]|\(\?<(?=[A-Za-z_]))"
+    r"|(?P<set>\[(?:\\[\s\S]|[^\\\]])+\])|(?P<reference>\\[1-9][0-9]?)|(?P<same>\(\?(?::|<?[=!]))"
+    r"|\(\?|\[|(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\+"
+    rf"|(?P<character>{ECMA_CHARACTER})|\\.?")
 
 
-class PatternState(dict):  # type: ignore[type-arg]
-    """Where a run stands before a symbol; as a dict, where each symbol leads to."""
-
-    __slots__ = ("is_end", "is_word", "machine", "places")
-
-    def __init__(self, machine: PatternMachine, *key: Any) -> None:
-        self.machine = machine
-        # The steps that may be next; whether the last symbol is a letter of a word, None where
-        # there was none; whether a match ended before it.
-        self.places, self.is_word, self.is_end = key
-
-    def __missing__(self, symbol: Any) -> PatternState:
-        target = self.machine.advance(self, symbol)
-        self[symbol] = target
-        return target
+def python_character(text: str) -> str:
+    """A character, an escape, or what a class has in a set."""
+    if text.startswith(r"\u{"):
+        return re.escape(chr(int(text[3:-1], 16)))
+    if text.startswith(r"\c"):
+        return re.escape(chr(ord(text[2]) % 32))
+    if len(text) == len(r"\ud83d\ude00"):
+        return bytes.fromhex(text.replace(r"\u", "")).decode("utf-16-be")
+    return INSIDE_SETS.get(text, text)
 
 
-class PatternMachine:
-    """The patterns of a schema as steps; the states of runs, made as a text leads there."""
-
-    def __init__(self) -> None:
-        self.steps: list[PatternStep] = []
-        self.steps_left = MAX_PATTERN_STATES  # of all its patterns
-        self.work_left = MAX_PATTERN_WORK     # on one document
-        self.cells_left = MAX_PATTERN_CELLS
-        self.kept: dict[Any, PatternState] = {}
-
-    def allot(self, steps: int) -> None:
-        self.steps_left -= steps
-        if self.steps_left < 0:
-            raise ValueError(f"more than {MAX_PATTERN_STATES} states")
-
-    def spend(self, work: int) -> None:
-        self.work_left -= work
-        if self.work_left < 0:
-            raise UnsupportedSchema(
-                f"the patterns take more than {MAX_PATTERN_WORK} steps on one document")
-
-    def start(self, node: PatternNode, is_search: bool) -> PatternState:
-        """The state behind a text, in which the node may match anywhere."""
-        place = self.link(node, self.add(END, is_search))
-        place = self.link_copies(place, (READ, bool, 1), 0, math.inf)
-        return self.state((place,), None, False)
-
-    def add(self, kind: str, value: Any, *targets: int) -> int:
-        """The place of a new step."""
-        self.allot(1)
-        self.steps.append((kind, value, list(targets)))
-        return len(self.steps) - 1
-
-    def link(self, node: PatternNode, target: int) -> int:
-        """The place of the first step on the way through the node to the target."""
-        kind, value, _ = node
-        if kind == REPEAT:
-            return self.link_copies(target, *value)
-        if kind != FORK:
-            return self.add(kind, value, target)
-        self.allot(len(value))  # an empty one has no step
-        places = set()
-        for nodes in value:
-            place = target
-            for part in nodes:
-                place = self.link(part, place)
-            places.add(place)
-        return self.add(FORK, None, *places)
-
-    def link_copies(self, target: int, node: PatternNode, least: int, most: float) -> int:
-        self.allot(1)  # as `a{0}` has no step
-        place = target
-        if most == math.inf:
-            place = self.add(FORK, None, target)
-            self.steps[place][2].append(self.link(node, place))
-        else:
-            for _ in range(least, int(most)):
-                place = self.add(FORK, None, target, self.link(node, place))
-        for _ in range(least):
-            place = self.link(node, place)
-        return place
-
-    def advance(self, state: PatternState, symbol: Any) -> PatternState:
-        """Where a symbol leads: a character or "", and the answers behind it."""
-        character, *answers = symbol
-        is_word = WORD_CHARACTER.match(character) is not None
-        is_boundary = is_word != bool(state.is_word)
-        facts = set(enumerate([character == "", state.is_word is None, is_boundary, *answers]))
-        pending = list(state.places)
-        reached: set[int] = set()
-        places: set[int] = set()
-        is_end = False
-        while pending:
-            place = pending.pop()
-            if place in reached:
-                continue
-            reached.add(place)
-            kind, value, targets = self.steps[place]
-            if kind == END:
-                is_end = True
-                if value:  # whatever follows
-                    places = {place}
-                    break
-            elif kind == READ:
-                if value(character):
-                    places.update(targets)
-            elif kind == FORK or value in facts:
-                pending += targets
-        self.spend(WORK_OF_A_STATE * len(reached))
-        self.cells_left -= len(symbol)  # for the transition
-        return self.state(tuple(sorted(places)), is_word, is_end)
-
-    def state(self, *key: Any) -> PatternState:
-        """That state; at the limit all but the starts are forgotten, and made anew."""
-        if self.cells_left < 0:
-            self.cells_left = MAX_PATTERN_CELLS
-            for state in self.kept.values():
-                state.clear()  # they lead to each other
-            self.kept = {key: self.kept[key] for key in self.kept if key[1] is None}
-        if key not in self.kept:
-            self.cells_left -= len(key[0]) + CELLS_OF_A_STATE
-            self.kept[key] = PatternState(self, *key)
-        return self.kept[key]
+def python_set(text: str) -> str:
+    """A set with each hyphen escaped that makes no range, and all that Python may once read."""
+    members = [text[:2] if text.startswith("[^") else "["]
+    for found in SET_MEMBER.finditer(text, len(members[0]), len(text) - 1):
+        first, last = found.groups()
+        if first is None:
+            raise ValueError(f"{found[0]!r} is not supported")
+        members.append(member_of_set(first))
+        if last is not None:
+            is_range = CHARACTER_CLASSES.isdisjoint((first, last))
+            members += ["-" if is_range else r"\-", member_of_set(last)]
+    return "".join(members) + "]"
 
 
-class Pattern:
-    """An ECMA pattern, read as browsers do: `{` or `]` may stand for itself.
-
-    ValueError where it is none, or has what is not supported: back-references, lookbehinds of no
-    fixed length, `\\p{...}`, modifiers.
-    """
-
-    def __init__(self, source: str, machine: PatternMachine) -> None:
-        self.source = source
-        self.at = 0
-        self.machine = machine
-        self.lookarounds: list[Any] = []  # of each: start, length behind, its own lookarounds
-        machine.allot(len(source))
-        node = self.read_alternatives()
-        if self.at < len(source):
-            raise ValueError("a ) without its (")
-        self.start = machine.start(node, is_search=True)
-
-    def search(self, text: str) -> bool:
-        """Whether the pattern matches anywhere in the text; UnsupportedSchema beyond the budget."""
-        state = self.start
-        for symbol in self.symbols(text, self.lookarounds):
-            state = state[symbol]
-        return bool(state.is_end)
-
-    def symbols(self, text: str, lookarounds: list[Any]) -> Iterable[Any]:
-        """The characters from the last one on, then ""; with the answers behind each."""
-        self.machine.spend((len(text) + 1) * (1 + len(lookarounds)))
-        if not lookarounds:
-            return itertools.chain(reversed(text), [("",)])  # "" could not be unpacked
-        answers = [self.answers(text, *lookaround) for lookaround in lookarounds]
-        return zip(itertools.chain(reversed(text), [""]), *answers)
-
-    def answers(self, text: str, state: PatternState, length: int, inner: list[Any]) -> bytearray:
-        """Whether a lookaround matches, by position from the end."""
-        begins = bytearray()
-        for symbol in self.symbols(text, inner):
-            state = state[symbol]
-            begins.append(state.is_end)
-        return begins[length:] + bytes(length)  # what lies behind began so much further on
-
-    def take(self, mark: str) -> bool:
-        """Goes on where this stands next."""
-        is_next = self.source.startswith(mark, self.at)
-        if is_next:
-            self.at += len(mark)
-        return is_next
-
-    def read_alternatives(self) -> PatternNode:
-        """All up to a closing bracket, or to the end."""
-        branches: list[list[PatternNode]] = [[]]
-        while self.at < len(self.source) and self.source[self.at] != ")":
-            if self.take("|"):
-                branches.append([])
-            else:
-                branches[-1].append(self.read_counted())
-        lengths = {sum(length for _, _, length in nodes) for nodes in branches}
-        if len(lengths) > 1:
-            lengths = {math.nan}
-        return FORK, branches, lengths.pop()
-
-    def read_counted(self) -> PatternNode:
-        """A piece, and the count that may follow it."""
-        node = self.read_piece()
-        count = PATTERN_COUNT.match(self.source, self.at)
-        if count is None:
-            return node
-        self.at = count.end()
-        bounds = COUNT_SIGNS.get(count[1], count[1])
-        first, comma, last = bounds[1:-1].partition(",")
-        least = json_integer(first)
-        most = float(last or "inf")
-        if not comma:
-            most = least
-        if most < least:
-            raise ValueError("a count whose end is below its beginning")
-        self.machine.allot(least)  # beyond it no float
-        length = node[2] * float(least)
-        if least < most and node[2]:  # not of an anchor
-            length = math.nan
-        return REPEAT, (node, least, most), length
-
-    def read_piece(self) -> PatternNode:
-        """A group, an anchor, a set or a character."""
-        group = PATTERN_GROUP.match(self.source, self.at)
-        if group:
-            self.at = group.end()
-            return self.read_group(group[0])
-        if PATTERN_COUNT.match(self.source, self.at):
-            raise ValueError("a count with nothing to repeat")
-        for anchor, condition in ANCHORS.items():
-            if self.take(anchor):
-                return HOLD, condition, 0
-        if self.take("."):
-            regex = r"[^\n\r\u2028\u2029]"
-        elif self.take("["):
-            regex = self.read_set()
-        else:
-            regex = self.read_character()
-        if len(regex) == 1:
-            return READ, regex.__eq__, 1
-        self.machine.allot(STATES_OF_A_REGEX)
-        return READ, re.compile(regex).match, 1
-
-    def read_group(self, opening: str) -> PatternNode:
-        """A group or a lookaround, from behind its opening."""
-        enclosing = self.lookarounds
-        is_lookaround = opening[-1] in "=!"
-        if is_lookaround:
-            self.lookarounds = []
-        node = self.read_alternatives()
-        if not self.take(")"):
-            raise ValueError("a group that is not closed")
-        if not is_lookaround:
-            return node
-        length = node[2] if "<" in opening else 0
-        if math.isnan(length):
-            raise ValueError("a lookbehind of no fixed length")
-        number = FIRST_LOOKAROUND + len(enclosing)
-        start = self.machine.start(node, is_search=False)
-        enclosing.append((start, int(length), self.lookarounds))
-        self.lookarounds = enclosing
-        return HOLD, (number, opening.endswith("=")), 0
-
-    def read_set(self) -> str:
-        """The regex of a set, from behind its opening bracket."""
-        is_negated = self.take("^")
-        members: list[str] = []
-        while not self.take("]"):
-            first = self.read_character()
-            members.append(first)
-            if self.source.startswith("-]", self.at) or not self.take("-"):
-                continue
-            last = self.read_character()
-            if "[" in (first[0], last[0]):  # beside a class a hyphen stands for itself
-                members += ["-", last]
-            else:
-                members[-1] = f"[{first}-{last}]"
-        union = "|".join(members) or "(?!)"
-        if is_negated:
-            return f"(?!{union})(?s:.)"
-        return union
-
-    def read_character(self) -> str:
-        """The regex of a character, or of a class, which begins with a bracket."""
-        found = PATTERN_CHARACTER.match(self.source, self.at)
-        if found is None:
-            escaped = self.source[self.at + 1:self.at + 2]
-            if self.at == len(self.source):
-                raise ValueError("a set that is not closed")
-            if escaped and escaped in "123456789k":
-                raise ValueError("a back-reference")
-            raise ValueError(f"an escape of {escaped!r}")
-        self.at = found.end()
-        kind = str(found.lastgroup)
-        return CHARACTER_READERS[kind](found[kind])
+def member_of_set(text: str) -> str:
+    return re.escape(text) if len(text) == 1 else python_character(text)
 
 
-def compile_pattern(source: str, machine: PatternMachine) -> Pattern:
-    """UnsupportedSchema where it is none that is supported here."""
+def python_part(found: re.Match[str]) -> str:
+    """A part of a pattern as `re` wants it; ValueError where it is refused."""
+    text = found[0]
+    kind = found.lastgroup
+    if kind is None:
+        raise ValueError(f"{text!r} is not supported")
+    if kind == "rewritten":
+        return OUTSIDE_SETS[text]
+    if kind == "set":
+        return python_set(text)
+    if kind == "reference":  # what took no part in the match is empty
+        return f"(?({text[1:]}){text})"
+    return python_character(text)
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(source: str) -> re.Pattern[str]:
+    """UnsupportedSchema where it is none, or where `re` has no word for it."""
     try:
-        return Pattern(source, machine)
-    except (ValueError, re.error, RecursionError) as error:
+        return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
+    except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
 
 
-# 6c. Schemas: each becomes assertions, by the type of a value.
-# A violation on its way up has the pointer so far, and as its message the detail alone.
-if TYPE_CHECKING:
-    SchemaCheck = Callable[[Any], bool]  # true where a value holds, else SchemaViolation
-    JsonObject = dict[str, Any]
-
-NAMES_OF_TYPES = {
-    dict: {"object"},
-    list: {"array"},
-    str: {"string"},
-    bool: {"boolean"},
-    type(None): {"null"},
-    int: {"integer", "number"},
-    float: {"number"},
+# 6c. Schemas: tables of keywords, and one walk through schema and instance.
+TYPES_OF_VALUES = {
+    dict: ["object"],
+    list: ["array"],
+    str: ["string"],
+    bool: ["boolean"],
+    type(None): ["null"],
+    int: ["integer", "number"],
+    float: ["number"],
 }
+if TYPE_CHECKING:
+    JsonObject = dict[str, Any]
+    Path = tuple[Any, ...]  # of names and numbers, from the root of the instance
+    Parts = Iterator[tuple[Path, Any, Any]]
+    KeywordTable = dict[str, tuple[tuple[type, ...], Any, Callable[..., Any]]]
 OBJECT = (dict,)
 ARRAY = (list,)
 TEXT = (str,)
 NUMBER = (int, float)
-ANY = tuple(NAMES_OF_TYPES)
+ANY = tuple(TYPES_OF_VALUES)
 
 
 def brief_value(value: Any) -> str:
@@ -1665,80 +1373,26 @@ def json_key(value: Any) -> Any:
     return value
 
 
-def anything(value: Any) -> bool:
-    return True
+def has_type(wanted: Any, value: Any) -> bool:
+    types = TYPES_OF_VALUES[type(value)]
+    if isinstance(value, float) and value.is_integer():
+        types = TYPES_OF_VALUES[int]
+    names = [wanted] if isinstance(wanted, str) else wanted
+    return any(name in types for name in names)
 
 
-def nothing(value: Any) -> bool:
-    return False
-
-
-NOT_JSON = [("type", nothing, "JSON")]
-
-
-def holds(check: SchemaCheck, value: Any) -> bool:
-    try:
-        return check(value)
-    except SchemaViolation:
-        return False
-
-
-class Subschema:
-    """What one schema of a document asserts."""
-
-    def __init__(self, times_applied: int) -> None:
-        self.times_applied = times_applied
-        self.assertions: dict[type, list[Any]] = {kind: [] for kind in ANY}
-        self.seen: dict[int, Any] = {}  # by the identity of a value: what came of it
-
-    def add(self, kinds: Iterable[type], keyword: str, check: Any, wanted: Any) -> None:
-        for kind in kinds:
-            self.assertions[kind].append((keyword, check, wanted))
-
-    def add_type(self, types: Any) -> None:
-        """What the keyword `type` asserts, a name or a list of names."""
-        wanted = [types] if isinstance(types, str) else types
-        for kind, names in NAMES_OF_TYPES.items():
-            if names.isdisjoint(wanted):
-                is_whole_fine = kind is float and "integer" in wanted
-                self.add([kind], "type", float.is_integer if is_whole_fine else nothing, types)
-
-    def check(self, value: Any) -> bool:
-        """True where the value holds, else SchemaViolation.
-
-        What is applied in several places sees each value once, so that doubling is no work.
-        """
-        outcome: Any = self.seen.get(id(value))
-        if outcome is None:
-            outcome = True
-            try:
-                for keyword, check, wanted in self.assertions.get(type(value), NOT_JSON):
-                    if not check(value):
-                        detail = f"{brief_value(value)}, want {brief_value(wanted)}"
-                        raise SchemaViolation("", keyword, detail)
-            except SchemaViolation as violation:
-                outcome = violation.pointer, violation.keyword, str(violation)
-            if self.times_applied > 1:
-                self.seen[id(value)] = outcome
-        if outcome is not True:
-            raise SchemaViolation(*outcome)
-        return True
-
-    def refer(self) -> SchemaCheck:
-        """The check for a $ref."""
-        self.times_applied += 1
-        return self.check
-
-
-# Tests of a value, which comes behind the compiled values of their keywords, None where absent.
 def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
     from fractions import Fraction  # only for this keyword
 
-    def exact(number: Any) -> Fraction:
-        return Fraction(number if isinstance(number, int) else repr(number))
-    is_finite = value - value == 0
-    return is_finite and exact(value) % exact(step) == 0
+    if not -math.inf < value < math.inf:
+        return False
+    exact = [Fraction(n if isinstance(n, int) else repr(n)) for n in (value, step)]
+    return exact[0] % exact[1] == 0
+
+
+def is_unique(wanted: bool, value: list[Any]) -> bool:
+    return not wanted or len(set(map(json_key, value))) == len(value)
 
 
 def is_as_long(least: int, value: Any) -> bool:
@@ -1749,95 +1403,83 @@ def is_as_short(most: int, value: Any) -> bool:
     return len(value) <= most
 
 
-def is_unique(is_wanted: bool, value: list[Any]) -> bool:
-    return not is_wanted or len(set(map(json_key, value))) == len(value)
+def is_match(pattern: str, text: str) -> bool:
+    if len(text) > MAX_MATCHED_TEXT:  # an ambiguous pattern could take hours
+        return False
+    return compile_pattern(pattern).search(text) is not None
 
 
-def is_one_of(keys: frozenset[Any], value: Any) -> bool:
-    return json_key(value) in keys
+def has_names(names: list[str], value: JsonObject) -> bool:
+    return all(name in value for name in names)
 
 
-def has_others(others: dict[str, list[str]], value: JsonObject) -> bool:
-    return all(value.keys() >= set(others[name]) for name in others if name in value)
+def has_dependents(others: dict[str, list[str]], value: JsonObject) -> bool:
+    return all(has_names(others[name], value) for name in others if name in value)
 
 
-def names_hold(check: SchemaCheck, value: JsonObject) -> bool:
-    return all(holds(check, name) for name in value)
+# Which schemas a part of the value must hold against: step, schema and part; the step is its name
+# or number, or nothing where the part is the value itself.
+def referred_schema(validator: Validator, schema: JsonObject, value: Any) -> Parts:
+    yield (), validator.target(schema["$ref"]), value
 
 
-def dependents_hold(checks: dict[str, SchemaCheck], value: Any) -> bool:
-    return all(check(value) for name, check in checks.items() if name in value)
+def all_schemas(validator: Validator, schema: JsonObject, value: Any) -> Parts:
+    for part in schema["allOf"]:
+        yield (), part, value
 
 
-def none_holds(check: SchemaCheck, value: Any) -> bool:
-    return not holds(check, value)
+def branch_of_if(validator: Validator, schema: JsonObject, value: Any) -> Parts:
+    branch = "then" if validator.holds(schema["if"], value) else "else"
+    yield (), schema.get(branch, True), value
 
 
-def all_hold(checks: list[SchemaCheck], value: Any) -> bool:
-    return all(check(value) for check in checks)
+def dependent_schemas(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+    for name, part in schema["dependentSchemas"].items():
+        if name in value:
+            yield (), part, value
 
 
-def any_holds(checks: list[SchemaCheck], value: Any) -> bool:
-    return any(holds(check, value) for check in checks)
+def contained_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
+    found = sum(validator.holds(schema["contains"], item) for item in value)
+    least, most = schema.get("minContains", 1), schema.get("maxContains", found)
+    if not least <= found <= most:
+        yield (), False, value
 
 
-def one_holds(checks: list[SchemaCheck], value: Any) -> bool:
-    return sum(holds(check, value) for check in checks) == 1
+def first_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
+    for number, (part, item) in enumerate(zip(schema["prefixItems"], value)):
+        yield (number,), part, item
 
 
-def branch_holds(test: Any, then: Any, otherwise: Any, value: Any) -> bool:
-    if test is None:  # without an `if` the other two assert nothing
-        return True
-    branch = then if holds(test, value) else otherwise
-    return branch is None or branch(value)
+def other_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
+    for number in range(len(schema.get("prefixItems", ())), len(value)):
+        yield (number,), schema["items"], value[number]
 
 
-def enough_hold(check: Any, least: int | None, most: int | None, value: Any) -> bool:
-    if check is None:  # the counts alone assert nothing
-        return True
-    found = sum(holds(check, item) for item in value)
-    if least is None:
-        least = 1
-    return found >= least and (most is None or found <= most)
+def named_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+    for name, part in schema["properties"].items():
+        if name in value:
+            yield (name,), part, value[name]
 
 
-def pointer_part(name: Any) -> str:
-    return str(name).replace("~", "~0").replace("/", "~1")
+def matching_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+    for pattern, part in schema["patternProperties"].items():
+        for name, member in value.items():
+            if len(name) > MAX_MATCHED_TEXT:
+                yield (name,), False, member
+            elif is_match(pattern, name):
+                yield (name,), part, member
 
 
-def parts_hold(parts: Iterable[Any], find: Any, rest: Any) -> bool:
-    """Whether each holds by the check found for its name or number, else by the rest's."""
-    otherwise = rest or anything
-    name: Any = ""
-    try:
-        for name, part in parts:
-            find(name, otherwise)(part)
-    except SchemaViolation as violation:
-        pointer = f"/{pointer_part(name)}{violation.pointer}"
-        raise SchemaViolation(pointer, violation.keyword, str(violation)) from None
-    return True
-
-
-def items_hold(rest: Any, first: Any, value: list[Any]) -> bool:
-    numbered = dict(zip(range(len(value)), first or []))
-    return parts_hold(enumerate(value), numbered.get, rest)
-
-
-def members_hold(named: Any, patterns: Any, rest: Any, value: JsonObject) -> bool:
-    find = (named or {}).get
-    if patterns:
-        find = partial(matching_check, find, patterns)
-    return parts_hold(value.items(), find, rest)
-
-
-def matching_check(find: Any, patterns: Any, name: str, rest: SchemaCheck) -> SchemaCheck:
-    checks = [check for pattern, check in patterns if pattern.search(name)]
-    named = find(name, anything if checks else rest)
-    return partial(all_hold, [named, *checks])
+def other_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+    named, patterns = schema.get("properties", ()), schema.get("patternProperties", ())
+    for name, member in value.items():
+        if name not in named and not any(is_match(pattern, name) for pattern in patterns):
+            yield (name,), schema["additionalProperties"], member
 
 
 # What the values of keywords must be, as schemas.
-SCHEMA = {"type": ["object", "boolean"]}
+SCHEMA = {"$ref": "#"}
 SCHEMAS = {"type": "array", "minItems": 1, "items": SCHEMA}
 SCHEMA_MAP = {"type": "object", "additionalProperties": SCHEMA}
 STRING = {"type": "string"}
@@ -1846,194 +1488,206 @@ NAMES_MAP = {"type": "object", "additionalProperties": NAMES}
 NUMERIC = {"type": "number"}
 COUNT = {"type": "integer", "minimum": 0}
 STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
-TYPE_NAMES = "array boolean integer null number object string".split()
-TYPES = {"type": "array", "items": {"enum": TYPE_NAMES}, "uniqueItems": True, "minItems": 1}
+TYPE_NAME = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
+TYPE_NAMES = {"type": "array", "items": TYPE_NAME, "uniqueItems": True, "minItems": 1}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-# The types that keywords are about, the keywords with what their values must be, and their test.
-# Other keywords are annotations.
-KEYWORDS: list[tuple[tuple[type, ...], JsonObject, Any]] = [
-    (NUMBER, {"minimum": NUMERIC}, operator.le),
-    (NUMBER, {"maximum": NUMERIC}, operator.ge),
-    (NUMBER, {"exclusiveMinimum": NUMERIC}, operator.lt),
-    (NUMBER, {"exclusiveMaximum": NUMERIC}, operator.gt),
-    (NUMBER, {"multipleOf": STEP}, is_multiple),
-    (TEXT, {"minLength": COUNT}, is_as_long),
-    (TEXT, {"maxLength": COUNT}, is_as_short),
-    (TEXT, {"pattern": STRING}, Pattern.search),
-    (ARRAY, {"minItems": COUNT}, is_as_long),
-    (ARRAY, {"maxItems": COUNT}, is_as_short),
-    (ARRAY, {"uniqueItems": {"type": "boolean"}}, is_unique),
-    (ARRAY, {"items": SCHEMA, "prefixItems": SCHEMAS}, items_hold),
-    (ARRAY, {"contains": SCHEMA, "minContains": COUNT, "maxContains": COUNT}, enough_hold),
-    (OBJECT, {"minProperties": COUNT}, is_as_long),
-    (OBJECT, {"maxProperties": COUNT}, is_as_short),
-    (OBJECT, {"required": NAMES}, frozenset.issubset),
-    (OBJECT, {"properties": SCHEMA_MAP, "patternProperties": SCHEMA_MAP,
-              "additionalProperties": SCHEMA}, members_hold),
-    (OBJECT, {"dependentRequired": NAMES_MAP}, has_others),
-    (OBJECT, {"dependentSchemas": SCHEMA_MAP}, dependents_hold),
-    (OBJECT, {"propertyNames": SCHEMA}, names_hold),
-    (ANY, {"enum": {"type": "array"}}, is_one_of),
-    (ANY, {"const": True}, is_one_of),
-    (ANY, {"not": SCHEMA}, none_holds),
-    (ANY, {"allOf": SCHEMAS}, all_hold),
-    (ANY, {"anyOf": SCHEMAS}, any_holds),
-    (ANY, {"oneOf": SCHEMAS}, one_holds),
-    (ANY, {"if": SCHEMA, "then": SCHEMA, "else": SCHEMA}, branch_holds),
-]
-# What the values of all keywords must be: of those treated elsewhere, not implemented, and above.
-UNSUPPORTED = "unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $vocabulary"
-SHAPES: JsonObject = {
-    "type": {"anyOf": [{"enum": TYPE_NAMES}, TYPES]},
-    "$schema": {"enum": [DRAFT, DRAFT + "#"]},
-    "$id": STRING,
-    "$ref": STRING,
-    "$anchor": STRING,
-    "$defs": SCHEMA_MAP,
-    "definitions": SCHEMA_MAP,
-    **dict.fromkeys(UNSUPPORTED.split(), False),
+
+# The keywords: the types that they are about, what their value must be, and their function.
+# Of the keyword's value and the instance: whether it holds.
+ASSERTIONS: KeywordTable = {
+    "type": (ANY, {"anyOf": [TYPE_NAME, TYPE_NAMES]}, has_type),
+    "enum": (ANY, {"type": "array"}, lambda keys, value: json_key(value) in map(json_key, keys)),
+    "const": (ANY, True, lambda key, value: json_key(value) == json_key(key)),
+    "minimum": (NUMBER, NUMERIC, operator.le),
+    "maximum": (NUMBER, NUMERIC, operator.ge),
+    "exclusiveMinimum": (NUMBER, NUMERIC, operator.lt),
+    "exclusiveMaximum": (NUMBER, NUMERIC, operator.gt),
+    "multipleOf": (NUMBER, STEP, is_multiple),
+    "minLength": (TEXT, COUNT, is_as_long),
+    "maxLength": (TEXT, COUNT, is_as_short),
+    "pattern": (TEXT, STRING, is_match),
+    "minItems": (ARRAY, COUNT, is_as_long),
+    "maxItems": (ARRAY, COUNT, is_as_short),
+    "uniqueItems": (ARRAY, {"type": "boolean"}, is_unique),
+    "minProperties": (OBJECT, COUNT, is_as_long),
+    "maxProperties": (OBJECT, COUNT, is_as_short),
+    "required": (OBJECT, NAMES, has_names),
+    "dependentRequired": (OBJECT, NAMES_MAP, has_dependents),
 }
-for _, shapes_of_a_row, _ in KEYWORDS:
-    SHAPES.update(shapes_of_a_row)
-DEFINITIONS = ("$defs", "definitions")  # hold schemas, and apply none
-# The schemas of these keywords see the same value as the schema that holds them.
+# Of `Validator.holds`, the keyword's value and the instance: whether it holds.
+COMBINATIONS: KeywordTable = {
+    "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
+    "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
+    "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
+    "propertyNames": (OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, n) for n in value)),
+}
+# Of the validator, the schema and the instance: the schemas below, and their parts.
+APPLICATORS: KeywordTable = {
+    "$ref": (ANY, STRING, referred_schema),
+    "allOf": (ANY, SCHEMAS, all_schemas),
+    "if": (ANY, SCHEMA, branch_of_if),
+    "dependentSchemas": (OBJECT, SCHEMA_MAP, dependent_schemas),
+    "contains": (ARRAY, SCHEMA, contained_items),
+    "prefixItems": (ARRAY, SCHEMAS, first_items),
+    "items": (ARRAY, SCHEMA, other_items),
+    "properties": (OBJECT, SCHEMA_MAP, named_members),
+    "patternProperties": (OBJECT, SCHEMA_MAP, matching_members),
+    "additionalProperties": (OBJECT, SCHEMA, other_members),
+}
+KEYWORDS = {**ASSERTIONS, **COMBINATIONS, **APPLICATORS}
+ANNOTATION = (), True, bool  # what a keyword that is none here is
+# These apply their schemas to the same value as the schema that holds them.
 IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
+SHAPES: JsonObject = {
+    **{keyword: row[1] for keyword, row in KEYWORDS.items()},
+    **dict.fromkeys(["then", "else"], SCHEMA),
+    **dict.fromkeys(["$defs", "definitions"], SCHEMA_MAP),
+    **dict.fromkeys(["minContains", "maxContains"], COUNT),
+    **dict.fromkeys(["$id", "$anchor"], STRING),
+    "$schema": {"enum": [DRAFT, DRAFT + "#"]},
+    "unevaluatedItems": False,
+    "unevaluatedProperties": False,
+    "$dynamicRef": False,
+    "$recursiveRef": False,
+    "$vocabulary": False,
+}
+META_SCHEMA = {"type": ["object", "boolean"], "properties": SHAPES}
 
 
-class SchemaCompiler:
-    """A schema on its way to a function. A place is the JSON Pointer of a subschema in the root.
+def pointer_part(name: Any) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
 
-    Every subschema is read, used or not: a refusal must not depend on what is used.
-    """
 
-    def __init__(self, root: Any, check_shape: Callable[[Any], Any]) -> None:
+def subschemas(schema: Any) -> Iterator[tuple[str, str, Any]]:
+    """Keyword, place and schema of each that stands in a schema; the place is from this one."""
+    keywords = schema if isinstance(schema, dict) else {}
+    for keyword, value in keywords.items():
+        shape = SHAPES.get(keyword)
+        if shape is SCHEMA:
+            yield keyword, f"/{keyword}", value
+        elif shape is SCHEMAS:
+            for number, part in enumerate(value):
+                yield keyword, f"/{keyword}/{number}", part
+        elif shape is SCHEMA_MAP:
+            for name, part in value.items():
+                yield keyword, f"/{keyword}/{pointer_part(name)}", part
+
+
+def violation(path: Path, keyword: str, value: Any, wanted: Any) -> SchemaViolation:
+    pointer = "".join(f"/{pointer_part(name)}" for name in path)
+    detail = f"{brief_value(value)}, want {brief_value(wanted)}"
+    message = f"{printable(pointer) or '/'}: {keyword}: {detail}"
+    return SchemaViolation(pointer, keyword, message)
+
+
+class Validator:
+    """A well-formed schema, and its walk through instances."""
+
+    def __init__(self, root: Any) -> None:
+        """UnsupportedSchema where a pattern or a reference cannot be used."""
         from graphlib import TopologicalSorter  # only where a schema is compiled
 
-        self.root = root
-        self.check_shape = check_shape  # raises where a keyword is malformed
-        self.machine = PatternMachine()
-        self.subschemas: dict[str, Subschema] = {}  # by place and by $anchor
-        self.references: list[tuple[Subschema, str]] = []
-        self.same_value: Any = TopologicalSorter()  # of schemas, behind those they apply
-        self.check_root = self.check_of(root, "")
-        self.resolve_references()
-
-    def check_instance(self, instance: Any) -> None:
-        for subschema in self.subschemas.values():
-            subschema.seen.clear()  # of the last instance
-        self.machine.work_left = MAX_PATTERN_WORK
+        self._root = root
+        self._places: JsonObject = {}   # schemas by JSON Pointer and by $anchor
+        self._targets: JsonObject = {}  # schemas by $ref
+        self._read("", root)
+        applied = {}  # identities of schemas: which are applied to the same value
+        for schema in self._places.values():
+            parts = [part for keyword, _, part in subschemas(schema) if keyword in IN_PLACE]
+            if isinstance(schema, dict) and "$ref" in schema:
+                parts.append(self._resolve(schema["$ref"]))
+            applied[id(schema)] = list(map(id, parts))
         try:
-            self.check_root(instance)
-        except SchemaViolation as violation:
-            pointer, keyword = violation.pointer, violation.keyword
-            message = f"{printable(pointer) or '/'}: {keyword}: {violation}"
-            raise SchemaViolation(pointer, keyword, message) from None
+            TopologicalSorter(applied).prepare()
+        except ValueError:
+            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+
+    def _read(self, place: str, schema: Any) -> None:
+        """Finds all schemas in one, and compiles their patterns."""
+        self._places[place] = schema
+        if isinstance(schema, bool):
+            return
+        anchor = schema.get("$anchor")
+        if anchor in self._places or (place and "$id" in schema):
+            raise UnsupportedSchema(
+                "an $anchor that is given twice, or an $id within the document, is not supported")
+        if anchor is not None:
+            self._places[anchor] = schema
+        for pattern in [schema.get("pattern", ""), *schema.get("patternProperties", ())]:
+            compile_pattern(pattern)
+        for _, step, part in subschemas(schema):
+            self._read(place + step, part)
+
+    def _resolve(self, reference: str) -> Any:
+        """The schema of this document that a $ref names."""
+        from urllib.parse import unquote, urljoin  # only where a schema is compiled
+
+        own_id = self._root.get("$id", "").partition("#")[0]
+        name, _, fragment = urljoin(own_id, reference).partition("#")
+        target = self._places.get(unquote(fragment))
+        if target is None or name not in ("", own_id):
+            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
+        self._targets[reference] = target
+        return target
+
+    def target(self, reference: str) -> Any:
+        return self._targets[reference]
+
+    def validate(self, instance: Any) -> None:
+        """SchemaViolation where the instance does not hold."""
+        try:
+            self._check(self._root, instance, (), "false")
         except RecursionError:
             message = "/: $ref: nests deeper than can be validated"
             raise SchemaViolation("", "$ref", message) from None
 
-    def check_of(self, schema: Any, holder: str, *path: Any) -> SchemaCheck:
-        """The check of a schema that stands at a keyword, and a name, of the one at `holder`."""
-        keyword = path[0] if path else "false"
-        place = "/".join([holder, *map(pointer_part, path)])
-        if max(len(self.subschemas), len(place)) > MAX_SUBSCHEMAS:
-            raise UnsupportedSchema(
-                f"more than {MAX_SUBSCHEMAS} subschemas, or a pointer of more characters")
-        subschema = Subschema(int(keyword not in DEFINITIONS))
-        self.subschemas[place] = subschema
-        if keyword in IN_PLACE:
-            self.same_value.add(self.subschemas[holder], subschema)
-        if schema is False:
-            subschema.add(ANY, keyword, nothing, False)
-        elif schema is not True:
-            self.check_shape(schema)
-            self.fill(subschema, schema, place)
-        return subschema.check
-
-    def fill(self, subschema: Subschema, schema: JsonObject, place: str) -> None:
-        """All but its $ref, which may name a schema further on."""
-        anchor = schema.get("$anchor")
-        if "$id" in schema and place or anchor in self.subschemas:
-            raise UnsupportedSchema(
-                "an $id within the document, or an $anchor that is given twice, is not supported")
-        if anchor is not None:
-            self.subschemas[anchor] = subschema
-        if "$ref" in schema:
-            self.references.append((subschema, schema["$ref"]))
-        compiled = {name: self.compiled(name, value, place) for name, value in schema.items()}
-        if "type" in schema:
-            subschema.add_type(schema["type"])
-        for kinds, shapes, test in KEYWORDS:
-            if not compiled.keys().isdisjoint(shapes):
-                keyword = next(iter(shapes))
-                check = partial(test, *map(compiled.get, shapes))
-                subschema.add(kinds, keyword, check, schema.get(keyword))
-
-    def compiled(self, keyword: str, value: Any, holder: str) -> Any:
-        """A keyword's value as its test wants it."""
-        shape = SHAPES.get(keyword)
-        if shape is SCHEMA:
-            return self.check_of(value, holder, keyword)
-        if shape is SCHEMAS:
-            return [self.check_of(part, holder, keyword, at) for at, part in enumerate(value)]
-        if shape is SCHEMA_MAP:
-            checks = {name: self.check_of(value[name], holder, keyword, name) for name in value}
-            if keyword != "patternProperties":
-                return checks
-            return [(compile_pattern(name, self.machine), checks[name]) for name in checks]
-        if keyword == "pattern":
-            return compile_pattern(value, self.machine)
-        if keyword == "const":
-            return frozenset([json_key(value)])
-        if keyword == "enum":
-            return frozenset(map(json_key, value))
-        if keyword == "required":
-            return frozenset(value)
-        return value
-
-    def resolve_references(self) -> None:
-        """UnsupportedSchema where one leaves the document, or leads back to itself."""
-        from urllib.parse import unquote  # only where a schema is compiled
-
-        for subschema, reference in self.references:
-            name, _, fragment = reference.partition("#")
-            target = self.subschemas.get(unquote(fragment))
-            if target is None or not is_own_name(name, self.root.get("$id", "")):
-                raise UnsupportedSchema(
-                    f"$ref {reference[:200]!r} names no schema of this document")
-            self.same_value.add(subschema, target)
-            subschema.add(ANY, "$ref", target.refer(), "")
+    def holds(self, schema: Any, value: Any) -> bool:
         try:
-            self.same_value.prepare()
-        except ValueError:
-            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+            self._check(schema, value, (), "")
+        except SchemaViolation:
+            return False
+        return True
 
-
-def is_own_name(name: str, own_id: str) -> bool:
-    """Whether the part of a $ref before its # means the document with this $id."""
-    try:
-        own = resolve_url("https://schema.invalid/", own_id.partition("#")[0])
-        return not name or resolve_url(own, name) == own
-    except ValueError:
-        return not name
+    def _check(self, schema: Any, value: Any, path: Path, holder: str) -> None:
+        """SchemaViolation where a value does not hold; `holder` is the keyword of the schema."""
+        if schema is False or type(value) not in TYPES_OF_VALUES:
+            raise violation(path, holder, value, schema)
+        if schema is True:
+            return
+        for keyword, wanted in schema.items():
+            types, _, function = KEYWORDS.get(keyword, ANNOTATION)
+            if type(value) not in types:
+                continue
+            if keyword in APPLICATORS:
+                for step, part, item in function(self, schema, value):
+                    self._check(part, item, path + step, keyword)
+                continue
+            test = partial(function, self.holds) if keyword in COMBINATIONS else function
+            if not test(wanted, value):
+                raise violation(path, keyword, value, wanted)
 
 
 @cache
-def well_formed_check() -> Callable[[Any], None]:
-    meta_schema = {**SCHEMA, "properties": SHAPES}
-    return SchemaCompiler(meta_schema, anything).check_instance
+def meta_validator() -> Validator:
+    return Validator(META_SCHEMA)
 
 
-def compile_schema(schema: Any) -> Callable[[Any], None]:
-    """The schema as a function of the instance, which raises SchemaViolation. R3c.
-
-    UnsupportedSchema where it asserts what is not implemented here, is malformed or never ends;
-    from the function where its patterns take more than MAX_PATTERN_WORK.
-    """
+def compile_schema(schema: Any) -> Validator:
+    """R3c: UnsupportedSchema where it asserts what is not implemented, is malformed or endless."""
     try:
-        return SchemaCompiler(schema, well_formed_check()).check_instance
+        meta_validator().validate(schema)
+        return Validator(schema)
     except (SchemaViolation, RecursionError) as error:
-        raise UnsupportedSchema(f"it is malformed: {error}") from None
+        raise UnsupportedSchema(f"it is malformed, or not implemented here: {error}") from None
+
+
+def parse_schema(body: bytes) -> JsonObject:
+    """The schema in a JSON document; ValueError: it is none, or asserts what is not implemented."""
+    schema = parse_json(body, "schema")
+    compile_schema(schema)
+    if not isinstance(schema, dict):
+        raise UnsupportedSchema("it is no object")
+    return schema
 
 
 def validate(instance: Any, schema: Any) -> None:
@@ -2046,28 +1700,17 @@ def validate(instance: Any, schema: Any) -> None:
     Traceback (most recent call last):
     walsh_research.SchemaViolation: /1: type: 'two', want 'integer'
     """
-    compile_schema(schema)(instance)
+    compile_schema(schema).validate(instance)
 
 
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-URL_TAIL = lazy_re(r"[/?#\\]")
+HOST_WITHIN = lazy_re(r"(?s)(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*).*")  # as in a URL
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
-NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|\.\.")
-HOST_PADDING = ". \t\r\n"
-# A host that is its own blocklist_key, as most are.
-PLAIN_HOST = lazy_re(
-    r"(?=.{1,253}\Z)(?!.*xn--)(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
-COLUMN_FIELDS = {
-    "domains": "domain",
-    "added": "added",
-    "reasons": "reason",
-}
-COLUMN_TYPES: dict[str, type] = {
-    **dict.fromkeys(["keys", *COLUMN_FIELDS, "updated"], str),
-    "refresh_seconds": float,
-}
+HOST_PADDING = ".* \t\r\n"
+# What no domain has, or a label that is empty.
+NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|(?:\A|\.)(?:\.|\Z)")
 
 
 class BlockedDomain(NamedTuple):
@@ -2082,170 +1725,120 @@ class BlockedDomain(NamedTuple):
         return record_dict(self)
 
 
-@lru_cache(maxsize=4096)
-def folded_character(character: str) -> str:
-    """What IDNA makes of one character before it composes them (RFC 3491): the mapping of URLs.
+def label_key(label: str) -> str:
+    """A label in the folded Unicode form that its spellings share; "" where it hides a dot.
 
-    Sharp s stays itself: its punycode is another name than that of `ss`.
+    The form is IDNA's, but sharp s stays itself: its punycode is another name than that of `ss`.
     """
     import stringprep  # only for names beyond ASCII
+    import unicodedata
 
-    if character in "\u00df\u1e9e":
-        return "\u00df"
-    if stringprep.in_table_b1(character):  # soft hyphens, joiners, variation selectors
-        return ""
-    return stringprep.map_table_b2(character)
-
-
-def label_key(label: str) -> str:
-    """A label in its folded Unicode form, which all its spellings share."""
-    if label.startswith("xn--") and len(label) <= 63:  # the codec is quadratic
-        with suppress(UnicodeError, OverflowError):
-            decoded = label[4:].encode("ascii").decode("punycode")
-            if not (decoded.isascii() or "." in decoded or NO_DOMAIN.search(decoded)):
-                label = decoded
-    if label.isascii():
-        return label
-    import unicodedata  # only for names beyond ASCII
-
-    folded = "".join(map(folded_character, label))
-    return unicodedata.ucd_3_2_0.normalize("NFKC", folded)  # as IDNA is defined
+    if label.startswith("xn--"):
+        with suppress(UnicodeError):
+            label = label[4:].encode("ascii").decode("punycode")
+    folded = ""
+    for letter in label:
+        if letter == "\u00df":
+            folded += letter
+        elif not stringprep.in_table_b1(letter):  # soft hyphens, joiners, variation selectors
+            folded += stringprep.map_table_b2(letter)
+    key = unicodedata.ucd_3_2_0.normalize("NFKC", folded)
+    return "" if "." in key else key
 
 
-def host_within(text: str) -> str:
-    """The host in what is given as one: with a URL or a user around it."""
+def blocklist_key(text: str) -> str:
+    """The form in which listed domains and asked hosts are compared.
+
+    >>> blocklist_key("*.B\\u00dcCHER.example.:443") == blocklist_key("xn--bcher-kva.example")
+    True
+    """
     if "%" in text:
         from urllib.parse import unquote  # hardly ever needed
 
         text = unquote(text)
-    text = text.partition("//")[2] or text
-    authority = URL_TAIL.split(text, maxsplit=1)[0]
-    _, _, host = authority.rpartition("@")
-    return host.strip()
-
-
-def blocklist_key(host: str) -> str:
-    """The form in which listed domains and asked hosts are compared; "" where nothing is left.
-
-    `host` as host_within gives it, at most MAX_BLOCKLIST_KEY characters.
-    >>> blocklist_key("*.B\\u00dcCHER.example.:443") == blocklist_key("xn--bcher-kva.example")
-    True
-    """
+    host = HOST_WITHIN.sub(r"\1", text.strip(), count=1)
     if host.startswith("[") or host.count(":") > 1:
-        address = re.split("[]%]", host.lstrip("["), maxsplit=1)[0]  # no port, no scope
+        address = host.strip("[").partition("]")[0]  # no port
         with suppress(ValueError):
             return normalize_host(f"[{address}]")
-        return address.strip(HOST_PADDING)
-    name, _, _ = host.lower().partition(":")
-    name = LABEL_STOPS.sub(".", name)
-    name = name.lstrip("*" + HOST_PADDING)
-    labels = name.rstrip(HOST_PADDING).split(".")
-    key = ".".join(map(label_key, labels))
-    return ipv4_literal(key) or key
+        return ""
+    name = LABEL_STOPS.sub(".", host.lower().partition(":")[0])
+    name = name.strip(HOST_PADDING)
+    if "xn--" in name or not name.isascii():
+        name = ".".join(map(label_key, name.split(".")))
+    return ipv4_literal(name) or name
 
 
 def listed_key(domain: str) -> str:
     """The key of a listed domain; "" where it cannot be one."""
-    if PLAIN_HOST.fullmatch(domain):
-        return domain
-    host = host_within(domain)
-    if len(host) > MAX_BLOCKLIST_KEY:
-        return ""
-    key = blocklist_key(host)
-    if NO_DOMAIN.search(key):
-        return ""
-    return key
+    key = ""
+    if len(domain) <= MAX_BLOCKLIST_KEY:
+        key = blocklist_key(domain)
+    return "" if NO_DOMAIN.search(key) else key
 
 
-def listed_domains(blocked: list[Any], warnings: list[str]) -> dict[str, dict[str, Any]]:
-    """key -> the first entry; BlocklistRejected where one is no object with a string `domain`."""
-    listed: dict[str, dict[str, Any]] = {}
-    for number, entry in enumerate(blocked):
-        domain = entry.get("domain") if isinstance(entry, dict) else None
-        if not isinstance(domain, str):
-            raise BlocklistRejected(
-                f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
-        key = listed_key(domain)
-        if key:
-            listed.setdefault(key, entry)
-        else:
-            warnings.append(f"/blocked/{number}: {brief_value(domain)} cannot be a domain")
-    return listed
+def text_of(entry: dict[str, Any], field: str) -> str:
+    """An informational field, held once where many entries have the same."""
+    value = entry.get(field)
+    return sys.intern(value) if isinstance(value, str) else ""
+
+
+def refresh_of(document: dict[str, Any], warnings: list[str]) -> float:
+    """The document's own refresh in seconds; BLOCKLIST_REFRESH where none can be read."""
+    refresh = document.get("refresh", BLOCKLIST_REFRESH)
+    try:
+        return refresh_within_bounds(parse_duration(refresh))
+    except (TypeError, ValueError):
+        warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
+        return parse_duration(BLOCKLIST_REFRESH)
 
 
 def refresh_within_bounds(seconds: float) -> float:
     return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
 
 
-def blocklist_refresh_seconds(refresh: Any, warnings: list[str]) -> float:
-    """The document's own refresh, kept within bounds; BLOCKLIST_REFRESH where none can be read."""
-    try:
-        seconds = parse_duration(refresh)
-    except (TypeError, ValueError):
-        warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
-        seconds = parse_duration(BLOCKLIST_REFRESH)
-    return refresh_within_bounds(seconds)
-
-
-def column_of(field: str, entries: Iterable[dict[str, Any]]) -> str:
-    """One field of all entries as lines; what is no string is an empty line."""
-    lines = []
-    for entry in entries:
-        text = entry.get(field)
-        lines.append(text.replace("\n", " ") if isinstance(text, str) else "")
-    return "\n".join(lines)
-
-
 class Blocklist:
     """An adopted list of opt-outs (R3). Look-ups do not grow with its length.
 
-    `refresh_seconds` (float, within five minutes and seven days), `updated` (as the document
-    writes it), `warnings` (at most MAX_BLOCKLIST_WARNINGS lines about entries that cannot hold).
+    `refresh_seconds` (float, within five minutes and seven days), and `warnings` (lines about
+    what in the document says nothing).
     """
 
-    def __init__(self, columns: Any, warnings: Sequence[str] = ()) -> None:
-        """From what to_columns gave; ValueError where the shape is another."""
-        types = {}
-        if isinstance(columns, dict):
-            types = {name: type(value) for name, value in columns.items()}
-        if types != COLUMN_TYPES:
-            raise ValueError("no blocklist columns")
-        if len({columns[name].count("\n") for name in ("keys", *COLUMN_FIELDS)}) > 1:
-            raise ValueError("blocklist columns of unequal length")
-        keys: list[str] = []
-        if columns["keys"]:
-            keys = columns["keys"].split("\n")
-        self._index = dict(zip(keys, range(len(keys))))  # key -> row
-        if len(self._index) != len(keys) or "" in self._index:
-            raise ValueError("a blocklist key is empty, or given twice")
-        self._columns = columns
-        self._rows: list[list[str]] = []
+    def __init__(
+        self, rows: dict[str, Any], refresh_seconds: float, warnings: Sequence[str] = ()
+    ) -> None:
+        self._rows = rows  # by blocklist_key: domain, added, reason
+        self.refresh_seconds = refresh_seconds
         self.warnings = tuple(warnings)
-        self.refresh_seconds: float = columns["refresh_seconds"]
-        self.updated: str = columns["updated"]
-        if self.refresh_seconds != refresh_within_bounds(self.refresh_seconds):
-            raise ValueError("a blocklist's refresh is out of bounds")
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._rows)
 
     def blocks(self, host: str) -> Optional[BlockedDomain]:
         """The entry that covers `host`, or None. Port, case and spelling aside."""
-        domain = host
-        if not PLAIN_HOST.fullmatch(host):
-            domain = blocklist_key(host_within(host)[-MAX_BLOCKLIST_KEY:])  # its end decides
-        while domain not in self._index:  # R3a: the domain itself, or one above it
+        domain = blocklist_key(host[-MAX_BLOCKLIST_KEY:])  # its end decides
+        while domain:
+            if domain in self._rows:  # R3a: the domain itself, or one above it
+                return BlockedDomain(*self._rows[domain])
             domain = domain.partition(".")[2]
-            if not domain:
-                return None
-        if not self._rows:  # split at the first hit, which most runs never have
-            self._rows = [self._columns[name].split("\n") for name in COLUMN_FIELDS]
-        fields = [lines[self._index[domain]] for lines in self._rows]
-        return BlockedDomain(*fields)
+        return None
 
-    def to_columns(self) -> dict[str, Any]:
-        """Plain data for the cache: strings of lines, all equally long, and two scalars."""
-        return dict(self._columns)
+    def to_entry(self) -> dict[str, Any]:
+        """Plain data for the cache."""
+        return {"rows": self._rows, "refresh_seconds": self.refresh_seconds}
+
+    @classmethod
+    def from_entry(cls, entry: Any) -> Blocklist:
+        """The list that gave this entry; ValueError where the shape is another."""
+        try:
+            rows, refresh_seconds = entry["rows"], entry["refresh_seconds"]
+            shapes = {(type(key), *map(type, row)) for key, row in rows.items()}
+            holds = refresh_seconds == refresh_within_bounds(refresh_seconds)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"no blocklist: {error!r}") from None
+        if not holds or shapes - {(str, str, str, str)}:
+            raise ValueError("no blocklist: a refresh out of bounds, or rows that are no texts")
+        return cls(rows, refresh_seconds)
 
     @classmethod
     def from_document(cls, document: Any, schema: Any = None) -> Blocklist:
@@ -2255,21 +1848,23 @@ class Blocklist:
         ValueError of one line, where the contract's major is unknown, the document does not
         hold, or there is no schema (R3c, R10).
         """
-        blocked = checked_entries(document, schema)
-        warnings: list[str] = []
-        listed = listed_domains(blocked, warnings)
-        columns: dict[str, Any] = {"keys": "\n".join(listed)}
-        for name, field in COLUMN_FIELDS.items():
-            columns[name] = column_of(field, listed.values())
-        if columns["domains"] == columns["keys"]:
-            columns["domains"] = columns["keys"]  # held once
-        columns["updated"] = column_of("updated", [document])
-        refresh = document.get("refresh", BLOCKLIST_REFRESH)
-        columns["refresh_seconds"] = blocklist_refresh_seconds(refresh, warnings)
-        surplus = len(warnings) - MAX_BLOCKLIST_WARNINGS + 1
-        if surplus > 1:
-            warnings[-surplus:] = [f"and {surplus} more entries"]
-        return cls(columns, warnings)
+        rows: dict[str, Any] = {}
+        refused = []
+        for number, entry in enumerate(checked_entries(document, schema)):
+            domain = entry.get("domain") if isinstance(entry, dict) else None
+            if not isinstance(domain, str):
+                raise BlocklistRejected(
+                    f"/blocked/{number}: domain is {brief_value(domain)}, want a string")
+            key = listed_key(domain)
+            if not key:
+                refused.append(f"/blocked/{number}: {brief_value(domain)}")
+            elif key not in rows:
+                domain = key if key == domain else domain  # one text, not two
+                rows[key] = domain, text_of(entry, "added"), text_of(entry, "reason")
+        warnings = []
+        if refused:
+            warnings.append(f"{len(refused)} entries cannot be a domain, first {refused[0]}")
+        return cls(rows, refresh_of(document, warnings), warnings)
 
 
 def checked_entries(document: Any, schema: Any) -> list[Any]:
@@ -2284,24 +1879,12 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
         raise BlocklistRejected("no schema, inline or standalone, to validate it against")
     try:
         validate(document, schema)  # R3c
-    except UnsupportedSchema as error:
+    except ValueError as error:
         raise BlocklistRejected(f"schema: {error}") from None
-    except SchemaViolation as error:
-        raise BlocklistRejected(f"document: {error}") from None
     blocked = document.get("blocked")
     if not isinstance(blocked, list):
         raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
     return blocked
-
-
-def parse_schema(body):
-    schema = parse_json(body, "schema")
-    compile_schema(schema)
-    if not isinstance(schema, dict):
-        raise UnsupportedSchema("it is no object")
-    return schema
-Blocklist.to_entry = Blocklist.to_columns
-Blocklist.from_entry = staticmethod(lambda entry: Blocklist(entry))
 
 
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
