@@ -75,6 +75,7 @@ if __name__ == "__main__":
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 import _thread
+import codecs
 import collections
 import errno
 import hashlib
@@ -110,6 +111,7 @@ from typing import (
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
+    from http.client import HTTPResponse
     import ssl      # some decisions need no connection, and it is slow to import
     import threading
     from datetime import datetime, timedelta
@@ -182,13 +184,7 @@ ENTRY_LIFETIME_SECONDS = {
 SWEEP_INTERVAL_SECONDS = 86400.0        # a day between two passes over the cache folder
 RENAME_PAUSES_SECONDS = (0.01, 0.02, 0.04, 0.08)    # before a rename is tried again
 # The transport.
-# Of status lines and headers, 1xx answers included; again of chunk framing that no data pays for.
-MAX_HEAD_BYTES = 256 * 1024
-MAX_HEADER_LINES = 500          # 87,000 of "a:" fit the bytes above, and a Result keeps them
-DATA_BYTES_PER_CHUNK_LINE_BYTE = 32     # a chunk of 192 bytes pays for its own lines
-MAX_LENGTH_DIGITS = 18          # of a Content-Length; an exabyte, and `int` is quadratic
-MAX_EXPANSION = 4               # encoded bytes for a decoded one; deflate can flush for ever
-MAX_CONTENT_CODINGS = 3         # stacked encodings; each keeps a decoder of 40 KiB
+MAX_HEAD_BYTES = 256 * 1024     # of status lines and headers on the wire, 1xx answers included
 MAX_ADDRESSES_TRIED = 8         # a name with 4,000 would make a port scanner of us
 PIECE_BYTES = 16 * 1024         # read, or decoded, at a time
 PIN_SECONDS = 60.0              # what a name resolved to is held for the requests that follow
@@ -2160,10 +2156,10 @@ def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
 # 10a. The letters of a body: its media type and its charset.
 
-# zlib, punycode and utf-7 do more than map letters; UTF-16 and UTF-32 are seen, never believed.
-CODEC = (
-    "big5hkscs|cp(?:125[0-8]|866|874|932|949)|euc_jp|gb18030|iso2022_jp"
-    "|iso8859_(?:[2-8]|1[03-6])|koi8_[ru]|mac_(?:cyrillic|roman)|utf-8"
+# zlib, punycode and utf-7 do more than map letters; UTF-16 is seen by its mark, never believed.
+LETTER_CODECS = (
+    "utf-8|cp[0-9]{3,4}|iso8859-[0-9]{1,2}|koi8-[ru]|mac-[a-z]+"
+    "|big5hkscs|euc_jp|gb18030|iso2022_jp"
 )
 CODEC_BY_NAME = {  # what the web means by other names: its latin-1 is windows-1252
     "ascii": "cp1252",
@@ -2172,28 +2168,24 @@ CODEC_BY_NAME = {  # what the web means by other names: its latin-1 is windows-1
     "euc_kr": "cp949",
     "gb2312": "gb18030",
     "gbk": "gb18030",
-    "iso88591": "cp1252",
-    "iso8859_11": "cp874",
-    "iso8859_9": "cp1254",
-    "iso_8859_8_i": "iso8859_8",
-    "ksc_5601": "cp949",
-    "latin_1": "cp1252",
+    "iso-8859-8-i": "iso8859-8",
+    "iso8859-1": "cp1252",
+    "iso8859-11": "cp874",
+    "iso8859-9": "cp1254",
     "shift_jis": "cp932",
-    "tis_620": "cp874",
-    "utf_8": "utf-8",
+    "tis-620": "cp874",
 }
-CODEC_MARKS = (  # byte order marks, and the NUL of an ASCII letter in UTF-16
-    (rb"\xef\xbb\xbf", "utf_8"),
-    (rb"\xff\xfe\0\0", "utf_32_le"),  # which begins with the mark of UTF-16
-    (rb"\0\0\xfe\xff", "utf_32_be"),
-    (rb"\xff\xfe|.\0", "utf_16_le"),
-    (rb"\xfe\xff|\0.", "utf_16_be"),
-)
+CODEC_BY_MARK = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
 DECLARATION_BYTES = 1024  # HTML's prescan; an XML declaration comes first
+TEXT_SAMPLE_BYTES = 16 * 1024  # of a body, which tell whether it is text
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
-CHARSET_PARAMETER = lazy_re(r"""(?i);\s*charset\s*=\s*["']?([^\s"';,]*)""")
+CHARSET_PARAMETER = lazy_re(r"""(?ai);\s*charset\s*=\s*["']?([\w.:-]{1,40})""")
 
 # R6: sub-resources, archives and executables, by kind or subtype. PDF is a document and is read.
 UNREAD_TYPES = frozenset("""
@@ -2223,24 +2215,20 @@ def is_unread_type(content_type: str) -> bool:
     return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
 
 
-@lru_cache(maxsize=8)
 def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web; None for a name that is not listed."""
-    from encodings.aliases import aliases
-
-    name = re.sub("[^a-z0-9]+", "_", label.lower())
-    name = name.removeprefix("x_").replace("windows_", "cp")
-    for name in (name, aliases.get(name, "")):
-        codec = CODEC_BY_NAME.get(name, name)
-        if re.fullmatch(CODEC, codec):
-            return codec
-    return None
+    """The Python codec for a charset's name on the web; None for one that is not read."""
+    name = label.lower().removeprefix("x-").replace("windows-", "cp")
+    name = CODEC_BY_NAME.get(name, name)
+    with suppress(LookupError):
+        name = codecs.lookup(name).name
+    codec = CODEC_BY_NAME.get(name, name)
+    return codec if re.fullmatch(LETTER_CODECS, codec) else None
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
     """The codecs to try (RFC 7303 3): of a mark alone; else of header, declaration, and UTF-8."""
-    for mark, codec in CODEC_MARKS:
-        if re.match(mark, body, re.DOTALL):
+    for mark, codec in CODEC_BY_MARK.items():
+        if body.startswith(mark):
             return [codec]
     labels = CHARSET_PARAMETER.findall(content_type)[:1]
     declaration = XML_CHARSET
@@ -2249,8 +2237,8 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     declared = declaration.search(body[:DECLARATION_BYTES])
     if declared:
         labels.append(declared[1].decode("latin-1"))
-    codecs = map(charset_codec, [*labels, "utf-8"])
-    return [codec for codec in codecs if codec]
+    found = map(charset_codec, [*labels, "utf-8"])
+    return [codec for codec in found if codec]
 
 
 def decode_body(body: bytes, content_type: str) -> str:
@@ -2259,14 +2247,13 @@ def decode_body(body: bytes, content_type: str) -> str:
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
-def text_of(body: bytes, content_type: str) -> str:
-    """As `Result.text`."""
+def is_text(body: bytes, content_type: str) -> bool:
+    """Whether a body is text, by its type and its beginning."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
-        return ""
-    text = decode_body(body, content_type)
-    return "" if "\0" in text else text
+        return False
+    return "\0" not in decode_body(body[:TEXT_SAMPLE_BYTES], content_type)
 
 
 # 10b. The only spelling of a request, and what a caller sees of what came back.
@@ -2484,7 +2471,9 @@ class Result(NamedTuple):
 
         "" where its type, or the body itself, is no text: a PDF, a binary.
         """
-        return text_of(self.body, self.content_type)
+        if not is_text(self.body, self.content_type):
+            return ""
+        return decode_body(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
@@ -2900,20 +2889,19 @@ def sweep_file(file: os.DirEntry[str], now: float) -> None:
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
-# One HTTP/1.1 exchange at a time. Nothing here follows a redirect, retries or sleeps.
-# http.client takes "X: a\rContent-Length: 0" for two headers and "0x2" for a chunk size, and costs
-# 22 ms and 6.6 MiB to load. A decision from the cache needs none of the imports below.
+# One HTTP/1.1 exchange at a time, by http.client. Nothing here follows a redirect, retries or
+# sleeps. A decision from the cache needs none of the modules that these functions import.
 
-FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-FIELD_TEXT = r"[\t\x20-\x7e\x80-\xff]*"  # RFC 9110 5.5: no control characters
-STATUS_LINE = lazy_re(rf"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: {FIELD_TEXT})?\r?\n")
-HEADER_LINE = lazy_re(rf"(?:({FIELD_NAME}):|[ \t])({FIELD_TEXT})\r?\n")
-CHUNK_LINE = lazy_re(rf"([0-9A-Fa-f]{{1,15}})[ \t]*(?:;{FIELD_TEXT})?\r\n")
-SENT_LINE = lazy_re(rf"(?:GET|HEAD|CONNECT) [!-~]+ HTTP/1\.1|{FIELD_NAME}: {FIELD_TEXT}")
+FIELD_TEXT = rb"[\t\x20-\x7e\x80-\xff]*"  # RFC 9110 5.5: no control characters
+FIELD_NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
+# A header, the continuation of one, or the blank line behind the last.
+HEADER_LINE = lazy_re(rb"(?:(?:" + FIELD_NAME + rb":|[ \t])" + FIELD_TEXT + rb")?\r?\n")
+
+
 if TYPE_CHECKING:
-    # Site, proxy, allow_private. Requests with equal routes may share a connection.
-    Route = tuple[UrlParts, UrlParts | None, bool]
-    Addresses = list[tuple[int, Any]]  # (family, socket address)
+    # Transport, site, proxy. Requests with equal routes may share a connection.
+    Route = tuple["HttpTransport", UrlParts, Optional[UrlParts]]
 
 
 def cause_of(error: BaseException) -> str:
@@ -2926,16 +2914,127 @@ def cause_of(error: BaseException) -> str:
 
 # 12a. The connection.
 
-class Deadline:
-    """Of one exchange, from the look-up of the name to the end of the body."""
+class ConnectionKeeper:
+    """R4: at most one connection is open in a process; it is kept between exchanges of a call."""
+
+    def __init__(self) -> None:
+        self.lock = _thread.allocate_lock()  # held for an exchange
+        self.calls: list[None] = []          # one item for each call under way
+        self.socket: Any = None              # what is kept, and for what
+        self.route: Route | None = None
+        self.kept_until = -math.inf          # monotonic
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call of a bot: the connection ends when the outermost one returns."""
+        self.calls.append(None)
+        try:
+            yield
+        finally:
+            self.calls.pop()
+            self.rest(0.0)
+
+    def rest(self, seconds: float) -> None:
+        """Before a pause: closes what may not be kept so long, unless it is in use."""
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            if not self.calls or time.monotonic() + seconds >= self.kept_until:
+                self.close()
+        finally:
+            self.lock.release()
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+    def take(self, route: Route) -> Any:
+        """The kept socket, where it leads there and is as it was left; else that is closed."""
+        if self.route != route or time.monotonic() >= self.kept_until or not self.is_silent():
+            self.close()
+        kept = self.socket
+        self.socket = None
+        return kept
+
+    def is_silent(self) -> bool:
+        """Whether nothing has come since the last answer, not even an end."""
+        import socket
+
+        try:
+            # Some servers close without a word right behind their answer.
+            self.socket.settimeout(UNSAID_CLOSE_SECONDS)
+            self.socket.recv(1)
+        except socket.timeout:
+            return True
+        except (AttributeError, OSError):  # none is kept, or it is broken
+            pass
+        return False
+
+    def keep(self, route: Route, exchange: Exchange) -> None:
+        """The socket of an exchange, where that may be."""
+        self.socket = exchange.socket
+        self.route = route
+        self.kept_until = time.monotonic() + MAX_KEPT_SECONDS
+        if not (exchange.is_at_end and self.calls):
+            self.close()
+
+
+CONNECTION = ConnectionKeeper()
+
+
+def abandon_connection() -> None:
+    """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
+    global CONNECTION
+    inherited = CONNECTION
+    CONNECTION = ConnectionKeeper()
+    inherited.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=abandon_connection)
+
+
+class AnswerFile(io.BufferedReader):
+    """What http.client reads an answer from.
+
+    It takes a line without a colon for the end of the headers, and a bare CR for the end of a line.
+    """
+
+    in_head = True
+    is_first_line = True
+
+    def readline(self, limit: int | None = -1, /) -> bytes:
+        line = super().readline(limit)
+        if self.in_head:
+            wanted = STATUS_LINE if self.is_first_line else HEADER_LINE
+            if not wanted.fullmatch(line):
+                said = printable(line.decode("latin-1"), 60)
+                raise ConnectionError(f"broken line in the head: {said}")
+            self.is_first_line = line in (b"\r\n", b"\n")  # then 1xx was not the answer
+        return line
+
+    def close(self) -> None:
+        """http.client closes at the end of an answer; what came behind it is still looked at."""
+
+
+class Exchange(io.RawIOBase):
+    """One exchange, from the look-up of the name to the end of the body, under one deadline.
+
+    For http.client it is a socket.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
         self.ends_at = time.monotonic() + self.seconds
+        self.is_cancelled = False
+        self.is_at_end = False  # whether the answer was read whole, and another may follow
+        self.socket: Any = None
 
     def remaining_seconds(self) -> float:
+        """TimeoutError: none, or nobody waits for the answer any more."""
         seconds = self.ends_at - time.monotonic()
-        if seconds <= 0:
+        if seconds <= 0 or self.is_cancelled:
             raise TimeoutError
         return seconds
 
@@ -2945,340 +3044,156 @@ class Deadline:
         try:
             self.remaining_seconds()
             yield
-        # A bad certificate is an OSError and a ValueError. A thread that fails is a RuntimeError.
-        except (OSError, ValueError, RuntimeError) as error:
-            final = final or isinstance(error, ValueError)
+        except TransportError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
+            final = final or isinstance(error, ValueError)  # as a bad certificate is
             reason = f"{stage}: {cause_of(error)}"
-            if time.monotonic() >= self.ends_at:
+            if self.is_cancelled:
+                final = True
+                reason = f"cancelled ({stage})"
+            elif time.monotonic() >= self.ends_at:
                 reason = f"no complete answer within {self.seconds:g} s ({stage})"
             raise TransportError(reason, final) from None
 
-
-class HttpConnection:
-    """R4: the one connection of all bots, kept between exchanges while a call is under way."""
-
-    def __init__(self) -> None:
-        self.lock = _thread.RLock()   # held for an exchange
-        self.callers: list[int] = []  # the threads of the calls that are under way
-        self.socket: Any = None
-        self.route: Route | None = None
-        self.kept_until = -math.inf  # monotonic; -inf during an exchange
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """A call of a bot: with the outermost of its thread the connection ends."""
-        caller = _thread.get_ident()
-        self.callers.append(caller)
-        try:
-            yield
-        finally:
-            self.callers.remove(caller)
-            if caller not in self.callers:
-                self.rest(math.inf)
-
-    def rest(self, seconds: float) -> None:
-        """Before a pause: closed, unless it may be kept so long for a call, or is in use."""
-        if self.lock.acquire(blocking=False):
-            try:
-                if not self.callers or time.monotonic() + seconds >= self.kept_until:
-                    self.close()
-            finally:
-                self.lock.release()
-
-    def is_kept_for(self, route: Route) -> bool:
-        return self.route == route and time.monotonic() < self.kept_until
-
-    def begin(self, route: Route, deadline: Deadline) -> None:
-        """An exchange, over the kept connection if it leads there and is as it was left."""
-        if not (self.is_kept_for(route) and self.is_silent()):
-            self.close()
-            self.unread = bytearray()  # what has come, and nobody has asked for yet
-        self.route = route
-        self.deadline = deadline
-        self.answered_at = self.kept_until = -math.inf
-        self.line_budget_bytes = MAX_HEAD_BYTES
-        self.is_at_end = False  # whether the answer was read to its exact end
-
-    def is_silent(self) -> bool:
-        """Whether nothing has come since the last answer, not even an end."""
-        # Some servers close without a word right behind their answer.
-        wait_seconds = self.answered_at + UNSAID_CLOSE_SECONDS - time.monotonic()
-        try:
-            self.socket.settimeout(max(0.0, wait_seconds))
-            self.socket.recv(1)
-        except OSError as error:  # by name: `ssl` may not be loaded
-            silences = {"BlockingIOError", "timeout", "TimeoutError", "SSLWantReadError"}
-            return type(error).__name__ in silences
-        return False
-
-    def close(self) -> None:
-        self.kept_until = -math.inf
-        if self.socket is not None:
-            self.socket.close()
-            self.socket = None
-
-    def connect(self, addresses: Addresses) -> None:
+    def connect(self, addresses: Sequence[str], port: int) -> None:
         """To the first address that answers."""
         import socket
 
-        untried = addresses[:MAX_ADDRESSES_TRIED]
+        untried = list(addresses[:MAX_ADDRESSES_TRIED])
         while untried:
-            # A dead one may not use up the time of the others.
-            share_seconds = self.deadline.remaining_seconds() / len(untried)
-            family, address = untried.pop(0)
+            ip = untried.pop(0)
+            family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+            self.socket = socket.socket(family, socket.SOCK_STREAM)
             try:
-                self.socket = socket.socket(family, socket.SOCK_STREAM)
-                self.socket.settimeout(share_seconds)
-                self.socket.connect(address)
+                # A dead one may not use up the time of the others.
+                self.timed(1 + len(untried)).connect((ip, port))
                 return
             except OSError:
-                self.close()
+                self.socket.close()
                 if not untried:
                     raise
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """TLS from here on."""
-        # A bare FIN ends no body. The handshake is a step of its own, so that an interrupt inside
-        # finds a socket to close.
+        """TLS from here on, in which a bare FIN ends no body."""
+        # The handshake is a step of its own, so that `abort` finds the socket.
         self.socket = context.wrap_socket(
-            self.socket, server_hostname=host, suppress_ragged_eofs=False,
-            do_handshake_on_connect=False)
+            self.socket,
+            server_hostname=host.encode(),  # as str it would load the codec of IDNA
+            suppress_ragged_eofs=False,
+            do_handshake_on_connect=False,
+        )
         self.timed().do_handshake()
 
-    def timed(self) -> Any:
-        """The socket, which waits no longer than the deadline."""
-        self.socket.settimeout(self.deadline.remaining_seconds())
+    def timed(self, shares: int = 1) -> Any:
+        """The socket, which waits no longer than its share of what the deadline leaves."""
+        self.socket.settimeout(self.remaining_seconds() / shares)
         return self.socket
 
-    def write(self, data: bytes) -> None:
+    def ask(self, method: str, target: str, headers: dict[str, str]) -> None:
+        """Sends a request. ValueError: a line of it could begin another one."""
+        from http.client import HTTPConnection
+
+        self.budget_bytes = MAX_HEAD_BYTES
+        self.may_end = False  # whether the end of the connection is that of the answer
+        self.is_over = False  # whether nothing more is wanted
+        self.file = AnswerFile(self, PIECE_BYTES)
+        client = HTTPConnection("")
+        client.sock = self
+        client.request(method, target, headers=headers)
+
+    def answer(self, method: str) -> HTTPResponse:
+        """The head of the answer; its body is still to be read."""
+        from http.client import HTTPResponse
+
+        status = 0
+        while status < 200:  # RFC 9110 15.2: 1xx answers come before the one that counts
+            answer = HTTPResponse(self, method=method)  # type: ignore[arg-type]
+            answer.begin()
+            status = answer.status
+        self.file.in_head = False
+        return answer
+
+    def surplus(self) -> bytes:
+        """What has come and was not read, once nothing more is wanted."""
+        self.is_over = True
+        return self.file.peek()
+
+    def sendall(self, data: bytes) -> None:
         while data:
             sent_bytes = self.timed().send(data)
             data = data[sent_bytes:]
 
-    def receive(self) -> None:
-        self.unread += self.timed().recv(PIECE_BYTES)
+    def makefile(self, mode: str) -> AnswerFile:
+        return self.file
 
-    def read(self, size: int) -> bytes:
-        """One to `size` bytes, or b"" where the peer has closed."""
-        if not self.unread:
-            self.receive()
-        piece = bytes(self.unread[:size])
-        del self.unread[:size]
-        return piece
+    def readable(self) -> bool:
+        return True
 
-    def read_line(self) -> str:
-        """Through the next LF, at the expense of the budget."""
-        length = self.unread.find(b"\n") + 1
-        while length == 0 and len(self.unread) <= self.line_budget_bytes:
-            searched = len(self.unread)
-            self.receive()
-            if len(self.unread) == searched:
+    def readinto(self, buffer: Any, /) -> int | None:
+        if self.is_over:
+            return None
+        size: int = self.timed().recv_into(buffer)
+        self.budget_bytes -= size
+        if self.budget_bytes < 0:
+            raise ConnectionError("more bytes on the wire than the answer may take")
+        if size == 0:
+            self.remaining_seconds()  # what is cancelled looks like an end
+            if not self.may_end:
                 raise ConnectionError("connection closed before its end")
-            length = self.unread.find(b"\n", searched) + 1
-        if not 0 < length <= self.line_budget_bytes:
-            raise ConnectionError(f"header or chunking of more than {MAX_HEAD_BYTES} bytes")
-        self.line_budget_bytes -= length
-        return self.read(length).decode("latin-1")
-
-
-CONNECTION = HttpConnection()
-
-
-def abandon_connection() -> None:
-    """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
-    global CONNECTION
-    inherited = CONNECTION
-    CONNECTION = HttpConnection()
-    with suppress(OSError):
-        inherited.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=abandon_connection)
+        return size
 
 
 # 12b. An answer.
 
-class Head(NamedTuple):
-    version: str  # of HTTP/1: "0" or "1"
-    status: int
-    headers: list[tuple[str, str]]
-    length: int | None  # what Content-Length says
-
-
-def read_head(conn: HttpConnection) -> Head:
-    lines = head_lines(conn)
-    while True:  # RFC 9110 15.2: 1xx answers come before the one that counts
-        line = next(lines)
-        match = STATUS_LINE.fullmatch(line)
-        if match is None:
-            raise ConnectionError(f"no HTTP/1 status line: {printable(line, 60)}")
-        headers = read_headers(lines)
-        status = int(match[2])
-        if status >= 200:
-            return Head(match[1], status, headers, content_length(headers))
-
-
-def head_lines(conn: HttpConnection) -> Iterator[str]:
-    for _ in range(MAX_HEADER_LINES):
-        yield conn.read_line()
-    raise ConnectionError(f"more than {MAX_HEADER_LINES} header lines")
-
-
-def read_headers(lines: Iterator[str]) -> list[tuple[str, str]]:
-    headers: list[tuple[str, str]] = []
-    for line in lines:
-        if line in ("\r\n", "\n"):
-            break
-        match = HEADER_LINE.fullmatch(line)
-        if match is None or not (match[1] or headers):
-            raise ConnectionError(f"broken header line: {printable(line, 60)}")
-        name, value = match.groups()
-        value = value.strip(" \t")
-        if name is None:  # RFC 9112 5.2: it goes on with the value before it
-            name, begun = headers.pop()
-            value = f"{begun} {value}"
-        headers.append((name.lower(), value))
+def header_pairs(answer: HTTPResponse) -> list[tuple[str, str]]:
+    """As in a Response, with continuations in their line. ConnectionError: the framing is odd."""
+    headers = []
+    for name, value in answer.headers.items():
+        lines = [line.strip(" \t\r") for line in value.split("\n")]
+        headers.append((name.lower(), " ".join(lines)))
+    lengths = set(answer.headers.get_all("content-length", []))
+    said = " and ".join(lengths)
+    if lengths and not re.fullmatch("[0-9]{1,18}", said):
+        raise ConnectionError(f"Content-Length is {printable(said, 60)!r}, want one number")
+    codings = answer.headers.get_all("transfer-encoding", [])
+    if codings and (codings[1:] or not answer.chunked):
+        said = " and ".join(codings)
+        raise ConnectionError(f"Transfer-Encoding is {printable(said, 60)!r}, want chunked")
     return headers
 
 
-def header_items(headers: Headers, wanted: str) -> list[str]:
-    """The items of all lines of that name, in lower case."""
-    items: list[str] = []
-    for name, value in headers:
-        if name == wanted:
-            items += value.lower().split(",")
-    return [item.strip(" \t") for item in items]
-
-
-def content_length(headers: Headers) -> int | None:
-    items = header_items(headers, "content-length")
-    if not items:
-        return None
-    values = {item.lstrip("0") or item[:1] for item in items}
-    value = values.pop()
-    if values or not re.fullmatch("[0-9]+", value) or len(value) > MAX_LENGTH_DIGITS:
-        said = printable(", ".join(items), 60)
-        raise ConnectionError(f"Content-Length {said!r}, want one number")
-    return int(value)
-
-
-def kept_seconds(head: Head) -> float:
-    """How long the server lets us keep the connection (RFC 9112 9.3)."""
-    options = header_items(head.headers, "connection")
-    if "close" in options or (head.version == "0" and "keep-alive" not in options):
-        return 0.0
-    seconds = MAX_KEPT_SECONDS
-    for item in header_items(head.headers, "keep-alive"):
-        match = re.fullmatch("timeout=([0-9]{1,4})", item)
-        if match:  # the next request must be there a second before
-            seconds = min(seconds, int(match[1]) - 1.0)
-    return seconds
-
-
-def framed_pieces(conn: HttpConnection, head: Head) -> Iterator[bytes]:
-    """The body as it travels, in pieces, none of them empty (RFC 9112 6.3)."""
-    codings = header_items(head.headers, "transfer-encoding")
-    if codings:
-        if head.length is not None or codings != ["chunked"]:  # RFC 9112 6.1: perhaps smuggling
-            said = printable(", ".join(codings), 60)
-            wanted = "want chunked, and no Content-Length beside it"
-            raise ConnectionError(f"Transfer-Encoding {said!r}, {wanted}")
-        return chunked_pieces(conn)
-    if head.length is None:
-        return iter(lambda: conn.read(PIECE_BYTES), b"")  # ends where the connection does
-    return counted_pieces(conn, head.length)
-
-
-def counted_pieces(conn: HttpConnection, length: int) -> Iterator[bytes]:
-    yield from exactly(conn, length)
-    if conn.unread:
-        raise ConnectionError(f"more than the {length} bytes of its Content-Length")
-    conn.is_at_end = True
-
-
-def exactly(conn: HttpConnection, length: int) -> Iterator[bytes]:
-    left = length
-    while left:
-        piece = conn.read(min(left, PIECE_BYTES))
-        if not piece:
-            raise ConnectionError(f"connection closed after {length - left} of {length} bytes")
-        left -= len(piece)
-        yield piece
-
-
-def chunked_pieces(conn: HttpConnection) -> Iterator[bytes]:
-    size = -1
-    while size != 0:
-        match = CHUNK_LINE.fullmatch(conn.read_line())
-        if match is None:
-            raise ConnectionError("broken chunking: no chunk size where one is due")
-        size = int(match[1], 16)
-        yield from exactly(conn, size)
-        # Chunk framing costs a server nothing: the data must pay for it.
-        budget = conn.line_budget_bytes + size // DATA_BYTES_PER_CHUNK_LINE_BYTE
-        conn.line_budget_bytes = min(budget, MAX_HEAD_BYTES)
-        if size != 0 and conn.read_line() != "\r\n":
-            raise ConnectionError("broken chunking: no CRLF after a chunk")
-    while conn.read_line() != "\r\n":
-        pass  # trailers
-    conn.is_at_end = True
-
-
-def new_decoder(coding: str, beginning: bytes) -> Any:
+def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
     import zlib
 
-    window_bits = zlib.MAX_WBITS
-    if coding != "deflate":
-        window_bits += 16  # gzip's wrapper
-    elif beginning[0] & 15 != zlib.DEFLATED:
-        window_bits = -window_bits  # RFC 9110 8.4.1.2: some leave the wrapper off
-    return zlib.decompressobj(window_bits)
-
-
-def inflated_pieces(pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
-    """One Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
-    import zlib
-
-    decoder = None
-    taken_bytes = given_bytes = 0
+    decoder: Any = None
     for piece in pieces:
-        decoder = decoder or new_decoder(coding, piece)
-        taken_bytes += len(piece)
-        data = b""
-        while piece or len(data) == PIECE_BYTES:  # there may be more of it
+        while piece:
+            if decoder is None or decoder.eof:
+                if decoder is not None and not piece.startswith(b"\x1f"):
+                    return  # padding
+                decoder = zlib.decompressobj(32 + zlib.MAX_WBITS)
             try:
-                data = decoder.decompress(piece, PIECE_BYTES)
+                yield decoder.decompress(piece, PIECE_BYTES)
             except zlib.error:
-                raise ConnectionError(f"broken {coding} data") from None
-            given_bytes += len(data)
-            if data:
-                yield data
+                raise ConnectionError("broken gzip or deflate data") from None
             piece = decoder.unconsumed_tail or decoder.unused_data
-            if decoder.eof and piece:
-                if coding == "deflate" or not piece.startswith(b"\x1f"):
-                    return  # the rest is padding, which gzip ignores too
-                decoder = new_decoder(coding, piece)
-        # Empty members could go on without end.
-        if taken_bytes > MAX_HEAD_BYTES + MAX_EXPANSION * given_bytes:
-            raise ConnectionError(f"{coding} data outgrows what it holds")
-    if decoder and not decoder.eof:
-        raise ConnectionError(f"{coding} data ends early")
+    if decoder is not None and not decoder.eof:
+        raise ConnectionError("gzip or deflate data ends early")
 
 
-def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, bool]:
+def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
     """The decoded body, and whether it was cut at `limit` bytes."""
-    items = header_items(head.headers, "content-encoding")
-    codings = [item for item in items if item not in ("", "identity")]
-    known = {"gzip", "x-gzip", "deflate"}
-    if not known.issuperset(codings) or len(codings) > MAX_CONTENT_CODINGS:
-        said = printable(", ".join(codings), 60)
-        raise ValueError(f"Content-Encoding {said!r} is not one that we asked for")
+    coding = ", ".join(answer.headers.get_all("content-encoding", [])).lower()
+    pieces = iter(lambda: answer.read(PIECE_BYTES), b"")
+    if coding in ("gzip", "x-gzip", "deflate"):
+        pieces = inflated_pieces(pieces)
+    elif coding not in ("", "identity"):
+        raise ValueError(f"Content-Encoding {printable(coding, 60)!r} is not what we asked for")
     # Nothing but a robots.txt is useful in part.
-    if not codings and (head.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
+    elif (answer.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
-    for coding in reversed(codings):
-        pieces = inflated_pieces(pieces, coding)
     body = io.BytesIO()  # whose `getvalue` is no second copy
     for piece in pieces:
         room = limit - body.tell()
@@ -3290,55 +3205,33 @@ def read_body(pieces: Iterator[bytes], head: Head, limit: int) -> tuple[bytes, b
 
 # 12c. Names and proxies.
 
-class LookUp:
-    """One question to the system's resolver, which knows no deadline: its thread may be left.
+def look_up(host: str, exchange: Exchange) -> list[str]:
+    """The IP addresses of a name, none where it does not exist. OSError: there is no answer.
 
-    An answer is held, even a late one, and so is that none came in time.
+    The system's resolver knows no deadline: it has a thread, which may be left behind.
     """
+    import socket
 
-    def __init__(self, host: str) -> None:
-        import threading
+    found: Any = TimeoutError()
+    done = _thread.allocate_lock()
 
-        self.addresses: Addresses = []  # without ports; none: there is no such name
-        self.trouble = ""               # why there is no answer
-        self.held_since = -math.inf     # monotonic
-        self.is_done = threading.Event()
-        name = "walsh-research resolver"
-        self.thread = threading.Thread(
-            target=self.ask,
-            args=(host,),
-            name=name,
-            daemon=True,
-        )
-
-    def ask(self, host: str) -> None:
-        import socket
-
-        no_such_name = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
-        trouble = ""
+    def ask() -> None:
+        nonlocal found
         try:
-            name = host.strip("[]").encode()  # as bytes it needs no codec: it is ASCII
-            for answer in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
-                self.addresses.append((answer[0], answer[4]))
-        except Exception as error:  # noqa: BLE001 - is told to those who wait
-            if getattr(error, "errno", None) not in no_such_name:
-                trouble = cause_of(error)
-        self.held_since = -math.inf if trouble else time.monotonic()
-        self.trouble = trouble
-        self.is_done.set()
+            # As bytes the name needs no codec: it is ASCII.
+            found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            found = error
+        done.release()
 
-    def is_held(self) -> bool:
-        return time.monotonic() < self.held_since + PIN_SECONDS
-
-    def wait(self, deadline: Deadline) -> Addresses:
-        """OSError: there is no answer, or none in time."""
-        if not self.is_held() and not self.is_done.wait(deadline.remaining_seconds()):
-            self.trouble = f"no complete answer within {deadline.seconds:g} s, and none since"
-            self.held_since = time.monotonic()
-            raise TimeoutError("timed out")
-        if self.trouble:
-            raise OSError(self.trouble)
-        return self.addresses
+    done.acquire()
+    _thread.start_new_thread(ask, ())
+    done.acquire(timeout=exchange.remaining_seconds())
+    if isinstance(found, OSError):
+        if found.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)):
+            return []
+        raise found
+    return [address[0] for *_, address in found]
 
 
 def environment_proxies() -> dict[str, str]:
@@ -3365,11 +3258,10 @@ def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
             proxy = split_url(f"http://{match[1]}")
             return proxy._replace(port=proxy.port or 80)
     # No reason shows the setting: any part of a misspelt one may be a password.
-    found = "no proxy that can be used"
-    other_kind = re.match("(?i)(socks4a?|socks5h?|socks|https)://", setting)
-    if other_kind:
-        found = f"a proxy of the kind {other_kind[1].lower()}, not spoken here"
-    raise ValueError(f"{name}_proxy is {found}, want http://[user:password@]host[:port]")
+    raise ValueError(
+        f"{name}_proxy is no proxy that can be used, want http://[user:password@]host[:port]; "
+        "other kinds (socks, https) are not spoken here"
+    )
 
 
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
@@ -3396,38 +3288,43 @@ class HttpTransport:
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        self.look_ups: dict[str, LookUp] = {}  # by host: what was checked is what is asked
+        # By host: until when the resolver's answer holds (monotonic), and its IP addresses.
+        self.pins: dict[str, tuple[float, list[str]]] = {}
         self.tls_context: ssl.SSLContext | None = None
+        self.exchange = Exchange(0.0)  # the last one
 
     def resolve(self, url: str, timeout: float) -> None:
         """Pins where the name of `url` leads.
 
         TransportError: `refused` where an address is not public, `final` where there is none.
         """
-        deadline = Deadline(timeout)
-        with deadline.during("name"):
-            route = self.route(url)
-            if not CONNECTION.is_kept_for(route):  # else it goes to the pinned address
-                self.checked_addresses(route, deadline)
+        exchange = Exchange(timeout)
+        with exchange.during("name"):
+            self.checked_addresses(self.route(url), exchange)
 
     def send(self, request: Request) -> Response:
         """One exchange: an answer of any status, or a TransportError."""
-        deadline = Deadline(request.timeout)
-        with deadline.during("request"):
+        exchange = self.exchange = Exchange(request.timeout)
+        with exchange.during("request"):
             route = self.route(request.url)
-            head = request_head(request, route)
-        conn = CONNECTION
-        with conn.lock:
+        with CONNECTION.lock:
+            exchange.socket = CONNECTION.take(route)
             try:
-                try:
-                    conn.begin(route, deadline)
-                    if conn.socket is None:
-                        self.open(conn, route)
-                    return exchange(conn, route, request, head)
-                finally:
-                    conn.rest(0.0)
+                if exchange.socket is None:
+                    self.open(exchange, route)
+                return self.answered(exchange, route, request)
             finally:
-                conn.rest(0.0)  # again: an interrupt may have ended the first one early
+                CONNECTION.keep(route, exchange)
+
+    def abort(self) -> None:
+        """Ends the exchange under way, if there is one, at once. For another thread than its own.
+
+        `send` raises a final TransportError there; a look-up of a name ends by itself.
+        """
+        exchange = self.exchange
+        exchange.is_cancelled = True
+        with suppress(AttributeError, OSError):  # it is not open, or not open any more
+            exchange.socket.shutdown(2)
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -3437,137 +3334,98 @@ class HttpTransport:
         proxies = environment_proxies() if self.proxies is None else self.proxies
         port = target.port or DEFAULT_PORTS[target.scheme]
         site = UrlParts(target.scheme, None, target.host, port, "", "")
-        return site, proxy_for(site, proxies), self.allow_private
+        return self, site, proxy_for(site, proxies)
 
-    def look_up(self, host: str) -> LookUp:
-        held = self.look_ups.get(host)
-        if held is not None and (held.is_held() or not held.is_done.is_set()):
-            return held
-        while len(self.look_ups) >= MAX_PINS:
-            self.look_ups.pop(next(iter(self.look_ups)), None)
-        look_up = LookUp(host)
-        try:
-            self.look_ups[host] = look_up
-            look_up.thread.start()
-        except BaseException:  # an interrupt, or no thread: nobody may wait for this one
-            self.look_ups.pop(host, None)
-            raise
-        return look_up
-
-    def checked_addresses(self, route: Route, deadline: Deadline) -> Addresses:
+    def checked_addresses(self, route: Route, exchange: Exchange) -> list[str]:
         """Of the site, refused if any is not public; or of the proxy, whatever they are."""
-        site, proxy, _ = route
-        stop = proxy or site
-        addresses: Addresses = []
-        for family, (ip, _, *more) in self.look_up(stop.host).wait(deadline):
-            refusal = "" if self.allow_private or proxy else address_refusal(ip)
-            if refusal:
-                raise TransportError(f"{stop.host}: {refusal}", final=True, refused=True)
-            addresses.append((family, (ip, stop.port, *more)))
+        _, site, proxy = route
+        host = (proxy or site).host.strip("[]")
+        held_until, addresses = self.pins.get(host, (-math.inf, []))
+        if time.monotonic() >= held_until:
+            addresses = look_up(host, exchange)
+            if len(self.pins) >= MAX_PINS:
+                self.pins.clear()
+            self.pins[host] = time.monotonic() + PIN_SECONDS, addresses
         if not addresses:
-            raise ValueError(f"{stop.host} does not exist")
+            raise ValueError(f"{host} does not exist")
+        if not self.allow_private and proxy is None:
+            for refusal in filter(None, map(address_refusal, addresses)):
+                raise TransportError(f"{host}: {refusal}", final=True, refused=True)
         return addresses
 
-    def open(self, conn: HttpConnection, route: Route) -> None:
+    def open(self, exchange: Exchange, route: Route) -> None:
         """To the proxy or the site, and on through tunnel and TLS."""
-        site, proxy, _ = route
-        during = conn.deadline.during
+        _, site, proxy = route
         place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
         # That our own proxy is out of reach is no fault of the target's host, and final.
-        with during(f"{place}name", final=bool(proxy)):
-            addresses = self.checked_addresses(route, conn.deadline)
-        with during(f"{place}connect", final=bool(proxy)):
-            conn.connect(addresses)
+        with exchange.during(f"{place}name", final=bool(proxy)):
+            addresses = self.checked_addresses(route, exchange)
+        with exchange.during(f"{place}connect", final=bool(proxy)):
+            exchange.connect(addresses, (proxy or site).port or 0)
         if site.scheme != "https":
             return
         if proxy:
-            with during("proxy"):
-                open_tunnel(conn, site, proxy)
-        with during("TLS"):
+            with exchange.during("proxy"):
+                open_tunnel(exchange, site, proxy)
+        with exchange.during("TLS"):
             if self.tls_context is None:
                 self.tls_context = verifying_tls_context()
-            conn.secure(self.tls_context, site.host.strip("[]"))
+            exchange.secure(self.tls_context, site.host.strip("[]"))
+
+    def answered(self, exchange: Exchange, route: Route, request: Request) -> Response:
+        """What comes over the open connection."""
+        _, site, proxy = route
+        plain_proxy = proxy if site.scheme == "http" else None
+        with exchange.during("request"):
+            parts = split_url(request.url)
+            target = f"{parts.path or '/'}{parts.query}"
+            headers = {"Host": host_key(request.url), "Connection": "keep-alive"}
+            if plain_proxy:
+                target = f"http://{headers['Host']}{target}"  # RFC 9112 3.2.2
+                headers.update(proxy_headers(plain_proxy))
+            headers.update(request.headers)  # R1: the User-Agent is among them
+            exchange.ask(request.method, target, headers)
+        if request.departed is not None:
+            request.departed()
+        with exchange.during("answer"):
+            answer = exchange.answer(request.method)
+            received = header_pairs(answer)
+        if answer.status == 407 and plain_proxy:
+            raise TransportError("proxy: wants other credentials (407)", final=True)
+        body, is_cut = b"", False
+        # R6: what nobody reads is not asked for.
+        if request.wants is None or request.wants(answer.status, received):
+            exchange.budget_bytes += 2 * request.max_bytes
+            exchange.may_end = answer.length is None and not answer.chunked
+            with exchange.during("body"):
+                body, is_cut = read_body(answer, request.max_bytes)
+        # An unread body may have come along with its head.
+        left_bytes = 0 if answer.isclosed() else answer.length
+        if left_bytes == len(exchange.surplus()):
+            exchange.is_at_end = not answer.will_close
+        return Response(answer.status, received, body, is_cut)
 
 
-def exchange(conn: HttpConnection, route: Route, request: Request, head: bytes) -> Response:
-    with conn.deadline.during("request"):
-        conn.write(head)
-    if request.departed is not None:
-        request.departed()
-    with conn.deadline.during("answer"):
-        answer = read_head(conn)
-        pieces = framed_pieces(conn, answer)
-    site, proxy, _ = route
-    if answer.status == 407 and proxy and site.scheme == "http":
-        raise TransportError("proxy: wants other credentials (407)", final=True)
-    body, is_cut = b"", False
-    if request.method == "HEAD" or answer.status in (204, 304):
-        conn.is_at_end = True
-    # R6: what nobody reads is not asked for.
-    elif request.wants is None or request.wants(answer.status, answer.headers):
-        with conn.deadline.during("body"):
-            body, is_cut = read_body(pieces, answer, request.max_bytes)
-    elif answer.length == len(conn.unread):  # all of it came along with the header
-        conn.unread.clear()
-        conn.is_at_end = True
-    if conn.is_at_end and not conn.unread:
-        conn.answered_at = time.monotonic()
-        conn.kept_until = conn.answered_at + kept_seconds(answer)
-    return Response(answer.status, answer.headers, body, is_cut)
-
-
-def open_tunnel(conn: HttpConnection, site: UrlParts, proxy: UrlParts) -> None:
+def open_tunnel(exchange: Exchange, site: UrlParts, proxy: UrlParts) -> None:
     authority = f"{site.host}:{site.port}"
     headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}  # R1
-    conn.write(head_bytes(f"CONNECT {authority} HTTP/1.1", headers))
-    status = read_head(conn).status
+    exchange.ask("CONNECT", authority, headers)
+    status = exchange.answer("CONNECT").status
     if status != 200:
         kind = ConnectionError if status >= 500 else ValueError
         raise kind(f"answers {status} to CONNECT, want 200")
-    if conn.unread:
+    if exchange.surplus():
         raise ConnectionError("sends bytes before the TLS handshake")
 
 
-def request_head(request: Request, route: Route) -> bytes:
-    site, proxy, _ = route
-    target = split_url(request.url)
-    authority = host_key(request.url)
-    path = f"{target.path or '/'}{target.query}"
-    headers = {"Host": authority, "Connection": "keep-alive"}
-    if proxy and site.scheme == "http":
-        path = f"http://{authority}{path}"  # RFC 9112 3.2.2: a proxy wants the absolute form
-        headers.update(proxy_headers(proxy))
-    headers.update(request.headers)  # R1: the User-Agent is among them
-    return head_bytes(f"{request.method} {path} HTTP/1.1", headers)
-
-
-def head_bytes(request_line: str, headers: dict[str, str]) -> bytes:
-    """ValueError: a line could begin another line, or a request."""
-    lines = [request_line]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    for line in lines:
-        if not SENT_LINE.fullmatch(line):
-            name = printable(line.partition(":")[0], 60)
-            raise ValueError(f"{name!r} cannot be sent as it is")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
-
-
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified. OpenSSL itself reads SSL_CERT_DIR."""
+    """Certificates and host names are always verified; SSL_CERT_FILE and SSL_CERT_DIR count."""
     import ssl
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # 3.9 has OpenSSL 3 take a bare FIN for close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-    bundle = os.environ.get("SSL_CERT_FILE")
-    # OpenSSL passes over an unreadable one: every site would look self-signed.
-    if bundle and (sys.platform == "win32" or not context.cert_store_stats()["x509"]):
-        try:
-            context.load_verify_locations(cafile=bundle)
-        except OSError as error:
-            reason = f"SSL_CERT_FILE {printable(bundle, 100)}: {cause_of(error)}"
-            raise ValueError(reason) from None
     return context
 
 
@@ -7787,7 +7645,7 @@ class Bot(Fetcher):
         directives, cautions = robots_directives(
             answer.headers, reading.robots_directives, self.now())
         warnings = [*reading.warnings, *cautions]
-        if answer.body and not text_of(answer.body, content_type):
+        if answer.body and not is_text(answer.body, content_type):
             warnings.append(f"{media_type_of(content_type) or 'the body'} is no text")
         return reading._replace(robots_directives=directives, warnings=warnings)
 
