@@ -6363,7 +6363,7 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     Relative URLs are resolved; what is no http(s) URL even then is left out. A list item gives its
     first link, and each URL is given once. A note is the text behind a link that begins its item.
     At most `MAX_LISTED_BYTES` of links. Never raises.
-    >>> parse_llms_txt("# Site\n## Docs\n- [A](/a.md): first", "https://x.test/llms.txt").links
+    >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
     title = summary = section = ""
@@ -6408,14 +6408,15 @@ HEAD_FIELDS = {                 # an element of the head: the attribute that tel
 }
 HEAD_LABELS = {"meta": "name", "link": "rel"}       # what the second word of a field is
 HEAD_ATTRIBUTES = ("lang", "content", "href", "name", "rel", "type", "title")
-ATTRIBUTES = r"""[\s/][^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*){0,99}"""
+RAW_NAMES = "title|script|style|noscript|template|noframes"
 HEAD_TOKEN = lazy_re(rf"""(?isx)\s*(?:      # anything else begins the body, or ends the head
-    <!-(?=-).*?-->
+    <!(?=--).*?-->
   | <(?!!--)[!?][^>]*>
-  | <(?P<raw>title|script|style|noscript|template|noframes)(?P<raw_attributes>{ATTRIBUTES})?>
-    (?P<text>.*?)(?=</(?P=raw)[\s/>])
-  | <(?P<name>html|head|meta|link|base|basefont|bgsound|/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*)
-    (?P<attributes>{ATTRIBUTES})?>)""")
+  | <(?:(?P<raw>{RAW_NAMES})
+      | (?P<name>html|head|meta|link|base|basefont|bgsound
+          |/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*))
+    (?P<attributes>[\s/][^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*){{0,99}})?>
+    (?(raw)(?P<text>.*?)(?=</(?P=raw)[\s/>])))""")
 ATTRIBUTE = lazy_re(
     r"""(?<![^\s"'/])([^\s"'/>=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 
@@ -6430,56 +6431,49 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     """
     if isinstance(html, bytes):
         html = decode_body(html, "text/html")
-    found: dict[str, list[Link]] = {field: [] for field in HEAD_FIELDS}
-    for name, attributes in head_elements(html):
-        for field in head_fields(name, attributes):
-            value = attributes.get(HEAD_FIELDS[field])
-            if value and len(found[field]) < MAX_HEAD_LISTED:
-                found[field].append(Link(attributes.get("title", ""), value))
-    first = {field: next((link.url for link in links), "") for field, links in found.items()}
+    found: dict[str, list[Link]] = collections.defaultdict(list)
+    for field, link in head_facts(html):
+        if link.url and len(found[field]) < MAX_HEAD_LISTED:
+            found[field].append(link)
+    first: dict[str, str] = collections.defaultdict(str)
+    first.update((field, links[0].url) for field, links in found.items() if links)
     base = http_url(base_url, first["base"]) or base_url
     robots = ",".join(link.url for link in found[OWN_ROBOTS] or found["meta robots"])
     directives = dict.fromkeys(directive for _, directive in robots_tag_directives(robots))
-    feeds, markdown = (
-        tuple(Link(title, http_url(base, href)) for title, href in found[f"alternate {kind}"])
-        for kind in ("feed", "markdown"))
     return PageMetadata(
         title=first["title"],
         description=first["meta description"],
         canonical=http_url(base, first["link canonical"]),
         language=first["html"],
         robots=tuple(islice(directives, MAX_HEAD_LISTED)),
-        feeds=tuple(link for link in feeds if link.url),
-        markdown=tuple(link for link in markdown if link.url),
+        feeds=resolved_links(found["alternate feed"], base),
+        markdown=resolved_links(found["alternate markdown"], base),
     )
 
 
-def head_fields(name: str, attributes: Fields) -> set[str]:
-    """What an element of the head tells, of `HEAD_FIELDS`."""
-    labels = attributes.get(HEAD_LABELS.get(name, ""), "").lower().split()
-    fields = {f"{name} {label}" for label in labels} or {name}
-    if "link alternate" in fields:
-        fields.add(f"alternate {media_kind(attributes.get('type', ''))}")
-    return HEAD_FIELDS.keys() & fields
+def resolved_links(links: Iterable[Link], base: str) -> tuple[Link, ...]:
+    """Those that lead somewhere by http(s)."""
+    resolved = [Link(title, http_url(base, href)) for title, href in links]
+    return tuple(link for link in resolved if link.url)
 
 
-def head_elements(text: str) -> Iterator[tuple[str, Fields]]:
-    """(name, attributes) of each tag, until something cannot stand in the head.
-
-    The text of a raw text element such as <title> is its attribute "<text>".
-    """
+def head_facts(text: str) -> Iterator[tuple[str, Link]]:
+    """(field, a Link of title and value) of each of `HEAD_FIELDS`, until the head ends."""
     token = HEAD_TOKEN.match(text, int(text.startswith("\ufeff")))
     while token:
-        attributes: Fields = {}
-        if token["text"]:
-            attributes["<text>"] = html_text(token["text"])
-        written = token["attributes"] or token["raw_attributes"] or ""
-        for found in ATTRIBUTE.finditer(written):
-            attribute = found[1].lower()
-            if attribute in HEAD_ATTRIBUTES:
-                value = found[2] or found[3] or found[4] or ""
-                attributes.setdefault(attribute, html_text(value))
-        yield (token["name"] or token["raw"] or "").lower(), attributes
+        name = (token["name"] or token["raw"] or "").lower()
+        values: Fields = {}
+        for attribute in ATTRIBUTE.finditer(token["attributes"] or ""):
+            if attribute[1].lower() in HEAD_ATTRIBUTES:
+                value = attribute[2] or attribute[3] or attribute[4] or ""
+                values.setdefault(attribute[1].lower(), html_text(value))
+        values["<text>"] = html_text(token["text"] or "")
+        labels = values.get(HEAD_LABELS.get(name, ""), "").lower().split()
+        fields = {f"{name} {label}" for label in labels} or {name}
+        if "link alternate" in fields:
+            fields.add(f"alternate {media_kind(values.get('type', ''))}")
+        for field in HEAD_FIELDS.keys() & fields:
+            yield field, Link(values.get("title", ""), values.get(HEAD_FIELDS[field], ""))
         token = HEAD_TOKEN.match(text, token.end())
 
 
@@ -6652,7 +6646,7 @@ def first_field(fields: Fields, names: Iterable[str]) -> str:
 def feed_title(fields: Fields, kind: str) -> str:
     """The title of an entry, or of the whole, of a feed of this kind: one line of text."""
     text = first_field(fields, FEED_TITLES)
-    if kind == "rss" or fields.get("type") in ("html", "text/html"):
+    if kind == "rss" or fields.get("type", "").lower() in ("html", "text/html"):
         text = unescaped(INLINE_TAG.sub("", BREAK_TAG.sub(" ", text[:MAX_FEED_TEXT])))
     return one_line(text)
 
@@ -6670,10 +6664,8 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
 
 def sitemap_entry(fields: Fields) -> SitemapEntry:
     url = absolute_url(fields["base"], first_field(fields, ("loc",)))
-    lastmod = ""
-    if url:
-        lastmod = one_line(fields.get("lastmod", "")[:MAX_DATE_LENGTH])
-    return SitemapEntry(url, lastmod or None)
+    lastmod = one_line(fields.get("lastmod", ""))
+    return SitemapEntry(url, (url and lastmod) or None)
 
 
 def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
@@ -6701,7 +6693,7 @@ PROLOG_TOKEN = lazy_re(
 XML_SLIP = lazy_re(
     r"(?s)<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)"
     rf"|{ENTITY}|&|<(?![A-Za-z_:/!?]|[^\x00-\x7f])")
-XML_FORBIDDEN = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF])
+XML_FORBIDDEN = dict.fromkeys({*range(32), 0xFFFE, 0xFFFF} - set(b"\t\n\r"))
 
 
 def mended_slip(slip: re.Match[str]) -> str:
@@ -6711,6 +6703,12 @@ def mended_slip(slip: re.Match[str]) -> str:
     if slip[0].startswith("<!"):
         return slip[0]
     return escape(unescaped(slip[0]))
+
+
+def pieces_of(document: AnyStr) -> Iterator[AnyStr]:
+    """The document in pieces of at most `XML_PIECE_BYTES` bytes or characters."""
+    for start in range(0, len(document), XML_PIECE_BYTES):
+        yield document[start:start + XML_PIECE_BYTES]
 
 
 def from_root(pieces: Iterator[str]) -> Iterator[str]:
@@ -6748,6 +6746,7 @@ class XmlEntries:
 
         parser = self.parser = expat.ParserCreate("utf-8")
         parser.buffer_text = True
+        parser.UseForeignDTD(True)      # an entity that nobody declared is then no error
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._add_text
@@ -6772,10 +6771,13 @@ class XmlEntries:
 
     def _start(self, element: str, attributes: Fields) -> None:
         self.elements += 1
-        if self.elements > MAX_XML_ELEMENTS or len(self.parser.intern) > MAX_XML_NAMES:
-            self._stop("more elements, or names of them, than any feed has")
-        if len(self.holders) == MAX_XML_DEPTH:
-            self._stop(f"elements nested deeper than {MAX_XML_DEPTH}")
+        names = len(self.parser.intern)
+        if (
+            self.elements > MAX_XML_ELEMENTS
+            or names > MAX_XML_NAMES
+            or len(self.holders) == MAX_XML_DEPTH
+        ):
+            self._stop("elements beyond all number, names or depth")
         prefix, _, name = element.lower().rpartition(":")
         if not self.holders:
             self._open_root(prefix, name, attributes)
@@ -6789,8 +6791,14 @@ class XmlEntries:
             inner = {"base": base, "rdf:about": attributes.get("rdf:about", "")}
         elif holder is self.head and name == "channel":
             inner = self.head
-        elif holder is not None:
-            self._open_field(holder, name, attributes)
+        elif holder is not None and name == "link" and "href" in attributes:    # Atom's
+            holder.setdefault(link_relation(attributes), attributes["href"])
+        elif holder is not None and name in FEED_FIELDS:
+            self.field = name
+            if name == "title":
+                holder.setdefault("type", attributes.get("type", ""))
+            elif attributes.get("isPermaLink", "true").strip().lower() != "true":
+                self.field = "opaque id"
         self.holders.append(inner)
 
     def _open_root(self, prefix: str, name: str, attributes: Fields) -> None:
@@ -6800,18 +6808,6 @@ class XmlEntries:
         self.head["kind"], self.entry = self.roots[name]
         self.head["base"] = inner_base(self.head["base"], attributes)
         self.holders.append(self.head)
-
-    def _open_field(self, holder: Fields, name: str, attributes: Fields) -> None:
-        if name == "link" and "href" in attributes:         # Atom's
-            rel = link_relation(attributes)
-            if rel in FEED_LINKS:
-                holder.setdefault(rel, attributes["href"])
-        elif name in FEED_FIELDS:
-            if name == "title":
-                holder.setdefault("type", attributes.get("type", "").lower())
-            if attributes.get("isPermaLink", "true").strip().lower() != "true":
-                name = "opaque id"
-            self.field = name
 
     def _add_text(self, text: str) -> None:
         if self.field and len(self.text) <= MAX_FEED_TEXT:
@@ -6838,28 +6834,21 @@ def link_relation(attributes: Fields) -> str:
     rel = attributes.get("rel", "").strip().lower()
     rel = rel.rpartition("/")[2] or "alternate"     # the registry's URI form, too
     if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
-        rel = "alternate of another type"
+        return "alternate of another type"
     return rel
 
 
 # Feeds.
-UTF_8_SEQUENCE = lazy_re(rb"[\xc2-\xf4][\x80-\xbf]")
-
-
 def feed_text(body: bytes | str, content_type: str) -> str:
     """The text of a feed, by the first of the likely codecs in which all of it can be read."""
     from codecs import getincrementaldecoder
 
     if isinstance(body, str):
         return body
-    candidates = body_codecs(body, content_type)
-    for codec in candidates:
+    for codec in body_codecs(body, content_type):
         with suppress(UnicodeDecodeError):
             return getincrementaldecoder(codec)().decode(body)      # but for a letter cut at its end
-    # UTF-8 with a few torn characters, or the Latin text of an editor that never heard of it.
-    if candidates[0] == "utf-8" and not UTF_8_SEQUENCE.search(body):
-        return body.decode("cp1252", "replace")
-    return body.decode(candidates[0], "replace")
+    return decode_body(body, content_type)
 
 
 def json_fields(holder: Any, base: str) -> Fields:
@@ -6908,10 +6897,8 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     if text.lstrip().startswith("{"):
         return json_feed(text.encode("utf-8", "replace"), base_url)
     text = XML_SLIP.sub(mended_slip, text, MAX_MENDED_SLIPS).translate(XML_FORBIDDEN)
-    starts = range(0, len(text), XML_PIECE_BYTES)
     found = XmlEntries(FEED_ROOTS, base_url)
-    entries = found.read(text[start:start + XML_PIECE_BYTES] for start in starts)
-    feed = feed_of(entries, found.head)
+    feed = feed_of(found.read(pieces_of(text)), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
@@ -6962,13 +6949,12 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
 
     if isinstance(body, str):
         body = body.encode("utf-8", "replace")
-    starts = range(0, len(body), XML_PIECE_BYTES)
-    pieces = (body[start:start + XML_PIECE_BYTES] for start in starts)
+    pieces = pieces_of(body)
     if body.startswith(b"\x1f\x8b"):
         pieces = unpacked(body)
     first = next(pieces, b"")
     codec = body_codecs(first, "")[0]
-    texts = iterdecode(itertools.chain((first,), pieces), codec, "replace")
+    texts: Iterator[str] = iterdecode(itertools.chain((first,), pieces), codec, "replace")
     beginning = next(texts, "").lstrip("\ufeff \t\r\n\0")
     texts = itertools.chain((beginning,), texts)
     if beginning.startswith("<"):
@@ -6980,9 +6966,8 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
         urls = (line if URL_LINE.fullmatch(line) else "" for line in lines)
         entries, warning = listed(SitemapEntry(url, None) for url in urls)
         kind = "text" if entries else ""
-        warning = warning or "found neither XML nor a line that is an absolute URL"
     if not kind:
-        raise ValueError(f"no sitemap: {warning}")
+        raise ValueError(f"no sitemap: {warning or 'no line is an absolute URL'}: line 1")
     return Sitemap(kind, entries, warning)
 
 
