@@ -11348,7 +11348,8 @@ def why_no_text(result: Result) -> str:
 def is_withheld(value: Result | Source) -> bool:
     """spec 19: whether a site that it came from says ai-input=no."""
     if isinstance(value, Result):
-        return any(map(is_ai_input_warning, value.warnings))
+        is_warned = any(map(is_ai_input_warning, value.warnings))
+        return is_warned or forbids_ai_input(value.content_signals)
     if value.result is not None:
         return is_withheld(value.result)
     return is_ai_input_warning(value.warning)
