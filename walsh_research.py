@@ -2585,7 +2585,7 @@ def is_kin(host: str, wire: str) -> bool:
 
 def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}, want one of {', '.join(choices)}")
+        raise ValueError(f"{name} is {value!r}, want one of {', '.join(map(str, choices))}")
 
 
 # === 11. CACHE   R11   spec 11.2 =============================================
@@ -3919,34 +3919,21 @@ class RobotsStore(PolicyStore):
         document = visit.document(self.kind, url, validators, held.has_held_host)
         ending = yield from document.walk()
         refusal = ending.refusal
-        binds = refusal is not None and self._binds_target(refusal, document)
-        if binds and not document.was_pushed_back:
+        if refusal is not None and not document.attempts:
             return refusal
+        # What another host imposed, to which the file was redirected, does not bind this one.
+        is_held = document.was_pushed_back and document.host == host_key(document.url)
         if refusal is None and isinstance(ending.answer, Response) and not ending.has_strayed:
             state = yield from self._after_answer(held, document, ending.answer)
         else:  # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
             state = self._after_failure(held, trouble, ending.status)
             state = state._replace(no_network=isinstance(ending.answer, TransportError))
-        retry_at = ending.due_at
-        if retry_at is not None and (binds or refusal is None):  # once: else a host could be dropped for ever, 9.1.1
-            state = state._replace(retry_at=retry_at, has_held_host=True)
+        if is_held and ending.due_at is not None:  # once: a host is not dropped for ever (9.1.1)
+            state = state._replace(retry_at=ending.due_at, has_held_host=True)
         self._keep(key, state)
         self._cache.store("robots", key + self._variant, self._to_entry(state))
-        return refusal if binds else None
-
-    def _binds_target(self, refusal: Decision, document: Visit) -> bool:
-        """Whether its target cannot go on either: its host is held back, or is not public.
-
-        What another host asked for, to which the file was redirected, does not bind this one: it
-        could be dropped for ever (9.1.1).
-        """
-        is_own_host = document.host == host_key(document.url)
-        if refusal.gate == "address":
-            return not document.redirects
-        if refusal.gate == "R4" and document.attempts:  # what it was told so far stands
-            return document.was_pushed_back
-        return refusal.retry_at is not None and (is_own_host or refusal.gate == "R3")
+        return refusal if is_held else None
 
     def _after_answer(self, held: Any, document: Visit, answer: Response) -> Steps[Any]:
         yield from ()  # one answer says it all
@@ -4026,7 +4013,6 @@ class Ending(NamedTuple):
     refusal: Decision | None = None  # beside the last answer, if there was one
     trouble: str = ""                # why it could not go on, in one line
     retry_at: float | None = None    # Unix seconds; None where coming back is no use
-    is_put_off: bool = False         # a retry is due, though not within `max_wait`
     has_strayed: bool = False        # redirected to where it must not follow
     known: KnownSource | None = None  # R8: another process has asked for it meanwhile
 
@@ -4097,7 +4083,7 @@ class Visit:
         self.was_pushed_back = False            # R5: by 429 or 503
         self.no_ai_input = False                # a site on its way keeps its pages from models
         self.is_single = fetcher.options.interactive  # one request, which binds nobody
-        self._backs_off_until = NEVER           # after transport trouble
+        self._back_off: Later | None = None     # after transport trouble
         self._hosts: set[str] = set()           # where it has been
         self._move(target.wire)
 
@@ -4168,9 +4154,11 @@ class Visit:
                 ending = self._ask()
             if ending is not None:
                 return ending
-            if self._backs_off_until > self.fetcher.now():
-                reason = "back-off after a transport failure"
-                yield from self._wait(Later(self._backs_off_until, "R5", reason), frees_host=True)
+            later, self._back_off = self._back_off, None
+            if later is not None:
+                if self.is_too_far(later):
+                    return Ending(self.answer, self.not_yet(later))
+                yield from self._wait(later)
 
     def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
         """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
@@ -4208,11 +4196,11 @@ class Visit:
         own_at = max((request.at for request in self.root.requests[-1:]), default=NEVER)
         return later.gate != "R4" or later.at > own_at + self.fetcher.limiter.least_seconds
 
-    def _wait(self, later: Later, frees_host: bool = False) -> Steps[None]:
+    def _wait(self, later: Later) -> Steps[None]:
         fetcher = self.fetcher
         before = fetcher.now()
         fetcher.trace_wait(self.wire, later.at - before, later.reason)
-        yield self.placed(later)._replace(frees_host=frees_host)
+        yield self.placed(later)
         self.root.waited += fetcher.now() - before
 
     def begin(self) -> None:
@@ -4276,13 +4264,8 @@ class Visit:
             limit = 1 if ends_at <= self.deadline or self.kind == "target" else 0
         if self.retries >= limit:
             return Ending(error)
-        if now + delay > self.deadline:
-            if self.how.may_owe == POLICY:
-                return Ending(error)
-            trouble = f"{error.reason}; the next try would be in {spell_seconds(delay)}"
-            return Ending(error, None, trouble, now + delay, is_put_off=True)
         self._retry()
-        self._backs_off_until = now + delay
+        self._back_off = Later(now + delay, "R5", error.reason, frees_host=True)
         return None
 
     def _retry(self) -> None:
@@ -4367,8 +4350,7 @@ def conclude(visit: Visit, ending: Ending) -> Result:
     decision = visit.decision._replace(reason=trouble)
     if ending.retry_at is not None:
         decision = decision._replace(gate="R5", retry_at=ending.retry_at)
-    outcome: Outcome = "deferred" if ending.is_put_off else "failed"
-    return visit_result(visit, outcome, decision, **seen)
+    return visit_result(visit, "failed", decision, **seen)
 
 
 def trouble_of(visit: Visit, answer: Response) -> str:
@@ -4583,23 +4565,6 @@ class Scheduler:
 
 # The fetcher itself.
 
-OPTION_TYPES: Any = (
-    ("cache_dir", (str, os.PathLike, type(None)), "a folder or None"),
-    ("origin", str, "http(s)://host or http(s)://host:port"),
-    ("max_bytes", int, "a positive number of bytes"),
-    ("interactive", bool, "True or False"),
-    ("allow_private", bool, "True or False"),
-    ("tag", (str, type(None)), "ORG/REPO or ORG/REPO@SHA"),
-    ("rand", Callable, "a function"),
-    ("warn", (Callable, type(None)), "a function"),
-    ("trace", (Callable, type(None)), "a function"),
-)
-OPTION_METHODS = (
-    ("transport", ["send"], "an object with send()"),
-    ("clock", ["time", "monotonic", "sleep"], "an object with time(), monotonic() and sleep()"),
-)
-
-
 class Options(NamedTuple):
     """What a fetcher was told; `Bot` says what each means."""
 
@@ -4621,14 +4586,6 @@ class Options(NamedTuple):
 
     def check(self) -> None:
         """ValueError: an argument that would break a promise."""
-        for name, types, wanted in OPTION_TYPES:
-            value = getattr(self, name)
-            if not isinstance(value, types):
-                raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
-        for name, methods, wanted in OPTION_METHODS:
-            value = getattr(self, name)
-            if value is not None and not all(hasattr(value, method) for method in methods):
-                raise ValueError(f"{name} is {value!r:.80}, want {wanted}")
         require_choice("unreachable", self.unreachable, ("allow", "defer"))
         require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
         for name in ("timeout", "max_bytes"):
@@ -4637,6 +4594,8 @@ class Options(NamedTuple):
                 raise ValueError(f"{name} is {value!r}, want a positive number")
         if not is_number(self.max_wait) or not self.max_wait >= 0:
             raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
+        for name in ("interactive", "allow_private"):
+            require_choice(name, getattr(self, name), (True, False))
         if self.robots_mode != "respect" and not self.interactive:
             raise ValueError(
                 f"robots_mode={self.robots_mode!r} is for a person at a prompt "
@@ -4774,7 +4733,7 @@ class Fetcher:
         return self._result_of(url, is_anew=fresh)
 
     def run(
-        self, urls: Iterable[str], min_age: float = 3600.0, fresh: bool = False
+        self, urls: Iterable[str], min_age: float = 3600.0, *, fresh: bool = False
     ) -> Iterator[Result]:
         """Many targets, each host at its own pace: a Result each, as it is done.
 
@@ -6704,9 +6663,6 @@ class Robots2Store(RobotsStore):
             limit_bytes = MAX_CHAINED_BYTES
         return robots2_chain(parsed)
 
-    def _binds_target(self, refusal: Decision, document: Visit) -> bool:
-        return refusal.gate != "address" and super()._binds_target(refusal, document)
-
     def _after_answer(
         self, held: Robots2State, document: Visit, answer: Response
     ) -> Steps[Robots2State]:
@@ -6978,7 +6934,7 @@ class Bot(Fetcher):
         if isinstance(urls, str):
             urls = [urls]
         if jobs == 1:
-            return super().run(urls, min_age, fresh)
+            return super().run(urls, min_age, fresh=fresh)
         return results_of_processes(self, urls, min_age, jobs)
 
     def worker_settings(self) -> dict[str, Any]:
