@@ -1387,8 +1387,9 @@ def has_type(wanted: Any, value: Any) -> bool:
     types = TYPES_OF_VALUES[type(value)]
     if isinstance(value, float) and value.is_integer():
         types = TYPES_OF_VALUES[int]
-    names = [wanted] if isinstance(wanted, str) else wanted
-    return any(name in types for name in names)
+    if isinstance(wanted, str):
+        return wanted in types
+    return any(name in types for name in wanted)
 
 
 def is_multiple(step: Any, value: Any) -> bool:
@@ -1429,50 +1430,50 @@ def has_dependents(others: dict[str, list[str]], value: JsonObject) -> bool:
 
 # Which schemas a part of the value must hold against: step, schema and part; the step is its name
 # or number, or nothing where the part is the value itself.
-def referred_schema(validator: Validator, schema: JsonObject, value: Any) -> Parts:
-    yield (), validator.target(schema["$ref"]), value
+def referred_schema(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
+    yield (), compiled.target(schema["$ref"]), value
 
 
-def all_schemas(validator: Validator, schema: JsonObject, value: Any) -> Parts:
+def all_schemas(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
     for part in schema["allOf"]:
         yield (), part, value
 
 
-def branch_of_if(validator: Validator, schema: JsonObject, value: Any) -> Parts:
-    branch = "then" if validator.holds(schema["if"], value) else "else"
+def branch_of_if(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
+    branch = "then" if compiled.holds(schema["if"], value) else "else"
     yield (), schema.get(branch, True), value
 
 
-def dependent_schemas(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def dependent_schemas(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     for name, part in schema["dependentSchemas"].items():
         if name in value:
             yield (), part, value
 
 
-def contained_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
-    found = sum(validator.holds(schema["contains"], item) for item in value)
+def contained_items(compiled: CompiledSchema, schema: JsonObject, value: list[Any]) -> Parts:
+    found = sum(compiled.holds(schema["contains"], item) for item in value)
     least, most = schema.get("minContains", 1), schema.get("maxContains", found)
     if not least <= found <= most:
         yield (), False, value
 
 
-def first_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
+def first_items(compiled: CompiledSchema, schema: JsonObject, value: list[Any]) -> Parts:
     for number, (part, item) in enumerate(zip(schema["prefixItems"], value)):
         yield (number,), part, item
 
 
-def other_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
+def other_items(compiled: CompiledSchema, schema: JsonObject, value: list[Any]) -> Parts:
     for number in range(len(schema.get("prefixItems", ())), len(value)):
         yield (number,), schema["items"], value[number]
 
 
-def named_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def named_members(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     for name, part in schema["properties"].items():
         if name in value:
             yield (name,), part, value[name]
 
 
-def matching_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def matching_members(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     for pattern, part in schema["patternProperties"].items():
         for name, member in value.items():
             if len(name) > MAX_MATCHED_TEXT:
@@ -1481,7 +1482,7 @@ def matching_members(validator: Validator, schema: JsonObject, value: JsonObject
                 yield (name,), part, member
 
 
-def other_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def other_members(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     named, patterns = schema.get("properties", ()), schema.get("patternProperties", ())
     for name, member in value.items():
         if name not in named and not any(is_match(pattern, name) for pattern in patterns):
@@ -1524,7 +1525,7 @@ ASSERTIONS: KeywordTable = {
     "required": (OBJECT, NAMES, has_names),
     "dependentRequired": (OBJECT, NAMES_MAP, has_dependents),
 }
-# Of `Validator.holds`, the keyword's value and the instance: whether it holds.
+# Of `CompiledSchema.holds`, the keyword's value and the instance: whether it holds.
 COMBINATIONS: KeywordTable = {
     "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
     "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
@@ -1590,7 +1591,7 @@ def violation(path: Path, keyword: str, value: Any, wanted: Any) -> SchemaViolat
     return SchemaViolation(pointer, keyword, message)
 
 
-class Validator:
+class CompiledSchema:
     """A well-formed schema, and its walk through instances."""
 
     def __init__(self, root: Any) -> None:
@@ -1678,15 +1679,15 @@ class Validator:
 
 
 @cache
-def meta_validator() -> Validator:
-    return Validator(META_SCHEMA)
+def meta_schema() -> CompiledSchema:
+    return CompiledSchema(META_SCHEMA)
 
 
-def compile_schema(schema: Any) -> Validator:
+def compile_schema(schema: Any) -> CompiledSchema:
     """R3c: UnsupportedSchema where it asserts what is not implemented, is malformed or endless."""
     try:
-        meta_validator().validate(schema)
-        return Validator(schema)
+        meta_schema().validate(schema)
+        return CompiledSchema(schema)
     except (SchemaViolation, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed, or not implemented here: {error}") from None
 
@@ -1716,9 +1717,9 @@ def validate(instance: Any, schema: Any) -> None:
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-HOST_WITHIN = lazy_re(r"(?s)(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*).*")  # as in a URL
+HOST_WITHIN = lazy_re(r"(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")  # as in a URL
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
-HOST_PADDING = ".* \t\r\n"
+HOST_PADDING = ". \t\r\n"
 # What no domain has, or a label that is empty.
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|(?:\A|\.)(?:\.|\Z)")
 
@@ -1766,16 +1767,16 @@ def blocklist_key(text: str) -> str:
         from urllib.parse import unquote  # hardly ever needed
 
         text = unquote(text)
-    host = HOST_WITHIN.sub(r"\1", text.strip(), count=1)
+    host = next(HOST_WITHIN.finditer(text.strip()))[1]
     if host.startswith("[") or host.count(":") > 1:
         address = host.strip("[").partition("]")[0]  # no port
         with suppress(ValueError):
             return normalize_host(f"[{address}]")
         return ""
-    name = LABEL_STOPS.sub(".", host.lower().partition(":")[0])
-    name = name.strip(HOST_PADDING)
+    name = host.lower().partition(":")[0]
     if "xn--" in name or not name.isascii():
-        name = ".".join(map(label_key, name.split(".")))
+        name = ".".join(map(label_key, LABEL_STOPS.split(name)))
+    name = name.lstrip("*" + HOST_PADDING).rstrip(HOST_PADDING)
     return ipv4_literal(name) or name
 
 
@@ -1787,7 +1788,7 @@ def listed_key(domain: str) -> str:
     return "" if NO_DOMAIN.search(key) else key
 
 
-def text_of(entry: dict[str, Any], field: str) -> str:
+def entry_text(entry: dict[str, Any], field: str) -> str:
     """An informational field, held once where many entries have the same."""
     value = entry.get(field)
     return sys.intern(value) if isinstance(value, str) else ""
@@ -1870,7 +1871,7 @@ class Blocklist:
                 refused.append(f"/blocked/{number}: {brief_value(domain)}")
             elif key not in rows:
                 domain = key if key == domain else domain  # one text, not two
-                rows[key] = domain, text_of(entry, "added"), text_of(entry, "reason")
+                rows[key] = domain, entry_text(entry, "added"), entry_text(entry, "reason")
         warnings = []
         if refused:
             warnings.append(f"{len(refused)} entries cannot be a domain, first {refused[0]}")
