@@ -1327,11 +1327,11 @@ def python_part(found: re.Match[str]) -> str:
 
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
-    """UnsupportedSchema where it is none, or where `re` has no word for it."""
+    """ValueError where it is none, or where `re` has no word for it."""
     try:
         return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
-        raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
+        raise ValueError(f"pattern {source[:80]!r}: {error}") from None
 
 
 # 6c. Schemas: tables of keywords, and one walk through schema and instance.
@@ -1532,7 +1532,7 @@ COMBINATIONS: KeywordTable = {
     "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
     "propertyNames": (OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, n) for n in value)),
 }
-# Of the validator, the schema and the instance: the schemas below, and their parts.
+# Of the compiled schema, the schema with the keyword and the instance: what holds against what.
 APPLICATORS: KeywordTable = {
     "$ref": (ANY, STRING, referred_schema),
     "allOf": (ANY, SCHEMAS, all_schemas),
@@ -1595,7 +1595,7 @@ class CompiledSchema:
     """A well-formed schema, and its walk through instances."""
 
     def __init__(self, root: Any) -> None:
-        """UnsupportedSchema where a pattern or a reference cannot be used."""
+        """ValueError where a pattern or a reference cannot be used."""
         from graphlib import TopologicalSorter  # only where a schema is compiled
 
         self._root = root
@@ -1611,7 +1611,7 @@ class CompiledSchema:
         try:
             TopologicalSorter(applied).prepare()
         except ValueError:
-            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+            raise ValueError("a $ref leads back to itself without descending") from None
 
     def _read(self, place: str, schema: Any) -> None:
         """Finds all schemas in one, and compiles their patterns."""
@@ -1620,7 +1620,7 @@ class CompiledSchema:
             return
         anchor = schema.get("$anchor")
         if anchor in self._places or (place and "$id" in schema):
-            raise UnsupportedSchema(
+            raise ValueError(
                 "an $anchor that is given twice, or an $id within the document, is not supported")
         if anchor is not None:
             self._places[anchor] = schema
@@ -1637,7 +1637,7 @@ class CompiledSchema:
         name, _, fragment = urljoin(own_id, reference).partition("#")
         target = self._places.get(unquote(fragment))
         if target is None or name not in ("", own_id):
-            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
+            raise ValueError(f"$ref {reference[:200]!r} names no schema of this document")
         self._targets[reference] = target
         return target
 
@@ -1688,7 +1688,7 @@ def compile_schema(schema: Any) -> CompiledSchema:
     try:
         meta_schema().validate(schema)
         return CompiledSchema(schema)
-    except (SchemaViolation, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed, or not implemented here: {error}") from None
 
 
@@ -1719,7 +1719,7 @@ def validate(instance: Any, schema: Any) -> None:
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
 HOST_WITHIN = lazy_re(r"(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")  # as in a URL
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
-HOST_PADDING = ". \t\r\n"
+HOST_PADDING = ". \t\r\n\u3002\uff0e\uff61"
 # What no domain has, or a label that is empty.
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|(?:\A|\.)(?:\.|\Z)")
 
@@ -1774,9 +1774,9 @@ def blocklist_key(text: str) -> str:
             return normalize_host(f"[{address}]")
         return ""
     name = host.lower().partition(":")[0]
+    name = name.lstrip("*" + HOST_PADDING).rstrip(HOST_PADDING)
     if "xn--" in name or not name.isascii():
         name = ".".join(map(label_key, LABEL_STOPS.split(name)))
-    name = name.lstrip("*" + HOST_PADDING).rstrip(HOST_PADDING)
     return ipv4_literal(name) or name
 
 
@@ -1891,7 +1891,7 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
     try:
         validate(document, schema)  # R3c
     except ValueError as error:
-        raise BlocklistRejected(f"schema: {error}") from None
+        raise BlocklistRejected(f"validation: {error}") from None
     blocked = document.get("blocked")
     if not isinstance(blocked, list):
         raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
