@@ -1313,11 +1313,11 @@ def python_part(found: re.Match[str]) -> str:
 
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
-    """UnsupportedSchema where it is none, or where `re` has no word for it."""
+    """ValueError where it is none, or where `re` has no word for it."""
     try:
         return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
-        raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
+        raise ValueError(f"pattern {source[:80]!r}: {error}") from None
 
 
 # 6c. Schemas: tables of keywords, and one walk through schema and instance.
@@ -1373,8 +1373,9 @@ def has_type(wanted: Any, value: Any) -> bool:
     types = TYPES_OF_VALUES[type(value)]
     if isinstance(value, float) and value.is_integer():
         types = TYPES_OF_VALUES[int]
-    names = [wanted] if isinstance(wanted, str) else wanted
-    return any(name in types for name in names)
+    if isinstance(wanted, str):
+        return wanted in types
+    return any(name in types for name in wanted)
 
 
 def is_multiple(step: Any, value: Any) -> bool:
@@ -1415,50 +1416,50 @@ def has_dependents(others: dict[str, list[str]], value: JsonObject) -> bool:
 
 # Which schemas a part of the value must hold against: step, schema and part; the step is its name
 # or number, or nothing where the part is the value itself.
-def referred_schema(validator: Validator, schema: JsonObject, value: Any) -> Parts:
-    yield (), validator.target(schema["$ref"]), value
+def referred_schema(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
+    yield (), compiled.target(schema["$ref"]), value
 
 
-def all_schemas(validator: Validator, schema: JsonObject, value: Any) -> Parts:
+def all_schemas(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
     for part in schema["allOf"]:
         yield (), part, value
 
 
-def branch_of_if(validator: Validator, schema: JsonObject, value: Any) -> Parts:
-    branch = "then" if validator.holds(schema["if"], value) else "else"
+def branch_of_if(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
+    branch = "then" if compiled.holds(schema["if"], value) else "else"
     yield (), schema.get(branch, True), value
 
 
-def dependent_schemas(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def dependent_schemas(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     for name, part in schema["dependentSchemas"].items():
         if name in value:
             yield (), part, value
 
 
-def contained_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
-    found = sum(validator.holds(schema["contains"], item) for item in value)
+def contained_items(compiled: CompiledSchema, schema: JsonObject, value: list[Any]) -> Parts:
+    found = sum(compiled.holds(schema["contains"], item) for item in value)
     least, most = schema.get("minContains", 1), schema.get("maxContains", found)
     if not least <= found <= most:
         yield (), False, value
 
 
-def first_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
+def first_items(compiled: CompiledSchema, schema: JsonObject, value: list[Any]) -> Parts:
     for number, (part, item) in enumerate(zip(schema["prefixItems"], value)):
         yield (number,), part, item
 
 
-def other_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
+def other_items(compiled: CompiledSchema, schema: JsonObject, value: list[Any]) -> Parts:
     for number in range(len(schema.get("prefixItems", ())), len(value)):
         yield (number,), schema["items"], value[number]
 
 
-def named_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def named_members(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     for name, part in schema["properties"].items():
         if name in value:
             yield (name,), part, value[name]
 
 
-def matching_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def matching_members(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     for pattern, part in schema["patternProperties"].items():
         for name, member in value.items():
             if len(name) > MAX_MATCHED_TEXT:
@@ -1467,7 +1468,7 @@ def matching_members(validator: Validator, schema: JsonObject, value: JsonObject
                 yield (name,), part, member
 
 
-def other_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def other_members(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     named, patterns = schema.get("properties", ()), schema.get("patternProperties", ())
     for name, member in value.items():
         if name not in named and not any(is_match(pattern, name) for pattern in patterns):
@@ -1510,14 +1511,14 @@ ASSERTIONS: KeywordTable = {
     "required": (OBJECT, NAMES, has_names),
     "dependentRequired": (OBJECT, NAMES_MAP, has_dependents),
 }
-# Of `Validator.holds`, the keyword's value and the instance: whether it holds.
+# Of `CompiledSchema.holds`, the keyword's value and the instance: whether it holds.
 COMBINATIONS: KeywordTable = {
     "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
     "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
     "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
     "propertyNames": (OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, n) for n in value)),
 }
-# Of the validator, the schema and the instance: the schemas below, and their parts.
+# Of the compiled schema, the schema with the keyword and the instance: what holds against what.
 APPLICATORS: KeywordTable = {
     "$ref": (ANY, STRING, referred_schema),
     "allOf": (ANY, SCHEMAS, all_schemas),
@@ -1576,11 +1577,11 @@ def violation(path: Path, keyword: str, value: Any, wanted: Any) -> SchemaViolat
     return SchemaViolation(pointer, keyword, message)
 
 
-class Validator:
+class CompiledSchema:
     """A well-formed schema, and its walk through instances."""
 
     def __init__(self, root: Any) -> None:
-        """UnsupportedSchema where a pattern or a reference cannot be used."""
+        """ValueError where a pattern or a reference cannot be used."""
         from graphlib import TopologicalSorter  # only where a schema is compiled
 
         self._root = root
@@ -1596,7 +1597,7 @@ class Validator:
         try:
             TopologicalSorter(applied).prepare()
         except ValueError:
-            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+            raise ValueError("a $ref leads back to itself without descending") from None
 
     def _read(self, place: str, schema: Any) -> None:
         """Finds all schemas in one, and compiles their patterns."""
@@ -1605,7 +1606,7 @@ class Validator:
             return
         anchor = schema.get("$anchor")
         if anchor in self._places or (place and "$id" in schema):
-            raise UnsupportedSchema(
+            raise ValueError(
                 "an $anchor that is given twice, or an $id within the document, is not supported")
         if anchor is not None:
             self._places[anchor] = schema
@@ -1622,7 +1623,7 @@ class Validator:
         name, _, fragment = urljoin(own_id, reference).partition("#")
         target = self._places.get(unquote(fragment))
         if target is None or name not in ("", own_id):
-            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
+            raise ValueError(f"$ref {reference[:200]!r} names no schema of this document")
         self._targets[reference] = target
         return target
 
@@ -1664,16 +1665,16 @@ class Validator:
 
 
 @cache
-def meta_validator() -> Validator:
-    return Validator(META_SCHEMA)
+def meta_schema() -> CompiledSchema:
+    return CompiledSchema(META_SCHEMA)
 
 
-def compile_schema(schema: Any) -> Validator:
+def compile_schema(schema: Any) -> CompiledSchema:
     """R3c: UnsupportedSchema where it asserts what is not implemented, is malformed or endless."""
     try:
-        meta_validator().validate(schema)
-        return Validator(schema)
-    except (SchemaViolation, RecursionError) as error:
+        meta_schema().validate(schema)
+        return CompiledSchema(schema)
+    except (ValueError, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed, or not implemented here: {error}") from None
 
 
@@ -1702,9 +1703,9 @@ def validate(instance: Any, schema: Any) -> None:
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-HOST_WITHIN = lazy_re(r"(?s)(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*).*")  # as in a URL
+HOST_WITHIN = lazy_re(r"(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")  # as in a URL
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
-HOST_PADDING = ".* \t\r\n"
+HOST_PADDING = ". \t\r\n\u3002\uff0e\uff61"
 # What no domain has, or a label that is empty.
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|(?:\A|\.)(?:\.|\Z)")
 
@@ -1752,16 +1753,16 @@ def blocklist_key(text: str) -> str:
         from urllib.parse import unquote  # hardly ever needed
 
         text = unquote(text)
-    host = HOST_WITHIN.sub(r"\1", text.strip(), count=1)
+    host = next(HOST_WITHIN.finditer(text.strip()))[1]
     if host.startswith("[") or host.count(":") > 1:
         address = host.strip("[").partition("]")[0]  # no port
         with suppress(ValueError):
             return normalize_host(f"[{address}]")
         return ""
-    name = LABEL_STOPS.sub(".", host.lower().partition(":")[0])
-    name = name.strip(HOST_PADDING)
+    name = host.lower().partition(":")[0]
+    name = name.lstrip("*" + HOST_PADDING).rstrip(HOST_PADDING)
     if "xn--" in name or not name.isascii():
-        name = ".".join(map(label_key, name.split(".")))
+        name = ".".join(map(label_key, LABEL_STOPS.split(name)))
     return ipv4_literal(name) or name
 
 
@@ -1773,7 +1774,7 @@ def listed_key(domain: str) -> str:
     return "" if NO_DOMAIN.search(key) else key
 
 
-def text_of(entry: dict[str, Any], field: str) -> str:
+def entry_text(entry: dict[str, Any], field: str) -> str:
     """An informational field, held once where many entries have the same."""
     value = entry.get(field)
     return sys.intern(value) if isinstance(value, str) else ""
@@ -1856,7 +1857,7 @@ class Blocklist:
                 refused.append(f"/blocked/{number}: {brief_value(domain)}")
             elif key not in rows:
                 domain = key if key == domain else domain  # one text, not two
-                rows[key] = domain, text_of(entry, "added"), text_of(entry, "reason")
+                rows[key] = domain, entry_text(entry, "added"), entry_text(entry, "reason")
         warnings = []
         if refused:
             warnings.append(f"{len(refused)} entries cannot be a domain, first {refused[0]}")
@@ -1876,7 +1877,7 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
     try:
         validate(document, schema)  # R3c
     except ValueError as error:
-        raise BlocklistRejected(f"schema: {error}") from None
+        raise BlocklistRejected(f"validation: {error}") from None
     blocked = document.get("blocked")
     if not isinstance(blocked, list):
         raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
