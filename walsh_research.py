@@ -3018,6 +3018,9 @@ class AnswerFile(io.BufferedReader):
     def close(self) -> None:
         """http.client closes at the end of an answer; what came behind it is still looked at."""
 
+    def flush(self) -> None:
+        """A response that is forgotten flushes, perhaps after the connection is gone."""
+
 
 class Exchange(io.RawIOBase):
     """One exchange, from the look-up of the name to the end of the body, under one deadline.
