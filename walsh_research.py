@@ -94,7 +94,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
-from itertools import islice
+from itertools import compress, islice
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -1083,14 +1083,13 @@ def robots_form(value: str) -> str:
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     """How many octets of `path` a rule covers, -1 where it does not match. Spec 9.1.4.
 
-    The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
-    which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
+    The path begins as the rule does, up to its first `*`. It has a `$` at its end, so that the last
+    `$` of a rule is a character like any other, which counts nothing. A `*` counts what it
+    consumed, in its longest or its shortest expansion.
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
     first, *pieces = form.split("*")
-    if not path.startswith(first):
-        return -1
     # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
     # alone decides the length.
     end = len(first)
@@ -1125,6 +1124,7 @@ class RobotsTxt(NamedTuple):
     # Its rules, as columns in file order.
     is_allow: bytes
     forms: tuple[str, ...]  # the values in the one spelling
+    beginnings: tuple[str, ...]  # of the forms, up to a first `*`
     affordable_octets: int  # of a path on which all wildcards are tried
 
     @classmethod
@@ -1146,6 +1146,7 @@ class RobotsTxt(NamedTuple):
             lines=lines,
             is_allow=bytes(rule.allow for rule in robots_rules(lines)),
             forms=forms,
+            beginnings=tuple(form.partition("*")[0] for form in forms),
             affordable_octets=MAX_WILDCARD_OCTETS // work,
         )
 
@@ -1172,8 +1173,10 @@ class RobotsTxt(NamedTuple):
             """Of equally long rules an Allow decides; of equal keys `max` takes the first."""
             return lengths[index], self.is_allow[index]
 
-        index = max(lengths, key=precedence, default=len(self.forms))  # R2b
-        return next(islice(robots_rules(self.lines), index, None), None)
+        if not lengths:
+            return None
+        index = max(lengths, key=precedence)  # R2b
+        return next(islice(robots_rules(self.lines), index, None))
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1196,10 +1199,14 @@ class RobotsTxt(NamedTuple):
         """How many octets each rule that matches covers, by its index, in file order."""
         lengths = {}
         is_costly = len(path) > self.affordable_octets
-        for index, form in enumerate(self.forms):
+        begins = map(path.startswith, self.beginnings)  # as most rules do not
+        for index in compress(range(len(self.forms)), begins):
+            form = self.forms[index]
             is_allow = self.is_allow[index]
             if is_costly and "*" in form:  # R2c: what takes too long to know is denied
-                form = MATCHES_NOTHING if is_allow else form.partition("*")[0] + "*"
+                if is_allow:
+                    continue
+                form = self.beginnings[index] + "*"
             length = robots_match_length(form, path, is_longest=not is_allow)
             if length >= 0:
                 lengths[index] = length
@@ -6339,7 +6346,7 @@ class Robots2(NamedTuple):
         texts = [*self.policy.values(), *self.signals.values(), *self.report_to]
         texts += [line.name + line.value for line in self.unknown]
         paths_bytes = sum(paths.held_bytes for paths in self.paths)
-        return paths_bytes + sum(200 + 2 * len(text) for text in texts)
+        return paths_bytes + sum(text.__sizeof__() for text in texts)
 
     def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`: the first that denies, else that allows, or None."""
