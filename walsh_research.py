@@ -6169,7 +6169,7 @@ LINK_TITLE = (
     r"""(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'"""
     r"""|\([^()\\]*(?:\\.[^()\\]*){0,999}\))""")
 TAIL = (
-    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?!<)(?P<bare>{OUTER}))"
+    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
     rf"(?:[ \t\n]+(?:{LINK_TITLE}[ \t\n]*)?)?\)")
 LINK_TAIL = lazy_re(f"(?s){TAIL}")
 EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
@@ -6199,9 +6199,12 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     lines: list[str] = []               # of the paragraph that is open
     code_end: re.Pattern[str] | None = None     # of the code or comment that is open
     items = 0
+    before = ""                         # the line before
     document = io.StringIO(text.removeprefix("\ufeff"), newline=None)   # LF, CR and CRLF end lines
-    for line in itertools.chain(document, ("",)):
-        line = line.rstrip()
+    for line in map(str.rstrip, itertools.chain(document, ("",))):
+        if not line and not before:     # a second empty line changes nothing
+            continue
+        before = line
         if "\t" in line:
             line = line[:MAX_TABBED].expandtabs(4) + line[MAX_TABBED:]
         depth = at = 0
