@@ -6200,7 +6200,8 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     code_end: re.Pattern[str] | None = None     # of the code or comment that is open
     items = 0
     before = ""                         # the line before
-    document = io.StringIO(text.removeprefix("\ufeff"), newline=None)   # LF, CR and CRLF end lines
+    # LF, CR and CRLF end lines, and nothing else does.
+    document = io.StringIO(text.removeprefix("\ufeff"), newline=None)
     for line in map(str.rstrip, itertools.chain(document, ("",))):
         if not line and not before:     # a second empty line changes nothing
             continue
@@ -6273,8 +6274,7 @@ class InlineLink(NamedTuple):
 
     title: str                  # plain text
     destination: str            # as the document means it: escapes and references resolved
-    start: int                  # in the text of the block
-    end: int
+    note: str                   # the text behind it, where it begins the block
 
 
 def inline_links(text: str) -> list[InlineLink]:
@@ -6295,20 +6295,18 @@ def inline_links(text: str) -> list[InlineLink]:
         elif mark[0] == "]" and brackets:
             start, is_image, links_before = brackets.pop()
             tail = LINK_TAIL.match(text, at)
-            if tail is None:
-                continue
-            if is_image:
+            if tail and (is_image or len(found) == links_before):
+                title = text[start:at - 1]
+                at = tail.end()
                 del found[links_before:]
-                at = tail.end()
-            elif len(found) == links_before:
-                destination = tail["angle"] or tail["bare"] or ""
-                found.append(InlineLink(
-                    title=plain_text(text[start:at - 1]),
-                    destination=ESCAPE_OR_ENTITY.sub(mark_meaning, destination),
-                    start=start - 1,
-                    end=tail.end(),
-                ))
-                at = tail.end()
+                if not is_image:
+                    note = text[at:at + MAX_FEED_TEXT] if start == 1 else ""
+                    destination = tail["angle"] or tail["bare"] or ""
+                    found.append(InlineLink(
+                        title=one_line(TITLE_MARK.sub(mark_meaning, title[:MAX_FEED_TEXT])),
+                        destination=ESCAPE_OR_ENTITY.sub(mark_meaning, destination),
+                        note=one_line(note.lstrip(" :\n")),
+                    ))
         elif mark["code"] or mark["comment"]:
             end = "-->" if mark["comment"] else rf"(?<!`){mark[0]}(?!`)"
             if end not in unclosed:
@@ -6320,18 +6318,11 @@ def inline_links(text: str) -> list[InlineLink]:
     return found
 
 
-def plain_text(text: str) -> str:
-    """The text of a link on one line, without images, tags and the marks of code and emphasis."""
-    return one_line(TITLE_MARK.sub(mark_meaning, text[:MAX_FEED_TEXT]))
-
-
 def mark_meaning(mark: re.Match[str]) -> str:
-    """What an escape, a reference, or a mark in a title stands for."""
-    named = mark.groupdict()
-    inner = named.get("code") or named.get("image")
-    if inner is None and mark[0][0] in "\\&":
+    """What an escape or a reference stands for, and of another mark in a title what it holds."""
+    if mark[0][0] in "\\&":
         return unescaped(mark[0].removeprefix("\\"))
-    return inner or ""
+    return mark["code"] or mark["image"] or ""
 
 
 def markdown_links(text: str) -> list[Link]:
@@ -6389,10 +6380,7 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
                 continue
             if block.item:
                 items.add(block.item)
-            note = ""
-            if not found.start:
-                note = block.text[found.end:found.end + MAX_FEED_TEXT].lstrip(" :\n")
-            link = LlmsLink(section, found.title, url, one_line(note))
+            link = LlmsLink(section, found.title, url, found.note)
             kept_bytes += held_bytes(link)
             links.setdefault(url, link)
     return LlmsTxt(title, summary, list(links.values()))
@@ -6839,7 +6827,7 @@ def feed_text(body: bytes | str, content_type: str) -> str:
         return body
     for codec in body_codecs(body, content_type):
         with suppress(UnicodeDecodeError):
-            return getincrementaldecoder(codec)().decode(body)      # but for a letter cut at its end
+            return getincrementaldecoder(codec)().decode(body)  # but for a letter cut at its end
     return decode_body(body, content_type)
 
 
