@@ -5031,10 +5031,10 @@ MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is
 MAX_DATE_LENGTH = 80            # ours: characters of a date
 # XML: what expat would hold in memory, and the work that a small gzip can ask for.
 XML_PIECE_BYTES = 64 * 1024     # ours: read at a time; the root begins in the first piece
-MAX_XML_DEPTH = 256             # ours: open elements; a feed has six, expat keeps 100 bytes each
-MAX_XML_NAMES = 4096            # ours: of elements and attributes; expat keeps 300 bytes for each
 MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds whole
-MAX_XML_ELEMENTS = 1_000_000    # ours: 20 an entry; 50 KB of gzip can hold 13 million
+# ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
+# 300 bytes each; open elements, of which it keeps 100 bytes each, and a feed has six
+MAX_XML_COUNTS = 1_000_000, 4096, 256
 MAX_MENDED_SLIPS = 100_000      # ours: references and slips of one feed; each takes 100 bytes
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: unpacked; 2 MiB of gzip can hold 2 GiB of spaces
 
@@ -5178,14 +5178,14 @@ def unescaped(text: str) -> str:
     return unescape(text)
 
 
-def plain_line(text: str) -> str:
-    """On one line, no longer than a title may be: white space becomes single spaces."""
-    return " ".join(text[:MAX_FEED_TEXT].split())
-
-
 def one_line(text: str) -> str:
-    """The same, but for white space that no terminal takes for more than a space."""
-    return CONTROL_RUN.sub(" ", text[:MAX_FEED_TEXT]).strip(" ")
+    """Without control characters, no longer than a title may be; white space is single spaces."""
+    return " ".join(CONTROL_RUN.sub(" ", text[:MAX_FEED_TEXT]).split())
+
+
+def html_text(value: str) -> str:
+    """The same, with character references resolved."""
+    return one_line(unescaped(value[:MAX_FEED_TEXT]))
 
 
 def absolute_url(base: str, reference: str) -> str:
@@ -5243,7 +5243,7 @@ LINK_TITLE = (
     r"""(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'"""
     r"""|\([^()\\]*(?:\\.[^()\\]*){0,999}\))""")
 TAIL = (
-    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?!<)(?P<bare>{OUTER}))"
+    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
     rf"(?:[ \t\n]+(?:{LINK_TITLE}[ \t\n]*)?)?\)")
 LINK_TAIL = lazy_re(f"(?s){TAIL}")
 EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
@@ -5273,9 +5273,13 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     lines: list[str] = []               # of the paragraph that is open
     code_end: re.Pattern[str] | None = None     # of the code or comment that is open
     items = 0
-    document = io.StringIO(text.removeprefix("\ufeff"), newline=None)   # LF, CR and CRLF end lines
-    for line in itertools.chain(document, ("",)):
-        line = line.rstrip()
+    before = ""                         # the line before
+    # LF, CR and CRLF end lines, and nothing else does.
+    document = io.StringIO(text.removeprefix("\ufeff"), newline=None)
+    for line in map(str.rstrip, itertools.chain(document, ("",))):
+        if not line and not before:     # a second empty line changes nothing
+            continue
+        before = line
         if "\t" in line:
             line = line[:MAX_TABBED].expandtabs(4) + line[MAX_TABBED:]
         depth = at = 0
@@ -5344,8 +5348,7 @@ class InlineLink(NamedTuple):
 
     title: str                  # plain text
     destination: str            # as the document means it: escapes and references resolved
-    start: int                  # in the text of the block
-    end: int
+    note: str                   # the text behind it, where it begins the block
 
 
 def inline_links(text: str) -> list[InlineLink]:
@@ -5366,20 +5369,18 @@ def inline_links(text: str) -> list[InlineLink]:
         elif mark[0] == "]" and brackets:
             start, is_image, links_before = brackets.pop()
             tail = LINK_TAIL.match(text, at)
-            if tail is None:
-                continue
-            if is_image:
+            if tail and (is_image or len(found) == links_before):
+                title = text[start:at - 1]
+                at = tail.end()
                 del found[links_before:]
-                at = tail.end()
-            elif len(found) == links_before:
-                destination = tail["angle"] or tail["bare"] or ""
-                found.append(InlineLink(
-                    title=plain_text(text[start:at - 1]),
-                    destination=ESCAPE_OR_ENTITY.sub(mark_meaning, destination),
-                    start=start - 1,
-                    end=tail.end(),
-                ))
-                at = tail.end()
+                if not is_image:
+                    note = text[at:at + MAX_FEED_TEXT] if start == 1 else ""
+                    destination = tail["angle"] or tail["bare"] or ""
+                    found.append(InlineLink(
+                        title=one_line(TITLE_MARK.sub(mark_meaning, title[:MAX_FEED_TEXT])),
+                        destination=ESCAPE_OR_ENTITY.sub(mark_meaning, destination),
+                        note=one_line(note.lstrip(" :\n")),
+                    ))
         elif mark["code"] or mark["comment"]:
             end = "-->" if mark["comment"] else rf"(?<!`){mark[0]}(?!`)"
             if end not in unclosed:
@@ -5391,18 +5392,11 @@ def inline_links(text: str) -> list[InlineLink]:
     return found
 
 
-def plain_text(text: str) -> str:
-    """The text of a link on one line, without images, tags and the marks of code and emphasis."""
-    return " ".join(TITLE_MARK.sub(mark_meaning, text[:MAX_FEED_TEXT]).split())
-
-
 def mark_meaning(mark: re.Match[str]) -> str:
-    """What an escape, a reference, or a mark in a title stands for."""
-    named = mark.groupdict()
-    inner = named.get("code") or named.get("image")
-    if inner is None and mark[0][0] in "\\&":
+    """What an escape or a reference stands for, and of another mark in a title what it holds."""
+    if mark[0][0] in "\\&":
         return unescaped(mark[0].removeprefix("\\"))
-    return inner or ""
+    return mark["code"] or mark["image"] or ""
 
 
 def markdown_links(text: str) -> list[Link]:
@@ -5423,7 +5417,7 @@ def markdown_reading(text: str) -> tuple[str, list[Link]]:
     titles: dict[str, str] = {}
     for block in markdown_blocks(text):
         if block.level == 1 and not title:
-            title = plain_line(block.text)
+            title = one_line(block.text)
         for link in inline_links(block.text):
             if ABSOLUTE_HTTP.match(link.destination) and len(titles) < MAX_LISTED_ENTRIES:   # R9
                 titles.setdefault(link.destination, link.title)
@@ -5445,7 +5439,7 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     items: set[int] = set()     # list items that have given their link
     kept_bytes = 0
     for block in markdown_blocks(text):
-        words = plain_line(block.text)
+        words = one_line(block.text)
         if block.level == 1:
             title = title or words
         elif block.level == 2:
@@ -5453,15 +5447,14 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
         elif block.is_quoted:
             summary = summary or words
         for found in inline_links(block.text):
+            if block.item in items or kept_bytes > MAX_LISTED_BYTES:
+                continue
             url = http_url(base_url, found.destination)
-            if not url or block.item in items or kept_bytes > MAX_LISTED_BYTES:
+            if not url:
                 continue
             if block.item:
                 items.add(block.item)
-            note = ""
-            if not found.start:
-                note = block.text[found.end:found.end + MAX_FEED_TEXT].lstrip(" :\n")
-            link = LlmsLink(section, found.title, url, plain_line(note))
+            link = LlmsLink(section, found.title, url, found.note)
             kept_bytes += held_bytes(link)
             links.setdefault(url, link)
     return LlmsTxt(title, summary, list(links.values()))
@@ -5551,11 +5544,6 @@ def head_facts(text: str) -> Iterator[tuple[str, Link]]:
         token = HEAD_TOKEN.match(text, token.end())
 
 
-def html_text(value: str) -> str:
-    """On one line, character references resolved, no longer than a head's value may be."""
-    return one_line(unescaped(value[:MAX_FEED_TEXT]))
-
-
 # 16d. Directives that bind what is done with a page
 ROBOTS_WARNINGS = {
     "noindex": "must not be indexed",
@@ -5632,14 +5620,12 @@ def directive_warning(directive: str, now: float | None) -> str:
 
 # 16e. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
 # Both are XML that lists entries, so one reader serves both.
-XmlRoot = tuple[str, str]       # the kind of a document, and the name of its entries
-FEED_ROOTS: dict[str, XmlRoot] = {
+# By the name of the root: the kind of a document, and the name of its entries.
+XML_ROOTS = {
     "rss": ("rss", "item"),
     "rdf": ("rss", "item"),
     "channel": ("rss", "item"),
     "feed": ("atom", "entry"),
-}
-SITEMAP_ROOTS: dict[str, XmlRoot] = {
     "urlset": ("urlset", "url"),
     "sitemapindex": ("index", "sitemap"),
 }
@@ -5721,13 +5707,14 @@ def feed_title(fields: Fields, kind: str) -> str:
     """The title of an entry, or of the whole, of a feed of this kind: one line of text."""
     text = first_field(fields, FEED_TITLES)
     if kind == "rss" or fields.get("type", "").lower() in ("html", "text/html"):
-        text = unescaped(INLINE_TAG.sub("", BREAK_TAG.sub(" ", text[:MAX_FEED_TEXT])))
+        return html_text(INLINE_TAG.sub("", BREAK_TAG.sub(" ", text)))
     return one_line(text)
 
 
 def feed_item(fields: Fields, kind: str) -> FeedItem:
-    if ABSOLUTE_HTTP.match(first_field(fields, ("guid", "id"))):
-        fields["permalink"] = first_field(fields, ("guid", "id"))
+    permalink = first_field(fields, ("guid", "id"))
+    if ABSOLUTE_HTTP.match(permalink):
+        fields["permalink"] = permalink
     dates = (feed_date(fields[name]) for name in FEED_DATES if name in fields)
     return FeedItem(
         title=feed_title(fields, kind),
@@ -5785,15 +5772,11 @@ def pieces_of(document: AnyStr) -> Iterator[AnyStr]:
         yield document[start:start + XML_PIECE_BYTES]
 
 
-def from_root(pieces: Iterator[str]) -> Iterator[str]:
+def from_root(text: str) -> str:
     """The root element and what follows it, on the lines where they were."""
-    first = next(pieces, "")
-    roots = (token.start() for token in PROLOG_TOKEN.finditer(first) if token[1])
-    root = next(roots, -1)
-    if root < 0:
-        raise ValueError(f"no element in the first {len(first)} characters: line 1")
-    yield "\n" * first.count("\n", 0, root) + first[root:]
-    yield from pieces
+    roots = (token.start() for token in PROLOG_TOKEN.finditer(text) if token[1])
+    root = next(roots, len(text))
+    return "\n" * text.count("\n", 0, root) + text[root:]
 
 
 class XmlEntries:
@@ -5802,8 +5785,8 @@ class XmlEntries:
     `head` has the fields of the whole, and its "kind"; "base" is among the fields of each.
     """
 
-    def __init__(self, roots: dict[str, XmlRoot], base: str) -> None:
-        self.roots = roots
+    def __init__(self, kinds: Sequence[str], base: str) -> None:
+        self.kinds = kinds              # those that are wanted
         self.entry = ""                 # what an entry is called
         self.own_prefixes = set(OWN_PREFIXES)
         self.head = {"kind": "", "base": base}
@@ -5814,7 +5797,7 @@ class XmlEntries:
         self.text = ""                  # its beginning
         self.elements = 0
 
-    def read(self, pieces: Iterator[str]) -> Iterator[Fields]:
+    def read(self, pieces: Iterable[str]) -> Iterator[Fields]:
         """Each entry as soon as it is complete. ValueError, with the position, where it breaks."""
         from xml.parsers import expat  # C, and nothing else of the xml package
 
@@ -5825,7 +5808,7 @@ class XmlEntries:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._add_text
         given_bytes = 0
-        for piece in itertools.chain(from_root(pieces), ("",)):     # which is the end
+        for piece in itertools.chain(pieces, ("",)):        # which is the end
             data = piece.encode("utf-8", "replace")
             given_bytes += len(data)
             try:
@@ -5845,13 +5828,9 @@ class XmlEntries:
 
     def _start(self, element: str, attributes: Fields) -> None:
         self.elements += 1
-        names = len(self.parser.intern)
-        if (
-            self.elements > MAX_XML_ELEMENTS
-            or names > MAX_XML_NAMES
-            or len(self.holders) == MAX_XML_DEPTH
-        ):
-            self._stop("elements beyond all number, names or depth")
+        counted = (self.elements, len(self.parser.intern), len(self.holders))
+        if any(map(operator.gt, counted, MAX_XML_COUNTS)):
+            self._stop(f"more than {MAX_XML_COUNTS} elements, names of them, and levels")
         prefix, _, name = element.lower().rpartition(":")
         if not self.holders:
             self._open_root(prefix, name, attributes)
@@ -5876,10 +5855,11 @@ class XmlEntries:
         self.holders.append(inner)
 
     def _open_root(self, prefix: str, name: str, attributes: Fields) -> None:
-        if name not in self.roots:
-            self._stop(f"found <{name[:40]}>, want {' or '.join(self.roots)}")
+        kind, self.entry = XML_ROOTS.get(name, ("", ""))
+        if kind not in self.kinds:
+            self._stop(f"found <{name[:40]}>, want {' or '.join(self.kinds)}")
         self.own_prefixes.add(prefix)
-        self.head["kind"], self.entry = self.roots[name]
+        self.head["kind"] = kind
         self.head["base"] = inner_base(self.head["base"], attributes)
         self.holders.append(self.head)
 
@@ -5921,7 +5901,7 @@ def feed_text(body: bytes | str, content_type: str) -> str:
         return body
     for codec in body_codecs(body, content_type):
         with suppress(UnicodeDecodeError):
-            return getincrementaldecoder(codec)().decode(body)      # but for a letter cut at its end
+            return getincrementaldecoder(codec)().decode(body)  # but for a letter cut at its end
     return decode_body(body, content_type)
 
 
@@ -5971,8 +5951,8 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     if text.lstrip().startswith("{"):
         return json_feed(text.encode("utf-8", "replace"), base_url)
     text = XML_SLIP.sub(mended_slip, text, MAX_MENDED_SLIPS).translate(XML_FORBIDDEN)
-    found = XmlEntries(FEED_ROOTS, base_url)
-    feed = feed_of(found.read(pieces_of(text)), found.head)
+    found = XmlEntries(("rss", "atom"), base_url)
+    feed = feed_of(found.read(pieces_of(from_root(text))), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
@@ -6030,13 +6010,13 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     codec = body_codecs(first, "")[0]
     texts: Iterator[str] = iterdecode(itertools.chain((first,), pieces), codec, "replace")
     beginning = next(texts, "").lstrip("\ufeff \t\r\n\0")
-    texts = itertools.chain((beginning,), texts)
     if beginning.startswith("<"):
-        found = XmlEntries(SITEMAP_ROOTS, base_url)
+        found = XmlEntries(("urlset", "index"), base_url)
+        texts = itertools.chain((from_root(beginning),), texts)
         entries, warning = listed(map(sitemap_entry, found.read(texts)))
         kind: Any = found.head["kind"]
     else:
-        lines = (line.strip() for line in lines_of(texts))
+        lines = (line.strip() for line in lines_of(itertools.chain((beginning,), texts)))
         urls = (line if URL_LINE.fullmatch(line) else "" for line in lines)
         entries, warning = listed(SitemapEntry(url, None) for url in urls)
         kind = "text" if entries else ""
