@@ -9441,42 +9441,24 @@ def tools() -> list[dict[str, Any]]:
 # of numbers and words of ours; what a site wrote stands in fields, and in a block of its own.
 
 class Page(NamedTuple):
-    """The page that was fetched last, in memory alone (R6)."""
+    """The page that was fetched last, in memory alone."""
 
-    bot: Bot
     result: Result              # without its body
     text: str
     expires_at: float           # Unix seconds
 
 
-class PageMemory:
-    """R6: one page, for five minutes or until another is fetched."""
+LAST_PAGES: dict[Bot, Page] = {}        # R6: one, for five minutes or until another is fetched
 
-    def __init__(self) -> None:
-        self._page: Page | None = None
 
-    def keep(self, page: Page | None) -> None:
-        self._page = page
-
-    def seconds_left(self) -> float | None:
-        """Until the page must be forgotten; None where there is none any more."""
-        if self._page is not None:
-            seconds = self._page.expires_at - self._page.bot.time()
-            if seconds > 0.0:
-                return seconds
-        self._page = None
+def page_of(bot: Bot) -> Page | None:
+    """The page that this bot fetched last, if it is still there."""
+    page = LAST_PAGES.get(bot)
+    if page is not None and page.expires_at <= bot.time():
+        LAST_PAGES.clear()
         return None
+    return page
 
-    def find(self, bot: Bot, url: str) -> Page | None:
-        """That of this URL, if it is still there."""
-        self.seconds_left()
-        page = self._page
-        if page is not None and page.bot is bot and page.result.url == url:
-            return page
-        return None
-
-
-PAGE_MEMORY = PageMemory()
 
 REFUSALS = {                    # by gate
     "R3": "Denied by the operator's blocklist: the owner of the host has opted out. Ask for "
@@ -9624,12 +9606,14 @@ def result_answer(result: Result, now: float) -> dict[str, Any]:
     return tool_answer(said, fields, site_words(fields), result.outcome == "failed")
 
 
-def slice_answer(page: Page, arguments: Mapping[str, Any], whence: str) -> dict[str, Any]:
+def slice_answer(
+    page: Page, arguments: Mapping[str, Any], whence: str, now: float
+) -> dict[str, Any]:
     """A slice of a page's text, where it has one that a model may read."""
     result = page.result
     is_given = media_kind(result.content_type) in TEXT_KINDS or arguments.get("raw", False)
     if not page.text or not is_given:
-        return result_answer(result, page.bot.time())
+        return result_answer(result, now)
     length = len(page.text)
     start = min(length, int(arguments.get("start_index", 0)))
     end = min(length, start + int(arguments.get("max_length", SLICE_CHARACTERS)))
@@ -9645,21 +9629,22 @@ def slice_answer(page: Page, arguments: Mapping[str, Any], whence: str) -> dict[
 def fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """`fetch`: a page, or a further slice of the one that is in memory."""
     url = arguments["url"]
+    page = page_of(bot)
     whence = ""
     if arguments.get("start_index", 0) > 0:
         whence = " anew; sha256 shows whether it is still the same page"
-        page = PAGE_MEMORY.find(bot, url)
-        if page and all(may_be_shown(bot, hop) for hop in (url, *page.result.redirects)):
-            return slice_answer(page, arguments, " from memory, without a request")
+        if page is not None and page.result.url == url:
+            if all(may_be_shown(bot, hop) for hop in (url, *page.result.redirects)):
+                whence = " from memory, without a request"
+                return slice_answer(page, arguments, whence, bot.time())
     result = bot.fetch(url, fresh=True)
     if result.ok:
-        PAGE_MEMORY.keep(None)
+        LAST_PAGES.clear()
     if not result.ok or is_withheld(result):                        # spec 19
         return result_answer(result, bot.time())
-    expires_at = bot.time() + PAGE_LIFETIME_SECONDS
-    page = Page(bot, result._replace(body=b""), result.text, expires_at)
-    PAGE_MEMORY.keep(page)
-    return slice_answer(page, arguments, whence)
+    page = Page(result._replace(body=b""), result.text, bot.time() + PAGE_LIFETIME_SECONDS)
+    LAST_PAGES[bot] = page
+    return slice_answer(page, arguments, whence, bot.time())
 
 
 def may_be_shown(bot: Bot, url: str) -> bool:
@@ -9727,13 +9712,12 @@ def misfit(name: Any, arguments: Any) -> str:
         validate(arguments, wanted[name])
         return ""
     except SchemaViolation as violation:
-        properties = wanted[name]["properties"].items()
-        fields = [f"{field} ({schema['type']})" for field, schema in properties]
-        return f"arguments of {name}: {violation}; want {', '.join(fields)}, the first always"
+        known = ", ".join(wanted[name]["properties"])
+        return f"arguments of {name}: {violation}; want url, and at most {known}"
 
 
 def call_tool(
-    name: str, arguments: Mapping[str, Any], bot: Optional[Bot] = None
+    name: str, arguments: dict[str, Any], bot: Optional[Bot] = None
 ) -> dict[str, Any]:
     """The answer of a tool: `content` for the model, `structuredContent`, `isError`.
 
@@ -9741,8 +9725,6 @@ def call_tool(
     Wrong arguments are an answer too, which says what is wanted. Never raises for anything that
     a model, a server, a network or a URL does. Waits at most `max_wait` of the bot, or 20 s.
     """
-    if isinstance(arguments, Mapping):
-        arguments = dict(arguments)         # JSON knows no other
     trouble = misfit(name, arguments)
     if trouble:
         return {"content": [{"type": "text", "text": f"Failed: {trouble}."}], "isError": True}
@@ -9791,29 +9773,25 @@ MESSAGE_SCHEMA = {
 
 
 class RpcError(ValueError):
-    """A request that cannot be served, as JSON-RPC says it. Its message is one line."""
+    """A request that cannot be served; `shown` is how JSON-RPC says it, in one line."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(printable(message))
-        self.code = code
-        self.data = data
+        super().__init__(message)
+        self.shown = {"code": code, "message": printable(message), "data": data}
 
 
 class CallCancelled(BaseException):
     """Nobody waits for the call any more. No handler of trouble may take it for trouble."""
 
 
-class HarnessRequest:
+class HarnessRequest(NamedTuple):
     """A request of the client, from its line to its answer."""
 
-    def __init__(self, message: dict[str, Any]) -> None:
-        import threading  # only for harnesses
-
-        self.id = message["id"]
-        self.method: str = message["method"]
-        self.params: dict[str, Any] = message.get("params") or {}
-        self.meta: dict[str, Any] = self.params.get("_meta") or {}
-        self.cancelled = threading.Event()
+    id: Any
+    method: str
+    params: dict[str, Any]
+    meta: dict[str, Any]
+    cancelled: threading.Event
 
     def result(self, bot: Bot) -> dict[str, Any]:
         """RpcError: it cannot be served. Nothing is kept from one request to the next."""
@@ -9901,7 +9879,7 @@ class McpServer(SystemClock):
         self._source = io.BufferedReader(getattr(source, "raw", source))
         self._sink = sink
         self._sink_lock = threading.Lock()
-        self._requests: list[HarnessRequest] = []   # that are not answered yet, in their order
+        self._requests: list[HarnessRequest] = []   # that wait; the first is being served
         self._first_lock = threading.Lock()         # held while the first is aborted, or leaves
         self._arrived = threading.Semaphore(0)      # one for each, and one for the end
         self._began_at = self._told_at = 0.0        # of the first, on the monotonic clock
@@ -9916,13 +9894,15 @@ class McpServer(SystemClock):
         self._reader.start()
         try:
             while True:
-                if not self._arrived.acquire(timeout=PAGE_MEMORY.seconds_left()):
-                    continue                        # R6: the page's time is over
+                page = page_of(bot)                 # R6: it goes in time
+                patience = page.expires_at - bot.time() if page else None
+                if not self._arrived.acquire(timeout=patience):
+                    continue
                 if not self._requests:
                     return
                 self._serve_first(self._requests[0], bot)
         finally:
-            PAGE_MEMORY.keep(None)
+            LAST_PAGES.clear()
 
     def _serve_first(self, request: HarnessRequest, bot: Bot) -> None:
         """The request that has waited longest; no answer, where it was cancelled."""
@@ -9974,25 +9954,30 @@ class McpServer(SystemClock):
 
     def _take(self, line: bytes) -> None:
         """One line: a pong, a note of what is cancelled, or a request that waits."""
+        import threading  # only for harnesses
+
         request_id = None
         try:
             message = message_of(line)
             request_id = message.get("id")
-            if message["method"] == "notifications/cancelled":
-                wanted = (message.get("params") or {}).get("requestId")
+            method, params = message["method"], message.get("params") or {}
+            if method == "notifications/cancelled":
+                wanted = params.get("requestId")
                 self._cancel([request for request in self._requests if request.id == wanted])
             elif request_id is None:
                 return                          # any other notification asks for nothing
-            elif message["method"] == "ping":
+            elif method == "ping":
                 self._send(result_reply(request_id, {}))
             elif len(self._requests) >= MAX_WAITING_REQUESTS:
                 reason = f"{MAX_WAITING_REQUESTS} requests are waiting, want an answer first"
                 raise RpcError(INTERNAL_ERROR, reason)
             else:
-                self._requests.append(HarnessRequest(message))
+                meta, cancelled = params.get("_meta") or {}, threading.Event()
+                request = HarnessRequest(request_id, method, params, meta, cancelled)
+                self._requests.append(request)
                 self._arrived.release()
         except RpcError as error:
-            self._send(error_reply(request_id, error))
+            self._send({"id": request_id, "error": error.shown})
 
     def _cancel(self, requests: list[HarnessRequest]) -> None:
         """Ends the wait of the first, or its exchange; the others will not begin."""
@@ -10019,20 +10004,15 @@ def reply_to(request: HarnessRequest, bot: Bot) -> dict[str, Any]:
     try:
         return result_reply(request.id, request.result(bot))
     except RpcError as error:
-        return error_reply(request.id, error)
+        return {"id": request.id, "error": error.shown}
     except Exception as error:  # noqa: BLE001 - a bug costs one request
-        trouble = f"unexpected {type(error).__name__}: {error}"
-        return error_reply(request.id, RpcError(INTERNAL_ERROR, trouble))
+        trouble = RpcError(INTERNAL_ERROR, f"unexpected {type(error).__name__}: {error}")
+        return {"id": request.id, "error": trouble.shown}
 
 
 def result_reply(request_id: Any, result: dict[str, Any]) -> dict[str, Any]:
-    meta = {SERVER_KEY: SERVER_INFO}
-    return {"id": request_id, "result": {"resultType": "complete", **result, "_meta": meta}}
-
-
-def error_reply(request_id: Any, error: RpcError) -> dict[str, Any]:
-    shown = {"code": error.code, "message": str(error), "data": error.data}
-    return {"id": request_id, "error": shown}
+    result = {"resultType": "complete", **result, "_meta": {SERVER_KEY: SERVER_INFO}}
+    return {"id": request_id, "result": result}
 
 
 # === 22. REPORT ===============================================================
