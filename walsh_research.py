@@ -12881,7 +12881,7 @@ class Command:
     ) -> bool:
         """What became of it: counted, and shown unless --quiet. Whether more may be said of it."""
         word, colour, least_code = OUTCOMES[outcome]
-        exit_code = exit_code or least_code
+        exit_code = least_code or exit_code
         self.codes.add(exit_code)
         is_shown = not self.options.quiet or exit_code > 0
         if is_shown:
@@ -12900,20 +12900,20 @@ class Command:
     def fetch(self) -> None:
         try:
             self.show_findings("run", self.show_finding)
-        finally:
-            if self.workers is not None:
-                self.summarize()
+        except KeyboardInterrupt:
+            self.summarize()
+            raise
+        self.summarize()
 
     def show_finding(self, finding: Finding) -> None:
         for name, said in finding.explained:
             self.note(f"      {name:<10} {said}")
         self.show_result(finding.value)
 
-    def show_result(self, result: Result) -> None:
-        """What came, or why not."""
+    def show_result(self, result: Result, exit_code: int = 0) -> None:
+        """What came, or why not; `exit_code` is for an outcome that is well in itself."""
         outcome = result.outcome
         said: list[Any] = [result.reason]
-        exit_code = 0
         if outcome == "fetched":
             said = what_came(result)
         if outcome == "skipped":
@@ -12936,7 +12936,7 @@ class Command:
 
     def summarize(self) -> None:
         """How it went: outcomes, requests and waits."""
-        if self.options.quiet:
+        if self.options.quiet or self.workers is None:
             return
         count = len(self.targets) - self.counts["repeated"]
         self.counts["not reached"] = count - self.done
@@ -12960,15 +12960,14 @@ class Command:
             raise Misuse(f"--body has {len(self.targets)} targets, want one")
         with self.open_bot():
             for result in self.bot.run(self.targets, self.min_age(), fresh=True):
-                self.show_result(result)
-                self.write_body(result)
+                is_whole = result.outcome == "fetched" and result.body != b""
+                self.show_result(result, exit_code=0 if is_whole else 1)
+                if is_whole:
+                    self.write_body(result)
 
     def write_body(self, result: Result) -> None:
         """As it came; on a terminal as text that moves no cursor."""
         body = result.body
-        if result.outcome != "fetched" or not body:
-            self.codes.add(1)
-            return
         if is_terminal(sys.stdout):
             text = result.text or body.decode("latin-1")
             shown = [letter if letter in "\n\t" else shown_character(letter) for letter in text]
