@@ -5674,7 +5674,7 @@ class Fetcher:
         return next(self._results([url], is_anew=fresh))
 
     def run(
-        self, urls: Iterable[str], min_age: float = 3600.0, fresh: bool = False
+        self, urls: Iterable[str], min_age: float = 3600.0, *, fresh: bool = False
     ) -> Iterator[Result]:
         """Many targets, each host at its own pace: a Result each, as it is done.
 
@@ -8652,7 +8652,7 @@ class Bot(Fetcher):
         if isinstance(urls, str):
             urls = [urls]
         if jobs == 1:
-            return super().run(urls, min_age, fresh)
+            return super().run(urls, min_age, fresh=fresh)
         return results_of_processes(self, urls, min_age, jobs)
 
     def worker_settings(self) -> dict[str, Any]:
@@ -12852,7 +12852,7 @@ class Command:
         """A line below a row."""
         self.line(lead + printable(text, MAX_DETAIL_CHARACTERS))
 
-    def object(self, value: Any) -> None:
+    def show_object(self, value: Any) -> None:
         import json  # only where it is asked for
 
         indent = None if self.options.json else 2
@@ -12861,7 +12861,7 @@ class Command:
     def row(self, value: Any, head: str, name: str, said: Iterable[Any], colour: int = 0) -> None:
         """An object, or a line in columns."""
         if self.options.json:
-            self.object(value.to_dict())
+            self.show_object(value.to_dict())
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         line = f"{printable(name, MAX_URL_LENGTH):<{self.name_columns}}  {detail}".rstrip()
@@ -12883,10 +12883,10 @@ class Command:
         word, colour, least_code = OUTCOMES[outcome]
         exit_code = least_code or exit_code
         self.codes.add(exit_code)
+        self.counts[outcome] += 1
         is_shown = not self.options.quiet or exit_code > 0
         if is_shown:
             self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said, colour)
-        self.counts[outcome] += 1               # what Ctrl-C kept from being shown is not counted
         return is_shown and not self.options.json
 
     # --- What can be asked for --------------------------------------------
@@ -13085,7 +13085,7 @@ class Command:
             "skipped": self.counts["skip"],
         }
         if self.options.json:
-            self.object({"summary": summary})
+            self.show_object({"summary": summary})
         else:
             self.line(in_one_line([f"{count} {word}" for word, count in summary.items()]))
 
@@ -13099,7 +13099,7 @@ class Command:
         if any(check.outcome == "skip" for check in live):
             self.codes.add(4)
         document = attest(live=live)
-        self.object(document)
+        self.show_object(document)
         if not document["conformant"]:
             self.codes.add(1)
 
