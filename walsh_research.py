@@ -9515,7 +9515,6 @@ R2 404, 500 and no answer deny nothing
   fetch //c.test/denied -> //c.test/robots.txt //c.test/robots.txt+1 //c.test/denied+2 fetched
 
 R2 a copy outlives repeated 500s, and its process
-  new_process
   fetch /denied -> blocklist /robots.txt denied:R2
   serve /robots.txt 500
   wait 90000
@@ -9599,7 +9598,6 @@ R2d Crawl-delay of the named group spaces requests
 R2d Crawl-delay of minutes, in the next process too, for http as for https
   serve /robots.txt 200 User-agent: * | Crawl-delay: 240
   serve http://site.test/robots.txt 404
-  new_process
   fetch /page -> blocklist /robots.txt /page fetched
   new_process
   fetch /page.md -> /page.md+240 fetched
@@ -9608,7 +9606,6 @@ R2d Crawl-delay of minutes, in the next process too, for http as for https
 
 R2d Crawl-delay beyond what a run may wait
   serve /robots.txt 200 User-agent: * | Crawl-delay: 600
-  new_process
   fetch /page -> blocklist /robots.txt /page fetched
   fetch /page -> deferred:R4
   wait 590
@@ -9618,11 +9615,11 @@ R2d Crawl-delay beyond what a run may wait
 R3 constant of spec 6
   constant BLOCKLIST_REFRESH -> PT6H
 
-R3 vectors 12.6, duration ms
-  duration PT6H -> 21600000
-  duration PT30M -> 1800000
-  duration P1D -> 86400000
-  duration PT1H30M -> 5400000
+R3 vectors 12.6, durations
+  parse_duration PT6H -> 21600.0
+  parse_duration PT30M -> 1800.0
+  parse_duration P1D -> 86400.0
+  parse_duration PT1H30M -> 5400.0
 
 R3 operator blocklist blocks apex `blocked.test`, before robots.txt, and nobody else
   fetch //blocked.test/ -> blocklist denied:R3
@@ -9680,7 +9677,6 @@ R3b retain last list on transient fetch failure
 
 R3b retain it in a new process, months later too; an empty list only where none was ever held
   serve blocklist 500
-  new_process
   fetch //blocked.test/page -> blocklist //blocked.test/robots.txt //blocked.test/page fetched
   relist {}
   wait 310
@@ -9722,7 +9718,6 @@ R4 serial: two threads, two hosts, one request at a time
   threads //a.test/page //b.test/page -> 1
 
 R4 the next process keeps the pace of the last
-  new_process
   fetch /page -> blocklist /robots.txt /page fetched
   new_process
   fetch /page.md -> /page.md+1 fetched
@@ -9751,6 +9746,7 @@ R5 exponential, capped at 60 s
   longest_delay 7 -> 60.0
 
 R5 503: five retries with full jitter on the schedule, and an hour's hold
+  new_bot {"cache_dir": null}
   back_offs /busy -> failed:R5 1 2 4 8 16 spread
   fetch //h1.test/page -> deferred:R5
   fetch /busy
@@ -9768,7 +9764,6 @@ R5 429: Retry-After in place of the schedule
 
 R5 Retry-After of an hour as a date, of days as seconds, whatever process comes
   refuse /busy 429 Retry-After Sat, 23 May 2026 01:00:00 GMT
-  new_process
   fetch /busy -> blocklist /robots.txt /busy deferred:R5
   wait 3290
   new_process
@@ -9793,7 +9788,6 @@ R6 an image is not downloaded
   find /picture.png PNG -> blocklist /robots.txt /picture.png 0 read 0 kept
 
 R6 metadata only: no content in a record, nor in the cache
-  new_process
   find /allowed Words of the body -> blocklist /robots.txt /allowed 1 read 0 kept
 
 R7 vectors 12.4, canonical url
@@ -9805,7 +9799,6 @@ R7 vectors 12.4, canonical url
   canonical_url https://x.test/a?b=2&a=1 -> https://x.test/a?b=2&a=1
 
 R7 conditional GET yields 304 when ETag unchanged, in the next process too
-  new_process
   fetch /allowed -> blocklist /robots.txt /allowed fetched
   fetch /allowed -> /allowed+1 unchanged
   new_process
@@ -9825,7 +9818,6 @@ R7 two spellings of one source are requested once
   run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched
 
 R8 a source is not asked again within the hour, by the next process neither
-  new_process
   run /feed.xml -> blocklist /robots.txt /feed.xml fetched
   wait 3590
   new_process
@@ -9848,7 +9840,6 @@ R10 constant of spec 6
 
 R10 no inline schema: the standalone one, kept for 7 days, then kept stale
   relist {"schema": null}
-  new_process
   fetch //blocked.test/ -> blocklist schema+1 denied:R3
   wait 604790
   new_process
@@ -9866,7 +9857,6 @@ R10 no schema at all: the document is not adopted
 
 R11 the next process asks for no robots.txt, list or schema that is fresh
   relist {"schema": null}
-  new_process
   fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched
   wait 10
   new_process
@@ -9930,11 +9920,11 @@ R1 the policy page of the User-Agent is there
   page /bot/ -> 200
 
 R2 the robots.txt of the origin is there
-  document /robots.txt -> 200
+  page /robots.txt -> 200
 
 R3c the live blocklist is adopted, and lists somebody
-  document /.well-known/walsh-research/blocklist.json -> 200
-  adopted -> yes
+  page /.well-known/walsh-research/blocklist.json -> 200
+  adopted -> True
 
 13 the fixtures index names its contract and its fixtures
   index -> walsh-research-test-fixtures/v1
@@ -9982,26 +9972,24 @@ class OutOfReach(OSError):
 
 
 class Run:
-    """The steps of one check; `do` takes one as its line has it."""
+    """The steps of one check: its methods, and the functions of this file that take a text."""
 
     reason = ""                 # of the last result
 
     def do(self, step: str) -> str:
         name, _, text = step.partition(" ")
-        return str(getattr(self, name)(text))
+        take = getattr(self, name, None) or globals()[name]
+        return str(take(text))
 
     def close(self) -> None:
         """Nothing of it is left."""
 
 
-def checks_of(text: str, start: Callable[[], Run], clause: str = "") -> Iterator[Check]:
-    """The checks of a text; of one clause alone where it is named."""
-    for paragraph in text.split("\n\n"):
-        title, *steps = paragraph.split("\n  ")
-        its_clause, _, name = title.partition(" ")
-        if clause in ("", its_clause):
-            outcome, observed = outcome_of(steps, start)
-            yield Check(its_clause, name, outcome, observed)
+def measured(start: Callable[[], Run], check: str) -> Check:
+    """A check, taken step by step."""
+    title, *steps = check.split("\n  ")
+    clause, _, name = title.partition(" ")
+    return Check(clause, name, *outcome_of(steps, start))
 
 
 def outcome_of(steps: Iterable[str], start: Callable[[], Run]) -> tuple[str, str]:
@@ -10031,7 +10019,8 @@ class ScenarioRun(Run):
     def __init__(self) -> None:
         import json
         import logging
-        self.folder = ""
+        import tempfile
+        self.folder = tempfile.mkdtemp()
         self.site = "https://site.test"     # of each path
         self.short_names = SHORT_NAMES
         self.clock = VirtualClock(MAY_23)
@@ -10042,15 +10031,14 @@ class ScenarioRun(Run):
         self.logger = logging.getLogger("walsh_research")
         self.logger.addHandler(self.handler)
         self.logger.propagate = False
-        self.bot = self.bot_of({})
+        self.bot = self.bot_of()
 
     def close(self) -> None:
+        import shutil
         self.bot.close()
         self.logger.removeHandler(self.handler)
         self.logger.propagate = True
-        if self.folder:
-            import shutil
-            shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def do(self, step: str) -> str:
         """The requests that a step causes, then what it gives."""
@@ -10070,15 +10058,10 @@ class ScenarioRun(Run):
             words.append(f"{word}+{seconds}" if seconds else word)
         return words
 
-    def bot_of(self, options: dict[str, Any]) -> Bot:
+    def bot_of(self, **options: Any) -> Bot:
         """A bot with the bot's own defaults but for what a simulation needs."""
-        options.setdefault("cache_dir", self.folder or None)
+        options.setdefault("cache_dir", self.folder)
         return Bot(transport=self.publisher, clock=self.clock, **options)
-
-    def temporary_folder(self) -> str:
-        import tempfile
-        self.folder = self.folder or tempfile.mkdtemp()
-        return self.folder
 
     def short_url(self, url: str) -> str:
         """A URL as scenarios write it."""
@@ -10119,12 +10102,6 @@ class ScenarioRun(Run):
     def rules(self, text: str) -> str:
         return self.path("User-agent: * | " + text)
 
-    def canonical_url(self, url: str) -> str:
-        return canonical_url(url)
-
-    def duration(self, text: str) -> str:
-        return f"{1000 * parse_duration(text):.0f}"
-
     def retry_after(self, value: str) -> Optional[float]:
         return parse_retry_after(value, MAY_23)
 
@@ -10135,13 +10112,13 @@ class ScenarioRun(Run):
 
     def new_bot(self, options: str) -> None:
         import json
-        self.bot = self.bot_of(json.loads(options))
+        self.bot = self.bot_of(**json.loads(options))
 
     def new_process(self, text: str) -> None:
         """Another bot with nothing of the first in memory; the disk alone is between them."""
         self.bot.close()
         self.clock = self.publisher.clock = VirtualClock(self.clock.now)
-        self.bot = self.bot_of({"cache_dir": self.temporary_folder()})
+        self.bot = self.bot_of()
 
     def wait(self, seconds: str) -> None:
         self.clock.sleep(float(seconds))
@@ -10189,7 +10166,7 @@ class ScenarioRun(Run):
         url, _, words = text.partition(" ")
         result = self.fetched(url)
         kept = str(result.to_dict()).encode()
-        for path in pathlib.Path(self.temporary_folder()).rglob("*"):
+        for path in pathlib.Path(self.folder).rglob("*"):
             if path.is_file():
                 kept += path.read_bytes()
         return f"{result.text.count(words)} read {kept.count(words.encode())} kept"
@@ -10215,7 +10192,7 @@ class ScenarioRun(Run):
         from concurrent.futures import ThreadPoolExecutor
         self.publisher.latency = 0.01       # seconds
         targets = list(map(self.long_url, urls.split()))
-        bots = [self.bot_of({}) for _ in targets]
+        bots = [self.bot_of() for _ in targets]
         with ThreadPoolExecutor() as pool:
             list(pool.map(Bot.fetch, bots, targets))
         self.publisher.hits.clear()
@@ -10294,10 +10271,9 @@ class ProcessRun(ScenarioRun):
         """What one process makes of a target."""
         import json
         import subprocess
-        cache = self.temporary_folder()
         folder, file_name = os.path.split(os.path.abspath(__file__))
         module = os.path.splitext(file_name)[0]
-        python = [sys.executable or "", "-I", "-S", "-X", f"pycache_prefix={cache}", "-c", CHILD]
+        python = [sys.executable or "", "-I", "-S", "-X", f"pycache_prefix={self.folder}", "-c", CHILD]
         options = ["--json", "--allow-private", "--origin", self.origin.origin]
         environ = {
             name: value
@@ -10305,7 +10281,7 @@ class ProcessRun(ScenarioRun):
             if not re.search("(?i)proxy|github", name)
         }
         done = subprocess.run(
-            [*python, folder, module, seconds, *options, "--cache-dir", cache, url],
+            [*python, folder, module, seconds, *options, "--cache-dir", self.folder, url],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env=environ,
@@ -10332,7 +10308,7 @@ class LiveRun(Run):
 
     def __init__(self, bot: Bot) -> None:
         self.bot = bot
-        self.statuses: dict[str, int] = {}      # of each URL that answered, the last
+        self.sites: set[str] = set()            # that gave any HTTP answer
         self.fixtures: Optional[dict[str, Any]] = None
         self.found: Any = None                  # the last Result or Decision
 
@@ -10347,10 +10323,8 @@ class LiveRun(Run):
 
     def probe(self, url: str) -> Result:
         result = self.bot.probe(url)
-        for request in result.requests:
-            if request.status is not None:
-                asked = without_query(request.url)          # R13 is no part of it
-                self.statuses[asked] = request.status
+        answered = [request.url for request in result.requests if request.status is not None]
+        self.sites.update(map(site_of, answered))
         self.look(result)
         return result
 
@@ -10359,13 +10333,8 @@ class LiveRun(Run):
         self.found = found
         self.reason = f"{found.url}: {found.reason}"
         is_silent = found.gate is None and getattr(found, "status", 0) is None
-        if is_silent or not self.has_answered(found.url):
+        if is_silent or site_of(found.url) not in self.sites:
             raise OutOfReach(self.reason)
-
-    def has_answered(self, url: str) -> bool:
-        """Whether any URL of that site gave an HTTP answer."""
-        site = site_of(url) + "/"
-        return any(asked.startswith(site) for asked in self.statuses)
 
     def answered(self, result: Result) -> str:
         """The status of a fetch that robots.txt allowed, or what came instead."""
@@ -10382,15 +10351,8 @@ class LiveRun(Run):
     def page(self, path: str) -> str:
         return self.answered(self.probe(self.bot.origin + path))
 
-    def document(self, path: str) -> str:
-        """What a policy document answered when the bot asked for it."""
-        url = self.bot.origin + path
-        if not self.has_answered(url):
-            raise OutOfReach(f"{url}: out of reach")
-        return str(self.statuses.get(url, "nothing"))
-
-    def adopted(self, text: str) -> str:
-        return "yes" if self.bot.blocklist_size else "no"
+    def adopted(self, text: str) -> bool:
+        return self.bot.blocklist_size > 0
 
     def index(self, text: str) -> str:
         said = self.direct(self.bot.origin + FIXTURES_PATH)
@@ -10409,7 +10371,7 @@ class LiveRun(Run):
         if host_key(f"https://{host}/") != host.lower():
             return "no host name"
         if not self.bot.blocklist_size:
-            return self.document(LIST_PATH)
+            return self.page(LIST_PATH)
         return self.bot.may_fetch(f"https://{prefix}{host}/", wait=False).gate or "allowed"
 
     def canary(self, name: str) -> str:
@@ -10440,17 +10402,21 @@ def live_checks(bot: Bot) -> Iterator[Check]:
     that is not the expected one is a failure.
     """
     live = LiveRun(bot)
-    return checks_of(LIVE, lambda: live)
+    for check in LIVE.split("\n\n"):
+        yield measured(lambda: live, check)
 
 
-def offline_checks(real_pace: bool = True, clause: str = "") -> Iterator[Check]:
-    """All that can be shown without a network, in about ten seconds; of one clause if it is named.
+def offline_checks(real_pace: bool = True) -> Iterator[Check]:
+    """All that can be shown without a network, in some seconds.
 
     Without `real_pace` no process is started and nobody waits: about a second.
     """
-    yield from checks_of(SCENARIOS, ScenarioRun, clause)
+    from concurrent.futures import ThreadPoolExecutor
+    for check in SCENARIOS.split("\n\n"):
+        yield measured(ScenarioRun, check)
     if real_pace:
-        yield from checks_of(PROCESSES, ProcessRun, clause)
+        with ThreadPoolExecutor() as pool:
+            yield from pool.map(partial(measured, ProcessRun), PROCESSES.split("\n\n"))
 
 
 # 19f. R13: who runs this.
