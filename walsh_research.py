@@ -9488,7 +9488,6 @@ R1 exact UA on every request
   fetch /flaky
   discover /page
   fetch //b.test/page
-  by_proxy //c.test/page
   agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
 
 R2 constant of spec 6
@@ -9890,9 +9889,13 @@ R13 the origin alone is tagged; the gates see the untagged URL
   fetch //notwal.sh/page -> //notwal.sh/robots.txt //notwal.sh/page fetched
   fetch //www.wal.sh/page -> //www.wal.sh/robots.txt //www.wal.sh/page fetched"""
 
-# These take a server on loopback, and the command in processes of its own, which begin so many
-# seconds later by their wall clock. Requests stand in alphabetical order, without times.
+# These take a server on loopback, and most of them the command in processes of its own, which begin
+# so many seconds later by their wall clock. Requests stand in alphabetical order, without times.
 PROCESSES = """\
+R1 exact UA on a CONNECT too
+  by_proxy https://c.test/page
+  agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
+
 R4 real processes, two of them at once, keep a pace on disk
   serve /robots.txt 200 User-agent: * | Crawl-delay: 2
   process 0 /allowed -> /allowed /robots.txt blocklist fetched
@@ -9967,7 +9970,7 @@ SHORT_NAMES = {                 # of a scenario: what they stand for in a URL
 }
 
 
-class OutOfReach(OSError):
+class OutOfReach(Exception):
     """What a check needs is not to be had here, so that it is a skip."""
 
 
@@ -9975,6 +9978,18 @@ class Run:
     """The steps of one check: its methods, and the functions of this file that take a text."""
 
     reason = ""                 # of the last result
+
+    def take(self, steps: Iterable[str]) -> str:
+        """What is observed. ValueError: the first step that went otherwise."""
+        observed = []
+        for step in steps:
+            asked, arrow, wanted = step.partition(" -> ")
+            found = self.do(asked)
+            if arrow and found != wanted:
+                raise ValueError(f"{found} by {asked}, want {wanted}; {self.reason}")
+            if arrow:
+                observed.append(found)
+        return " ".join(observed)
 
     def do(self, step: str) -> str:
         name, _, text = step.partition(" ")
@@ -9989,26 +10004,14 @@ def measured(start: Callable[[], Run], check: str) -> Check:
     """A check, taken step by step."""
     title, *steps = check.split("\n  ")
     clause, _, name = title.partition(" ")
-    return Check(clause, name, *outcome_of(steps, start))
-
-
-def outcome_of(steps: Iterable[str], start: Callable[[], Run]) -> tuple[str, str]:
-    """Of a check, and what was observed: of the first step that went otherwise, if one did."""
-    observed = []
     try:
         with closing(start()) as run:
-            for step in steps:
-                asked, arrow, wanted = step.partition(" -> ")
-                found = run.do(asked)
-                if arrow and found != wanted:
-                    return "fail", f"{found} by {asked}, want {wanted}; {run.reason}"
-                if arrow:
-                    observed.append(found)
-    except OSError as error:            # no folder, no socket, no process; or no network
-        return "skip", f"{type(error).__name__}: {error}"
+            observed = run.take(steps)
+    except OutOfReach as error:
+        return Check(clause, name, "skip", str(error))
     except Exception as error:  # noqa: BLE001
-        return "fail", f"{type(error).__name__}: {error}"
-    return "pass", " ".join(observed)
+        return Check(clause, name, "fail", f"{type(error).__name__}: {error}")
+    return Check(clause, name, "pass", observed)
 
 
 # 19c. Scenarios: a bot beside a publisher in memory, on a clock that sleep moves.
@@ -10198,15 +10201,6 @@ class ScenarioRun(Run):
         self.publisher.hits.clear()
         return self.publisher.most_at_once
 
-    def by_proxy(self, url: str) -> str:
-        """A fetch by a proxy on loopback: a CONNECT is a request too."""
-        with Sandbox(clock=self.clock) as proxy:
-            transport = HttpTransport(proxies={"https": proxy.origin})
-            bot = Bot(cache_dir=None, transport=transport, clock=self.clock)
-            said = self.said(bot.fetch(self.long_url(url)))
-        self.publisher.hits += proxy.hits
-        return said
-
     # The steps that look at what was asked.
 
     def sent(self, text: str) -> str:
@@ -10259,6 +10253,11 @@ class ProcessRun(ScenarioRun):
     def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
         return sorted(self.short_url(hit.url) for hit in hits)
 
+    def by_proxy(self, url: str) -> str:
+        """A fetch by way of a proxy: a CONNECT is a request too."""
+        transport = HttpTransport(proxies={"https": self.site})
+        return self.said(Bot(None, transport=transport, clock=self.clock).fetch(url))
+
     def process(self, text: str) -> str:
         """The command for each URL, all at once, so many seconds later by their wall clock."""
         from concurrent.futures import ThreadPoolExecutor
@@ -10280,15 +10279,18 @@ class ProcessRun(ScenarioRun):
             for name, value in os.environ.items()
             if not re.search("(?i)proxy|github", name)
         }
-        done = subprocess.run(
-            [*python, folder, module, seconds, *options, "--cache-dir", self.folder, url],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environ,
-            timeout=CHILD_TIMEOUT_SECONDS,
-        )
+        try:
+            done = subprocess.run(
+                [*python, folder, module, seconds, *options, "--cache-dir", self.folder, url],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=environ,
+                timeout=CHILD_TIMEOUT_SECONDS,
+            )
+        except OSError as error:
+            raise OutOfReach(f"no process can be started: {error}") from None
         self.reason = printable(done.stderr.decode("utf-8", "replace"))
-        if not done.stdout.startswith(b"{"):
+        if not done.stdout:
             raise OutOfReach(f"no process can import this file: {self.reason}")
         record = json.loads(done.stdout)
         return ":".join(filter(None, (record["outcome"], record["gate"])))
@@ -12995,7 +12997,7 @@ class Command:
         if options.no_cache or options.selftest:    # the fixtures are asked for afresh
             wanted.update(cache_dir=None, shares_pace=True)
         if options.tag == "auto":                                   # R13
-            wanted["tag"] = detect_identity(os.environ, __file__)
+            wanted["tag"] = detect_identity(os.environ)
             if wanted["tag"] is None:
                 self.warn(
                     "--tag auto finds neither GITHUB_REPOSITORY nor a git repository that holds "
