@@ -9427,7 +9427,7 @@ LAST_PAGES: dict[Bot, Page] = {}        # R6: one, for five minutes or until ano
 def page_of(bot: Bot) -> Page | None:
     """The page that this bot fetched last, if it is still there."""
     page = LAST_PAGES.get(bot)
-    if page is not None and page.expires_at <= bot.time():
+    if page is not None and page.expires_at <= bot.now():
         LAST_PAGES.clear()
         return None
     return page
@@ -9546,11 +9546,8 @@ def why_no_text(result: Result) -> str:
 def is_withheld(value: Result | Source) -> bool:
     """spec 19: whether a site that it came from says ai-input=no."""
     if isinstance(value, Result):
-        is_warned = any(map(is_ai_input_warning, value.warnings))
-        return is_warned or forbids_ai_input(value.content_signals)
-    if value.result is not None:
-        return is_withheld(value.result)
-    return is_ai_input_warning(value.warning)
+        return value.no_ai_input or forbids_ai_input(value.content_signals)
+    return value.no_ai_input or (value.result is not None and is_withheld(value.result))
 
 
 def result_fields(result: Result) -> dict[str, Any]:
@@ -9609,15 +9606,15 @@ def fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if page is not None and page.result.url == url:
             if all(may_be_shown(bot, hop) for hop in (url, *page.result.redirects)):
                 whence = " from memory, without a request"
-                return slice_answer(page, arguments, whence, bot.time())
+                return slice_answer(page, arguments, whence, bot.now())
     result = bot.fetch(url, fresh=True)
     if result.ok:
         LAST_PAGES.clear()
     if not result.ok or is_withheld(result):                        # spec 19
-        return result_answer(result, bot.time())
-    page = Page(result._replace(body=b""), result.text, bot.time() + PAGE_LIFETIME_SECONDS)
+        return result_answer(result, bot.now())
+    page = Page(result._replace(body=b""), result.text, bot.now() + PAGE_LIFETIME_SECONDS)
     LAST_PAGES[bot] = page
-    return slice_answer(page, arguments, whence, bot.time())
+    return slice_answer(page, arguments, whence, bot.now())
 
 
 def may_be_shown(bot: Bot, url: str) -> bool:
@@ -9633,7 +9630,7 @@ def may_fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any
     fields = in_lines(decision.to_dict())
     said = "Allowed: it may be fetched now."
     if not decision:
-        said = not_fetched(decision, bot.time())
+        said = not_fetched(decision, bot.now())
     if forbids_ai_input(decision.content_signals):                  # spec 19
         fields = {name: fields[name] for name in OUR_FIELDS if name in fields}
         said += AI_INPUT_SAID
@@ -9661,7 +9658,7 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         said = f"Found {kinds}. Ask `fetch` for what the task needs, not for all."
     elif result is not None and not result.ok:
-        said = not_fetched(result, bot.time())
+        said = not_fetched(result, bot.now())
     if len(given) < len(found):                                     # spec 19
         said += AI_INPUT_SAID
     sources = list(map(source_fields, given))
@@ -9868,7 +9865,7 @@ class McpServer(SystemClock):
         try:
             while True:
                 page = page_of(bot)                 # R6: it goes in time
-                patience = page.expires_at - bot.time() if page else None
+                patience = page.expires_at - bot.now() if page else None
                 if not self._arrived.acquire(timeout=patience):
                     continue
                 if not self._requests:
