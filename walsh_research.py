@@ -4547,7 +4547,7 @@ class Scheduler:
         later = fetcher.limiter.when(host, interval, FIRST, math.inf)
         patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
         due_at = max(now, later.at)
-        if fetcher.options.interactive or due_at - now > patience:
+        if fetcher.options.interactive or not is_patient or due_at - now > patience:
             due_at = now
         fetcher.trace_wait(wire, due_at - now, later.reason)
         self._push(due_at, host)
@@ -4949,23 +4949,24 @@ class Fetcher:
         if self.options.interactive:  # spec 1.1
             visit.start = Start(self.limiter, visit.host, interval, visit.may_owe, NO_LOCK)
             return None
-        answer = visit.too_late() or self._courtesy(visit)
-        if answer is not None:
-            return answer
+        refusal = visit.too_late()
+        if refusal is not None:
+            return refusal
+        if self._is_courteous(visit):
+            at = self.now() + MIN_REQUEST_INTERVAL
+            return Later(at, "R4", f"targets of {visit.host} go first")
         start = self.limiter.start(visit.host, interval, visit.may_owe, visit.deadline)
         if isinstance(start, Later):
             return start
         visit.start = start
         return None
 
-    def _courtesy(self, visit: Visit) -> Later | None:
+    def _is_courteous(self, visit: Visit) -> bool:
         """A hop to a host of others lets those go first who ask for that host by name."""
         if visit.may_owe != FOREIGN_HOP or visit.scheduler is None:
-            return None
-        at = self.now() + MIN_REQUEST_INTERVAL
-        if at > visit.deadline or not visit.scheduler.is_asked_for(visit.host):
-            return None
-        return Later(at, "R4", f"targets of {visit.host} go first")
+            return False
+        has_time = self.now() + MIN_REQUEST_INTERVAL <= visit.deadline
+        return has_time and visit.scheduler.is_asked_for(visit.host)
 
     def _pace_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is recorded or waited for."""
@@ -7134,8 +7135,10 @@ class Bot(Fetcher):
         key = f"{visit.site} {directive}"
         held = self._answers.get(key)
         if held is None:
-            # An allow-once would be wasted where the target could not follow.
-            return self._pace_gate(visit) or self._answers.ensure(visit, key)
+            refusal = self._pace_gate(visit)
+            if refusal is not None:  # an allow-once would be wasted
+                return refusal
+            return self._answers.ensure(visit, key)
         answer = held.answer
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
