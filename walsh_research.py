@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     import ssl      # some decisions need no connection, and it is slow to import
     import threading
-    from datetime import datetime, timedelta
+    from datetime import datetime
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 
