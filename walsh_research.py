@@ -1528,7 +1528,8 @@ COMBINATIONS: KeywordTable = {
     "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
     "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
     "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
-    "propertyNames": (OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, n) for n in value)),
+    "propertyNames": (
+        OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, name) for name in value)),
 }
 # Of the compiled schema, the schema with the keyword and the instance: what holds against what.
 APPLICATORS: KeywordTable = {
