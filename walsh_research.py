@@ -1264,20 +1264,22 @@ OUTSIDE_SETS = {
 }
 INSIDE_SETS = {r"\s": ECMA_SPACES, r"\S": ECMA_NO_SPACES}
 CHARACTER_CLASSES = frozenset([r"\d", r"\D", r"\s", r"\S", r"\w", r"\W"])
-ECMA_CHARACTER = (
+ECMA_ESCAPE = (
     r"\\u\{[0-9A-Fa-f]{1,6}\}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
-    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[bdDfnrsStvwW]|\\[^A-Za-z]|[^\\]")
-SET_MEMBER = lazy_re(f"({ECMA_CHARACTER})(?:-({ECMA_CHARACTER}))?|.")
+    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[bdDfnrsStvwW]|\\[^A-Za-z]")
+SET_MEMBER = lazy_re(rf"({ECMA_ESCAPE}|[^\\])(?:-({ECMA_ESCAPE}|[^\\]))?|\\.?")
 # What stands in no group is refused: other openings, possessive counts, open sets, other escapes.
 PATTERN_PART = lazy_re(
     r"(?P<rewritten>[$.]|\{,|\[\^?\]|\\[BsS]|\(\?<(?=[A-Za-z_]))"
-    r"|(?P<set>\[(?:\\[\s\S]|[^\\\]])+\])|(?P<reference>\\[1-9][0-9]?)|(?P<same>\(\?(?::|<?[=!]))"
-    r"|\(\?|\[|(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\+"
-    rf"|(?P<character>{ECMA_CHARACTER})|\\.?")
+    r"|(?P<set>\[(?:\\[\s\S]|[^\\\]])+\])|(?P<reference>\\[1-9][0-9]?)"
+    rf"|(?P<escape>{ECMA_ESCAPE})|\(\?(?!:|<?[=!])|\[|(?:[*+?]|\{{[0-9]+(?:,[0-9]*)?\}})\+|\\.?"
+    r"|(?P<same>[\s\S])")
 
 
 def python_character(text: str) -> str:
     """A character, an escape, or what a class has in a set."""
+    if len(text) == 1:
+        return re.escape(text)
     if text.startswith(r"\u{"):
         return re.escape(chr(int(text[3:-1], 16)))
     if text.startswith(r"\c"):
@@ -1287,22 +1289,15 @@ def python_character(text: str) -> str:
     return INSIDE_SETS.get(text, text)
 
 
-def python_set(text: str) -> str:
-    """A set with each hyphen escaped that makes no range, and all that Python may once read."""
-    members = [text[:2] if text.startswith("[^") else "["]
-    for found in SET_MEMBER.finditer(text, len(members[0]), len(text) - 1):
-        first, last = found.groups()
-        if first is None:
-            raise ValueError(f"{found[0]!r} is not supported")
-        members.append(member_of_set(first))
-        if last is not None:
-            is_range = CHARACTER_CLASSES.isdisjoint((first, last))
-            members += ["-" if is_range else r"\-", member_of_set(last)]
-    return "".join(members) + "]"
-
-
-def member_of_set(text: str) -> str:
-    return re.escape(text) if len(text) == 1 else python_character(text)
+def python_member(found: re.Match[str]) -> str:
+    """A member of a set, or a range, where no end is a class."""
+    first, last = found.groups()
+    if first is None:
+        raise ValueError(f"{found[0]!r} is not supported")
+    if last is None:
+        return python_character(first)
+    hyphen = "-" if CHARACTER_CLASSES.isdisjoint((first, last)) else r"\-"
+    return python_character(first) + hyphen + python_character(last)
 
 
 def python_part(found: re.Match[str]) -> str:
@@ -1314,10 +1309,13 @@ def python_part(found: re.Match[str]) -> str:
     if kind == "rewritten":
         return OUTSIDE_SETS[text]
     if kind == "set":
-        return python_set(text)
-    if kind == "reference":  # what took no part in the match is empty
+        opening = "[^" if text.startswith("[^") else "["
+        return opening + SET_MEMBER.sub(python_member, text[len(opening):-1]) + "]"
+    if kind == "reference":  # to a group that took no part, it is empty
         return f"(?({text[1:]}){text})"
-    return python_character(text)
+    if kind == "escape":
+        return python_character(text)
+    return text
 
 
 @lru_cache(maxsize=256)
@@ -1326,7 +1324,7 @@ def compile_pattern(source: str) -> re.Pattern[str]:
     try:
         return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
-        raise ValueError(f"pattern {source[:80]!r}: {error}") from None
+        raise ValueError(f"pattern {brief_value(source)}: {error}") from None
 
 
 # 6c. Schemas: tables of keywords, and one walk through schema and instance.
@@ -1426,7 +1424,7 @@ def has_dependents(others: dict[str, list[str]], value: JsonObject) -> bool:
 # Which schemas a part of the value must hold against: step, schema and part; the step is its name
 # or number, or nothing where the part is the value itself.
 def referred_schema(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
-    yield (), compiled.target(schema["$ref"]), value
+    yield (), compiled.targets[schema["$ref"]], value
 
 
 def all_schemas(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
@@ -1525,7 +1523,8 @@ COMBINATIONS: KeywordTable = {
     "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
     "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
     "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
-    "propertyNames": (OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, n) for n in value)),
+    "propertyNames": (
+        OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, name) for name in value)),
 }
 # Of the compiled schema, the schema with the keyword and the instance: what holds against what.
 APPLICATORS: KeywordTable = {
@@ -1595,7 +1594,7 @@ class CompiledSchema:
 
         self._root = root
         self._places: JsonObject = {}   # schemas by JSON Pointer and by $anchor
-        self._targets: JsonObject = {}  # schemas by $ref
+        self.targets: JsonObject = {}   # schemas by $ref
         self._read("", root)
         applied = {}  # identities of schemas: which are applied to the same value
         for schema in self._places.values():
@@ -1632,12 +1631,9 @@ class CompiledSchema:
         name, _, fragment = urljoin(own_id, reference).partition("#")
         target = self._places.get(unquote(fragment))
         if target is None or name not in ("", own_id):
-            raise ValueError(f"$ref {reference[:200]!r} names no schema of this document")
-        self._targets[reference] = target
+            raise ValueError(f"$ref {brief_value(reference)} names no schema of this document")
+        self.targets[reference] = target
         return target
-
-    def target(self, reference: str) -> Any:
-        return self._targets[reference]
 
     def validate(self, instance: Any) -> None:
         """SchemaViolation where the instance does not hold."""
