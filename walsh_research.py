@@ -9870,8 +9870,7 @@ class McpServer(SystemClock):
         self._began_at = self._told_at = time.monotonic()
         reply: dict[str, Any] = {}
         with suppress(CallCancelled):
-            if not request.cancelled.is_set():
-                reply = reply_to(request, bot)
+            reply = reply_to(request, bot)
         with self._first_lock:
             self._requests.pop(0)
         if reply and not request.cancelled.is_set():
