@@ -9643,7 +9643,7 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
     found = list(islice(bot.discover(arguments["url"]), MAX_LISTED_FOR_MODEL))
     given = [source for source in found if not is_withheld(source)]
     counts = collections.Counter(source.kind for source in given if source.result is None)
-    result = found[0].result
+    result = found[0].result if found[0].kind == "none" else None
     said = "Found no feed, no Markdown, no llms.txt and no sitemap."
     if counts:
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
