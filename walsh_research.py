@@ -9644,7 +9644,9 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
     given = [source for source in found if not is_withheld(source)]
     counts = collections.Counter(source.kind for source in given if source.result is None)
     result = found[0].result if found[0].kind == "none" else None
-    said = "Found no feed, no Markdown, no llms.txt and no sitemap."
+    said = "Nothing is listed."
+    if given:
+        said = "Found no feed, no Markdown, no llms.txt and no sitemap."
     if counts:
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         said = f"Found {kinds}. Ask `fetch` for what the task needs, not for all."
