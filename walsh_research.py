@@ -9599,11 +9599,10 @@ def fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]:
                 whence = " from memory, without a request"
                 return slice_answer(page, arguments, whence, bot.now())
     result = bot.fetch(url, fresh=True)
-    if result.ok:
-        LAST_PAGES.clear()
     if not result.ok or is_withheld(result):                        # spec 19
         return result_answer(result, bot.now())
     page = Page(result._replace(body=b""), result.text, bot.now() + PAGE_LIFETIME_SECONDS)
+    LAST_PAGES.clear()
     LAST_PAGES[bot] = page
     return slice_answer(page, arguments, whence, bot.now())
 
@@ -9643,8 +9642,10 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
     found = list(islice(bot.discover(arguments["url"]), MAX_LISTED_FOR_MODEL))
     given = [source for source in found if not is_withheld(source)]
     counts = collections.Counter(source.kind for source in given if source.result is None)
-    result = found[0].result
-    said = "Found no feed, no Markdown, no llms.txt and no sitemap."
+    result = found[0].result if found[0].kind == "none" else None
+    said = "Nothing is listed."
+    if given:
+        said = "Found no feed, no Markdown, no llms.txt and no sitemap."
     if counts:
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         said = f"Found {kinds}. Ask `fetch` for what the task needs, not for all."
@@ -9657,7 +9658,7 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
     return tool_answer(said, {"sources": sources}, sources, is_failure)
 
 
-ANSWERS: dict[str, Callable[[Bot, Mapping[str, Any]], dict[str, Any]]] = {
+ANSWERS = {
     "fetch": fetch_for_model,
     "may_fetch": may_fetch_for_model,
     "discover": discover_for_model,
@@ -9870,8 +9871,7 @@ class McpServer(SystemClock):
         self._began_at = self._told_at = time.monotonic()
         reply: dict[str, Any] = {}
         with suppress(CallCancelled):
-            if not request.cancelled.is_set():
-                reply = reply_to(request, bot)
+            reply = reply_to(request, bot)
         with self._first_lock:
             self._requests.pop(0)
         if reply and not request.cancelled.is_set():
@@ -9888,28 +9888,30 @@ class McpServer(SystemClock):
             seconds = ends_at - time.monotonic()
             if seconds <= 0.0:
                 return
-            self._tell_progress(request.meta.get("progressToken"), seconds)
+            self._tell_progress(request, seconds)
         raise CallCancelled
 
-    def _tell_progress(self, token: Any, seconds_left: float) -> None:
+    def _tell_progress(self, request: HarnessRequest, seconds_left: float) -> None:
         """To who gave a token, once a second."""
         now = time.monotonic()
-        if token is None or now < self._told_at + PROGRESS_SECONDS:
-            return
-        self._told_at = now
-        said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
-        params = {"progressToken": token, "progress": now - self._began_at, "message": said}
-        self._send({"method": "notifications/progress", "params": params})
+        token = request.meta.get("progressToken")
+        if token is not None and now >= self._told_at + PROGRESS_SECONDS:
+            self._told_at = now
+            said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
+            params = {"progressToken": token, "progress": now - self._began_at, "message": said}
+            self._send({"method": "notifications/progress", "params": params})
 
     # --- The thread that reads --------------------------------------------
 
     def _read_all(self) -> None:
         """Every line to its end, whatever stands in it."""
-        with suppress(OSError, ValueError):     # a stream that breaks, or is closed, has ended
-            for line in self._source:
-                if line.strip():
-                    self._take(line)
-        self._arrived.release()
+        try:
+            with suppress(OSError, ValueError):     # a stream that breaks, or is closed, has ended
+                for line in self._source:
+                    if line.strip():
+                        self._take(line)
+        finally:
+            self._arrived.release()
         time.sleep(GRACE_SECONDS)
         self._cancel(self._requests)
 
