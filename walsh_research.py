@@ -6877,9 +6877,9 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     text = feed_text(body, content_type).lstrip("\ufeff \t\r\0")
     if text.lstrip().startswith("{"):
         return json_feed(text.encode("utf-8", "replace"), base_url)
-    text = XML_SLIP.sub(mended_slip, text, MAX_MENDED_SLIPS).translate(XML_FORBIDDEN)
+    text = XML_SLIP.sub(mended_slip, from_root(text), MAX_MENDED_SLIPS)
     found = XmlEntries(("rss", "atom"), base_url)
-    feed = feed_of(found.read(pieces_of(from_root(text))), found.head)
+    feed = feed_of(found.read(pieces_of(text.translate(XML_FORBIDDEN))), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
