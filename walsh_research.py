@@ -6117,7 +6117,7 @@ def html_text(value: str) -> str:
 def absolute_url(base: str, reference: str) -> str:
     """The absolute URL; as it stands without a base; "" where it is none: one must not lose all."""
     reference = reference.strip()
-    if len(reference) > MAX_FEED_TEXT:
+    if len(base) + len(reference) > MAX_FEED_TEXT:      # resolving many would take minutes
         return ""
     if not base or not reference:
         return one_line(reference)
