@@ -5182,7 +5182,7 @@ def html_text(value: str) -> str:
 def absolute_url(base: str, reference: str) -> str:
     """The absolute URL; as it stands without a base; "" where it is none: one must not lose all."""
     reference = reference.strip()
-    if len(reference) > MAX_FEED_TEXT:
+    if len(base) + len(reference) > MAX_FEED_TEXT:      # resolving many would take minutes
         return ""
     if not base or not reference:
         return one_line(reference)
@@ -5234,7 +5234,8 @@ LINK_TITLE = (
     r"""(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'"""
     r"""|\([^()\\]*(?:\\.[^()\\]*){0,999}\))""")
 TAIL = (
-    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
+    r"\([ \t\n]*"
+    rf"(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
     rf"(?:[ \t\n]+(?:{LINK_TITLE}[ \t\n]*)?)?\)")
 LINK_TAIL = lazy_re(f"(?s){TAIL}")
 EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
@@ -5941,9 +5942,9 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     text = feed_text(body, content_type).lstrip("\ufeff \t\r\0")
     if text.lstrip().startswith("{"):
         return json_feed(text.encode("utf-8", "replace"), base_url)
-    text = XML_SLIP.sub(mended_slip, text, MAX_MENDED_SLIPS).translate(XML_FORBIDDEN)
+    text = XML_SLIP.sub(mended_slip, from_root(text), MAX_MENDED_SLIPS)
     found = XmlEntries(("rss", "atom"), base_url)
-    feed = feed_of(found.read(pieces_of(from_root(text))), found.head)
+    feed = feed_of(found.read(pieces_of(text.translate(XML_FORBIDDEN))), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
