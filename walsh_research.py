@@ -3018,6 +3018,8 @@ class AnswerFile(io.BufferedReader):
                 said = printable(line.decode("latin-1"), 60)
                 raise ConnectionError(f"broken line in the head: {said}")
             self.is_first_line = line in (b"\r\n", b"\n")  # then 1xx was not the answer
+            if line.strip():  # RFC 9110 5.5: blanks at its end are no part of a value
+                line = line.rstrip() + b"\r\n"
         return line
 
     def close(self) -> None:
