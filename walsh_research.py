@@ -2741,7 +2741,7 @@ class Cache:
             payload = self._memory[kind].get(name)
             if payload is None:
                 payload = self._read(kind, name)
-            return payload and PlainUnpickler(io.BytesIO(payload)).load()
+            return PlainUnpickler(io.BytesIO(payload)).load()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -2830,10 +2830,10 @@ class Cache:
             self._warn_of_disk(error)
         return False
 
-    def _read(self, kind: str, name: str) -> bytes | None:
+    def _read(self, kind: str, name: str) -> bytes:
         """A payload whose digest holds. ValueError: the file is none of ours."""
         if not self._is_usable():
-            return None
+            raise FileNotFoundError
         path = self._path(kind, name)
         status = os.lstat(path)
         check_private(status, stat.S_ISREG, "regular file")
@@ -2871,11 +2871,9 @@ class Cache:
         self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
 
     def _warn_of_disk(self, error: Exception) -> None:
-        trouble = printable(str(error))
-        self._warn_once(
-            "disk",
-            f"cache: {self.folder}: {trouble}; what it does not hold, this run remembers alone",
-        )
+        trouble = printable(f"{self.folder}: {error}")
+        line = f"cache: {trouble}; what it does not hold, this run remembers alone"
+        self._warn_once("disk", line)
 
     def _warn_once(self, cause: str, line: str) -> None:
         if cause not in self._warned:
