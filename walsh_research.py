@@ -3369,7 +3369,9 @@ class HttpTransport:
                 self.pins.clear()
             self.pins[host] = time.monotonic() + PIN_SECONDS, addresses
         if not addresses:
-            raise ValueError(f"{host} does not exist")
+            is_known = any(pinned for _, pinned in self.pins.values())      # some other name is
+            hint = "" if is_known else ", or there is no network"
+            raise ValueError(f"{host} does not exist{hint}")
         if not self.allow_private and proxy is None:
             for refusal in filter(None, map(address_refusal, addresses)):
                 raise TransportError(f"{host}: {refusal}", final=True, refused=True)
