@@ -10039,18 +10039,18 @@ $reasons
 $requests
 <h2>Words</h2>
 <dl>
-<dt>fetched <dd>The page was asked for and read. Nothing of it is kept.
-<dt>unchanged <dd>The page was asked for, and had not changed since the last time.
-<dt>denied <dd>A rule forbids it. The page was not asked for.
-<dt>deferred <dd>It was too early. The page may be asked for later.
-<dt>skipped <dd>The page was asked for a short while ago, or stands in the list twice.
-<dt>failed <dd>There was no answer, or none that can be used.
-<dt>R3 <dd>The owner has opted out: the host is on the list that all of these bots obey.
-<dt>address <dd>The address of the host is not public.
-<dt>R2 <dd>The robots.txt of the site decides this.
-<dt>robots2 <dd>The robots2.txt of the site decides this.
-<dt>R4 <dd>The pace of the host: a second between requests, or what Crawl-delay asks for.
-<dt>R5 <dd>The host has trouble (429, 503 or no answer), and is left alone for a while.
+<dt>fetched</dt><dd>The page was asked for and read. Nothing of it is kept.</dd>
+<dt>unchanged</dt><dd>The page was asked for, and had not changed since the last time.</dd>
+<dt>denied</dt><dd>A rule forbids it. The page was not asked for.</dd>
+<dt>deferred</dt><dd>It was too early. The page may be asked for later.</dd>
+<dt>skipped</dt><dd>The page was asked for a short while ago, or stands in the list twice.</dd>
+<dt>failed</dt><dd>There was no answer, or none that can be used.</dd>
+<dt>R3</dt><dd>The owner has opted out: the host is on the list that all of these bots obey.</dd>
+<dt>address</dt><dd>The address of the host is not public.</dd>
+<dt>R2</dt><dd>The robots.txt of the site decides this.</dd>
+<dt>robots2</dt><dd>The robots2.txt of the site decides this.</dd>
+<dt>R4</dt><dd>The pace of the host: a second between requests, or what Crawl-delay asks for.</dd>
+<dt>R5</dt><dd>The host has trouble (429, 503 or no answer), and is left alone for a while.</dd>
 </dl></body></html>
 """
 
