@@ -2595,7 +2595,7 @@ def is_kin(host: str, wire: str) -> bool:
 
 def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}, want one of {', '.join(map(str, choices))}")
+        raise ValueError(f"{name} is {value!r}, want one of {', '.join(choices)}")
 
 
 # === 11. CACHE   R11   spec 11.2 =============================================
@@ -3338,15 +3338,6 @@ class HttpTransport:
         exchange.is_cancelled = True
         with suppress(AttributeError, OSError):  # it is not open, or not open any more
             exchange.socket.shutdown(2)
-
-    def abort(self) -> None:
-        """From another thread: the exchange under way ends, with a TransportError."""
-        held = CONNECTION.socket
-        if held is not None:
-            import socket
-
-            with suppress(OSError):
-                socket.socket.shutdown(held, socket.SHUT_RDWR)
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4610,7 +4601,8 @@ class Options(NamedTuple):
         if not is_number(self.max_wait) or not self.max_wait >= 0:
             raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
         for name in ("interactive", "allow_private"):
-            require_choice(name, getattr(self, name), (True, False))
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r:.80}, want True or False")
         if self.robots_mode != "respect" and not self.interactive:
             raise ValueError(
                 f"robots_mode={self.robots_mode!r} is for a person at a prompt "
@@ -4860,7 +4852,7 @@ class Fetcher:
             reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
             answer = TransportError(reason)
         finally:
-            if self.options.transport is not None:
+            if not isinstance(self._transport, HttpTransport):
                 visit.has_left()  # a foreign transport need not say when a request leaves
         if visit.left_at is not None:
             status = getattr(answer, "status", None)
@@ -10607,7 +10599,8 @@ class Command:
             wanted["cache_dir"] = None
             if not options.offline:     # R13, where it is known who asks
                 wanted["tag"] = options.tag or detect_identity(os.environ)
-        wanted.update(warn=self.warn, trace=self.trace, clock=self.clock, **others)
+        wanted.update(warn=self.warn, trace=self.trace, clock=self.clock)
+        wanted.update(others)
         if options.jobs > 1:
             wanted["clock"] = None
             if not options.verbose:     # the processes need not tell what nobody sees
