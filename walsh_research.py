@@ -10600,11 +10600,11 @@ class Command:
             if not options.offline:     # R13, where it is known who asks
                 wanted["tag"] = options.tag or detect_identity(os.environ)
         wanted.update(warn=self.warn, trace=self.trace, clock=self.clock)
-        wanted.update(others)
         if options.jobs > 1:
             wanted["clock"] = None
             if not options.verbose:     # the processes need not tell what nobody sees
                 wanted["trace"] = None
+        wanted.update(others)
         try:
             return Bot(**wanted)
         except ValueError as error:
