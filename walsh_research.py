@@ -7680,28 +7680,24 @@ class Sandbox:
 
     def answer(self, hit: Hit) -> Published:
         """Status, headers and body for a request."""
+        import json
         path = without_query(hit.path)
         page, ending = os.path.splitext(path)
         found: Published = (404, NO_FIELDS, b"")
         for name in (page, path, without_query(hit.url)):
             found = self.answers.get(name, found)
         status, headers, body = found
-        if path == "/flaky" and [earlier.path for earlier in self.hits].count(path) < 3:
+        paths = [earlier.path for earlier in self.hits]
+        if path == "/flaky" and paths.count(path) < 3:
             status = 429
             headers = {"Retry-After": "1"}
-        if path == "/__state__":
-            body = self.state()
+        if path == "/__state__":        # who has asked for what
+            body = json.dumps({"paths": paths, "user_agents": agents_of(self.hits)}).encode()
         if hit.headers.get("if-none-match") == headers.get("ETag", "no tag"):
             status = 304
             body = b""
         content_type = SANDBOX_TYPES.get(ending, "text/html; charset=utf-8")
         return status, {"Content-Type": content_type, **headers}, body
-
-    def state(self) -> bytes:
-        """/__state__: the paths that were asked for, and by whom."""
-        import json
-        paths = [hit.path for hit in self.hits]
-        return json.dumps({"paths": paths, "user_agents": agents_of(self.hits)}).encode()
 
 
 def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
@@ -8348,10 +8344,10 @@ class ScenarioRun(Run):
     def robots(self, text: str) -> RobotsTxt:
         return RobotsTxt.parse(text.replace(" | ", "\n"))
 
-    def group(self, text: str) -> Optional[str]:
+    def group(self, text: str) -> str | None:
         return self.robots(text).group
 
-    def delay(self, text: str) -> Optional[float]:
+    def delay(self, text: str) -> float | None:
         return self.robots(text).crawl_delay
 
     def path(self, text: str) -> str:
@@ -8361,7 +8357,7 @@ class ScenarioRun(Run):
     def rules(self, text: str) -> str:
         return self.path("User-agent: * | " + text)
 
-    def retry_after(self, value: str) -> Optional[float]:
+    def retry_after(self, value: str) -> float | None:
         return parse_retry_after(value, MAY_23)
 
     def longest_delay(self, attempt: str) -> float:
@@ -8536,11 +8532,7 @@ class ProcessRun(ScenarioRun):
         module = os.path.splitext(file_name)[0]
         python = [sys.executable or "", "-I", "-S", "-X", f"pycache_prefix={self.folder}", "-c", CHILD]
         options = ["--json", "--allow-private", "--origin", self.origin.origin]
-        environ = {
-            name: value
-            for name, value in os.environ.items()
-            if not re.search("(?i)proxy|github", name)
-        }
+        environ = {name: os.environ[name] for name in os.environ if "PROXY" not in name.upper()}
         try:
             done = subprocess.run(
                 [*python, folder, module, seconds, *options, "--cache-dir", self.folder, url],
@@ -8574,7 +8566,7 @@ class LiveRun(Run):
     def __init__(self, bot: Bot) -> None:
         self.bot = bot
         self.sites: set[str] = set()            # that gave any HTTP answer
-        self.fixtures: Optional[dict[str, Any]] = None
+        self.fixtures: dict[str, Any] | None = None
         self.found: Any = None                  # the last Result or Decision
 
     def named(self, name: str) -> str:
@@ -8593,7 +8585,7 @@ class LiveRun(Run):
         self.look(result)
         return result
 
-    def look(self, found: Union[Result, Decision]) -> None:
+    def look(self, found: Result | Decision) -> None:
         """OutOfReach where no HTTP answer decided this, but a network that reached nobody."""
         self.found = found
         self.reason = f"{found.url}: {found.reason}"
@@ -8686,17 +8678,15 @@ def offline_checks(real_pace: bool = True) -> Iterator[Check]:
 
 # 19f. R13: who runs this.
 
-def detect_identity(environ: Mapping[str, str]) -> Optional[str]:
+def detect_identity(environ: Mapping[str, str]) -> str | None:
     """R13: "ORG/REPO@SHA" of GitHub's variables; None where there are none."""
-    tag = environ.get("GITHUB_REPOSITORY", "")
-    sha = environ.get("GITHUB_SHA", "")[:7]
-    if sha:
-        tag = f"{tag}@{sha}"
-    try:
+    repository = environ.get("GITHUB_REPOSITORY")
+    sha = environ.get("GITHUB_SHA", "")
+    tag = f"{repository}@{sha[:7]}".rstrip("@")
+    with suppress(ValueError):
         parse_tag(tag)
-    except ValueError:
-        return None
-    return tag
+        return tag
+    return None
 
 
 # 19g. The attestation, spec 14.
