@@ -7871,6 +7871,9 @@ R3 operator blocklist blocks apex `blocked.test`, before robots.txt, and nobody 
   fetch //blocked.test/ -> blocklist denied:R3
   may_fetch //blocked.test/ -> R3
   fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+  relist {"blocked": [{"domain": "b.test"}]}
+  wait 21610
+  fetch //b.test/denied -> blocklist denied:R3
 
 R3 a redirect onto a listed host
   refuse /moved 302 Location http://www.blocked.test/page
