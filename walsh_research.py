@@ -39,7 +39,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed
     R3c   schema, contract major     7 BLOCKLIST       checked_entries
     R4    spacing, unseen at once    8 PACING          next_start
-    R4a   between processes          13 RATE LIMITER   RateLimiter.lock
+    R4a   between processes          13 RATE LIMITER   RateLimiter.start
     R5    back-off, full jitter      8 PACING          backoff_delay
     R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back
     R6    no sub-resources           10 REQUESTS       is_unread_type
@@ -52,8 +52,8 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R9.3  llms.txt                   18 BOT            Bot._sources
     R10   no schema, no adoption     7 BLOCKLIST       checked_entries
     R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema
-    R11   caches persist             11 CACHE          Cache._write
-    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance
+    R11   caches persist             11 CACHE          Cache.store
+    R12   stale blocks on refresh    15 FETCHER        Fetcher._blocklist_gate
     R13   tags                       15 FETCHER        Fetcher.exchange
 
 The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
@@ -4002,7 +4002,7 @@ Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
 # A gate lets pass (None), refuses, says when to come back, or has steps that come first.
-GateAnswer = Union[Later, Decision, "Steps[Optional[Decision]]", None]
+GateAnswer = Union[Later, Decision, Generator[Later, None, Optional[Decision]], None]
 Gate = Callable[["Visit"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
