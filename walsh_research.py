@@ -4152,7 +4152,7 @@ class Visit:
             refusal = yield from self.pass_gates(self.fetcher.gates_of(self.kind))
             if refusal is not None:
                 return Ending(self.answer, refusal)
-            with cast(Start, self.start):  # so that what a 503 imposes is written before others look
+            with cast(Start, self.start):  # what a 503 imposes is written before others look
                 ending = self._ask()
             if ending is not None:
                 return ending
@@ -8535,7 +8535,8 @@ class ProcessRun(ScenarioRun):
         import subprocess
         folder, file_name = os.path.split(os.path.abspath(__file__))
         module = os.path.splitext(file_name)[0]
-        python = [sys.executable or "", "-I", "-S", "-X", f"pycache_prefix={self.folder}", "-c", CHILD]
+        bytecode = f"pycache_prefix={self.folder}"
+        python = [sys.executable or "", "-I", "-S", "-X", bytecode, "-c", CHILD]
         options = ["--json", "--allow-private", "--origin", self.origin.origin]
         environ = {name: os.environ[name] for name in os.environ if "PROXY" not in name.upper()}
         try:
@@ -10048,6 +10049,15 @@ $requests
 """
 
 
+def in_one_line(parts: Iterable[Any]) -> str:
+    """The parts that say something, in one line."""
+    return ", ".join([str(part) for part in parts if part])
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 class ReportedRequest(NamedTuple):
     """A request as a result tells it."""
 
@@ -10504,15 +10514,6 @@ def log(line: str) -> None:
 def complain(error: object) -> None:
     """What is wrong, in one line."""
     log(f"walsh_research.py: {error}")
-
-
-def in_one_line(parts: Iterable[Any]) -> str:
-    """The parts that say something, in one line."""
-    return ", ".join([str(part) for part in parts if part])
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def quoted_title(title: str) -> str:
