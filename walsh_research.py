@@ -3552,14 +3552,20 @@ class Start:
     """The right to send one request to a host now, with the host's lock until the exchange ends."""
 
     def __init__(
-        self, limiter: RateLimiter, host: str, interval: float, may_owe: float, lock: Any
+        self,
+        limiter: RateLimiter,
+        host: str,
+        interval: float,
+        may_owe: float,
+        record: HostRecord,
+        lock: CacheLock,
     ) -> None:
         self._limiter = limiter
         self._host = host
         self._interval = interval
         self._may_owe = may_owe
+        self._before = record
         self._lock = lock
-        self._before = limiter.record_of(host)
         self.at = NEVER  # when the request began, or when it left, Unix seconds
 
     def __enter__(self) -> Start:
@@ -3598,7 +3604,9 @@ class RateLimiter:
     def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
         ours = self._records.get(host, UNSEEN)
-        entry = self._cache.load("pace", host)
+        entry = None
+        if self._cache.folder is not None:
+            entry = self._cache.load("pace", host)
         if entry is None:
             return ours
         theirs = from_entry(UNSEEN, entry)
@@ -3611,12 +3619,21 @@ class RateLimiter:
     def write(self, host: str, record: HostRecord) -> None:
         """For this process, and for those that share the cache."""
         self._records[host] = record
-        self._cache.store("pace", host, record._asdict())
+        if self._cache.folder is not None:
+            self._cache.store("pace", host, record._asdict())
+
+    def share(self) -> None:
+        """R4a: what this process alone knew of every host, others know from now on."""
+        for host in self._records:
+            self.write(host, self.record_of(host))
 
     def when(self, host: str, interval: float, may_owe: float, latest: float) -> Later:
         """When a request could start, and who says so; as `next_start`."""
         record = self.record_of(host)
         start = next_start(record, interval, may_owe, latest, self.margin)
+        return self._later(start, record, host, interval)
+
+    def _later(self, start: float, record: HostRecord, host: str, interval: float) -> Later:
         if start == record.held_until:
             return Later(start, "R5", record.why)
         return Later(start, "R4", f"{spell_seconds(interval)} between requests to {host}")
@@ -3627,11 +3644,12 @@ class RateLimiter:
         if lock is None:
             reason = f"another process is at {host}"
             return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
-        later = self.when(host, interval, may_owe, latest)
-        if later.at > self.now():
-            lock.release()
-            return later
-        return Start(self, host, interval, may_owe, lock)
+        record = self.record_of(host)
+        start = next_start(record, interval, may_owe, latest, self.margin)
+        if start <= self.now():
+            return Start(self, host, interval, may_owe, record, lock)
+        lock.release()
+        return self._later(start, record, host, interval)
 
 
 UNSEEN = HostRecord()
@@ -3890,7 +3908,9 @@ class RobotsStore(PolicyStore):
         """What is held of a site's file, fresh or not."""
         if key not in self._states:
             self.load(key)
-        return self._states.get(key, self.no_state)
+        if key not in self._states:
+            self._keep(key, self.no_state)
+        return self._states[key]
 
     def is_current(self, key: str) -> bool:
         return robots_is_current(self.state_of(key), self._now())
@@ -3967,10 +3987,9 @@ class SourceStore:
     def _store(self, key: str, known: KnownSource) -> None:
         self._cache.store("source", key, known._asdict())
 
-    def asked(self, key: str, at: float) -> None:
+    def asked(self, key: str, known: KnownSource, at: float) -> None:
         """R8: a request has left. What comes of it is remembered when its Result was read."""
-        known = self.load(key)._replace(asked_at=at, retry_at=NEVER, failure="")
-        self._store(key, known)
+        self._store(key, known._replace(asked_at=at, retry_at=NEVER, failure=""))
 
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
@@ -4077,6 +4096,7 @@ class Visit:
         self.waited = 0.0                       # seconds
         self.requests: list[RequestRecord] = []  # of the root: with those of policy documents
         self.held = NEVER_ASKED                 # R7: validators, and of exactly which URL
+        self._known = NEVER_ASKED               # R8: what earlier requests left
         self.decision = Decision(True, target.url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
@@ -4096,7 +4116,7 @@ class Visit:
     def _move(self, wire: str) -> None:
         self.wire = wire
         self.site = site_key(wire)
-        self.host = host_key(wire)
+        self.host = self.site.partition("//")[2]
 
     def document(
         self, kind: str, url: str, validators: Validators, is_single: bool = False
@@ -4225,7 +4245,7 @@ class Visit:
             self.left_at = cast(Start, self.start).at
             self.attempts += 1
             if self.target.key:
-                self.fetcher.sources.asked(self.target.key, self.left_at)
+                self.fetcher.sources.asked(self.target.key, self._known, self.left_at)
 
     def _ask(self) -> Ending | None:
         """One exchange, and what it means; None: a hop or a retry is due."""
@@ -4249,6 +4269,7 @@ class Visit:
         reason = too_soon(known, self.target.min_age, self.fetcher.now())
         if reason:
             return Ending(known=known, trouble=reason)
+        self._known = known
         if not self.target.is_anew:
             self.held = known
         return None
@@ -4949,7 +4970,10 @@ class Fetcher:
         """
         interval = self.interval_of(visit.site)
         if self.options.interactive:  # spec 1.1
-            visit.start = Start(self.limiter, visit.host, interval, visit.may_owe, NO_LOCK)
+            record = self.limiter.record_of(visit.host)
+            visit.start = Start(
+                self.limiter, visit.host, interval, visit.may_owe, record, NO_LOCK
+            )
             return None
         refusal = visit.too_late()
         if refusal is not None:
@@ -6949,13 +6973,14 @@ class Bot(Fetcher):
         except OSError:
             return ""
         weakref.finalize(self, remove_folder, folder, os.getpid())
-        self._cache.move_to(folder)
+        self.move_memory(folder)
         return folder
 
     def move_memory(self, folder: str) -> None:
         """What a bot has in memory lies in a folder from now on."""
         if self._cache.folder is None:
             self._cache.move_to(folder)
+            self.limiter.share()
 
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
