@@ -95,7 +95,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
-from itertools import islice
+from itertools import compress, islice
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -103,6 +103,7 @@ from typing import (
     BinaryIO,
     Literal,
     NamedTuple,
+    NoReturn,
     Optional,
     TypeVar,
     Union,
@@ -1084,14 +1085,13 @@ def robots_form(value: str) -> str:
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     """How many octets of `path` a rule covers, -1 where it does not match. Spec 9.1.4.
 
-    The path has a `$` at its end, so that the last `$` of a rule is a character like any other,
-    which counts nothing. A `*` counts what it consumed, in its longest or its shortest expansion.
+    The path begins as the rule does, up to its first `*`. It has a `$` at its end, so that the last
+    `$` of a rule is a character like any other, which counts nothing. A `*` counts what it
+    consumed, in its longest or its shortest expansion.
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
     first, *pieces = form.split("*")
-    if not path.startswith(first):
-        return -1
     # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
     # alone decides the length.
     end = len(first)
@@ -1126,6 +1126,7 @@ class RobotsTxt(NamedTuple):
     # Its rules, as columns in file order.
     is_allow: bytes
     forms: tuple[str, ...]  # the values in the one spelling
+    beginnings: tuple[str, ...]  # of the forms, up to a first `*`
     affordable_octets: int  # of a path on which all wildcards are tried
 
     @classmethod
@@ -1147,6 +1148,7 @@ class RobotsTxt(NamedTuple):
             lines=lines,
             is_allow=bytes(rule.allow for rule in robots_rules(lines)),
             forms=forms,
+            beginnings=tuple(form.partition("*")[0] for form in forms),
             affordable_octets=MAX_WILDCARD_OCTETS // work,
         )
 
@@ -1173,8 +1175,10 @@ class RobotsTxt(NamedTuple):
             """Of equally long rules an Allow decides; of equal keys `max` takes the first."""
             return lengths[index], self.is_allow[index]
 
-        index = max(lengths, key=precedence, default=len(self.forms))  # R2b
-        return next(islice(robots_rules(self.lines), index, None), None)
+        if not lengths:
+            return None
+        index = max(lengths, key=precedence)  # R2b
+        return next(islice(robots_rules(self.lines), index, None))
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1197,10 +1201,14 @@ class RobotsTxt(NamedTuple):
         """How many octets each rule that matches covers, by its index, in file order."""
         lengths = {}
         is_costly = len(path) > self.affordable_octets
-        for index, form in enumerate(self.forms):
+        begins = map(path.startswith, self.beginnings)  # as most rules do not
+        for index in compress(range(len(self.forms)), begins):
+            form = self.forms[index]
             is_allow = self.is_allow[index]
             if is_costly and "*" in form:  # R2c: what takes too long to know is denied
-                form = MATCHES_NOTHING if is_allow else form.partition("*")[0] + "*"
+                if is_allow:
+                    continue
+                form = self.beginnings[index] + "*"
             length = robots_match_length(form, path, is_longest=not is_allow)
             if length >= 0:
                 lengths[index] = length
@@ -1314,11 +1322,11 @@ def python_part(found: re.Match[str]) -> str:
 
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
-    """UnsupportedSchema where it is none, or where `re` has no word for it."""
+    """ValueError where it is none, or where `re` has no word for it."""
     try:
         return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
-        raise UnsupportedSchema(f"pattern {source[:80]!r}: {error}") from None
+        raise ValueError(f"pattern {source[:80]!r}: {error}") from None
 
 
 # 6c. Schemas: tables of keywords, and one walk through schema and instance.
@@ -1374,8 +1382,9 @@ def has_type(wanted: Any, value: Any) -> bool:
     types = TYPES_OF_VALUES[type(value)]
     if isinstance(value, float) and value.is_integer():
         types = TYPES_OF_VALUES[int]
-    names = [wanted] if isinstance(wanted, str) else wanted
-    return any(name in types for name in names)
+    if isinstance(wanted, str):
+        return wanted in types
+    return any(name in types for name in wanted)
 
 
 def is_multiple(step: Any, value: Any) -> bool:
@@ -1416,50 +1425,50 @@ def has_dependents(others: dict[str, list[str]], value: JsonObject) -> bool:
 
 # Which schemas a part of the value must hold against: step, schema and part; the step is its name
 # or number, or nothing where the part is the value itself.
-def referred_schema(validator: Validator, schema: JsonObject, value: Any) -> Parts:
-    yield (), validator.target(schema["$ref"]), value
+def referred_schema(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
+    yield (), compiled.target(schema["$ref"]), value
 
 
-def all_schemas(validator: Validator, schema: JsonObject, value: Any) -> Parts:
+def all_schemas(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
     for part in schema["allOf"]:
         yield (), part, value
 
 
-def branch_of_if(validator: Validator, schema: JsonObject, value: Any) -> Parts:
-    branch = "then" if validator.holds(schema["if"], value) else "else"
+def branch_of_if(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
+    branch = "then" if compiled.holds(schema["if"], value) else "else"
     yield (), schema.get(branch, True), value
 
 
-def dependent_schemas(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def dependent_schemas(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     for name, part in schema["dependentSchemas"].items():
         if name in value:
             yield (), part, value
 
 
-def contained_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
-    found = sum(validator.holds(schema["contains"], item) for item in value)
+def contained_items(compiled: CompiledSchema, schema: JsonObject, value: list[Any]) -> Parts:
+    found = sum(compiled.holds(schema["contains"], item) for item in value)
     least, most = schema.get("minContains", 1), schema.get("maxContains", found)
     if not least <= found <= most:
         yield (), False, value
 
 
-def first_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
+def first_items(compiled: CompiledSchema, schema: JsonObject, value: list[Any]) -> Parts:
     for number, (part, item) in enumerate(zip(schema["prefixItems"], value)):
         yield (number,), part, item
 
 
-def other_items(validator: Validator, schema: JsonObject, value: list[Any]) -> Parts:
+def other_items(compiled: CompiledSchema, schema: JsonObject, value: list[Any]) -> Parts:
     for number in range(len(schema.get("prefixItems", ())), len(value)):
         yield (number,), schema["items"], value[number]
 
 
-def named_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def named_members(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     for name, part in schema["properties"].items():
         if name in value:
             yield (name,), part, value[name]
 
 
-def matching_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def matching_members(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     for pattern, part in schema["patternProperties"].items():
         for name, member in value.items():
             if len(name) > MAX_MATCHED_TEXT:
@@ -1468,7 +1477,7 @@ def matching_members(validator: Validator, schema: JsonObject, value: JsonObject
                 yield (name,), part, member
 
 
-def other_members(validator: Validator, schema: JsonObject, value: JsonObject) -> Parts:
+def other_members(compiled: CompiledSchema, schema: JsonObject, value: JsonObject) -> Parts:
     named, patterns = schema.get("properties", ()), schema.get("patternProperties", ())
     for name, member in value.items():
         if name not in named and not any(is_match(pattern, name) for pattern in patterns):
@@ -1511,14 +1520,14 @@ ASSERTIONS: KeywordTable = {
     "required": (OBJECT, NAMES, has_names),
     "dependentRequired": (OBJECT, NAMES_MAP, has_dependents),
 }
-# Of `Validator.holds`, the keyword's value and the instance: whether it holds.
+# Of `CompiledSchema.holds`, the keyword's value and the instance: whether it holds.
 COMBINATIONS: KeywordTable = {
     "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
     "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
     "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
     "propertyNames": (OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, n) for n in value)),
 }
-# Of the validator, the schema and the instance: the schemas below, and their parts.
+# Of the compiled schema, the schema with the keyword and the instance: what holds against what.
 APPLICATORS: KeywordTable = {
     "$ref": (ANY, STRING, referred_schema),
     "allOf": (ANY, SCHEMAS, all_schemas),
@@ -1577,11 +1586,11 @@ def violation(path: Path, keyword: str, value: Any, wanted: Any) -> SchemaViolat
     return SchemaViolation(pointer, keyword, message)
 
 
-class Validator:
+class CompiledSchema:
     """A well-formed schema, and its walk through instances."""
 
     def __init__(self, root: Any) -> None:
-        """UnsupportedSchema where a pattern or a reference cannot be used."""
+        """ValueError where a pattern or a reference cannot be used."""
         from graphlib import TopologicalSorter  # only where a schema is compiled
 
         self._root = root
@@ -1597,7 +1606,7 @@ class Validator:
         try:
             TopologicalSorter(applied).prepare()
         except ValueError:
-            raise UnsupportedSchema("a $ref leads back to itself without descending") from None
+            raise ValueError("a $ref leads back to itself without descending") from None
 
     def _read(self, place: str, schema: Any) -> None:
         """Finds all schemas in one, and compiles their patterns."""
@@ -1606,7 +1615,7 @@ class Validator:
             return
         anchor = schema.get("$anchor")
         if anchor in self._places or (place and "$id" in schema):
-            raise UnsupportedSchema(
+            raise ValueError(
                 "an $anchor that is given twice, or an $id within the document, is not supported")
         if anchor is not None:
             self._places[anchor] = schema
@@ -1623,7 +1632,7 @@ class Validator:
         name, _, fragment = urljoin(own_id, reference).partition("#")
         target = self._places.get(unquote(fragment))
         if target is None or name not in ("", own_id):
-            raise UnsupportedSchema(f"$ref {reference[:200]!r} names no schema of this document")
+            raise ValueError(f"$ref {reference[:200]!r} names no schema of this document")
         self._targets[reference] = target
         return target
 
@@ -1665,16 +1674,16 @@ class Validator:
 
 
 @cache
-def meta_validator() -> Validator:
-    return Validator(META_SCHEMA)
+def meta_schema() -> CompiledSchema:
+    return CompiledSchema(META_SCHEMA)
 
 
-def compile_schema(schema: Any) -> Validator:
+def compile_schema(schema: Any) -> CompiledSchema:
     """R3c: UnsupportedSchema where it asserts what is not implemented, is malformed or endless."""
     try:
-        meta_validator().validate(schema)
-        return Validator(schema)
-    except (SchemaViolation, RecursionError) as error:
+        meta_schema().validate(schema)
+        return CompiledSchema(schema)
+    except (ValueError, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed, or not implemented here: {error}") from None
 
 
@@ -1703,9 +1712,9 @@ def validate(instance: Any, schema: Any) -> None:
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-HOST_WITHIN = lazy_re(r"(?s)(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*).*")  # as in a URL
+HOST_WITHIN = lazy_re(r"(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")  # as in a URL
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
-HOST_PADDING = ".* \t\r\n"
+HOST_PADDING = ". \t\r\n\u3002\uff0e\uff61"
 # What no domain has, or a label that is empty.
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|(?:\A|\.)(?:\.|\Z)")
 
@@ -1753,16 +1762,16 @@ def blocklist_key(text: str) -> str:
         from urllib.parse import unquote  # hardly ever needed
 
         text = unquote(text)
-    host = HOST_WITHIN.sub(r"\1", text.strip(), count=1)
+    host = next(HOST_WITHIN.finditer(text.strip()))[1]
     if host.startswith("[") or host.count(":") > 1:
         address = host.strip("[").partition("]")[0]  # no port
         with suppress(ValueError):
             return normalize_host(f"[{address}]")
         return ""
-    name = LABEL_STOPS.sub(".", host.lower().partition(":")[0])
-    name = name.strip(HOST_PADDING)
+    name = host.lower().partition(":")[0]
+    name = name.lstrip("*" + HOST_PADDING).rstrip(HOST_PADDING)
     if "xn--" in name or not name.isascii():
-        name = ".".join(map(label_key, name.split(".")))
+        name = ".".join(map(label_key, LABEL_STOPS.split(name)))
     return ipv4_literal(name) or name
 
 
@@ -1774,7 +1783,7 @@ def listed_key(domain: str) -> str:
     return "" if NO_DOMAIN.search(key) else key
 
 
-def text_of(entry: dict[str, Any], field: str) -> str:
+def entry_text(entry: dict[str, Any], field: str) -> str:
     """An informational field, held once where many entries have the same."""
     value = entry.get(field)
     return sys.intern(value) if isinstance(value, str) else ""
@@ -1857,7 +1866,7 @@ class Blocklist:
                 refused.append(f"/blocked/{number}: {brief_value(domain)}")
             elif key not in rows:
                 domain = key if key == domain else domain  # one text, not two
-                rows[key] = domain, text_of(entry, "added"), text_of(entry, "reason")
+                rows[key] = domain, entry_text(entry, "added"), entry_text(entry, "reason")
         warnings = []
         if refused:
             warnings.append(f"{len(refused)} entries cannot be a domain, first {refused[0]}")
@@ -1877,7 +1886,7 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
     try:
         validate(document, schema)  # R3c
     except ValueError as error:
-        raise BlocklistRejected(f"schema: {error}") from None
+        raise BlocklistRejected(f"validation: {error}") from None
     blocked = document.get("blocked")
     if not isinstance(blocked, list):
         raise BlocklistRejected(f"blocked is {brief_value(blocked)}, want an array")
@@ -2586,7 +2595,7 @@ def is_kin(host: str, wire: str) -> bool:
 
 def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}, want one of {', '.join(map(str, choices))}")
+        raise ValueError(f"{name} is {value!r}, want one of {', '.join(choices)}")
 
 
 # === 11. CACHE   R11   spec 11.2 =============================================
@@ -3018,6 +3027,9 @@ class AnswerFile(io.BufferedReader):
     def close(self) -> None:
         """http.client closes at the end of an answer; what came behind it is still looked at."""
 
+    def flush(self) -> None:
+        """A response that is forgotten flushes, perhaps after the connection is gone."""
+
 
 class Exchange(io.RawIOBase):
     """One exchange, from the look-up of the name to the end of the body, under one deadline.
@@ -3326,15 +3338,6 @@ class HttpTransport:
         exchange.is_cancelled = True
         with suppress(AttributeError, OSError):  # it is not open, or not open any more
             exchange.socket.shutdown(2)
-
-    def abort(self) -> None:
-        """From another thread: the exchange under way ends, with a TransportError."""
-        held = CONNECTION.socket
-        if held is not None:
-            import socket
-
-            with suppress(OSError):
-                socket.socket.shutdown(held, socket.SHUT_RDWR)
 
     def route(self, url: str) -> Route:
         target = split_url(url)
@@ -4596,7 +4599,8 @@ class Options(NamedTuple):
         if not is_number(self.max_wait) or not self.max_wait >= 0:
             raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
         for name in ("interactive", "allow_private"):
-            require_choice(name, getattr(self, name), (True, False))
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r:.80}, want True or False")
         if self.robots_mode != "respect" and not self.interactive:
             raise ValueError(
                 f"robots_mode={self.robots_mode!r} is for a person at a prompt "
@@ -4846,7 +4850,7 @@ class Fetcher:
             reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
             answer = TransportError(reason)
         finally:
-            if self.options.transport is not None:
+            if not isinstance(self._transport, HttpTransport):
                 visit.has_left()  # a foreign transport need not say when a request leaves
         if visit.left_at is not None:
             status = getattr(answer, "status", None)
@@ -5021,10 +5025,10 @@ MAX_HEAD_LISTED = 100           # ours: feeds, or directives, of a page; each is
 MAX_DATE_LENGTH = 80            # ours: characters of a date
 # XML: what expat would hold in memory, and the work that a small gzip can ask for.
 XML_PIECE_BYTES = 64 * 1024     # ours: read at a time; the root begins in the first piece
-MAX_XML_DEPTH = 256             # ours: open elements; a feed has six, expat keeps 100 bytes each
-MAX_XML_NAMES = 4096            # ours: of elements and attributes; expat keeps 300 bytes for each
 MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds whole
-MAX_XML_ELEMENTS = 1_000_000    # ours: 20 an entry; 50 KB of gzip can hold 13 million
+# ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
+# 300 bytes each; open elements, of which it keeps 100 bytes each, and a feed has six
+MAX_XML_COUNTS = 1_000_000, 4096, 256
 MAX_MENDED_SLIPS = 100_000      # ours: references and slips of one feed; each takes 100 bytes
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: unpacked; 2 MiB of gzip can hold 2 GiB of spaces
 
@@ -5168,14 +5172,14 @@ def unescaped(text: str) -> str:
     return unescape(text)
 
 
-def plain_line(text: str) -> str:
-    """On one line, no longer than a title may be: white space becomes single spaces."""
-    return " ".join(text[:MAX_FEED_TEXT].split())
-
-
 def one_line(text: str) -> str:
-    """The same, but for white space that no terminal takes for more than a space."""
-    return CONTROL_RUN.sub(" ", text[:MAX_FEED_TEXT]).strip(" ")
+    """Without control characters, no longer than a title may be; white space is single spaces."""
+    return " ".join(CONTROL_RUN.sub(" ", text[:MAX_FEED_TEXT]).split())
+
+
+def html_text(value: str) -> str:
+    """The same, with character references resolved."""
+    return one_line(unescaped(value[:MAX_FEED_TEXT]))
 
 
 def absolute_url(base: str, reference: str) -> str:
@@ -5233,7 +5237,7 @@ LINK_TITLE = (
     r"""(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'"""
     r"""|\([^()\\]*(?:\\.[^()\\]*){0,999}\))""")
 TAIL = (
-    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?!<)(?P<bare>{OUTER}))"
+    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
     rf"(?:[ \t\n]+(?:{LINK_TITLE}[ \t\n]*)?)?\)")
 LINK_TAIL = lazy_re(f"(?s){TAIL}")
 EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
@@ -5263,9 +5267,13 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     lines: list[str] = []               # of the paragraph that is open
     code_end: re.Pattern[str] | None = None     # of the code or comment that is open
     items = 0
-    document = io.StringIO(text.removeprefix("\ufeff"), newline=None)   # LF, CR and CRLF end lines
-    for line in itertools.chain(document, ("",)):
-        line = line.rstrip()
+    before = ""                         # the line before
+    # LF, CR and CRLF end lines, and nothing else does.
+    document = io.StringIO(text.removeprefix("\ufeff"), newline=None)
+    for line in map(str.rstrip, itertools.chain(document, ("",))):
+        if not line and not before:     # a second empty line changes nothing
+            continue
+        before = line
         if "\t" in line:
             line = line[:MAX_TABBED].expandtabs(4) + line[MAX_TABBED:]
         depth = at = 0
@@ -5334,8 +5342,7 @@ class InlineLink(NamedTuple):
 
     title: str                  # plain text
     destination: str            # as the document means it: escapes and references resolved
-    start: int                  # in the text of the block
-    end: int
+    note: str                   # the text behind it, where it begins the block
 
 
 def inline_links(text: str) -> list[InlineLink]:
@@ -5356,20 +5363,18 @@ def inline_links(text: str) -> list[InlineLink]:
         elif mark[0] == "]" and brackets:
             start, is_image, links_before = brackets.pop()
             tail = LINK_TAIL.match(text, at)
-            if tail is None:
-                continue
-            if is_image:
+            if tail and (is_image or len(found) == links_before):
+                title = text[start:at - 1]
+                at = tail.end()
                 del found[links_before:]
-                at = tail.end()
-            elif len(found) == links_before:
-                destination = tail["angle"] or tail["bare"] or ""
-                found.append(InlineLink(
-                    title=plain_text(text[start:at - 1]),
-                    destination=ESCAPE_OR_ENTITY.sub(mark_meaning, destination),
-                    start=start - 1,
-                    end=tail.end(),
-                ))
-                at = tail.end()
+                if not is_image:
+                    note = text[at:at + MAX_FEED_TEXT] if start == 1 else ""
+                    destination = tail["angle"] or tail["bare"] or ""
+                    found.append(InlineLink(
+                        title=one_line(TITLE_MARK.sub(mark_meaning, title[:MAX_FEED_TEXT])),
+                        destination=ESCAPE_OR_ENTITY.sub(mark_meaning, destination),
+                        note=one_line(note.lstrip(" :\n")),
+                    ))
         elif mark["code"] or mark["comment"]:
             end = "-->" if mark["comment"] else rf"(?<!`){mark[0]}(?!`)"
             if end not in unclosed:
@@ -5381,18 +5386,11 @@ def inline_links(text: str) -> list[InlineLink]:
     return found
 
 
-def plain_text(text: str) -> str:
-    """The text of a link on one line, without images, tags and the marks of code and emphasis."""
-    return " ".join(TITLE_MARK.sub(mark_meaning, text[:MAX_FEED_TEXT]).split())
-
-
 def mark_meaning(mark: re.Match[str]) -> str:
-    """What an escape, a reference, or a mark in a title stands for."""
-    named = mark.groupdict()
-    inner = named.get("code") or named.get("image")
-    if inner is None and mark[0][0] in "\\&":
+    """What an escape or a reference stands for, and of another mark in a title what it holds."""
+    if mark[0][0] in "\\&":
         return unescaped(mark[0].removeprefix("\\"))
-    return inner or ""
+    return mark["code"] or mark["image"] or ""
 
 
 def markdown_links(text: str) -> list[Link]:
@@ -5413,7 +5411,7 @@ def markdown_reading(text: str) -> tuple[str, list[Link]]:
     titles: dict[str, str] = {}
     for block in markdown_blocks(text):
         if block.level == 1 and not title:
-            title = plain_line(block.text)
+            title = one_line(block.text)
         for link in inline_links(block.text):
             if ABSOLUTE_HTTP.match(link.destination) and len(titles) < MAX_LISTED_ENTRIES:   # R9
                 titles.setdefault(link.destination, link.title)
@@ -5435,7 +5433,7 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     items: set[int] = set()     # list items that have given their link
     kept_bytes = 0
     for block in markdown_blocks(text):
-        words = plain_line(block.text)
+        words = one_line(block.text)
         if block.level == 1:
             title = title or words
         elif block.level == 2:
@@ -5443,15 +5441,14 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
         elif block.is_quoted:
             summary = summary or words
         for found in inline_links(block.text):
+            if block.item in items or kept_bytes > MAX_LISTED_BYTES:
+                continue
             url = http_url(base_url, found.destination)
-            if not url or block.item in items or kept_bytes > MAX_LISTED_BYTES:
+            if not url:
                 continue
             if block.item:
                 items.add(block.item)
-            note = ""
-            if not found.start:
-                note = block.text[found.end:found.end + MAX_FEED_TEXT].lstrip(" :\n")
-            link = LlmsLink(section, found.title, url, plain_line(note))
+            link = LlmsLink(section, found.title, url, found.note)
             kept_bytes += held_bytes(link)
             links.setdefault(url, link)
     return LlmsTxt(title, summary, list(links.values()))
@@ -5541,11 +5538,6 @@ def head_facts(text: str) -> Iterator[tuple[str, Link]]:
         token = HEAD_TOKEN.match(text, token.end())
 
 
-def html_text(value: str) -> str:
-    """On one line, character references resolved, no longer than a head's value may be."""
-    return one_line(unescaped(value[:MAX_FEED_TEXT]))
-
-
 # 16d. Directives that bind what is done with a page
 ROBOTS_WARNINGS = {
     "noindex": "must not be indexed",
@@ -5622,14 +5614,12 @@ def directive_warning(directive: str, now: float | None) -> str:
 
 # 16e. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
 # Both are XML that lists entries, so one reader serves both.
-XmlRoot = tuple[str, str]       # the kind of a document, and the name of its entries
-FEED_ROOTS: dict[str, XmlRoot] = {
+# By the name of the root: the kind of a document, and the name of its entries.
+XML_ROOTS = {
     "rss": ("rss", "item"),
     "rdf": ("rss", "item"),
     "channel": ("rss", "item"),
     "feed": ("atom", "entry"),
-}
-SITEMAP_ROOTS: dict[str, XmlRoot] = {
     "urlset": ("urlset", "url"),
     "sitemapindex": ("index", "sitemap"),
 }
@@ -5711,13 +5701,14 @@ def feed_title(fields: Fields, kind: str) -> str:
     """The title of an entry, or of the whole, of a feed of this kind: one line of text."""
     text = first_field(fields, FEED_TITLES)
     if kind == "rss" or fields.get("type", "").lower() in ("html", "text/html"):
-        text = unescaped(INLINE_TAG.sub("", BREAK_TAG.sub(" ", text[:MAX_FEED_TEXT])))
+        return html_text(INLINE_TAG.sub("", BREAK_TAG.sub(" ", text)))
     return one_line(text)
 
 
 def feed_item(fields: Fields, kind: str) -> FeedItem:
-    if ABSOLUTE_HTTP.match(first_field(fields, ("guid", "id"))):
-        fields["permalink"] = first_field(fields, ("guid", "id"))
+    permalink = first_field(fields, ("guid", "id"))
+    if ABSOLUTE_HTTP.match(permalink):
+        fields["permalink"] = permalink
     dates = (feed_date(fields[name]) for name in FEED_DATES if name in fields)
     return FeedItem(
         title=feed_title(fields, kind),
@@ -5775,15 +5766,11 @@ def pieces_of(document: AnyStr) -> Iterator[AnyStr]:
         yield document[start:start + XML_PIECE_BYTES]
 
 
-def from_root(pieces: Iterator[str]) -> Iterator[str]:
+def from_root(text: str) -> str:
     """The root element and what follows it, on the lines where they were."""
-    first = next(pieces, "")
-    roots = (token.start() for token in PROLOG_TOKEN.finditer(first) if token[1])
-    root = next(roots, -1)
-    if root < 0:
-        raise ValueError(f"no element in the first {len(first)} characters: line 1")
-    yield "\n" * first.count("\n", 0, root) + first[root:]
-    yield from pieces
+    roots = (token.start() for token in PROLOG_TOKEN.finditer(text) if token[1])
+    root = next(roots, len(text))
+    return "\n" * text.count("\n", 0, root) + text[root:]
 
 
 class XmlEntries:
@@ -5792,8 +5779,8 @@ class XmlEntries:
     `head` has the fields of the whole, and its "kind"; "base" is among the fields of each.
     """
 
-    def __init__(self, roots: dict[str, XmlRoot], base: str) -> None:
-        self.roots = roots
+    def __init__(self, kinds: Sequence[str], base: str) -> None:
+        self.kinds = kinds              # those that are wanted
         self.entry = ""                 # what an entry is called
         self.own_prefixes = set(OWN_PREFIXES)
         self.head = {"kind": "", "base": base}
@@ -5804,7 +5791,7 @@ class XmlEntries:
         self.text = ""                  # its beginning
         self.elements = 0
 
-    def read(self, pieces: Iterator[str]) -> Iterator[Fields]:
+    def read(self, pieces: Iterable[str]) -> Iterator[Fields]:
         """Each entry as soon as it is complete. ValueError, with the position, where it breaks."""
         from xml.parsers import expat  # C, and nothing else of the xml package
 
@@ -5815,7 +5802,7 @@ class XmlEntries:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._add_text
         given_bytes = 0
-        for piece in itertools.chain(from_root(pieces), ("",)):     # which is the end
+        for piece in itertools.chain(pieces, ("",)):        # which is the end
             data = piece.encode("utf-8", "replace")
             given_bytes += len(data)
             try:
@@ -5835,13 +5822,9 @@ class XmlEntries:
 
     def _start(self, element: str, attributes: Fields) -> None:
         self.elements += 1
-        names = len(self.parser.intern)
-        if (
-            self.elements > MAX_XML_ELEMENTS
-            or names > MAX_XML_NAMES
-            or len(self.holders) == MAX_XML_DEPTH
-        ):
-            self._stop("elements beyond all number, names or depth")
+        counted = (self.elements, len(self.parser.intern), len(self.holders))
+        if any(map(operator.gt, counted, MAX_XML_COUNTS)):
+            self._stop(f"more than {MAX_XML_COUNTS} elements, names of them, and levels")
         prefix, _, name = element.lower().rpartition(":")
         if not self.holders:
             self._open_root(prefix, name, attributes)
@@ -5866,10 +5849,11 @@ class XmlEntries:
         self.holders.append(inner)
 
     def _open_root(self, prefix: str, name: str, attributes: Fields) -> None:
-        if name not in self.roots:
-            self._stop(f"found <{name[:40]}>, want {' or '.join(self.roots)}")
+        kind, self.entry = XML_ROOTS.get(name, ("", ""))
+        if kind not in self.kinds:
+            self._stop(f"found <{name[:40]}>, want {' or '.join(self.kinds)}")
         self.own_prefixes.add(prefix)
-        self.head["kind"], self.entry = self.roots[name]
+        self.head["kind"] = kind
         self.head["base"] = inner_base(self.head["base"], attributes)
         self.holders.append(self.head)
 
@@ -5911,7 +5895,7 @@ def feed_text(body: bytes | str, content_type: str) -> str:
         return body
     for codec in body_codecs(body, content_type):
         with suppress(UnicodeDecodeError):
-            return getincrementaldecoder(codec)().decode(body)      # but for a letter cut at its end
+            return getincrementaldecoder(codec)().decode(body)  # but for a letter cut at its end
     return decode_body(body, content_type)
 
 
@@ -5961,8 +5945,8 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     if text.lstrip().startswith("{"):
         return json_feed(text.encode("utf-8", "replace"), base_url)
     text = XML_SLIP.sub(mended_slip, text, MAX_MENDED_SLIPS).translate(XML_FORBIDDEN)
-    found = XmlEntries(FEED_ROOTS, base_url)
-    feed = feed_of(found.read(pieces_of(text)), found.head)
+    found = XmlEntries(("rss", "atom"), base_url)
+    feed = feed_of(found.read(pieces_of(from_root(text))), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
@@ -6020,13 +6004,13 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     codec = body_codecs(first, "")[0]
     texts: Iterator[str] = iterdecode(itertools.chain((first,), pieces), codec, "replace")
     beginning = next(texts, "").lstrip("\ufeff \t\r\n\0")
-    texts = itertools.chain((beginning,), texts)
     if beginning.startswith("<"):
-        found = XmlEntries(SITEMAP_ROOTS, base_url)
+        found = XmlEntries(("urlset", "index"), base_url)
+        texts = itertools.chain((from_root(beginning),), texts)
         entries, warning = listed(map(sitemap_entry, found.read(texts)))
         kind: Any = found.head["kind"]
     else:
-        lines = (line.strip() for line in lines_of(texts))
+        lines = (line.strip() for line in lines_of(itertools.chain((beginning,), texts)))
         urls = (line if URL_LINE.fullmatch(line) else "" for line in lines)
         entries, warning = listed(SitemapEntry(url, None) for url in urls)
         kind = "text" if entries else ""
@@ -6336,7 +6320,7 @@ class Robots2(NamedTuple):
         texts = [*self.policy.values(), *self.signals.values(), *self.report_to]
         texts += [line.name + line.value for line in self.unknown]
         paths_bytes = sum(paths.held_bytes for paths in self.paths)
-        return paths_bytes + sum(200 + 2 * len(text) for text in texts)
+        return paths_bytes + sum(text.__sizeof__() for text in texts)
 
     def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`: the first that denies, else that allows, or None."""
@@ -7373,29 +7357,20 @@ def discover(url: str) -> Iterator[Source]:
 # that changed one of them must not attest itself.
 
 FIXTURES_PATH = "/.well-known/walsh-research/test-fixtures.json"    # spec 5
-GIT_TIMEOUT_SECONDS = 5.0       # ours, for each question to git: --tag auto must not hang
 
 
 class Hit(NamedTuple):
     """One request as the sandbox received it."""
 
     time: float                 # Unix seconds
-    monotonic: float
     method: str
     path: str                   # path?query, as on the request line
     headers: dict[str, str]     # lower-case names
     url: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
-
-Observation = tuple[str, str]       # "pass", "fail" or "skip", and what was observed
-
 
 class Check(NamedTuple):
-    """One line of the self-test."""
+    """One line of the self-test; the outcome is "pass", "fail" or "skip"."""
 
     clause: str
     check: str
@@ -7407,7 +7382,7 @@ class Check(NamedTuple):
         return record_dict(self)
 
 
-# 19a. What the sandbox publishes: {origin} and {crawl_delay} are its own.
+# 19a. What the sandbox publishes: {origin}, {crawl_delay} and {schema} are filled in.
 
 SANDBOX_SCHEMA = r"""{
   "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -7434,33 +7409,9 @@ SANDBOX_SCHEMA = r"""{
   }
 }"""
 
-SANDBOX_BLOCKLIST = f"""{{
-  "$schema": "{{origin}}/.well-known/walsh-research/blocklist.schema.json",
-  "contract": "walsh-research-blocklist/v1",
-  "updated": "2026-05-23T00:00:00Z",
-  "operator": "Sandbox",
-  "contact": "sandbox@wal.sh",
-  "policy": "{{origin}}/bot/",
-  "refresh": "PT6H",
-  "schema": {SANDBOX_SCHEMA},
-  "blocked": [{{"domain": "blocked.test", "added": "2026-05-23", "reason": "sandbox"}}]
-}}"""
-
-SANDBOX_FIXTURES = """{
-  "contract": "walsh-research-test-fixtures/v1",
-  "updated": "2026-05-23T00:00:00Z",
-  "fixtures": {
-    "robots_allowed_sentinel": "{origin}/research/bots/dogfood-allow",
-    "robots_disallowed": "{origin}/research/bots/dogfood-disallow",
-    "walsh_only_allowed": "{origin}/research/bots/dogfood-walsh-only",
-    "external_positive": "{origin}/allowed",
-    "operator_blocked_host": "blocked.test",
-    "flaky_429_endpoint": "{origin}/flaky"
-  },
-  "notes": {}
-}"""
-
-SANDBOX_ROBOTS = """\
+# An answer begins with a line of its paths, its status and its headers; its body follows.
+SANDBOX_ANSWERS = """\
+=== /robots.txt 200
 User-agent: *
 Disallow: /research/bots/dogfood-walsh-only
 Disallow: /star-only
@@ -7476,9 +7427,60 @@ Crawl-delay: {crawl_delay}
 Content-Signal: search=yes, ai-train=no
 
 Sitemap: {origin}/sitemap.xml
-"""
 
-SANDBOX_LLMS = """\
+=== /.well-known/walsh-research/blocklist.json 200 | ETag: "list-1"
+{
+  "$schema": "{origin}/.well-known/walsh-research/blocklist.schema.json",
+  "contract": "walsh-research-blocklist/v1",
+  "updated": "2026-05-23T00:00:00Z",
+  "operator": "Sandbox",
+  "contact": "sandbox@wal.sh",
+  "policy": "{origin}/bot/",
+  "refresh": "PT6H",
+  "schema": {schema},
+  "blocked": [{"domain": "blocked.test", "added": "2026-05-23", "reason": "sandbox"}]
+}
+
+=== /.well-known/walsh-research/blocklist.schema.json 200
+{schema}
+
+=== /.well-known/walsh-research/test-fixtures.json 200
+{
+  "contract": "walsh-research-test-fixtures/v1",
+  "updated": "2026-05-23T00:00:00Z",
+  "fixtures": {
+    "robots_allowed_sentinel": "{origin}/research/bots/dogfood-allow",
+    "robots_disallowed": "{origin}/research/bots/dogfood-disallow",
+    "walsh_only_allowed": "{origin}/research/bots/dogfood-walsh-only",
+    "external_positive": "{origin}/allowed",
+    "operator_blocked_host": "blocked.test",
+    "flaky_429_endpoint": "{origin}/flaky"
+  },
+  "notes": {}
+}
+
+=== /bot/ /denied /page /star-only /wild/open.pdf /research/bots/compliance-spec 200
+{page}
+
+=== /research/bots/dogfood-allow /research/bots/dogfood-disallow 200
+{page}
+
+=== /research/bots/dogfood-walsh-only 200
+{page}
+
+=== /allowed 200 | ETag: "allowed-1" | Last-Modified: Sat, 23 May 2026 00:00:00 GMT
+{page}
+
+=== /weak 200 | ETag: W/"a, \\"b"
+{page}
+
+=== /page.md 200
+# Notes
+
+[One](https://example.org/1) and [two](https://example.org/2), again [one](https://example.org/1),
+[relative](/3), ![no](https://example.org/4)
+
+=== /llms.txt 200
 # Sandbox
 
 > A publisher.
@@ -7487,30 +7489,30 @@ SANDBOX_LLMS = """\
 
 - [Notes](/page.md): all of them
 - [Hidden](/denied): robots.txt does not apply here
-"""
 
-SANDBOX_MARKDOWN = """\
-# Notes
+=== /feed.xml 200
+<rss version='2.0'><channel><title>News</title>
+<item><title>First</title><link>/allowed</link></item></channel></rss>
 
-[One](https://example.org/1) and [two](https://example.org/2), again [one](https://example.org/1),
-[relative](/3), ![no](https://example.org/4)
+=== /sitemap.xml 200
+<urlset><url><loc>{origin}/allowed</loc></url><url><loc>{origin}/denied</loc></url></urlset>
+
+=== /picture.png /flaky /__state__ 200
+PNG
+
+=== /busy 503
+
+=== /moved 302 | Location: /denied
+
+=== /redirected 302 | Location: /allowed
 """
 
 SANDBOX_PAGE = """\
 <!doctype html><html lang=en><head><title>A page</title>
 <link rel=alternate type=application/rss+xml href=/feed.xml>
 <link rel=stylesheet href=/never.css><script src=/never.js></script></head>
-<body>Words of the body. <a href='/never'>never</a><img src='/never.png'></body></html>
-"""
-
-SANDBOX_FEED = """\
-<rss version='2.0'><channel><title>News</title>
-<item><title>First</title><link>/allowed</link></item></channel></rss>
-"""
-
-SANDBOX_SITEMAP = """\
-<urlset><url><loc>{origin}/allowed</loc></url><url><loc>{origin}/denied</loc></url></urlset>
-"""
+<body>Words of the body. <a href='/never'>never</a><img src='/never.png'>
+[never](https://example.org/never)</body></html>"""
 
 SANDBOX_TYPES = {       # by the path's ending; HTML for all others
     ".md": "text/markdown; charset=utf-8",
@@ -7520,57 +7522,24 @@ SANDBOX_TYPES = {       # by the path's ending; HTML for all others
     ".png": "image/png",
 }
 
-SANDBOX_PAGES = (       # each is also there as .html and as .md
-    "/allowed",
-    "/bot/",
-    "/denied",
-    "/page",
-    "/research/bots/compliance-spec",
-    "/research/bots/dogfood-allow",
-    "/research/bots/dogfood-disallow",
-    "/research/bots/dogfood-walsh-only",
-    "/star-only",
-    "/wild/open.pdf",
-)
-
-ALLOWED_HEADERS = {
-    "ETag": '"allowed-1"',
-    "Last-Modified": "Sat, 23 May 2026 00:00:00 GMT",
-}
-SANDBOX_ANSWERS: tuple[tuple[Any, ...], ...] = (        # path, text, status, headers
-    ("/robots.txt", SANDBOX_ROBOTS),
-    (BLOCKLIST_PATH, SANDBOX_BLOCKLIST, 200, {"ETag": '"list-1"'}),
-    (SCHEMA_PATH, SANDBOX_SCHEMA),
-    (FIXTURES_PATH, SANDBOX_FIXTURES),
-    ("/allowed", SANDBOX_PAGE, 200, ALLOWED_HEADERS),
-    ("/page.md", SANDBOX_MARKDOWN),
-    ("/llms.txt", SANDBOX_LLMS),
-    ("/feed.xml", SANDBOX_FEED),
-    ("/sitemap.xml", SANDBOX_SITEMAP),
-    ("/picture.png", "PNG"),
-    ("/moved", "", 302, {"Location": "/denied"}),
-    ("/redirected", "", 302, {"Location": "/allowed"}),
-    ("/busy", "", 503),
-    ("/flaky", "at last"),
-    ("/__state__", ""),
-)
+Published = tuple[int, Mapping[str, str], bytes]        # status, headers, body
 
 
 class VirtualClock:
     """A clock that sleep moves: what takes hours is shown at once."""
 
-    now = 1779494400.0          # Unix seconds: 23 May 2026 00:00:00 GMT
+    def __init__(self, now: float) -> None:
+        self.now = now                      # Unix seconds
+        self.booted_at = now - 1000.0       # no two processes share what monotonic() says
 
     def time(self) -> float:
         return self.now
 
-    monotonic = time
+    def monotonic(self) -> float:
+        return self.now - self.booted_at
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
-
-
-Published = tuple[int, Mapping[str, str], bytes]        # status, headers, body
 
 
 class Sandbox:
@@ -7578,9 +7547,10 @@ class Sandbox:
 
     `with Sandbox() as sandbox` is a server on loopback, at `.origin`; as a bot's transport, a
     Sandbox answers in memory, for every host alike. `.hits` has one record per request received.
-    `.answers[path] = (status, headers, body)` changes what it answers; a status of 0 is no HTTP
-    answer at all. `crawl_delay` stands in its robots.txt, `latency` is how long each answer takes
-    on loopback, both in seconds.
+    `.answers[path] = (status, headers, body)` changes what it answers (a whole URL goes before a
+    path); a status of 0 is no HTTP answer at all. A page is also there as .html and as .md.
+    `crawl_delay` stands in its robots.txt, `latency` is how long each answer takes, both in
+    seconds; `.most_at_once` is how many requests it had under way at the same time.
     """
 
     def __init__(
@@ -7596,16 +7566,20 @@ class Sandbox:
         self.clock = clock
         self.hits: list[Hit] = []
         self.answers: dict[str, Published] = {}
+        self.under_way = 0
+        self.most_at_once = 0
         self.reset_answers()
 
     def reset_answers(self) -> None:
         """Every path answers as at first."""
         self.answers.clear()
-        for page in SANDBOX_PAGES:
-            for ending in ("", ".html", ".md"):
-                self.set_answer(page + ending, SANDBOX_PAGE)
-        for answer in SANDBOX_ANSWERS:
-            self.set_answer(*answer)
+        for answer in re.split("(?m)^=== ", SANDBOX_ANSWERS)[1:]:
+            head, _, text = answer.partition("\n")
+            words, *fields = head.split(" | ")
+            *paths, status = words.split()
+            headers = dict(field.split(": ", 1) for field in fields)
+            for path in paths:
+                self.set_answer(path, text, int(status), headers)
 
     def set_answer(
         self,
@@ -7615,6 +7589,7 @@ class Sandbox:
         headers: Mapping[str, str] = NO_FIELDS,
     ) -> None:
         """What `path` answers from now on."""
+        text = text.replace("{page}", SANDBOX_PAGE).replace("{schema}", SANDBOX_SCHEMA)
         text = text.replace("{origin}", self.origin)
         text = text.replace("{crawl_delay}", f"{self.crawl_delay:g}")
         self.answers[path] = (status, headers, text.encode())
@@ -7632,12 +7607,18 @@ class Sandbox:
             def do_GET(self) -> None:
                 sandbox.serve(self)
 
-            do_HEAD = do_GET
+            do_HEAD = do_CONNECT = do_GET
 
             def log_message(self, *arguments: Any) -> None:
                 """The hits are the log."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *arguments: Any) -> None:
+                """A client may hang up at any time; what else goes wrong is shown."""
+                if not isinstance(sys.exc_info()[1], OSError):
+                    super().handle_error(*arguments)
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.origin = f"http://127.0.0.1:{self._server.server_port}"
         self.reset_answers()
         poll_seconds = 0.02
@@ -7656,86 +7637,68 @@ class Sandbox:
             "allow_private": True,
             "transport": HttpTransport(allow_private=True, proxies={}),
             "clock": self.clock,
-            "warn": lambda line: None,          # nobody reads them
         }
         return Bot(**{**defaults, **options})
 
     def serve(self, handler: Any) -> None:
         """One request on the server's side of the socket, answered as in memory."""
-        url = f"{self.origin}/{handler.path[1:]}"
-        request = Request(
-            handler.command,
-            url,
-            handler.headers,
-            timeout=0.0,
-            max_bytes=sys.maxsize,
-        )
-        try:
-            answer = self.send(request)
-        except TransportError:
+        url = f"{self.origin}/{handler.path.lstrip('/')}"
+        status, headers, body = self.receive(handler.command, url, handler.headers)
+        if status == 0:
             handler.close_connection = True
             return
-        time.sleep(self.latency)
-        fields = {
-            "Content-Length": str(len(answer.body)),
-            **dict(answer.headers),
-        }
-        with suppress(OSError):         # the bot has hung up, as it may
-            handler.send_response(answer.status)
-            for name, value in fields.items():
-                handler.send_header(name, value)
-            handler.end_headers()
-            if handler.command != "HEAD":
-                handler.wfile.write(answer.body)
+        handler.send_response(status)
+        for name, value in {**headers, "Content-Length": len(body)}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        if handler.command != "HEAD":
+            handler.wfile.write(body)
 
     def send(self, request: Request) -> Response:
         """The transport protocol, in memory."""
         if request.departed is not None:
             request.departed()
-        hit = Hit(
-            self.clock.time(),
-            self.clock.monotonic(),
-            request.method,
-            path_and_query(request.url),
-            lower_names(request.headers),
-            request.url,
-        )
-        self.hits.append(hit)
-        status, fields, body = self.answer(hit)
+        status, fields, body = self.receive(request.method, request.url, request.headers)
         if status == 0:
             raise TransportError("no answer")
         kept = body[:request.max_bytes]
-        return Response(
-            status,
-            headers=list(lower_names(fields).items()),
-            body=kept,
-            truncated=kept != body,
-        )
+        return Response(status, list(lower_names(fields).items()), kept, kept != body)
+
+    def receive(self, method: str, url: str, headers: Mapping[str, str]) -> Published:
+        """One request, noted and answered."""
+        self.under_way += 1
+        self.most_at_once = max(self.most_at_once, self.under_way)
+        hit = Hit(self.clock.time(), method, path_and_query(url), lower_names(headers), url)
+        self.hits.append(hit)
+        time.sleep(self.latency)
+        published = self.answer(hit)
+        self.under_way -= 1
+        return published
 
     def answer(self, hit: Hit) -> Published:
+        """Status, headers and body for a request."""
         path = without_query(hit.path)
-        status, headers, body = self.answers.get(path, (404, NO_FIELDS, b""))
-        if path == "/flaky" and len(hits_at(self.hits, path)) < 3:
+        page, ending = os.path.splitext(path)
+        found: Published = (404, NO_FIELDS, b"")
+        for name in (page, path, without_query(hit.url)):
+            found = self.answers.get(name, found)
+        status, headers, body = found
+        if path == "/flaky" and [earlier.path for earlier in self.hits].count(path) < 3:
             status = 429
             headers = {"Retry-After": "1"}
         if path == "/__state__":
             body = self.state()
-        etag = headers.get("ETag", "no tag")
-        if hit.headers.get("if-none-match") == etag:
+        if hit.headers.get("if-none-match") == headers.get("ETag", "no tag"):
             status = 304
             body = b""
-        ending = os.path.splitext(path)[1]
         content_type = SANDBOX_TYPES.get(ending, "text/html; charset=utf-8")
         return status, {"Content-Type": content_type, **headers}, body
 
     def state(self) -> bytes:
         """/__state__: the paths that were asked for, and by whom."""
         import json
-        state = {
-            "paths": [hit.path for hit in self.hits],
-            "user_agents": agents_of(self.hits),
-        }
-        return json.dumps(state).encode()
+        paths = [hit.path for hit in self.hits]
+        return json.dumps({"paths": paths, "user_agents": agents_of(self.hits)}).encode()
 
 
 def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
@@ -7744,267 +7707,205 @@ def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
 
 def agents_of(hits: Iterable[Hit]) -> list[str]:
     """Each User-Agent among them, once."""
-    agents = {hit.headers.get("user-agent", "absent") for hit in hits}
-    return sorted(agents)
-
-
-def hits_at(hits: Iterable[Hit], *paths: str) -> list[Hit]:
-    return [hit for hit in hits if without_query(hit.path) in paths]
+    return sorted({hit.headers.get("user-agent", "absent") for hit in hits})
 
 
 def without_query(url: str) -> str:
     return url.partition("?")[0]
 
 
-# 19b. The specification's literals: constants (spec 6), vectors (12), and its words.
+# 19b. What must hold, against the specification's literals. A check is a clause and a name, then
+# its steps, which are methods of the class that runs them. Behind an arrow stands what a step has
+# to give, its requests first: "blocklist /page+7 /page+9 denied:R2" is a request for the list,
+# two for a page of the site, 7 s and 9 s after the step began, and an outcome with its gate. A
+# step without an arrow only prepares.
 
-SPEC_USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
-SPEC_TAG = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
-MAY_23 = 1779494400             # Unix seconds: 23 May 2026 00:00:00 GMT, as in 12.5
-CANARY_RULE = "Disallow: /research/bots/dogfood-disallow"
-
-
-def selected_group(robots: str) -> str | None:
-    return RobotsTxt.parse(robots).group
-
-
-def path_decision(rules: Sequence[str], path: str) -> str:
-    text = "\n".join(["User-agent: *", *rules])
-    robots = RobotsTxt.parse(text)
-    return "ALLOW" if robots.allows(path) else "DENY"
-
-
-def named_group_delay(value: str) -> float | None:
-    text = f"User-agent: *\nCrawl-delay: 9\n\nUser-agent: walsh-research\nCrawl-delay: {value}"
-    return RobotsTxt.parse(text).crawl_delay
-
-
-def is_listed(listed: str, host: str) -> bool:
-    document = {
-        "contract": "walsh-research-blocklist/v1",
-        "schema": {},
-        "blocked": [{"domain": listed}],
-    }
-    blocklist = Blocklist.from_document(document)
-    return blocklist.blocks(host) is not None
-
-
-def duration_milliseconds(duration: str) -> float:
-    return parse_duration(duration) * 1000
-
-
-def longest_delay(attempt: int) -> float:
-    return backoff_delay(attempt, rand=lambda: 1.0)
-
-
-def is_jittered(attempt: int, longest: float) -> bool:
-    delays = [backoff_delay(attempt) for _ in range(20)]
-    return 0.5 < max(delays) - min(delays) <= longest
-
-
-SPEC_CONSTANTS = {
-    "R1 constant USER_AGENT": SPEC_USER_AGENT,
-    "R1 constant UA_TOKEN": "Walsh-Research",
-    "R2 constant ROBOTS_TTL_SECONDS": 86400,
-    "R3 constant BLOCKLIST_REFRESH": "PT6H",
-    "R4 constant MIN_REQUEST_INTERVAL": 1.0,
-    "R5 constant DEFAULT_MAX_RETRIES": 5,
-    "R5 constant DEFAULT_BACKOFF_BASE": 1.0,
-    "R5 constant BACKOFF_CAP": 60,
-    "R10 constant SCHEMA_TTL_SECONDS": 604800,
-    "R12 constant STALE_HARD_CUTOFF": 2,
-    "R13 constant SPEC_VERSION": "walsh-research-compliance/v1.3",
-}
-
-PURE_CHECKS: tuple[Any, ...] = (        # check, function, cases: (*arguments, result)
-    ("R2a vectors 12.1, robots group selection", "selected_group", (
-        ("User-agent: *\nDisallow: /a\n\nUser-agent: Walsh-Research\nDisallow: /b\n",
-         "Walsh-Research"),
-        ("User-agent: *\nDisallow: /a\n", "*"),
-        ("User-agent: walsh\nDisallow: /x\n\nUser-agent: walsh-research\nDisallow: /y\n",
-         "walsh-research"),
-        ("User-agent: Googlebot\nDisallow: /\n", None),
-        ("User-agent: WALSH-RESEARCH\nDisallow: /z\n", "WALSH-RESEARCH"),
-    )),
-    ("R2b vectors 12.2, robots path matching", "path_decision", (
-        ([CANARY_RULE], "/research/bots/dogfood-disallow.html", "DENY"),
-        ([CANARY_RULE], "research/bots", "ALLOW"),
-        (["Disallow: /"], "/anything", "DENY"),
-        (["Disallow:"], "/anything", "ALLOW"),
-        (["Disallow: /a", "Allow: /a/b"], "/a/b/c", "ALLOW"),
-        (["Disallow: /a", "Allow: /a"], "/a/x", "ALLOW"),
-        (["Disallow: /*.pdf$"], "/docs/report.pdf", "DENY"),
-        (["Disallow: /*.pdf$"], "/docs/report.pdf?x=1", "ALLOW"),
-    )),
-    ("R3a vectors 12.3, blocklist domain", "is_listed", (
-        ("example.com", "example.com", True),
-        ("example.com", "www.example.com", True),
-        ("example.com", "a.b.example.com", True),
-        ("example.com", "EXAMPLE.COM", True),
-        ("example.com", "notexample.com", False),
-        ("example.com", "example.com.evil.test", False),
-        ("example.com", "example.org", False),
-    )),
-    ("R7 vectors 12.4, canonical url", "canonical_url", (
-        ("HTTP://Example.com/Path/", "http://example.com/Path"),
-        ("https://x.test:443/a#frag", "https://x.test/a"),
-        ("http://x.test:80/", "http://x.test/"),
-        ("https://x.test", "https://x.test/"),
-        ("https://x.test/a/?q=1#f", "https://x.test/a?q=1"),
-        ("https://x.test/a?b=2&a=1", "https://x.test/a?b=2&a=1"),
-    )),
-    ("R5 vectors 12.5, retry after", "parse_retry_after", (
-        ("120", MAY_23, 120),
-        ("0", MAY_23, 0),
-        ("Mon, 23 May 2026 00:00:30 GMT", MAY_23, 30),
-        ("Mon, 23 May 2026 00:00:00 GMT", MAY_23, 0),
-        ("Sun, 23 May 2026 00:00:00 GMT", MAY_23, 0),
-    )),
-    ("R3 vectors 12.6, duration ms", "duration_milliseconds", (
-        ("PT6H", 21600000),
-        ("PT30M", 1800000),
-        ("P1D", 86400000),
-        ("PT1H30M", 5400000),
-    )),
-    ("R2d Crawl-delay parsed from named group", "named_group_delay", (
-        ("2", 2.0),
-        ("0.5", 0.5),
-        ("soon", None),
-    )),
-    ("R5 exponential, capped at 60 s", "longest_delay", (
-        (0, 1.0),
-        (5, 32.0),
-        (6, 60.0),
-        (7, 60.0),
-    )),
-    ("R5a backoff jitter produces variance", "is_jittered", (
-        (2, 4.0, True),
-    )),
-    ("R5b Retry-After delta-seconds parsed", "parse_retry_after", (
-        ("120", 0.0, 120.0),
-    )),
-    ("R5b Retry-After empty/None -> None", "parse_retry_after", (
-        ("", 0.0, None),
-        (None, 0.0, None),
-    )),
-    ("R7b canonical URL drops #fragment", "canonical_url", (
-        ("https://x.test/a?q=1#f", "https://x.test/a?q=1"),
-    )),
-)
-
-
-def pure_checks() -> Iterator[Check]:
-    """Each constant, and each table as one check."""
-    for title, wanted in SPEC_CONSTANTS.items():
-        name = title.rpartition(" ")[2]
-        yield measured(
-            title,
-            constant_found,
-            name,
-            wanted,
-        )
-    for title, name, cases in PURE_CHECKS:
-        yield measured(
-            title,
-            wrong_case,
-            name,
-            cases,
-        )
-
-
-def measured(
-    title: str,
-    measure: Callable[..., Observation],
-    *arguments: Any,
-) -> Check:
-    """A check, by its clause and name, of what `measure` finds or of the error that it raises."""
-    clause, _, check = title.partition(" ")
-    try:
-        outcome, observed = measure(*arguments)
-    except Exception as error:  # noqa: BLE001
-        outcome, observed = "fail", f"{type(error).__name__}: {error}"
-    return Check(clause, check, outcome, observed)
-
-
-def judged(
-    holds: bool,
-    observed: str,
-    wanted: str,
-) -> Observation:
-    if holds:
-        return "pass", observed
-    return "fail", f"{observed}, want {wanted}"
-
-
-def constant_found(
-    name: str,
-    wanted: Any,
-) -> Observation:
-    found = globals()[name]
-    return judged(found == wanted, repr(found), repr(wanted))
-
-
-def wrong_case(
-    name: str,
-    cases: Sequence[Any],
-) -> Observation:
-    """The first case in which a function of the module gives something else."""
-    function = globals()[name]
-    for *arguments, wanted in cases:
-        found = function(*arguments)
-        if found != wanted:
-            return judged(False, f"{arguments} gives {found!r}", repr(wanted))
-    count = len(cases)
-    return "pass", f"{count} of {count}"
-
-
-# 19c. Scenarios: a bot beside a publisher in memory, on a clock that sleep moves. Each has its
-# clause and name, then steps, which are methods of ScenarioRun. Behind an arrow stand the requests
-# that a step causes and what it gives: "blocklist /page+7 +9 denied:R2" is a request for the list,
-# two for a page of the site, 7 s and 9 s after the step began, and an outcome with its gate.
 SCENARIOS = """\
-R2 robots.txt blocks /denied for Walsh-Research
+R1 constants of spec 6
+  constant USER_AGENT -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
+  constant UA_TOKEN -> Walsh-Research
+
+R1 exact UA on every request
+  new_bot {"tag": "walsh/research@afd2c01", "robots2": true}
+  relist {"schema": null}
+  serve //b.test/robots.txt 503
+  fetch /allowed
+  fetch /allowed
+  fetch /redirected
+  fetch /flaky
+  discover /page
+  fetch //b.test/page
+  agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
+
+R2 constant of spec 6
+  constant ROBOTS_TTL_SECONDS -> 86400
+
+R2 robots.txt is obeyed, by a redirect too
+  fetch /denied -> blocklist /robots.txt denied:R2
+  fetch /moved -> /moved denied:R2
+
+R2 robots.txt of the target's scheme, host and port
+  serve http://site.test/robots.txt 200 User-agent: * | Disallow: /page
+  serve //site.test:8080/robots.txt 404
+  fetch http://site.test/page -> blocklist http://site.test/robots.txt denied:R2
+  fetch /page -> /robots.txt+1 /page+2 fetched
+  fetch //site.test:8080/denied -> //site.test:8080/robots.txt //site.test:8080/denied fetched
+  fetch http://site.test/page -> denied:R2
+
+R2 404, 500 and no answer deny nothing
+  serve /robots.txt 404
+  fetch /denied -> blocklist /robots.txt /denied fetched
+  serve //b.test/robots.txt 500
+  fetch //b.test/denied -> //b.test/robots.txt //b.test/denied fetched
+  serve //c.test/robots.txt 0
+  fetch //c.test/denied -> //c.test/robots.txt //c.test/robots.txt+1 //c.test/denied+2 fetched
+
+R2 a copy outlives repeated 500s, and its process
+  fetch /denied -> blocklist /robots.txt denied:R2
+  serve /robots.txt 500
+  wait 90000
+  fetch /denied -> blocklist /robots.txt denied:R2
+  wait 90000
+  new_process
   fetch /denied -> blocklist /robots.txt denied:R2
 
-R2 no GET /denied ever issued, by a redirect neither
-  fetch /moved -> blocklist /robots.txt /moved denied:R2
+R2 robots.txt that another host has
+  refuse //b.test/robots.txt 301 Location https://site.test/robots.txt
+  fetch //b.test/denied -> blocklist //b.test/robots.txt /robots.txt denied:R2
 
-R2 robots.txt of the target's scheme and host; 404 and 500 deny nothing
-  fetch http://b.test/page -> blocklist http://b.test/robots.txt http://b.test/page fetched
-  serve /robots.txt 404
-  fetch /denied -> /robots.txt /denied fetched
-  serve /robots.txt 500
-  fetch //c.test/denied -> //c.test/robots.txt //c.test/denied fetched
+R2 a rule behind 400 KiB
+  serve /robots.txt 200 User-agent: * | {400 KiB} | Disallow: /page
+  fetch /page -> blocklist /robots.txt denied:R2
+
+R2 robots.txt that is busy backs off, holds its host, and drops nobody
+  refuse /robots.txt 429 Retry-After 20
+  fetch /page -> blocklist /robots.txt /robots.txt+20 /robots.txt+40 /robots.txt+60 /robots.txt+80 \
+/robots.txt+100 deferred:R5
+  wait 3290
+  fetch /page -> deferred:R5
+  wait 20
+  fetch /page -> /robots.txt+290 /page+291 fetched
+
+R2a vectors 12.1, robots group selection
+  group User-agent: * | Disallow: /a |  | User-agent: Walsh-Research | Disallow: /b -> \
+Walsh-Research
+  group User-agent: * | Disallow: /a -> *
+  group User-agent: walsh | Disallow: /x |  | User-agent: walsh-research | Disallow: /y -> \
+walsh-research
+  group User-agent: Googlebot | Disallow: / -> None
+  group User-agent: WALSH-RESEARCH | Disallow: /z -> WALSH-RESEARCH
+
+R2a groups of one agent are one; a group may have several agents
+  path User-agent: walsh-research | Allow: /c | User-agent: * | Disallow: / | User-agent: \
+Walsh-Research | Disallow: /b | /b -> DENY
+  path User-agent: walsh-research | Disallow: /c | User-agent: x | Allow: / | User-agent: \
+walsh-research | Allow: /b | /c -> DENY
+  path User-agent: Walsh-Research | User-agent: Googlebot | Disallow: /a | User-agent: * | Allow: \
+/ | /a -> DENY
+  path User-agent: * | Disallow: /a | User-agent: Walsh # ours | Allow: /a | /a -> ALLOW
 
 R2a named Walsh-Research group overrides `*`
   fetch /star-only -> blocklist /robots.txt /star-only fetched
-  fetch /denied -> denied:R2
 
-R2c never under-blocks: an expanded `*` outweighs a shorter Allow
+R2b vectors 12.2, robots path matching
+  rules Disallow: /research/bots/dogfood-disallow | /research/bots/dogfood-disallow.html -> DENY
+  rules Disallow: /research/bots/dogfood-disallow | research/bots -> ALLOW
+  rules Disallow: / | /anything -> DENY
+  rules Disallow: | /anything -> ALLOW
+  rules Disallow: /a | Allow: /a/b | /a/b/c -> ALLOW
+  rules Disallow: /a | Allow: /a | /a/x -> ALLOW
+  rules Disallow: /*.pdf$ | /docs/report.pdf -> DENY
+  rules Disallow: /*.pdf$ | /docs/report.pdf?x=1 -> ALLOW
+
+R2b escapes, queries, fields in any case, wildcards in the middle
+  rules disallow : /%7Eme/a%2Db # no | /~me/a-b -> DENY
+  rules DISALLOW: /caf%c3%A9 | /café/x -> DENY
+  rules Disallow: /café | /caf%C3%a9 -> DENY
+  rules Disallow: /a%2Fb | /a/b -> ALLOW
+  rules Disallow: /q?x= | /q?x=1 -> DENY
+  rules Disallow: /a*c$ | /abcbc -> DENY
+  rules Disallow: /a | Allow: /a*c | /abbc -> ALLOW
+
+R2c never under-blocks: what `*` expands to counts
+  rules Disallow: /wild/*.pdf$ | Allow: /wild/open | /wild/open.pdf -> DENY
+  rules Disallow: /shop/private/ | Allow: /shop/* | /shop/private/x -> DENY
+  rules Disallow: /a* | Allow: /a/b | /a/b/c -> DENY
   fetch /wild/open.pdf -> blocklist /robots.txt denied:R2
+
+R2d fractions and the largest count, what is no number does not
+  delay User-agent: * | Crawl-delay: 9 | User-agent: walsh | Crawl-delay: 0.5 -> 0.5
+  delay User-agent: * | Crawl-delay: 5 | Crawl-delay: 2 -> 5.0
+  delay User-agent: * | Crawl-delay: soon -> None
 
 R2d Crawl-delay of the named group spaces requests
   serve /robots.txt 200 User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7
   fetch /page -> blocklist /robots.txt /page fetched
   fetch /page -> /page+7 fetched
 
-R3 operator blocklist blocks apex `blocked.test`, before robots.txt
+R2d Crawl-delay of minutes, in the next process too, for http as for https
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 240
+  serve http://site.test/robots.txt 404
+  fetch /page -> blocklist /robots.txt /page fetched
+  new_process
+  fetch /page.md -> /page.md+240 fetched
+  fetch http://site.test/page -> http://site.test/robots.txt+240 http://site.test/page+241 fetched
+  fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+
+R2d Crawl-delay beyond what a run may wait
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 600
+  fetch /page -> blocklist /robots.txt /page fetched
+  fetch /page -> deferred:R4
+  wait 590
+  new_process
+  fetch /page -> /page+10 fetched
+
+R3 constant of spec 6
+  constant BLOCKLIST_REFRESH -> PT6H
+
+R3 vectors 12.6, durations
+  parse_duration PT6H -> 21600.0
+  parse_duration PT30M -> 1800.0
+  parse_duration P1D -> 86400.0
+  parse_duration PT1H30M -> 5400.0
+
+R3 operator blocklist blocks apex `blocked.test`, before robots.txt, and nobody else
   fetch //blocked.test/ -> blocklist denied:R3
+  may_fetch //blocked.test/ -> R3
+  fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
 
-R3 unrelated host not falsely blocked
-  fetch //b.test/page -> blocklist //b.test/robots.txt //b.test/page fetched
+R3 a redirect onto a listed host
+  refuse /moved 302 Location http://www.blocked.test/page
+  fetch /moved -> blocklist /robots.txt /moved denied:R3
 
-R3 the list is asked for again after the refresh that it names
+R3 the list is asked for again after the refresh that it names, PT6H where it names none
   relist {"refresh": "PT1H"}
   fetch //blocked.test/ -> blocklist denied:R3
   wait 3590
   fetch //blocked.test/ -> denied:R3
+  relist {"refresh": null}
   wait 20
   fetch //blocked.test/ -> blocklist denied:R3
+  wait 21590
+  fetch //blocked.test/ -> denied:R3
+  relist {"blocked": []}
+  wait 20
+  fetch //blocked.test/page -> blocklist //blocked.test/robots.txt //blocked.test/page fetched
 
-R3a subdomain `www.blocked.test` blocked by apex entry
-  fetch //www.blocked.test/ -> blocklist denied:R3
-  fetch http://WWW.Blocked.Test:8080/ -> denied:R3
+R3a vectors 12.3, blocklist domain
+  relist {"blocked": [{"domain": "example.com"}]}
+  may_fetch //example.com/ -> blocklist R3
+  may_fetch //www.example.com/ -> R3
+  may_fetch //a.b.example.com/ -> R3
+  may_fetch //EXAMPLE.COM/ -> R3
+  may_fetch //notexample.com/ -> //notexample.com/robots.txt allowed
+  may_fetch //example.com.evil.test/ -> //example.com.evil.test/robots.txt allowed
+  may_fetch //example.org/ -> //example.org/robots.txt allowed
+
+R3a ports, final dots and IDN in a host and in the list
+  relist {"blocked": [{"domain": "B\u00fccher.Test."}, {"domain": "xn--caf-dma.test"}]}
+  fetch http://WWW.XN--bcher-kva.test.:8080/ -> blocklist denied:R3
+  fetch //bücher.test/ -> denied:R3
+  fetch //a.CAFÉ.test/ -> denied:R3
 
 R3b retain last list on transient fetch failure
   fetch //blocked.test/ -> blocklist denied:R3
@@ -8019,7 +7920,21 @@ R3b retain last list on transient fetch failure
   fetch //blocked.test/ -> blocklist denied:R3
   wait 25200
   serve blocklist 0
-  fetch //blocked.test/ -> blocklist +1 denied:R3
+  fetch //blocked.test/ -> blocklist blocklist+1 denied:R3
+
+R3b retain it in a new process, months later too; an empty list only where none was ever held
+  serve blocklist 500
+  fetch //blocked.test/page -> blocklist //blocked.test/robots.txt //blocked.test/page fetched
+  relist {}
+  wait 310
+  fetch //blocked.test/page -> blocklist denied:R3
+  serve blocklist 404
+  wait 9000000
+  new_process
+  new_process
+  fetch //blocked.test/page -> blocklist denied:R3
+  new_process
+  fetch //www.blocked.test/page -> denied:R3
 
 R3c schema-invalid document is rejected; prior list retained; also of another major
   fetch //blocked.test/ -> blocklist denied:R3
@@ -8027,71 +7942,161 @@ R3c schema-invalid document is rejected; prior list retained; also of another ma
   relist {"blocked": [{"domain": "site.test"}], "updated": 7}
   fetch //blocked.test/ -> blocklist denied:R3
   wait 25200
+  relist {"schema": null}
+  fetch //blocked.test/ -> blocklist schema+1 denied:R3
+  wait 25200
   relist {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}
   fetch //blocked.test/ -> blocklist denied:R3
+  wait 25200
+  relist {"contract": "walsh-research-blocklist/v10"}
+  fetch //blocked.test/ -> blocklist denied:R3
+  fetch /page -> /robots.txt /page fetched
+
+R4 constant of spec 6
+  constant MIN_REQUEST_INTERVAL -> 1.0
 
 R4 at most one request per second and host, redirects included, by whatever spelling
   fetch /page -> blocklist /robots.txt /page fetched
   fetch /redirected -> /redirected+1 /allowed+2 fetched
   fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page fetched
   fetch HTTPS://SITE.test:443/page -> //site.test:443/page+1 fetched
+  fetch //wal.sh/bot/ -> //wal.sh/robots.txt //wal.sh/bot/+1 fetched
+
+R4 serial: two threads, two hosts, one request at a time
+  threads //a.test/page //b.test/page -> 1
+
+R4 the next process keeps the pace of the last
+  fetch /page -> blocklist /robots.txt /page fetched
+  new_process
+  fetch /page.md -> /page.md+1 fetched
 
 R4c first request to unseen host not delayed
   serve /robots.txt 200 User-agent: * | Crawl-delay: 30
   fetch /page -> blocklist /robots.txt /page fetched
   fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
 
-R5 503: five retries on the schedule, failed, and an hour's hold
-  fetch /busy -> blocklist /robots.txt /busy +1 +3 +7 +15 +31 failed:R5
+R5 constants of spec 6
+  constant DEFAULT_MAX_RETRIES -> 5
+  constant DEFAULT_BACKOFF_BASE -> 1.0
+  constant BACKOFF_CAP -> 60
+
+R5 vectors 12.5, retry after
+  retry_after 120 -> 120.0
+  retry_after 0 -> 0.0
+  retry_after Mon, 23 May 2026 00:00:30 GMT -> 30.0
+  retry_after Mon, 23 May 2026 00:00:00 GMT -> 0.0
+  retry_after Sun, 23 May 2026 00:00:00 GMT -> 0.0
+
+R5 exponential, capped at 60 s
+  longest_delay 0 -> 1.0
+  longest_delay 5 -> 32.0
+  longest_delay 6 -> 60.0
+  longest_delay 7 -> 60.0
+
+R5 503: five retries with full jitter on the schedule, and an hour's hold
+  new_bot {"cache_dir": null}
+  back_offs /busy -> failed:R5 1 2 4 8 16 spread
+  fetch //h1.test/page -> deferred:R5
+  fetch /busy
+  wait 3290
   fetch /page -> deferred:R5
+  wait 20
+  fetch /page -> /page+290 fetched
 
 R5 429: Retry-After in place of the schedule
-  retry_after /busy 30
-  fetch /busy -> blocklist /robots.txt /busy +30 +60 +90 +120 +150 failed:R5
+  refuse /busy 429 Retry-After 90
+  fetch /busy -> blocklist /robots.txt /busy /busy+90 /busy+180 /busy+270 deferred:R5
+  refuse //b.test/busy 503 Retry-After 0
+  fetch //b.test/busy -> //b.test/robots.txt //b.test/busy //b.test/busy+1 //b.test/busy+2 \
+//b.test/busy+3 //b.test/busy+4 //b.test/busy+5 failed:R5
+
+R5 Retry-After of an hour as a date, of days as seconds, whatever process comes
+  refuse /busy 429 Retry-After Sat, 23 May 2026 01:00:00 GMT
+  fetch /busy -> blocklist /robots.txt /busy deferred:R5
+  wait 3290
+  new_process
+  fetch /page -> deferred:R5
+  refuse /busy 503 Retry-After 172800
+  wait 20
+  fetch /busy -> /busy+290 deferred:R5
+  wait 172490
+  new_process
+  fetch /page -> blocklist deferred:R5
+  fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+  wait 20
+  fetch /page -> /robots.txt+290 /page+291 fetched
 
 R6 no unexpected URL fetched (no recursion)
   fetch /page -> blocklist /robots.txt /page fetched
   fetch /page.md -> /page.md+1 fetched
   fetch /feed.xml -> /feed.xml+1 fetched
+  discover /page -> /page+1 /llms.txt+2 feed:0 llms.txt:2 sitemap:0
+
+R6 an image is not downloaded
+  find /picture.png PNG -> blocklist /robots.txt /picture.png 0 read 0 kept
 
 R6 metadata only: no content in a record, nor in the cache
-  new_process
-  find_content /allowed Words of the body -> blocklist /robots.txt /allowed nowhere
+  find /allowed Words of the body -> blocklist /robots.txt /allowed 1 read 0 kept
 
-R7 conditional GET yields 304 when ETag unchanged
+R7 vectors 12.4, canonical url
+  canonical_url HTTP://Example.com/Path/ -> http://example.com/Path
+  canonical_url https://x.test:443/a#frag -> https://x.test/a
+  canonical_url http://x.test:80/ -> http://x.test/
+  canonical_url https://x.test -> https://x.test/
+  canonical_url https://x.test/a/?q=1#f -> https://x.test/a?q=1
+  canonical_url https://x.test/a?b=2&a=1 -> https://x.test/a?b=2&a=1
+
+R7 conditional GET yields 304 when ETag unchanged, in the next process too
   fetch /allowed -> blocklist /robots.txt /allowed fetched
   fetch /allowed -> /allowed+1 unchanged
+  new_process
   fetch /allowed -> /allowed+1 unchanged
   sent if-none-match "allowed-1" -> yes
   sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes
+  serve /allowed 200 another page
+  fetch /allowed -> /allowed+1 fetched
+  fetch /allowed -> /allowed+1 fetched
+  sent if-none-match "allowed-1" -> absent
+
+R7 a weak ETag comes back byte for byte
+  fetch /weak -> blocklist /robots.txt /weak fetched
+  fetch /weak -> /weak+1 unchanged
 
 R7 two spellings of one source are requested once
   run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched
 
-R8 a source is not asked again within the hour
+R8 a source is not asked again within the hour, by the next process neither
   run /feed.xml -> blocklist /robots.txt /feed.xml fetched
   wait 3590
+  new_process
   run /feed.xml -> skipped
   wait 20
   run /feed.xml -> /feed.xml fetched
 
-R9 markdown asked for first, read by the generic rule; then llms.txt; HTML not
+R9 markdown asked for first, read by the generic rule, and only where the answer is markdown
   links /page.md -> blocklist /robots.txt /page.md //example.org/1 //example.org/2
   sent accept text/markdown -> yes
   links /page -> /page+1
-  discover /feed.xml -> /feed.xml+1 feed:1 sitemap:0
+  sent accept text/markdown -> yes
+
+R9 a feed, then markdown, then llms.txt
+  discover /feed.xml -> blocklist /robots.txt /feed.xml feed:1 sitemap:0
   discover /page.md -> /page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0
+
+R10 constant of spec 6
+  constant SCHEMA_TTL_SECONDS -> 604800
 
 R10 no inline schema: the standalone one, kept for 7 days, then kept stale
   relist {"schema": null}
   fetch //blocked.test/ -> blocklist schema+1 denied:R3
   wait 604790
+  new_process
   fetch //blocked.test/ -> blocklist denied:R3
   serve schema 404
-  relist {"schema": null, "blocked": [{"domain": "third.test"}]}
+  relist {"blocked": [{"domain": "third.test"}]}
   wait 25200
   fetch //third.test/ -> blocklist schema+1 denied:R3
-  logged R10 -> yes
+  logged R10 -> True
 
 R10 no schema at all: the document is not adopted
   relist {"schema": null, "blocked": [{"domain": "site.test"}]}
@@ -8100,7 +8105,6 @@ R10 no schema at all: the document is not adopted
 
 R11 the next process asks for no robots.txt, list or schema that is fresh
   relist {"schema": null}
-  new_process
   fetch /page -> blocklist schema+1 /robots.txt+1 /page+1 fetched
   wait 10
   new_process
@@ -8108,6 +8112,9 @@ R11 the next process asks for no robots.txt, list or schema that is fresh
   wait 25200
   new_process
   fetch /page -> blocklist /page fetched
+
+R12 constant of spec 6
+  constant STALE_HARD_CUTOFF -> 2
 
 R12 a stale entry blocks on its refresh
   fetch /page -> blocklist /robots.txt /page fetched
@@ -8120,331 +8127,532 @@ R12 a stale entry blocks on its refresh
   wait 21600
   fetch /page -> blocklist denied:R3
 
-R13 the origin is tagged, others are not; the gates see the untagged URL
-  serve /robots.txt 200 User-agent: * | Disallow: /*impl=
-  new_bot walsh/research@afd2c01
-  fetch /page -> blocklist{tag} /robots.txt /page fetched
-  fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched"""
+R13 constant of spec 6
+  constant SPEC_VERSION -> walsh-research-compliance/v1.3
+
+R13 the origin alone is tagged; the gates see the untagged URL
+  serve //wal.sh/robots.txt 200 User-agent: * | Disallow: /*impl=
+  new_bot {"tag": "walsh/research@afd2c01"}
+  fetch /page?of=wal.sh -> blocklist{tag} /robots.txt /page?of=wal.sh fetched
+  fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched
+  fetch //notwal.sh/page -> //notwal.sh/robots.txt //notwal.sh/page fetched
+  fetch //www.wal.sh/page -> //www.wal.sh/robots.txt //www.wal.sh/page fetched"""
+
+# These take a server on loopback, and most of them the command in processes of its own, which begin
+# so many seconds later by their wall clock. Requests stand in alphabetical order, without times.
+PROCESSES = """\
+R1 exact UA on a CONNECT too
+  by_proxy https://c.test/page
+  agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
+
+R4 real processes, two of them at once, keep a pace on disk
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 2
+  process 0 /allowed -> /allowed /robots.txt blocklist fetched
+  process 0 /page.md /star-only -> /page.md /star-only fetched fetched
+  paced 2 -> yes
+
+R5 real processes keep a hold of hours on disk
+  refuse /busy 503 Retry-After 7200
+  process 0 /busy -> /busy /robots.txt blocklist deferred:R5
+  process 6000 /page -> deferred:R5
+  process 7300 /page -> /page fetched
+
+R3b real processes keep a stale list on disk
+  process 0 http://blocked.test/ -> blocklist denied:R3
+  serve blocklist 404
+  process 25200 http://blocked.test/ -> blocklist denied:R3
+
+R8 real processes ask once an hour unless they are told otherwise
+  process 0 /allowed -> /allowed /robots.txt blocklist fetched
+  process 3590 /allowed -> skipped
+  process 3610 /allowed -> /allowed unchanged"""
+
+LIVE = """\
+R1 the policy page of the User-Agent is there
+  page /bot/ -> 200
+
+R2 the robots.txt of the origin is there
+  page /robots.txt -> 200
+
+R3c the live blocklist is adopted, and lists somebody
+  page /.well-known/walsh-research/blocklist.json -> 200
+  adopted -> True
+
+13 the fixtures index names its contract and its fixtures
+  index -> walsh-research-test-fixtures/v1
+
+R3 operator_blocked_host is refused
+  host -> R3
+
+R3a www.operator_blocked_host is refused
+  host www. -> R3
+
+R2 external_positive is fetched
+  fetch external_positive -> 200
+
+R2 robots_allowed_sentinel is fetched, and allowed as .html and .md
+  canary robots_allowed_sentinel -> /research/bots/dogfood-allow
+  fetch robots_allowed_sentinel -> 200
+  gate robots_allowed_sentinel .html -> allowed
+  gate robots_allowed_sentinel .md -> allowed
+
+R2a walsh_only_allowed is fetched by a rule of our named group
+  canary walsh_only_allowed -> /research/bots/dogfood-walsh-only
+  fetch walsh_only_allowed -> 200
+  group walsh_only_allowed -> allowed_explicit of our group
+
+R2 robots_disallowed is refused, as .html and .md too
+  canary robots_disallowed -> /research/bots/dogfood-disallow
+  gate robots_disallowed -> R2
+  gate robots_disallowed .html -> R2
+  gate robots_disallowed .md -> R2"""
+
 
 LIST_PATH = "/.well-known/walsh-research/blocklist.json"    # spec 5
-SCENARIO_PATHS = {
-    "blocklist": LIST_PATH,
-    "schema": "/.well-known/walsh-research/blocklist.schema.json",
+MAY_23 = 1779494400.0           # Unix seconds: 23 May 2026 00:00:00 GMT, as in 12.5
+SHORT_NAMES = {                 # of a scenario: what they stand for in a URL
+    "blocklist": "https://wal.sh" + LIST_PATH,
+    "schema": "https://wal.sh/.well-known/walsh-research/blocklist.schema.json",
+    "{tag}": "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3",
+    "/": "https://site.test/",
+    "//": "https://",
 }
-SITE = "https://site.test"      # of each path in a scenario
 
 
-class ScenarioRun:
-    """One scenario from its start: its own clock, publisher, bot and cache folder."""
+class OutOfReach(Exception):
+    """What a check needs is not to be had here, so that it is a skip."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.clock = VirtualClock()
-        self.publisher = Sandbox(
-            crawl_delay=0.0,
-            origin="https://wal.sh",
-            clock=self.clock,
-        )
-        self.warnings: list[str] = []
-        self.reason = ""            # of the last result
-        self.new_bot()
+
+class Run:
+    """The steps of one check: its methods, and the functions of this file that take a text."""
+
+    reason = ""                 # of the last result
+
+    def take(self, steps: Iterable[str]) -> str:
+        """What is observed. ValueError: the first step that went otherwise."""
+        observed = []
+        for step in steps:
+            asked, arrow, wanted = step.partition(" -> ")
+            found = self.do(asked)
+            if arrow and found != wanted:
+                raise ValueError(f"{found} by {asked}, want {wanted}; {self.reason}")
+            if arrow:
+                observed.append(found)
+        return " ".join(observed)
 
     def do(self, step: str) -> str:
-        """A step: the requests that it causes, then what it gives."""
-        name, *words = step.split(" ", 2)
-        arguments = [SCENARIO_PATHS.get(word, word) for word in words]
-        began_at = self.clock.now
-        count = len(self.publisher.hits)
-        gave = getattr(self, name)(*arguments)
-        words = []
-        last_url = ""
-        for hit in self.publisher.hits[count:]:
-            tolerance = 0.001       # of a floating-point clock's sums
-            seconds = int(hit.monotonic - began_at + tolerance)
-            word = short_url(hit.url)
-            if hit.url == last_url:
-                word = ""
-            if seconds or not word:
-                word += f"+{seconds}"
-            words.append(word)
-            last_url = hit.url
-        if gave:
-            words.append(gave)
-        return " ".join(words)
+        name, _, text = step.partition(" ")
+        take = getattr(self, name, None) or globals()[name]
+        return str(take(text))
 
-    # The steps: what each gives is a line of words, or None.
+    def close(self) -> None:
+        """Nothing of it is left."""
 
-    def new_bot(
-        self,
-        tag: str | None = None,
-        cache_dir: str | None = None,
-    ) -> None:
-        """Another bot, with the bot's own defaults but for what a simulation needs."""
-        self.bot = Bot(
-            cache_dir=cache_dir,
-            tag=tag,
-            transport=self.publisher,
-            clock=self.clock,
-            rand=lambda: 1.0,
-            warn=self.warnings.append,
-        )
 
-    def new_process(self) -> None:
-        self.new_bot(cache_dir=self.folder)
+def measured(start: Callable[[], Run], check: str) -> Check:
+    """A check, taken step by step."""
+    title, *steps = check.split("\n  ")
+    clause, _, name = title.partition(" ")
+    try:
+        run = start()
+    except OSError as error:
+        return Check(clause, name, "skip", f"no folder or socket is to be had: {error}")
+    try:
+        with closing(run):
+            observed = run.take(steps)
+    except OutOfReach as error:
+        return Check(clause, name, "skip", str(error))
+    except Exception as error:  # noqa: BLE001
+        return Check(clause, name, "fail", f"{type(error).__name__}: {error}")
+    return Check(clause, name, "pass", observed)
 
-    def serve(
-        self,
-        path: str,
-        words: str,
-    ) -> None:
-        """What is published there: a status (0 for none), then a text, "|" for its line ends."""
-        status, _, text = words.partition(" ")
-        self.publisher.set_answer(
-            path,
-            text.replace(" | ", "\n"),
-            int(status),
-        )
 
-    def retry_after(
-        self,
-        path: str,
-        seconds: str,
-    ) -> None:
-        self.publisher.set_answer(
-            path,
-            status=429,
-            headers={"Retry-After": seconds},
-        )
+# 19c. Scenarios: a bot beside a publisher in memory, on a clock that sleep moves.
 
-    def relist(self, *changes: str) -> None:
-        """Publish the list with other fields; null leaves one out."""
+class ScenarioRun(Run):
+    """One scenario from its start: its own clock, publisher, bot and, if need be, cache folder."""
+
+    def __init__(self) -> None:
         import json
-        document = json.loads(SANDBOX_BLOCKLIST)
-        document.update(json.loads(" ".join(changes)))
-        kept = {
-            name: value
-            for name, value in document.items()
-            if value is not None
-        }
-        self.publisher.set_answer(LIST_PATH, json.dumps(kept))
+        import logging
+        import tempfile
+        self.folder = tempfile.mkdtemp()
+        self.site = "https://site.test"     # of each path
+        self.short_names = SHORT_NAMES
+        self.clock = VirtualClock(MAY_23)
+        self.publisher = Sandbox(0.0, origin="https://wal.sh", clock=self.clock)
+        self.list = json.loads(self.publisher.answers[LIST_PATH][2])
+        self.log = io.StringIO()
+        self.handler = logging.StreamHandler(self.log)
+        self.logger = logging.getLogger("walsh_research")
+        self.logger.addHandler(self.handler)
+        self.logger.propagate = False
+        self.bot = self.bot_of()
 
-    def wait(self, seconds: str) -> None:
-        self.clock.sleep(float(seconds))
+    def close(self) -> None:
+        import shutil
+        self.bot.close()
+        self.logger.removeHandler(self.handler)
+        self.logger.propagate = True
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def fetch(self, url: str) -> str:
-        return self.outcome_of(self.fetched(url))
+    def do(self, step: str) -> str:
+        """The requests that a step causes, then what it gives."""
+        began_at = self.clock.time()
+        count = len(self.publisher.hits)
+        gave = super().do(step)
+        words = self.words_of(self.publisher.hits[count:], began_at)
+        return " ".join([*words, gave]).strip()
 
-    def run(self, *urls: str) -> str:
-        absolute = [resolve_url(SITE, url) for url in urls]
-        results = self.bot.run(absolute)
-        return " ".join(map(self.outcome_of, results))
+    def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
+        """Requests with their seconds since a step began, as scenarios write them."""
+        words = []
+        for hit in hits:
+            tolerance = 0.001       # of a floating-point clock's sums
+            seconds = int(hit.time - began_at + tolerance)
+            word = self.short_url(hit.url)
+            words.append(f"{word}+{seconds}" if seconds else word)
+        return words
 
-    def links(self, url: str) -> str:
-        result = self.fetched(url)
-        return " ".join(short_url(link.url) for link in result.links)
+    def bot_of(self, **options: Any) -> Bot:
+        """A bot with the bot's own defaults but for what a simulation needs."""
+        options.setdefault("cache_dir", self.folder)
+        return Bot(transport=self.publisher, clock=self.clock, **options)
 
-    def discover(self, url: str) -> str:
-        sources = self.bot.discover(resolve_url(SITE, url))
-        return " ".join(f"{source.kind}:{len(source.items)}" for source in sources)
+    def short_url(self, url: str) -> str:
+        """A URL as scenarios write it."""
+        for name, part in self.short_names.items():
+            url = url.replace(part, name)
+        return url
 
-    def sent(
-        self,
-        name: str,
-        beginning: str,
-    ) -> str:
-        """Whether a header of the last request begins so."""
-        last = self.publisher.hits[-1]
-        value = last.headers.get(name, "absent")
-        if value.startswith(beginning):
-            return "yes"
-        return value
-
-    def logged(self, topic: str) -> str:
-        """Whether a warning about the run named the topic (R10: MUST log it)."""
-        lines = " ".join(self.warnings)
-        return "yes" if topic in lines else "no"
-
-    def find_content(
-        self,
-        url: str,
-        content: str,
-    ) -> str:
-        """Where content of a page is once its Result is gone (R6)."""
-        import pathlib
-        result = self.fetched(url)
-        if content not in result.text:
-            return "not even read"
-        if content in str(result.to_dict()):
-            return "in the record"
-        for path in pathlib.Path(self.folder).rglob("*"):
-            if path.is_file() and content.encode() in path.read_bytes():
-                return "in the cache"
-        return "nowhere"
+    def long_url(self, name: str) -> str:
+        return resolve_url(self.site, self.short_names.get(name, name))
 
     def fetched(self, url: str) -> Result:
-        return self.bot.fetch(resolve_url(SITE, url))
+        return self.bot.fetch(self.long_url(url))
 
-    def outcome_of(self, result: Result) -> str:
+    def said(self, result: Result) -> str:
         self.reason = result.reason
         if result.gate is None:
             return result.outcome
         return f"{result.outcome}:{result.gate}"
 
+    # The steps that take a function alone. " | " ends a line of a robots.txt.
 
-def short_url(url: str) -> str:
-    """A URL as scenarios write it."""
-    for name, path in SCENARIO_PATHS.items():
-        url = url.replace(f"https://wal.sh{path}", name)
-    url = url.replace(SPEC_TAG, "{tag}")
-    url = url.replace(SITE + "/", "/")
-    return re.sub("^https:", "", url)
+    def constant(self, name: str) -> Any:
+        return globals()[name]
+
+    def robots(self, text: str) -> RobotsTxt:
+        return RobotsTxt.parse(text.replace(" | ", "\n"))
+
+    def group(self, text: str) -> Optional[str]:
+        return self.robots(text).group
+
+    def delay(self, text: str) -> Optional[float]:
+        return self.robots(text).crawl_delay
+
+    def path(self, text: str) -> str:
+        text, _, path = text.rpartition(" | ")
+        return "ALLOW" if self.robots(text).allows(path) else "DENY"
+
+    def rules(self, text: str) -> str:
+        return self.path("User-agent: * | " + text)
+
+    def retry_after(self, value: str) -> Optional[float]:
+        return parse_retry_after(value, MAY_23)
+
+    def longest_delay(self, attempt: str) -> float:
+        return backoff_delay(int(attempt), rand=lambda: 1.0)
+
+    # The steps that arrange what is met.
+
+    def new_bot(self, options: str) -> None:
+        import json
+        self.bot = self.bot_of(**json.loads(options))
+
+    def new_process(self, text: str) -> None:
+        """Another bot with nothing of the first in memory; the disk alone is between them."""
+        self.bot.close()
+        self.clock = self.publisher.clock = VirtualClock(self.clock.now)
+        self.bot = self.bot_of()
+
+    def wait(self, seconds: str) -> None:
+        self.clock.sleep(float(seconds))
+
+    def serve(self, text: str) -> None:
+        """What is published at a URL: a status, and a text."""
+        name, status, body = f"{text} ".split(" ", 2)
+        body = body.replace(" | ", "\n").replace("{400 KiB}", "# nothing\n" * 40960)
+        self.publisher.set_answer(self.long_url(name), body, int(status))
+
+    def refuse(self, text: str) -> None:
+        """What is answered there instead: a status, and a header."""
+        name, status, header, value = text.split(" ", 3)
+        self.publisher.set_answer(self.long_url(name), "", int(status), {header: value})
+
+    def relist(self, changes: str) -> None:
+        """The list is published with other fields; null leaves one out."""
+        import json
+        self.list.update(json.loads(changes))
+        kept = {name: value for name, value in self.list.items() if value is not None}
+        self.publisher.set_answer(self.long_url("blocklist"), json.dumps(kept))
+
+    # The steps that ask.
+
+    def fetch(self, url: str) -> str:
+        return self.said(self.fetched(url))
+
+    def may_fetch(self, url: str) -> str:
+        return self.bot.may_fetch(self.long_url(url), wait=False).gate or "allowed"
+
+    def run(self, urls: str) -> str:
+        results = self.bot.run(map(self.long_url, urls.split()))
+        return " ".join(map(self.said, results))
+
+    def links(self, url: str) -> str:
+        return " ".join(self.short_url(link.url) for link in self.fetched(url).links)
+
+    def discover(self, url: str) -> str:
+        sources = self.bot.discover(self.long_url(url))
+        return " ".join(f"{source.kind}:{len(source.items)}" for source in sources)
+
+    def find(self, text: str) -> str:
+        """How often a page has some words, and how often its record and the cache do (R6)."""
+        import pathlib
+        url, _, words = text.partition(" ")
+        result = self.fetched(url)
+        kept = str(result.to_dict()).encode()
+        for path in pathlib.Path(self.folder).rglob("*"):
+            if path.is_file():
+                kept += path.read_bytes()
+        return f"{result.text.count(words)} read {kept.count(words.encode())} kept"
+
+    def back_offs(self, path: str) -> str:
+        """What becomes of 24 hosts, and to which powers of two their pauses reach, on default dice.
+
+        Of 200,000 honest runs one says otherwise. R4's second hides what is shorter.
+        """
+        urls = [f"https://h{number}.test{path}" for number in range(24)]
+        words = sorted(set(map(self.said, self.bot.run(urls))))
+        times = [[hit.time for hit in self.publisher.hits if hit.url == url] for url in urls]
+        moments = list(zip(*times))
+        for earlier, later in zip(moments, moments[1:]):
+            pauses = [after - before - 0.05 for before, after in zip(earlier, later)]
+            words.append(str(2 ** math.ceil(math.log2(max(pauses)))))
+        words.append("spread" if max(pauses) - min(pauses) > 8 else "alike")
+        self.publisher.hits.clear()
+        return " ".join(words)
+
+    def threads(self, urls: str) -> int:
+        """The most requests at once where each URL has a bot and a thread of its own."""
+        from concurrent.futures import ThreadPoolExecutor
+        self.publisher.latency = 0.01       # seconds
+        targets = list(map(self.long_url, urls.split()))
+        bots = [self.bot_of() for _ in targets]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Bot.fetch, bots, targets))
+        self.publisher.hits.clear()
+        return self.publisher.most_at_once
+
+    # The steps that look at what was asked.
+
+    def sent(self, text: str) -> str:
+        """Whether a header of the last request begins so."""
+        name, _, beginning = text.partition(" ")
+        value = self.publisher.hits[-1].headers.get(name, "absent")
+        return "yes" if value.startswith(beginning) else value
+
+    def agents(self, text: str) -> str:
+        return ", ".join(agents_of(self.publisher.hits))
+
+    def logged(self, topic: str) -> bool:
+        """Whether a warning about the run named the topic (R10: MUST log it)."""
+        return topic in self.log.getvalue()
 
 
-def wrong_step(
-    run: ScenarioRun,
-    lines: Sequence[str],
-) -> Observation:
-    """The first step that goes otherwise; else what all of them caused and gave."""
-    observed = ""
-    for line in lines:
-        step, _, wanted = line.partition(" -> ")
-        found = run.do(step)
-        if found != wanted:
-            shown = f"{found or 'nothing'} by {step}"
-            return judged(False, shown, f"{wanted or 'nothing'}; {run.reason}")
-        observed += f"{found} "
-    return "pass", observed.strip()
+# 19d. Real processes, sockets and clocks.
+
+CHILD = """\
+import importlib, sys, time
+folder, name, seconds, *arguments = sys.argv[1:]
+wall_clock = time.time
+time.time = lambda: wall_clock() + float(seconds)
+sys.path.append(folder)
+try:
+    module = importlib.import_module(name)
+except ImportError:
+    sys.exit(99)
+sys.exit(module.main(arguments))
+"""
+CHILD_TIMEOUT_SECONDS = 60.0    # ours: one that hangs must not hang the proof
 
 
-EVERY_REQUEST = "exact UA on every request"
+class ProcessRun(ScenarioRun):
+    """A scenario in which every fetch is a process of its own that imports this file."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.publisher = Sandbox(0.0).__enter__()
+        self.origin = Sandbox(0.0).__enter__()
+        self.origin.hits = self.publisher.hits
+        self.origin.answers = self.publisher.answers
+        self.site = self.publisher.origin
+        self.short_names = {
+            "blocklist": self.origin.origin + LIST_PATH,
+            "/": self.site + "/",
+        }
 
-def scenario_checks() -> Iterator[Check]:
-    """Every scenario, and the User-Agent of all of their requests."""
-    import tempfile
-    hits: list[Hit] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for scenario in SCENARIOS.split("\n\n"):
-            title, *lines = scenario.split("\n  ")
-            run = ScenarioRun(tempfile.mkdtemp(dir=folder))
-            yield measured(
-                title,
-                wrong_step,
-                run,
-                lines,
+    def close(self) -> None:
+        self.publisher.__exit__()
+        self.origin.__exit__()
+        super().close()
+
+    def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
+        return sorted(self.short_url(hit.url) for hit in hits)
+
+    def by_proxy(self, url: str) -> str:
+        """A fetch by way of a proxy: a CONNECT is a request too."""
+        transport = HttpTransport(proxies={"https": self.site})
+        return self.said(Bot(None, transport=transport, clock=self.clock).fetch(url))
+
+    def process(self, text: str) -> str:
+        """The command for each URL, all at once, so many seconds later by their wall clock."""
+        from concurrent.futures import ThreadPoolExecutor
+        seconds, *urls = text.split()
+        with ThreadPoolExecutor() as pool:
+            said = pool.map(self.command, itertools.repeat(seconds), map(self.long_url, urls))
+            return " ".join(said)
+
+    def command(self, seconds: str, url: str) -> str:
+        """What one process makes of a target."""
+        import json
+        import subprocess
+        folder, file_name = os.path.split(os.path.abspath(__file__))
+        module = os.path.splitext(file_name)[0]
+        python = [sys.executable or "", "-I", "-S", "-X", f"pycache_prefix={self.folder}", "-c", CHILD]
+        options = ["--json", "--allow-private", "--origin", self.origin.origin]
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not re.search("(?i)proxy|github", name)
+        }
+        try:
+            done = subprocess.run(
+                [*python, folder, module, seconds, *options, "--cache-dir", self.folder, url],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=environ,
+                timeout=CHILD_TIMEOUT_SECONDS,
             )
-            hits += run.publisher.hits
-    yield measured(f"R1 {EVERY_REQUEST}", agents_found, hits)
+        except OSError as error:
+            raise OutOfReach(f"no process can be started: {error}") from None
+        if done.returncode == 99:
+            raise OutOfReach(f"no process can import {__file__}")
+        if not done.stdout:
+            raise ValueError(printable(done.stderr.decode("utf-8", "replace")[-300:]))
+        record = json.loads(done.stdout)
+        return ":".join(filter(None, (record["outcome"], record["gate"])))
 
-
-def agents_found(hits: Iterable[Hit]) -> Observation:
-    """R1. What was observed stands in the attestation as it is."""
-    agents = agents_of(hits)
-    outcome = "pass" if agents == [SPEC_USER_AGENT] else "fail"
-    return outcome, ", ".join(agents)
-
-
-# 19d. The real pace, and what a server sees on the wire.
-
-def loopback_checks() -> Iterator[Check]:
-    """Sockets and the real clock: two bots in two threads, each at a publisher of its own."""
-    import threading
-
-    latency = 0.05          # seconds; long enough to see two requests at once
-    try:
-        with Sandbox(2.0, latency) as spaced, Sandbox(0.0, latency) as flaky:
-            paced = threading.Thread(
-                target=outcomes_at,
-                args=(spaced, "/allowed", "/star-only"),
-                daemon=True,            # Ctrl-C does not wait for it
-            )
-            paced.start()
-            outcome = outcomes_at(flaky, "/flaky")
-            paced.join()
-    except Exception as error:  # noqa: BLE001
-        yield Check(
-            "R4",
-            "sockets on loopback",
-            "fail",
-            f"{type(error).__name__}: {error}",
-        )
-        return
-    for path in ("/allowed", "/robots.txt", LIST_PATH):
-        name = os.path.basename(path)
-        hits = hits_at(spaced.hits, path)
-        yield measured(f"R1 exact UA on /{name}", agents_found, hits)
-    yield measured(
-        "R4b per-host spacing honors Crawl-delay (>=2s)",
-        gaps_found,
-        hits_at(spaced.hits, "/allowed", "/star-only"),
-        2.0,
-    )
-    yield measured(
-        "R5b no retry before its Retry-After",
-        gaps_found,
-        hits_at(flaky.hits, "/flaky"),
-        1.0,
-    )
-    yield measured(
-        "R4 serial: two threads, two hosts, one connection",
-        gaps_found,
-        spaced.hits + flaky.hits,
-        latency,
-    )
-    yield measured(
-        "R5 /flaky retried until 200",
-        judged,
-        outcome == "fetched",
-        outcome,
-        "fetched",
-    )
-
-
-def outcomes_at(server: Sandbox, *paths: str) -> str:
-    urls = [server.origin + path for path in paths]
-    results = server.bot().run(urls)
-    return ", ".join(result.outcome for result in results)
-
-
-def gaps_found(
-    hits: Iterable[Hit],
-    least_seconds: float,
-) -> Observation:
-    """Whether successive requests arrived so far apart."""
-    times = sorted(hit.monotonic for hit in hits)
-    gaps = [
-        later - earlier
-        for earlier, later in zip(times, times[1:])
-    ]
-    shown = "gaps=" + ", ".join(f"{gap:.3f}s" for gap in gaps)
-    holds = min(gaps, default=0.0) >= least_seconds
-    return judged(holds, shown, f"{least_seconds:g}s or more")
-
-
-def offline_checks(real_pace: bool = True) -> Iterator[Check]:
-    """All that can be shown without a network, in about four seconds.
-
-    Without `real_pace` no socket is opened and nobody waits: a few tenths of a second.
-    """
-    yield from pure_checks()
-    yield from scenario_checks()
-    if real_pace:
-        yield from loopback_checks()
+    def paced(self, seconds: str) -> str:
+        """Whether the last three requests came so far apart; a busy machine notes one late."""
+        times = [hit.time for hit in self.publisher.hits[-3:]]
+        gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+        tolerance = 0.25
+        return "yes" if min(gaps) > float(seconds) - tolerance else f"gaps {gaps}"
 
 
 # 19e. The live fixtures and canaries, spec 13 and 16.
 
-LIVE_FIXTURES = (       # clause, name in the index, place of a canary, what it must be
-    ("R2", "external_positive", "", "fetched"),
-    ("R2", "robots_allowed_sentinel", "/research/bots/dogfood-allow", "fetched"),
-    (
-        "R2a",
-        "walsh_only_allowed",
-        "/research/bots/dogfood-walsh-only",
-        "fetched by a rule of our named group",
-    ),
-    ("R2", "robots_disallowed", "/research/bots/dogfood-disallow", "refused"),
-)
+class LiveRun(Run):
+    """What the live checks share: the bot, what each URL answered, and what the index names."""
+
+    def __init__(self, bot: Bot) -> None:
+        self.bot = bot
+        self.sites: set[str] = set()            # that gave any HTTP answer
+        self.fixtures: Optional[dict[str, Any]] = None
+        self.found: Any = None                  # the last Result or Decision
+
+    def named(self, name: str) -> str:
+        """What the live index names; it is never silently replaced by a built-in one."""
+        if self.fixtures is None:
+            raise OutOfReach("the index is out of reach")
+        value = self.fixtures.get(name)
+        if not isinstance(value, str):
+            raise ValueError(f"the index names {brief_value(value)}, want text")
+        return value
+
+    def probe(self, url: str) -> Result:
+        result = self.bot.probe(url)
+        answered = [request.url for request in result.requests if request.status is not None]
+        self.sites.update(map(site_of, answered))
+        self.look(result)
+        return result
+
+    def look(self, found: Union[Result, Decision]) -> None:
+        """OutOfReach where no HTTP answer decided this, but a network that reached nobody."""
+        self.found = found
+        self.reason = f"{found.url}: {found.reason}"
+        is_silent = found.gate is None and getattr(found, "status", 0) is None
+        if is_silent or site_of(found.url) not in self.sites:
+            raise OutOfReach(self.reason)
+
+    def answered(self, result: Result) -> str:
+        """The status of a fetch that robots.txt allowed, or what came instead."""
+        if result.verdict is Verdict.UNKNOWN_UNREACHABLE:
+            return "unknown_unreachable"
+        return str(result.status) if result.ok else f"{result.outcome} {result.status}"
+
+    def direct(self, url: str) -> str:
+        result = self.probe(url)
+        return "redirected" if result.redirects else self.answered(result)
+
+    # The steps.
+
+    def page(self, path: str) -> str:
+        return self.answered(self.probe(self.bot.origin + path))
+
+    def adopted(self, text: str) -> bool:
+        return self.bot.blocklist_size > 0
+
+    def index(self, text: str) -> str:
+        said = self.direct(self.bot.origin + FIXTURES_PATH)
+        self.fixtures = {}
+        if said != "200":
+            return said
+        document = parse_json(self.found.body, "test-fixtures.json")
+        contract: str = document["contract"].partition(".")[0]
+        if contract == "walsh-research-test-fixtures/v1":
+            self.fixtures = dict(document["fixtures"])
+        return contract
+
+    def host(self, prefix: str) -> str:
+        """The gate of a listed host; without a list nobody asks who may have opted out."""
+        host = self.named("operator_blocked_host")
+        if host_key(f"https://{host}/") != host.lower():
+            return "no host name"
+        if not self.bot.blocklist_size:
+            return self.page(LIST_PATH)
+        return self.bot.may_fetch(f"https://{prefix}{host}/", wait=False).gate or "allowed"
+
+    def canary(self, name: str) -> str:
+        """Its place; a canary is nowhere else."""
+        return self.named(name).replace(self.bot.origin, "", 1)
+
+    def fetch(self, name: str) -> str:
+        return self.direct(self.named(name))
+
+    def gate(self, words: str) -> str:
+        name, _, ending = words.partition(" ")
+        decision = self.bot.may_fetch(self.named(name) + ending, wait=False)
+        self.look(decision)
+        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
+            return "unknown_unreachable"
+        return decision.gate or "allowed"
+
+    def group(self, name: str) -> str:
+        """What decided; a robots.txt that is a 404, or whose `*` does, shows nothing of R2a."""
+        group = "*" if self.found.group == "*" else "our group"
+        return f"{self.found.verdict.value} of {group}"
 
 
 def live_checks(bot: Bot) -> Iterator[Check]:
@@ -8453,278 +8661,37 @@ def live_checks(bot: Bot) -> Iterator[Check]:
     What no network reaches (name, address, connection, TLS, deadline) is a skip; every HTTP answer
     that is not the expected one is a failure.
     """
-    live = LiveChecks(bot)
-    page = live.probe(bot.origin + "/bot/")     # it has robots.txt and the list asked for, too
-    yield measured(
-        "R1 the policy page of the User-Agent is there",
-        live.judge,
-        page,
-        "there",
-    )
-    yield measured(
-        "R2 the robots.txt of the origin is there",
-        live.document,
-        "/robots.txt",
-    )
-    yield measured(
-        "R3c the live blocklist is adopted, and lists somebody",
-        live.document,
-        BLOCKLIST_PATH,
-        bot.blocklist_size > 0,
-    )
-    index = live.probe(bot.origin + FIXTURES_PATH)
-    yield measured(
-        "13 the fixtures index is fetched",
-        live.judge,
-        index,
-        "fetched",
-    )
-    if index.body:
-        yield measured(
-            "13 the index names its contract and its fixtures",
-            live.read_index,
-            index.body,
-        )
-    if live.is_out_of_reach(index):
-        yield Check("13", "every fixture", "skip", "the index is out of reach")
-    else:
-        yield from fixture_checks(live)
+    live = LiveRun(bot)
+    for check in LIVE.split("\n\n"):
+        yield measured(lambda: live, check)
 
 
-def fixture_checks(live: LiveChecks) -> Iterator[Check]:
-    yield measured(
-        "R3 operator_blocked_host is refused",
-        live.blocked_host,
-        "",
-    )
-    yield measured(
-        "R3a www.operator_blocked_host is refused",
-        live.blocked_host,
-        "www.",
-    )
-    for clause, name, place, wanted in LIVE_FIXTURES:
-        yield measured(
-            f"{clause} {name} is {wanted}",
-            live.fixture,
-            name,
-            place,
-            wanted,
-        )
-        if not place:
-            continue
-        wanted = wanted.replace("fetched", "allowed")       # by its path, before any request
-        for ending in (".html", ".md"):
-            yield measured(
-                f"{clause} {name}{ending} is {wanted}",
-                live.fixture,
-                name,
-                place,
-                wanted,
-                ending,
-            )
+def offline_checks(real_pace: bool = True) -> Iterator[Check]:
+    """All that can be shown without a network, in some seconds.
 
-
-class LiveChecks:
-    """What the live checks share: the bot, what each URL answered, and what the index names."""
-
-    def __init__(self, bot: Bot) -> None:
-        self.bot = bot
-        self.statuses: dict[str, int] = {}      # of each URL that answered, the last
-        self.fixtures: dict[str, Any] = {}
-
-    def probe(self, url: str) -> Result:
-        result = self.bot.probe(url)
-        for request in result.requests:
-            if request.status is not None:
-                asked = without_query(request.url)          # R13 is no part of it
-                self.statuses[asked] = request.status
-        return result
-
-    def document(
-        self,
-        path: str,
-        holds: bool = True,
-    ) -> Observation:
-        """A policy document by what it answered when the bot asked for it."""
-        url = self.bot.origin + path
-        if not self.has_answered(url):
-            return "skip", f"{url}: out of reach"
-        status = self.statuses.get(url, "nothing")
-        holds = holds and status == 200
-        return judged(holds, f"{url}: answered {status}", "200 and a document that holds")
-
-    def read_index(self, body: bytes) -> Observation:
-        """What the index names, if it is one that we know."""
-        wanted = "walsh-research-test-fixtures/v1"
-        document = parse_json(body, "test-fixtures.json")
-        contract = document["contract"]
-        fixtures = dict(document["fixtures"])
-        known = re.fullmatch(wanted + r"(\.[0-9]+)?", contract)
-        if known:
-            self.fixtures = fixtures
-        return judged(known is not None, f"contract {brief_value(contract)}", wanted)
-
-    def blocked_host(self, prefix: str) -> Observation:
-        """R3: a host that the live list names is refused before anything is asked of it."""
-        host = self.fixtures.get("operator_blocked_host")
-        if not is_host(host):
-            return misnamed(host, "a host name")
-        if self.bot.blocklist_size == 0:        # nobody is asked who may have opted out
-            return self.document(BLOCKLIST_PATH, holds=False)
-        url = f"https://{prefix}{host}/"
-        decision = self.bot.may_fetch(url, wait=False)
-        gate = decision.gate or "allowed"
-        return judged(gate == "R3", f"{url}: {gate}", "R3")
-
-    def fixture(
-        self,
-        name: str,
-        place: str,
-        wanted: str,
-        ending: str = "",
-    ) -> Observation:
-        """A fixture by the URL that the live index names; a canary is nowhere but in its place."""
-        url = self.fixtures.get(name)
-        canary = self.bot.origin + place
-        if place and url != canary:
-            return misnamed(url, canary)
-        if not isinstance(url, str):
-            return misnamed(url, "a URL")
-        if wanted.startswith("fetched"):
-            return self.judge(self.probe(url), wanted)
-        decision = self.bot.may_fetch(url + ending, wait=False)
-        return self.judge(decision, wanted)
-
-    def judge(
-        self,
-        found: Result | Decision,
-        wanted: str,
-    ) -> Observation:
-        said: str = found.gate or "allowed"
-        if isinstance(found, Result):
-            code = found.status or found.gate or "without an answer"
-            said = f"{found.outcome} {code}"
-            if found.redirects:
-                said += " after a redirect"
-        observed = f"{said}: {found.url}: {found.reason}"
-        if self.is_out_of_reach(found):
-            return "skip", observed
-        if is_as_wanted(found, wanted):
-            return "pass", observed
-        return "fail", observed
-
-    def is_out_of_reach(self, found: Result | Decision) -> bool:
-        """Whether no HTTP answer decided this, but a network that reached nobody."""
-        url = getattr(found, "final_url", found.url)
-        if found.gate in ("R3", "robots2") or not url:
-            return False
-        if found.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            return site_of(url) + "/robots.txt" not in self.statuses
-        if found.retry_at is not None:          # held back: by whose answer?
-            return not self.has_answered(url)
-        if found.gate is not None:
-            return found.gate == "address"
-        return isinstance(found, Result) and found.status is None
-
-    def has_answered(self, url: str) -> bool:
-        """Whether any URL of that site gave an HTTP answer."""
-        site = site_of(url) + "/"
-        return any(asked.startswith(site) for asked in self.statuses)
-
-
-def is_as_wanted(
-    found: Result | Decision,
-    wanted: str,
-) -> bool:
-    """Whether a page is "there", or a fixture "fetched", "allowed" or "refused"."""
-    if wanted == "refused":
-        is_ours = found.verdict is Verdict.DISALLOWED_EXPLICIT
-        return is_ours and found.gate == "R2"
-    if found.gate is not None or found.verdict is Verdict.UNKNOWN_UNREACHABLE:
-        return False
-    if wanted.endswith("by a rule of our named group"):
-        # A robots.txt that is a 404, or whose `*` group decides, shows nothing of R2a.
-        if found.verdict is not Verdict.ALLOWED_EXPLICIT or found.group == "*":
-            return False
-    if isinstance(found, Decision):
-        return True
-    is_direct = wanted == "there" or not found.redirects    # a redirect of the page resolves
-    return is_direct and found.ok and found.status == 200
-
-
-def misnamed(
-    found: Any,
-    wanted: str,
-) -> Observation:
-    """The live index is never silently replaced by a built-in one."""
-    return judged(False, f"the index names {brief_value(found)}", wanted)
-
-
-def is_host(value: Any) -> bool:
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return host_key(f"https://{value}/") == value.lower()
-    return False
+    Without `real_pace` no process is started and nobody waits: about a second.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+    for check in SCENARIOS.split("\n\n"):
+        yield measured(ScenarioRun, check)
+    if real_pace:
+        with ThreadPoolExecutor() as pool:
+            yield from pool.map(partial(measured, ProcessRun), PROCESSES.split("\n\n"))
 
 
 # 19f. R13: who runs this.
 
-def detect_identity(
-    environ: Mapping[str, str],
-    file: str | None = None,
-) -> str | None:
-    """R13: "ORG/REPO@SHA" of GitHub's variables, else of the git repository that holds `file`.
-
-    None where there is neither. A repository that merely encloses the file is not named: it may
-    be private.
-    """
+def detect_identity(environ: Mapping[str, str]) -> Optional[str]:
+    """R13: "ORG/REPO@SHA" of GitHub's variables; None where there are none."""
     tag = environ.get("GITHUB_REPOSITORY", "")
     sha = environ.get("GITHUB_SHA", "")[:7]
-    if tag and sha:
+    if sha:
         tag = f"{tag}@{sha}"
-    if not tag and file is not None:
-        tag = repository_tag(environ, file)
     try:
         parse_tag(tag)
     except ValueError:
         return None
     return tag
-
-
-def repository_tag(
-    environ: Mapping[str, str],
-    file: str,
-) -> str:
-    """"ORG/REPO@SHA" of the git repository in which `file` is tracked, else ""."""
-    import subprocess
-    path = os.path.abspath(file)
-    folder, file_name = os.path.split(path)
-    # GIT_DIR and its like would name another repository than the file's own.
-    inherited = dict(environ)
-    for variable in environ:
-        if variable.startswith("GIT_"):
-            del inherited[variable]
-
-    def git(*arguments: str) -> str:
-        output = subprocess.check_output(
-            ["git", "-c", "core.fsmonitor=false", "-C", folder, *arguments],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=inherited,
-            timeout=GIT_TIMEOUT_SECONDS,
-        )
-        return output.decode("utf-8", "replace").strip()
-
-    try:
-        git("ls-files", "--error-unmatch", "--", file_name)
-        remote = git("remote", "get-url", "origin")
-        sha = git("rev-parse", "--short", "HEAD")
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    remote = re.sub(r"(\.git)?/*$", "", remote)
-    words = re.split("[/:]", remote)
-    repository = "/".join(words[-2:])
-    return f"{repository}@{sha}"
 
 
 # 19g. The attestation, spec 14.
@@ -8733,53 +8700,41 @@ REQUIREMENTS = (        # the rows of the checklist (spec 15), and R13
     "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13".split())
 
 
-def attest(
-    real_pace: bool = True,
-    live: Iterable[Check] = (),
-) -> dict[str, Any]:
-    """The attestation document of spec 14, every value measured now, in about four seconds.
+def attest(real_pace: bool = True, live: Iterable[Check] = ()) -> dict[str, Any]:
+    """The attestation document of spec 14, every value measured now, in about ten seconds.
 
-    A requirement is true where a check of it or of its letters passed, and none failed.
-    `real_pace=False` leaves out what needs a socket and a real clock. `live` are checks of the
-    live fixtures, which the document counts apart.
+    A requirement is true where checks of it or of its letters passed, and nothing else came of
+    any: what could not be measured here is not attested, and `skips` has the reason. `live` are
+    checks of the live fixtures, which the document counts apart; those may be skipped.
+    `real_pace=False` leaves out what needs processes and a real clock.
     """
     offline = list(offline_checks(real_pace))
     fixtures = list(live)
-    checks = offline + fixtures
-    failures = [
-        check.to_dict()
-        for check in checks
-        if check.outcome == "fail"
-    ]
-    requirements = {name: is_shown(name, checks) for name in REQUIREMENTS}
+    judged = offline + [check for check in fixtures if check.outcome == "fail"]
+    requirements = {name: is_shown(name, judged) for name in REQUIREMENTS}
+    failures = [check.to_dict() for check in judged if check.outcome == "fail"]
     observed = {check.check: check.observed for check in offline}
     document = {
         "contract": "walsh-research-attestation/v1",
         "tool": TOOL_NAME,
         "tool_version": __version__,
         "spec": SPEC_VERSION,
-        "user_agent": observed.get(EVERY_REQUEST, ""),
+        "user_agent": observed["exact UA on every request"],
         "requirements": requirements,
         "conformant": not failures and all(requirements.values()),
         "checks": count_outcomes(offline),
         "failures": failures,
+        "skips": [check.to_dict() for check in offline if check.outcome == "skip"],
     }
     if fixtures:
         document["live_fixtures"] = count_outcomes(fixtures)
     return document
 
 
-def is_shown(
-    requirement: str,
-    checks: Iterable[Check],
-) -> bool:
-    clauses = requirement + "[a-d]?"
-    outcomes = {
-        check.outcome
-        for check in checks
-        if re.fullmatch(clauses, check.clause)
-    }
-    return "pass" in outcomes and "fail" not in outcomes
+def is_shown(requirement: str, checks: Iterable[Check]) -> bool:
+    clauses = re.compile(requirement + "[a-d]?")
+    outcomes = {check.outcome for check in checks if clauses.fullmatch(check.clause)}
+    return outcomes == {"pass"}
 
 
 def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
@@ -9231,42 +9186,24 @@ def tools() -> list[dict[str, Any]]:
 # of numbers and words of ours; what a site wrote stands in fields, and in a block of its own.
 
 class Page(NamedTuple):
-    """The page that was fetched last, in memory alone (R6)."""
+    """The page that was fetched last, in memory alone."""
 
-    bot: Bot
     result: Result              # without its body
     text: str
     expires_at: float           # Unix seconds
 
 
-class PageMemory:
-    """R6: one page, for five minutes or until another is fetched."""
+LAST_PAGES: dict[Bot, Page] = {}        # R6: one, for five minutes or until another is fetched
 
-    def __init__(self) -> None:
-        self._page: Page | None = None
 
-    def keep(self, page: Page | None) -> None:
-        self._page = page
-
-    def seconds_left(self) -> float | None:
-        """Until the page must be forgotten; None where there is none any more."""
-        if self._page is not None:
-            seconds = self._page.expires_at - self._page.bot.time()
-            if seconds > 0.0:
-                return seconds
-        self._page = None
+def page_of(bot: Bot) -> Page | None:
+    """The page that this bot fetched last, if it is still there."""
+    page = LAST_PAGES.get(bot)
+    if page is not None and page.expires_at <= bot.now():
+        LAST_PAGES.clear()
         return None
+    return page
 
-    def find(self, bot: Bot, url: str) -> Page | None:
-        """That of this URL, if it is still there."""
-        self.seconds_left()
-        page = self._page
-        if page is not None and page.bot is bot and page.result.url == url:
-            return page
-        return None
-
-
-PAGE_MEMORY = PageMemory()
 
 REFUSALS = {                    # by gate
     "R3": "Denied by the operator's blocklist: the owner of the host has opted out. Ask for "
@@ -9381,11 +9318,8 @@ def why_no_text(result: Result) -> str:
 def is_withheld(value: Result | Source) -> bool:
     """spec 19: whether a site that it came from says ai-input=no."""
     if isinstance(value, Result):
-        is_warned = any(map(is_ai_input_warning, value.warnings))
-        return is_warned or forbids_ai_input(value.content_signals)
-    if value.result is not None:
-        return is_withheld(value.result)
-    return is_ai_input_warning(value.warning)
+        return value.no_ai_input or forbids_ai_input(value.content_signals)
+    return value.no_ai_input or (value.result is not None and is_withheld(value.result))
 
 
 def result_fields(result: Result) -> dict[str, Any]:
@@ -9414,12 +9348,14 @@ def result_answer(result: Result, now: float) -> dict[str, Any]:
     return tool_answer(said, fields, site_words(fields), result.outcome == "failed")
 
 
-def slice_answer(page: Page, arguments: Mapping[str, Any], whence: str) -> dict[str, Any]:
+def slice_answer(
+    page: Page, arguments: Mapping[str, Any], whence: str, now: float
+) -> dict[str, Any]:
     """A slice of a page's text, where it has one that a model may read."""
     result = page.result
     is_given = media_kind(result.content_type) in TEXT_KINDS or arguments.get("raw", False)
     if not page.text or not is_given:
-        return result_answer(result, page.bot.time())
+        return result_answer(result, now)
     length = len(page.text)
     start = min(length, int(arguments.get("start_index", 0)))
     end = min(length, start + int(arguments.get("max_length", SLICE_CHARACTERS)))
@@ -9435,21 +9371,22 @@ def slice_answer(page: Page, arguments: Mapping[str, Any], whence: str) -> dict[
 def fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """`fetch`: a page, or a further slice of the one that is in memory."""
     url = arguments["url"]
+    page = page_of(bot)
     whence = ""
     if arguments.get("start_index", 0) > 0:
         whence = " anew; sha256 shows whether it is still the same page"
-        page = PAGE_MEMORY.find(bot, url)
-        if page and all(may_be_shown(bot, hop) for hop in (url, *page.result.redirects)):
-            return slice_answer(page, arguments, " from memory, without a request")
+        if page is not None and page.result.url == url:
+            if all(may_be_shown(bot, hop) for hop in (url, *page.result.redirects)):
+                whence = " from memory, without a request"
+                return slice_answer(page, arguments, whence, bot.now())
     result = bot.fetch(url, fresh=True)
     if result.ok:
-        PAGE_MEMORY.keep(None)
+        LAST_PAGES.clear()
     if not result.ok or is_withheld(result):                        # spec 19
-        return result_answer(result, bot.time())
-    expires_at = bot.time() + PAGE_LIFETIME_SECONDS
-    page = Page(bot, result._replace(body=b""), result.text, expires_at)
-    PAGE_MEMORY.keep(page)
-    return slice_answer(page, arguments, whence)
+        return result_answer(result, bot.now())
+    page = Page(result._replace(body=b""), result.text, bot.now() + PAGE_LIFETIME_SECONDS)
+    LAST_PAGES[bot] = page
+    return slice_answer(page, arguments, whence, bot.now())
 
 
 def may_be_shown(bot: Bot, url: str) -> bool:
@@ -9465,7 +9402,7 @@ def may_fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any
     fields = in_lines(decision.to_dict())
     said = "Allowed: it may be fetched now."
     if not decision:
-        said = not_fetched(decision, bot.time())
+        said = not_fetched(decision, bot.now())
     if forbids_ai_input(decision.content_signals):                  # spec 19
         fields = {name: fields[name] for name in OUR_FIELDS if name in fields}
         said += AI_INPUT_SAID
@@ -9493,7 +9430,7 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         said = f"Found {kinds}. Ask `fetch` for what the task needs, not for all."
     elif result is not None and not result.ok:
-        said = not_fetched(result, bot.time())
+        said = not_fetched(result, bot.now())
     if len(given) < len(found):                                     # spec 19
         said += AI_INPUT_SAID
     sources = list(map(source_fields, given))
@@ -9517,13 +9454,12 @@ def misfit(name: Any, arguments: Any) -> str:
         validate(arguments, wanted[name])
         return ""
     except SchemaViolation as violation:
-        properties = wanted[name]["properties"].items()
-        fields = [f"{field} ({schema['type']})" for field, schema in properties]
-        return f"arguments of {name}: {violation}; want {', '.join(fields)}, the first always"
+        known = ", ".join(wanted[name]["properties"])
+        return f"arguments of {name}: {violation}; want url, and at most {known}"
 
 
 def call_tool(
-    name: str, arguments: Mapping[str, Any], bot: Optional[Bot] = None
+    name: str, arguments: dict[str, Any], bot: Optional[Bot] = None
 ) -> dict[str, Any]:
     """The answer of a tool: `content` for the model, `structuredContent`, `isError`.
 
@@ -9531,8 +9467,6 @@ def call_tool(
     Wrong arguments are an answer too, which says what is wanted. Never raises for anything that
     a model, a server, a network or a URL does. Waits at most `max_wait` of the bot, or 20 s.
     """
-    if isinstance(arguments, Mapping):
-        arguments = dict(arguments)         # JSON knows no other
     trouble = misfit(name, arguments)
     if trouble:
         return {"content": [{"type": "text", "text": f"Failed: {trouble}."}], "isError": True}
@@ -9581,29 +9515,25 @@ MESSAGE_SCHEMA = {
 
 
 class RpcError(ValueError):
-    """A request that cannot be served, as JSON-RPC says it. Its message is one line."""
+    """A request that cannot be served; `shown` is how JSON-RPC says it, in one line."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(printable(message))
-        self.code = code
-        self.data = data
+        super().__init__(message)
+        self.shown = {"code": code, "message": printable(message), "data": data}
 
 
 class CallCancelled(BaseException):
     """Nobody waits for the call any more. No handler of trouble may take it for trouble."""
 
 
-class HarnessRequest:
+class HarnessRequest(NamedTuple):
     """A request of the client, from its line to its answer."""
 
-    def __init__(self, message: dict[str, Any]) -> None:
-        import threading  # only for harnesses
-
-        self.id = message["id"]
-        self.method: str = message["method"]
-        self.params: dict[str, Any] = message.get("params") or {}
-        self.meta: dict[str, Any] = self.params.get("_meta") or {}
-        self.cancelled = threading.Event()
+    id: Any
+    method: str
+    params: dict[str, Any]
+    meta: dict[str, Any]
+    cancelled: threading.Event
 
     def result(self, bot: Bot) -> dict[str, Any]:
         """RpcError: it cannot be served. Nothing is kept from one request to the next."""
@@ -9691,7 +9621,7 @@ class McpServer(SystemClock):
         self._source = io.BufferedReader(getattr(source, "raw", source))
         self._sink = sink
         self._sink_lock = threading.Lock()
-        self._requests: list[HarnessRequest] = []   # that are not answered yet, in their order
+        self._requests: list[HarnessRequest] = []   # that wait; the first is being served
         self._first_lock = threading.Lock()         # held while the first is aborted, or leaves
         self._arrived = threading.Semaphore(0)      # one for each, and one for the end
         self._began_at = self._told_at = 0.0        # of the first, on the monotonic clock
@@ -9706,13 +9636,15 @@ class McpServer(SystemClock):
         self._reader.start()
         try:
             while True:
-                if not self._arrived.acquire(timeout=PAGE_MEMORY.seconds_left()):
-                    continue                        # R6: the page's time is over
+                page = page_of(bot)                 # R6: it goes in time
+                patience = page.expires_at - bot.now() if page else None
+                if not self._arrived.acquire(timeout=patience):
+                    continue
                 if not self._requests:
                     return
                 self._serve_first(self._requests[0], bot)
         finally:
-            PAGE_MEMORY.keep(None)
+            LAST_PAGES.clear()
 
     def _serve_first(self, request: HarnessRequest, bot: Bot) -> None:
         """The request that has waited longest; no answer, where it was cancelled."""
@@ -9764,25 +9696,30 @@ class McpServer(SystemClock):
 
     def _take(self, line: bytes) -> None:
         """One line: a pong, a note of what is cancelled, or a request that waits."""
+        import threading  # only for harnesses
+
         request_id = None
         try:
             message = message_of(line)
             request_id = message.get("id")
-            if message["method"] == "notifications/cancelled":
-                wanted = (message.get("params") or {}).get("requestId")
+            method, params = message["method"], message.get("params") or {}
+            if method == "notifications/cancelled":
+                wanted = params.get("requestId")
                 self._cancel([request for request in self._requests if request.id == wanted])
             elif request_id is None:
                 return                          # any other notification asks for nothing
-            elif message["method"] == "ping":
+            elif method == "ping":
                 self._send(result_reply(request_id, {}))
             elif len(self._requests) >= MAX_WAITING_REQUESTS:
                 reason = f"{MAX_WAITING_REQUESTS} requests are waiting, want an answer first"
                 raise RpcError(INTERNAL_ERROR, reason)
             else:
-                self._requests.append(HarnessRequest(message))
+                meta, cancelled = params.get("_meta") or {}, threading.Event()
+                request = HarnessRequest(request_id, method, params, meta, cancelled)
+                self._requests.append(request)
                 self._arrived.release()
         except RpcError as error:
-            self._send(error_reply(request_id, error))
+            self._send({"id": request_id, "error": error.shown})
 
     def _cancel(self, requests: list[HarnessRequest]) -> None:
         """Ends the wait of the first, or its exchange; the others will not begin."""
@@ -9809,332 +9746,217 @@ def reply_to(request: HarnessRequest, bot: Bot) -> dict[str, Any]:
     try:
         return result_reply(request.id, request.result(bot))
     except RpcError as error:
-        return error_reply(request.id, error)
+        return {"id": request.id, "error": error.shown}
     except Exception as error:  # noqa: BLE001 - a bug costs one request
-        trouble = f"unexpected {type(error).__name__}: {error}"
-        return error_reply(request.id, RpcError(INTERNAL_ERROR, trouble))
+        trouble = RpcError(INTERNAL_ERROR, f"unexpected {type(error).__name__}: {error}")
+        return {"id": request.id, "error": trouble.shown}
 
 
 def result_reply(request_id: Any, result: dict[str, Any]) -> dict[str, Any]:
-    meta = {SERVER_KEY: SERVER_INFO}
-    return {"id": request_id, "result": {"resultType": "complete", **result, "_meta": meta}}
-
-
-def error_reply(request_id: Any, error: RpcError) -> dict[str, Any]:
-    shown = {"code": error.code, "message": str(error), "data": error.data}
-    return {"id": request_id, "error": shown}
+    result = {"resultType": "complete", **result, "_meta": {SERVER_KEY: SERVER_INFO}}
+    return {"id": request_id, "result": result}
 
 
 # === 22. REPORT ===============================================================
-# A picture of a run for a publisher who asks: when each host was asked, and why what was refused.
-# It is drawn from what results say, and never guessed. Every foreign string is escaped.
+# A page for a publisher who asks: when each host was asked, and why what was refused. It is drawn
+# from the fields of results, and no reason is read. Every foreign string is escaped.
 
-MAX_REPORT_HOSTS = 500          # rows of the page; the busiest hosts are kept
-MAX_REPORT_MARKS = 2000         # requests drawn for a host; the rest is counted
-MAX_REPORT_RULES = 200          # refusals listed, the most frequent first
-MAX_REPORT_CHARACTERS = 500     # of one foreign string
-MAX_RESULT_LINE_BYTES = 2**24   # of a file of results; a longer line is no result of ours
-TIME_LEFT = r"^not before [^:]* from now: |; the next try would be in [^;]*$"   # of a reason
-
-REPORT_STYLE = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --soft: #667; --line: #ccd;
-  --target: #1565c0; --policy: #8a8f98; --trouble: #c62828; --good: #2e7d32; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8ea; --paper: #15171a; --soft: #9aa;
-  --line: #334; --target: #64a8f0; --policy: #7d838c; --trouble: #ff7b72; --good: #7ccf86; } }
-body { font: 16px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 70rem; margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line);
-  vertical-align: top; overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 600; overflow-wrap: normal; }
-td.number { white-space: nowrap; }
-td.time { width: 45%; min-width: 7rem; }
-td.host { min-width: 8rem; }
-svg { display: block; width: 100%; height: 18px; }
-svg.key { display: inline-block; width: 8px; vertical-align: middle; margin: 0 .2em; }
-line { stroke: var(--line); } .target { fill: var(--target); } .policy { fill: var(--policy); }
-.trouble { fill: var(--trouble); } .bad { color: var(--trouble); } .good { color: var(--good); }
-.soft { color: var(--soft); }
+MAX_REPORT_ROWS = 500           # of each list and drawing; browsers stall at a million
+REPORT_PAGE = f"""\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>What this bot asked, and when</title>
+<style>
+:root {{ color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --soft: #667; --line: #ccd;
+  --target: #1565c0; --policy: #8a8f98; --trouble: #c62828; --good: #2e7d32; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e8e8ea; --paper: #15171a; --soft: #9aa;
+  --line: #334; --target: #64a8f0; --policy: #7d838c; --trouble: #ff7b72; --good: #7ccf86; }} }}
+body {{ font: 16px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 70rem; margin: 0 auto; padding: 1rem; }}
+h1 {{ font-size: 1.4rem; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
+a {{ color: var(--target); }} dt {{ font-weight: 600; }} pre, .wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; width: 100%; font-size: .9rem; }}
+th, td {{ text-align: left; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; }} th {{ color: var(--soft); }} svg, td:nth-child(5) {{ min-width: 12rem; }}
+svg {{ display: block; width: 100%; height: 18px; }}
+.target {{ fill: var(--target); color: var(--target); }} .good {{ color: var(--good); }}
+.policy {{ fill: var(--policy); color: var(--policy); }} .bad {{ color: var(--trouble); }}
+.trouble {{ fill: var(--trouble); color: var(--trouble); }}
+</style></head><body>
+<h1>What this bot asked, and when</h1>
+<p>$outcomes; the first request on $first, the last on $last.
+Lines of the file that told no result: $unread.</p>
+<p>The bot is <a href="{ORIGIN}/bot/">Walsh-Research</a>. Its requests say
+<code>{USER_AGENT}</code>. To opt out, put <code>User-agent: {UA_TOKEN}</code> and below it
+<code>Disallow: /</code> into your robots.txt, or do as <a href="{ORIGIN}/bot/">its page</a> says;
+the <a href="{ORIGIN}{BLOCKLIST_PATH}">list of those who have opted out</a> is public.</p>
+<h2>Requests by host</h2>
+<p>Each mark is a request, on one axis of time: <b class="target">&#9679;</b> a page,
+<b class="policy">&#9679;</b> robots.txt or another policy document, <b class="trouble">&#9679;</b>
+an answer of 400 and above, or none. The gap is that of the two closest targets beside what
+robots.txt asked for at the time; redirects and retries are not counted.</p>
+<div class="wide"><table><tr><th>host<th>requests<th>gap<th>when</tr>
+$hosts
+</table></div>
+<h2>What was not read, and why</h2>
+<div class="wide"><table>
+<tr><th>outcome<th>gate or status<th>host<th>targets<th>why (of the first)<th>the first</tr>
+$reasons
+</table></div>
+<h2>Each request</h2>
+$requests
+<h2>Words</h2>
+<dl>
+<dt>fetched <dd>The page was asked for and read. Nothing of it is kept.
+<dt>unchanged <dd>The page was asked for, and had not changed since the last time.
+<dt>denied <dd>A rule forbids it. The page was not asked for.
+<dt>deferred <dd>It was too early. The page may be asked for later.
+<dt>skipped <dd>The page was asked for a short while ago, or stands in the list twice.
+<dt>failed <dd>There was no answer, or none that can be used.
+<dt>R3 <dd>The owner has opted out: the host is on the list that all of these bots obey.
+<dt>address <dd>The address of the host is not public.
+<dt>R2 <dd>The robots.txt of the site decides this.
+<dt>robots2 <dd>The robots2.txt of the site decides this.
+<dt>R4 <dd>The pace of the host: a second between requests, or what Crawl-delay asks for.
+<dt>R5 <dd>The host has trouble (429, 503 or no answer), and is left alone for a while.
+</dl></body></html>
 """
 
 
-class AskedRequest(NamedTuple):
+class ReportedRequest(NamedTuple):
     """A request as a result tells it."""
 
     at: float                   # Unix seconds
-    kind: str
-    status: Optional[int]
-    interval: float             # seconds that robots.txt asked for by then; 0 where not known
-
-
-class HostRequests:
-    """What one host was asked."""
-
-    def __init__(self) -> None:
-        self.requests: list[AskedRequest] = []
-
-    def closest(self) -> tuple[float, float] | None:
-        """Of two targets, the closest beside the pace of their time: the gap, and that pace."""
-        targets = [request for request in self.requests if request.kind == "target"]
-        targets.sort(key=lambda request: request.at)
-        pace = next((item.interval for item in targets if item.interval), MIN_REQUEST_INTERVAL)
-        pairs = []
-        for before, later in zip(targets, targets[1:]):
-            pace = later.interval or pace       # robots.txt may have changed since
-            pairs.append((later.at - before.at, pace))
-        return min(pairs, key=lambda pair: pair[0] - pair[1], default=None)
+    style: str                  # of its mark
+    line: str
 
 
 class Report:
     """What results say of a run, gathered one by one, and then a page."""
 
     def __init__(self) -> None:
-        self._hosts: collections.defaultdict[str, HostRequests]
-        self._hosts = collections.defaultdict(HostRequests)
-        self._outcomes: collections.Counter[str] = collections.Counter()
-        self._gates: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._refusals: collections.Counter[tuple[str, str, str]] = collections.Counter()
-        self._examples: dict[tuple[str, str, str], str] = {}
-        self._untimed = 0               # results of a version that noted no request times
-        self._unread = 0                # lines of a file that are no results
+        self.outcomes: collections.Counter[str] = collections.Counter()
+        self.requests: dict[str, list[ReportedRequest]] = {}        # by host
+        # When each target of a host was first asked for, and the pace that its line knew.
+        self.starts: dict[str, list[tuple[float, float]]] = {}
+        # How many targets ended so, for each outcome, gate, host and reason; then the first.
+        self.reasons: dict[tuple[Any, ...], list[Any]] = {}
+        self.unread = 0                 # lines that are no results
 
-    def add_line(self, line: bytes) -> None:
-        """A line of `--json`. What is no result is counted."""
+    def add_line(self, line: str) -> None:
+        """A line of `--json`."""
+        import json
+
         try:
-            value = parse_json(line, "result")
-        except ValueError:
-            value = None
-        if isinstance(value, dict) and isinstance(value.get("outcome"), str):
-            self.add(value)
-        elif line.strip():
-            self._unread += 1
+            self._add(json.loads(line))
+        except Exception:  # noqa: BLE001 - whatever it is, it is no result
+            self.unread += 1
 
-    @property
-    def has_only_other_lines(self) -> bool:
-        """Whether the file of results is a file of something else."""
-        return self._unread > 0 and not self._outcomes
+    def _add(self, result: Mapping[str, Any]) -> None:
+        outcome = result["outcome"]
+        asked_host = host_of(result["final_url"])
+        starts = []
+        for request in result["requests"]:
+            host = host_of(request["url"])
+            reported = reported_request(request)
+            self.requests.setdefault(host, []).append(reported)
+            if request["kind"] == "target":
+                starts.append((host, reported.at))
+        for host, at in starts[:1]:     # redirects and retries need not keep Crawl-delay
+            pace = MIN_REQUEST_INTERVAL
+            if host == asked_host:      # else the line has the Crawl-delay of another host
+                pace = max(pace, as_number(result["crawl_delay"]))
+            self.starts.setdefault(host, []).append((at, pace))
+        self.outcomes[outcome] += 1
+        if outcome in ("denied", "deferred", "failed"):
+            # The reason of what was put off tells another time in each line.
+            reason = "" if result["retry_at"] else result["reason"]
+            gate = result["gate"] or result["status"]
+            row = [0, result["reason"], result["url"]]
+            row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
+            row[0] += 1
 
-    def add(self, result: Mapping[str, Any]) -> None:
-        """`Result.to_dict()`, or what a file has of one."""
-        outcome = str(result["outcome"])
-        gate = str(result.get("gate") or "")
-        self._outcomes[outcome] += 1
-        if gate:
-            self._gates[gate, outcome] += 1
-            self._add_refusal(gate, result)
-        requests = result.get("requests")
-        if not isinstance(requests, list):
-            self._untimed += 1
-            return
-        last_host = host_of(str(result.get("final_url") or ""))
-        last_interval = max(MIN_REQUEST_INTERVAL, as_number(result.get("crawl_delay")))
-        for request in requests:
-            self._add_request(request, last_host, last_interval)
+    def page(self) -> str:
+        """One file in ASCII, with no script and nothing from elsewhere."""
+        from string import Template
 
-    def _add_refusal(self, gate: str, result: Mapping[str, Any]) -> None:
-        url = str(result.get("url") or "")
-        refused = str(result.get("final_url") or url)       # a redirect leads to others' rules
-        reason = str(result.get("reason") or "")
-        if gate in ("R4", "R5"):        # how long it was then is another reason each time
-            reason = re.sub(TIME_LEFT, "", reason)
-        key = gate, reason, host_of(refused)
-        self._refusals[key] += 1
-        self._examples.setdefault(key, url)
-
-    def _add_request(
-        self,
-        request: Any,
-        last_host: str,
-        last_interval: float,
-    ) -> None:
-        if not isinstance(request, dict):
-            return
-        at = unix_seconds(request.get("at"))
-        status = request.get("status")
-        host = host_of(str(request.get("url") or ""))
-        if at is None or not host:
-            return
-        if not is_number(status):
-            status = None
-        kind = str(request.get("kind") or "")
-        interval = last_interval if host == last_host else 0.0
-        self._hosts[host].requests.append(AskedRequest(at, kind, status, interval))
-
-    # --- The page -----------------------------------------------------------
-
-    def html(self) -> str:
-        """The page: one file, no script, nothing from elsewhere."""
-        policy = "default-src 'none'; style-src 'unsafe-inline'"
-        return "\n".join([
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{TOOL_NAME}: a run</title><style>{REPORT_STYLE}</style></head><body>",
-            "<h1>What this bot asked, and when</h1>",
-            *self._summary(),
-            *self._timeline(),
-            *self._gate_rows(),
-            *self._refusal_rows(),
-            f'<p class="soft">{escaped(USER_AGENT)}</p>',
-            "</body></html>",
-            "",
-        ])
-
-    def _summary(self) -> Iterator[str]:
-        times = [request.at for record in self._hosts.values() for request in record.requests]
-        words = [f"{count} {outcome}" for outcome, count in self._outcomes.most_common()]
-        targets = counted(sum(self._outcomes.values()), "target")
-        outcomes = f": {escaped(', '.join(words))}" if words else ""
-        yield f"<p>{targets}{outcomes}.<br>"
-        asked = f"{counted(len(times), 'request')} to {counted(len(self._hosts), 'host')}"
-        if times:
-            asked += f", from {iso_utc(min(times))} to {iso_utc(max(times))}"
-        yield f"{asked}.</p>"
-        if self._untimed:
-            untimed = counted(self._untimed, "result")
-            yield f"<p>Request times unknown: {untimed} of an earlier version, in no row below.</p>"
-        if self._unread:
-            yield f"<p>{counted(self._unread, 'line')} of the file: no results.</p>"
-
-    def _timeline(self) -> Iterator[str]:
-        """A row for each host, the busiest first, on one axis of time."""
-        if not self._hosts:
-            return
-        rows = sorted(self._hosts.items(), key=lambda item: -len(item[1].requests))
-        times = [request.at for _, record in rows for request in record.requests]
+        hosts = sorted(self.requests, key=lambda host: -len(self.requests[host]))
+        times = [request.at for host in hosts for request in self.requests[host]] or [0.0]
         axis = min(times), max(times)
-        yield "<h2>Requests by host</h2>"
-        yield f"<p>Each mark is a request, on one axis of {spell_seconds(axis[1] - axis[0])}:"
-        yield f"{key_mark('target')} a target, {key_mark('policy')} robots.txt or another policy"
-        yield "document (the first of a host waits for nothing),"
-        yield f"{key_mark('trouble')} an answer of 400 and above, or none.</p>"
-        yield '<div class="wide"><table><tr><th>host<th>requests<th>closest targets<th>when</tr>'
-        for host, record in rows[:MAX_REPORT_HOSTS]:
-            yield host_row(host, record, axis)
-        yield "</table></div>"
-        if len(rows) > MAX_REPORT_HOSTS:
-            yield f"<p>and {len(rows) - MAX_REPORT_HOSTS} more hosts.</p>"
+        outcomes = [f"{count} {outcome}" for outcome, count in self.outcomes.most_common()]
+        reasons = []
+        for (outcome, gate, host, _), row in self.reasons.items():
+            reasons.append([escaped(cell) for cell in (outcome, gate, host, *row)])
+        page = Template(REPORT_PAGE).substitute(
+            outcomes=escaped(in_one_line(outcomes)),
+            first=iso_utc(axis[0]),
+            last=iso_utc(axis[1]),
+            unread=self.unread,
+            hosts=html_table([self.host_row(host, *axis) for host in hosts]),
+            reasons=html_table(reasons),
+            requests="".join(map(self.request_list, hosts[:MAX_REPORT_ROWS])),
+        )
+        return page.encode("ascii", "xmlcharrefreplace").decode()
 
-    def _gate_rows(self) -> Iterator[str]:
-        if not self._gates:
-            return
-        yield "<h2>Outcomes by gate</h2>"
-        yield '<div class="wide"><table><tr><th>gate<th>outcome<th>targets</tr>'
-        for (gate, outcome), count in sorted(self._gates.items()):
-            yield f"<tr><td>{escaped(gate)}<td>{escaped(outcome)}<td>{count}</tr>"
-        yield "</table></div>"
+    def request_list(self, host: str) -> str:
+        lines = [request.line for request in self.requests[host][:MAX_REPORT_ROWS]]
+        text = "\n".join(lines)
+        return f"<details><summary>{escaped(host)}</summary><pre>{text}</pre></details>\n"
 
-    def _refusal_rows(self) -> Iterator[str]:
-        """The rules and reasons behind what was not fetched."""
-        if not self._refusals:
-            return
-        yield "<h2>What refused or put off</h2>"
-        yield '<div class="wide"><table><tr><th>gate<th>why<th>whose<th>targets<th>for example</tr>'
-        for key, count in self._refusals.most_common(MAX_REPORT_RULES):
-            cells = [*key, count, self._examples[key]]
-            yield "".join(["<tr>", *(f"<td>{escaped(cell)}" for cell in cells), "</tr>"])
-        yield "</table></div>"
-        if len(self._refusals) > MAX_REPORT_RULES:
-            yield f"<p>and {len(self._refusals) - MAX_REPORT_RULES} more reasons.</p>"
+    def host_row(self, host: str, first: float, last: float) -> list[str]:
+        requests = self.requests[host]
+        marks = []
+        for request in requests[:MAX_REPORT_ROWS]:
+            percent = 1 + 98 * (request.at - first) / max(last - first, 0.001)
+            marks.append(f'<circle class="{request.style}" cx="{percent:.2f}%" cy="9" r="3"/>')
+        drawing = f"<svg>{''.join(marks)}</svg>"
+        return [escaped(host), str(len(requests)), self.closest(host), drawing]
 
-
-def host_row(
-    host: str,
-    record: HostRequests,
-    axis: tuple[float, float],
-) -> str:
-    """A host's requests, and its closest two beside the pace that it permitted then."""
-    closest = record.closest()
-    verdict = "-"
-    if closest is not None:
-        gap, interval = closest
-        # Clocks are read in whole milliseconds.
-        style = "good" if gap + 0.001 >= interval else "bad"
-        verdict = f'<span class="{style}">{gap:.2f} s</span> of {interval:g} s'
-    marks = [mark(request, axis) for request in record.requests[:MAX_REPORT_MARKS]]
-    return "".join([
-        f'<tr><td class="host">{escaped(host)}<td class="number">{len(record.requests)}',
-        f'<td class="number">{verdict}<td class="time"><svg role="img" aria-label="times">',
-        '<line x1="0" x2="100%" y1="9" y2="9"/>',
-        *marks,
-        "</svg></tr>",
-    ])
+    def closest(self, host: str) -> str:
+        """Of two targets the closest, beside the pace that robots.txt asked for by then."""
+        starts = sorted(self.starts.get(host, ()))
+        pairs = []
+        for (before, _), (at, pace) in zip(starts, starts[1:]):
+            pairs.append((at - before - pace, pace))
+        if not pairs:
+            return "-"
+        spare, pace = min(pairs)
+        style = "good" if spare > -0.002 else "bad"         # times have whole milliseconds
+        return f'<span class="{style}">{spare + pace:.2f} s</span> of {pace:g} s'
 
 
-def key_mark(style: str) -> str:
-    """A mark in the words that explain it."""
-    circle = f'<circle class="{style}" cx="4" cy="9" r="4"/>'
-    return f'<svg class="key" viewBox="0 0 8 18">{circle}</svg>'
-
-
-def mark(
-    request: AskedRequest,
-    axis: tuple[float, float],
-) -> str:
-    """A request on the axis."""
-    first, last = axis
-    share = (request.at - first) / (last - first) if last > first else 0.5
-    style = "target" if request.kind == "target" else "policy"
-    if request.status is None or request.status >= 400:
-        style = "trouble"
-    return f'<circle class="{style}" cx="{1 + 98 * share:.2f}%" cy="9" r="3"/>'
-
-
-def unix_seconds(text: Any) -> float | None:
-    """Of an ISO 8601 time in UTC, as results have it; None where it is none."""
+def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
+    """Of an entry of `requests` in JSON; raises where it is none."""
     from datetime import datetime
 
-    try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except (AttributeError, ValueError):
-        return None
-    return moment.timestamp() if moment.tzinfo else None
+    text, kind, status = request["at"], request["kind"], request["status"]
+    at = datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    style = "target" if kind == "target" else "policy"
+    if status is None or status >= 400:
+        style = "trouble"
+    words = f"{text} {kind} {request['method']} {request['url']} {status or 'no answer'}"
+    return ReportedRequest(at, style, escaped(words))
+
+
+def html_table(rows: Sequence[Sequence[str]]) -> str:
+    """The rows of a table, of cells that are HTML already."""
+    lines = [f"<tr><td>{'<td>'.join(row)}</tr>" for row in rows[:MAX_REPORT_ROWS]]
+    if len(rows) > MAX_REPORT_ROWS:
+        lines.append(f"<tr><td>and {len(rows) - MAX_REPORT_ROWS} more</tr>")
+    return "\n".join(lines)
 
 
 def escaped(value: Any) -> str:
     """As text of a page: one line, and nothing of it is markup."""
     from html import escape
 
-    return escape(printable(str(value), MAX_REPORT_CHARACTERS))
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return escape(printable(str(value), 500))
 
 
 # === 23. COMMAND LINE ========================================================
 # Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
-
-SHORT_DURATION = (
-    rf"{LAST_FRACTION}(?=[0-9])"
-    rf"(?:{UNIT_COUNT}w)?"
-    rf"(?:{UNIT_COUNT}d)?"
-    rf"(?:{UNIT_COUNT}h)?"
-    rf"(?:{UNIT_COUNT}m)?"
-    rf"(?:{UNIT_COUNT}s)?"
-)
-
-
-def parse_wait(text: str) -> float:
-    """Seconds of a duration as people type it: `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d`.
-
-    ISO 8601 is read too. Everything else is a ValueError.
-    >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
-    (5400.0, 90.0, 300.0)
-    """
-    if re.fullmatch(UNIT_COUNT, text):
-        return float(text.replace(",", "."))
-    seconds = duration_seconds(text, [SHORT_DURATION, ISO_DURATION])
-    if seconds is None:
-        raise ValueError(
-            f"duration is {text[:80]!r}, "
-            "want seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"
-        )
-    return seconds
-
 
 # The help screen is the table of options: their names, values and defaults are read from it.
 HELP = """\
@@ -10146,8 +9968,9 @@ targets:
 what to do (without one of these: fetch each target):
   --check               decide and explain gate by gate; fetch no target
   --discover            list a target's feeds, markdown, llms.txt and sitemaps
-  --mcp                 serve a harness (MCP); --max-wait 20s, --timeout 10
-  --results FILE        draw --report from the --json lines in FILE; ask nothing
+  --body                write the bytes of one URL to stdout, its line to stderr
+  --mcp                 serve a harness over stdio (MCP); --max-wait is 20s
+  --report FILE         draw the --json lines in FILE as a page; ask nothing
   --selftest            prove conformance: vectors, sandbox, live fixtures
   --attest              print the attestation; --selftest adds live fixtures
   --version             print the version
@@ -10164,15 +9987,13 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
   --allow-private       permit addresses that are not public
 cache and output:
   --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
-  --no-cache            keep no document and no validator; share the pace alone
   --json                JSON Lines on stdout
-  --report FILE         draw which host was asked when, as a page in FILE
   -q, --quiet           only what was not OK, SAME or SKIP; no summary
   -v, --verbose         also each request, wait and gate, on stderr
 proof:
   --offline             with --selftest: vectors and sandbox alone
   --origin URL          publishes the blocklist (default https://wal.sh)
-  --tag ORG/REPO[@SHA]  sign requests to the origin (R13); auto asks git
+  --tag ORG/REPO[@SHA]  sign requests to the origin (R13)
 examples:
   walsh_research.py https://example.org/ https://example.net/feed.xml
   walsh_research.py --check https://example.org/private
@@ -10184,32 +10005,36 @@ exit codes:
 """
 VERSION_LINE = f"walsh_research {__version__} ({SPEC_VERSION})"
 HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
-MODES = (       # the first wins
+MODES = (       # the first holds
     "--help",
     "--version",
     "--mcp",
-    "--results",
+    "--report",
+    "--body",
     "--check",
     "--discover",
     "--attest",
     "--selftest",
 )
 RIVALS = (      # at most one of each
-    ("--check", "--discover", "--selftest", "--mcp", "--report"),
-    ("--check", "--discover", "--attest", "--mcp", "--report"),
-    ("--selftest", "--mcp", "--results", "--jobs"),
-    ("--attest", "--mcp", "--results", "--jobs"),
-    ("--mcp", "--min-age"),
-    ("--mcp", "--force"),
-    ("--check", "--force"),
-    ("--selftest", "--force"),
-    ("--attest", "--force"),
-    ("--selftest", "a target"),
-    ("--attest", "a target"),
-    ("--mcp", "a target"),
-    ("--results", "a target"),
-    ("--cache-dir", "--no-cache"),
+    ("--mcp", "--report", "--body", "--check", "--discover", "--selftest", "a target"),
+    ("--mcp", "--report", "--body", "--check", "--discover", "--attest", "a target"),
+    ("--body", "--json"),
+    ("--body", "--jobs"),
 )
+TAKE_TARGETS = ("--body", "--check", "--discover")
+# What people look for that is no option, by a part of its name, and what there is instead.
+NEAREST = {
+    "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
+    "agent": "the User-Agent is always the bot's own",
+    "delay": "each host has its own pace (--max-wait bounds what is waited for)",
+    "cache": "want --cache-dir",
+    "out": "want --body, or the shell's > FILE",
+    "result": "want --report",
+    "dry": "want --check",
+    "thread": "want --jobs",
+    "worker": "want --jobs",
+}
 BOT_OPTIONS = (
     "cache_dir",
     "origin",
@@ -10223,37 +10048,27 @@ BOT_OPTIONS = (
 )
 EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 EXIT_CLOSED_PIPE = 141
 MAX_URL_COLUMNS = 60            # ours: to which URLs are padded; longer ones stay whole
 CHECK_NAME_COLUMNS = 76         # ours: the longest name of a check
-LEAST_DETAIL_COLUMNS = 24       # ours: a column of details that is narrower cannot be read
-LEAST_URL_COLUMNS = 16          # ours: of a URL that the status line cuts
 MAX_DETAIL_CHARACTERS = 2000    # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20            # ours: of a source that --discover lists
+LONG_WAIT_SECONDS = 10.0        # ours: in which a person wonders how to end it
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")     # PowerShell writes files so
-MAX_SHOWN_HOSTS = 5             # ours: of those that are held back
-MAX_TARGETS_AT_A_LOOK = 1000    # ours: what is left of so many is counted within a millisecond
-NOT_READ = "not read (R6)"
 
 
-class Shown(NamedTuple):
-    """How an outcome is shown, and what it makes of the exit code."""
-
-    word: str
-    colour: int                 # ANSI
-    exit_code: int
-
-
+# How an outcome is shown, its ANSI colour, and what it makes of the exit code.
 OUTCOMES = {
-    "fetched": Shown("OK", 32, 0),
-    "unchanged": Shown("SAME", 32, 0),
-    "denied": Shown("DENY", 33, 3),
-    "deferred": Shown("WAIT", 36, 1),
-    "skipped": Shown("SKIP", 2, 0),
-    "failed": Shown("FAIL", 31, 1),
-    "pass": Shown("PASS", 32, 0),
-    "fail": Shown("FAIL", 31, 1),
-    "skip": Shown("SKIP", 2, 0),
+    "fetched": ("OK", 32, 0),
+    "unchanged": ("SAME", 32, 0),
+    "denied": ("DENY", 33, 3),
+    "deferred": ("WAIT", 36, 1),
+    "skipped": ("SKIP", 2, 0),
+    "failed": ("FAIL", 31, 1),
+    "pass": ("PASS", 32, 0),
+    "fail": ("FAIL", 31, 1),
+    "skip": ("SKIP", 2, 4),     # of the self-test: out of reach
 }
 
 
@@ -10261,30 +10076,44 @@ class Misuse(Exception):
     """The command line or an input file is wrong: "this is so, want that"."""
 
 
-class StdoutError(Exception):
-    """No more can be written to stdout."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(error)
-        self.error = error
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which is handled like Ctrl-C."""
 
 
 # --- Arguments ----------------------------------------------------------------
 
-class HelpOption(NamedTuple):
-    """An option as the help screen has it; "" for what it lacks."""
+def parse_wait(text: str) -> float:
+    """Seconds of a duration as people type it: `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d`.
 
-    short: str
-    name: str
-    value: str
-    default: str
+    ISO 8601 is read too. Everything else is a ValueError.
+    >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
+    (5400.0, 90.0, 300.0)
+    """
+    if re.fullmatch("[0-9.,]+", text):
+        text += "s"
+    match = re.fullmatch("([0-9.,]+[wd])?([0-9.,hms]*)", text)
+    if match is not None:
+        days, hours = match.groups("")
+        if hours:
+            days += "T"
+        text = f"P{days}{hours}".upper()
+    return parse_duration(text)
 
 
-def help_options() -> dict[str, HelpOption]:
-    """The options of the help screen by name."""
-    rows = re.findall(HELP_OPTION, HELP, re.MULTILINE)
-    options = [HelpOption(*row) for row in rows]
-    return {option.name: option for option in options}
+def read_bytes(text: str) -> int:
+    """A number of bytes as people type it; ValueError otherwise."""
+    match = re.fullmatch("([0-9]{1,15})([kMG]?)", text)
+    if match is None:
+        raise ValueError
+    return int(match[1]) << 10 * " kMG".index(match[2] or " ")
+
+
+def read_jobs(text: str) -> int:
+    """A number of processes; ValueError otherwise."""
+    jobs = read_bytes(text)
+    if not 1 <= jobs <= MAX_JOBS:
+        raise ValueError
+    return jobs
 
 
 def read_origin(text: str) -> str:
@@ -10295,29 +10124,10 @@ def read_folder(text: str) -> str:
     return os.path.expanduser(text) or PLATFORM_CACHE
 
 
-def read_bytes(text: str) -> int:
-    """A number of bytes as people type it; ValueError otherwise."""
-    match = re.fullmatch("([0-9]{1,15})([kMG]?)", text)
-    if match is None:
-        raise ValueError
-    factors = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30}
-    return int(match[1]) * factors[match[2]]
-
-
-def read_jobs(text: str) -> int:
-    """A number of processes; ValueError otherwise."""
-    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_JOBS:
-        raise ValueError
-    return int(text)
-
-
 # Of an option, or of a value as the help screen names it: what reads it, and what that wants.
-READERS: dict[str, Any] = {
+READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "--jobs": (read_jobs, f"a number of processes, 1 to {MAX_JOBS}"),
-    "TIME": (
-        parse_wait,
-        "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)",
-    ),
+    "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
     "SECONDS": (parse_wait, "seconds (90)"),
     "N": (read_bytes, "a number of bytes (5000000), or of k, M or G (10M)"),
     "URL": (read_origin, "http(s)://host or http(s)://host:port"),
@@ -10325,130 +10135,91 @@ READERS: dict[str, Any] = {
 }
 
 
-def check_names(words: Sequence[str], known: Mapping[str, HelpOption]) -> None:
-    """Misuse: a long option that is none, nor is one cut short, which a later option may take."""
-    for word in words:
-        if word == "--":
-            return
-        name = word.partition("=")[0]
-        if name.startswith("--") and name not in known:
-            import difflib  # only where something was misspelt
-
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-            wanted = near[0] if near else "one that --help shows"
-            raise Misuse(f"{name} is no option, want {wanted}")
-
-
-def is_no_option(word: str) -> bool:
-    return word == "-" or not word.startswith("-")
-
-
-def split_words(
-    words: Sequence[str],
-    known: Mapping[str, HelpOption],
-) -> tuple[list[tuple[str, str]], list[str]]:
-    """(option, value) pairs and targets, in any order; what follows a "--" is a target."""
-    import getopt  # only the command needs it
-
-    end = len(words)
-    if "--" in words:
-        end = list(words).index("--")
-    long_names = []
-    for item in known.values():
-        ending = "=" if item.value else ""
-        long_names.append(item.name[2:] + ending)
-    rest = list(words[:end])
-    pairs: list[tuple[str, str]] = []
-    urls: list[str] = []
-    try:
-        while rest:         # gnu_getopt refuses options after a target under POSIXLY_CORRECT
-            found, rest = getopt.getopt(rest, "hqv", long_names)
-            pairs += found
-            plain = list(itertools.takewhile(is_no_option, rest))
-            urls += plain
-            rest = rest[len(plain):]
-    except getopt.GetoptError as error:
-        reason = f"command line is wrong ({error}), want it as --help shows it"
-        raise Misuse(reason) from None
-    return pairs, [*urls, *words[end + 1:]]
-
-
-def read_value(option: HelpOption, text: str) -> Any:
-    """An option's value; True for one that has none. Misuse: it cannot be read."""
-    if not option.value:
-        return True
-    read, wanted = READERS.get(option.name) or READERS.get(option.value, (str, ""))
+def read_value(option: str, kind: str, text: str) -> Any:
+    """An option's value. Misuse: it cannot be read."""
+    read, wanted = READERS.get(option) or READERS.get(kind, (str, ""))
     try:
         return read(text)
     except ValueError:
         shown = mask_credentials(text)
-        raise Misuse(f"{option.name} is {shown!r}, want {wanted}") from None
+        raise Misuse(f"{option} is {shown!r}, want {wanted}") from None
 
 
-def check_rivals(given: Iterable[str]) -> None:
-    """Misuse: what was given excludes each other."""
-    for rivals in RIVALS:
-        beside = [name for name in given if name in rivals]
-        if len(beside) > 1:
-            raise Misuse(f"{beside[1]} is beside {beside[0]}, want one of them")
+def nearest_option(name: str, known: Iterable[str]) -> str:
+    """What helps whoever typed an option that is none."""
+    import difflib
+
+    for option in difflib.get_close_matches(name, known, 1, 0.85):
+        if "robot" not in name:         # nobody who wants to ignore robots.txt means --robots2
+            return f"want {option}"
+    found = [meant for part, meant in NEAREST.items() if part in name]
+    return found[0] if found else "want one that --help shows"
+
+
+def option_parser() -> Any:
+    """Of the options that the help screen shows."""
+    import argparse
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise Misuse(f"{message}, want it as --help shows it")
+
+    parser = Parser(add_help=False, allow_abbrev=False)
+    for short, name, kind, default in re.findall(HELP_OPTION, HELP, re.MULTILINE):
+        names = [name, short] if short else [name]
+        if not kind:
+            parser.add_argument(*names, action="store_true")
+        elif name == "--input":
+            parser.add_argument(name, action="append")
+        else:
+            reader = partial(read_value, name, kind)
+            parser.add_argument(name, type=reader, default=default or None)
+    parser.set_defaults(cache_dir=PLATFORM_CACHE, input=[])
+    return parser
 
 
 def read_arguments(argv: Sequence[str]) -> Any:
-    """The options by name, with `mode`, `urls` and `input`. Misuse: it cannot be meant."""
-    import types  # only the command needs it
+    """The options as attributes, with `mode`, `urls` and `given`. Misuse: they cannot be meant."""
+    words = list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    options, urls = option_parser().parse_known_args(words[:end])
+    for word in urls:
+        if word.startswith("-") and word != "-":
+            name = word.partition("=")[0]
+            known = ["--" + attribute.replace("_", "-") for attribute in vars(options)]
+            hint = nearest_option(name, known)
+            raise Misuse(f"{mask_credentials(name)} is no option; {hint}")
+    options.urls = urls + words[end + 1:]
+    options.given = {word.partition("=")[0] for word in words[:end]}
+    if options.urls or options.input:
+        options.given.add("a target")
+    options.mode = chosen_mode(options)
+    return options
 
-    known = help_options()
-    check_names(argv, known)
-    pairs, urls = split_words(argv, known)
-    long_names = {item.short: item.name for item in known.values()}
-    given: dict[str, Any] = {}
-    inputs = []
-    for written, text in pairs:
-        name = long_names.get(written, written)
-        given.pop(name, None)           # the last word holds, and stands last
-        given[name] = read_value(known[name], text)
-        if name == "--input":
-            inputs.append(text)
-    if urls or inputs:
-        given["a target"] = True
-    check_rivals(given)
-    chosen = [name for name in MODES if name in given]
-    mode = "fetch"
-    if chosen:
-        mode = chosen[0][2:]
+
+def chosen_mode(options: Any) -> str:
+    """The mode by the name of its method. Misuse: what was given excludes each other."""
+    chosen = [name for name in MODES if getattr(options, name[2:])]
+    mode = chosen[0] if chosen else "--fetch"
+    if mode in ("--help", "--version"):
+        return mode[2:]
+    given = options.given
+    for rivals in RIVALS:
+        beside = [name for name in rivals if name in given]
+        if "a target" in beside and mode in TAKE_TARGETS:
+            beside.remove("a target")
+        if len(beside) > 1:
+            raise Misuse(f"{beside[1]} is beside {beside[0]}, want one of them")
     if "--offline" in given and "--selftest" not in given:
         raise Misuse("--offline is without --selftest, want both")
-    if "--results" in given and "--report" not in given:
-        raise Misuse("--results is without --report, want both")
-    if mode in ("fetch", "check", "discover") and "a target" not in given:
+    if "a target" not in given and mode in ("--fetch", *TAKE_TARGETS):
         wanted = "a URL, - for stdin, or --input FILE; --help shows all"
         raise Misuse(f"no target is named, want {wanted}")
-    with_defaults = [item for item in known.values() if item.default]
-    options: dict[str, Any] = {
-        **dict.fromkeys(known, False),
-        **{item.name: read_value(item, item.default) for item in with_defaults},
-        "--tag": None,
-        "--cache-dir": PLATFORM_CACHE,
-        **given,
-        "--input": inputs,
-        "--urls": urls,
-        "--mode": mode,
-        "--given": set(given),
-    }
-    arguments = types.SimpleNamespace()
-    for name, value in options.items():
-        attribute = name[2:].replace("-", "_")
-        setattr(arguments, attribute, value)
-    return arguments
+    return mode[2:]
 
 
-def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
-    """The targets in a text file, or in stdin ("-"), as `--input` reads them.
-
-    One a line, in the order of the file; empty lines are left out, and so is what follows a `#` at
-    the beginning of a line or after white space. UTF-8, or UTF-16 with its mark.
-    OSError: it cannot be read. ValueError: it has no target, or is no text.
-    """
+def read_text(name: Union[str, os.PathLike[str]]) -> str:
+    """A text file, or stdin ("-"), in UTF-8, or in UTF-16 with its mark. OSError, ValueError."""
     if name != "-":
         with open(name, "rb") as file:
             data = file.read()
@@ -10457,17 +10228,23 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
     else:
         make_blocking(sys.stdin)
         data = sys.stdin.buffer.read()
-    encoding, errors = "utf-8-sig", "surrogateescape"       # other bytes make a URL a bad one
     if data[:2] in UTF_16_MARKS:
-        encoding, errors = "utf-16", "replace"
-    text = data.decode(encoding, errors)
-    targets = []
-    for line in text.splitlines():
-        target = re.sub(r"(?:^|\s)#.*", "", line).strip()
-        if target:
-            targets.append(target)
+        return data.decode("utf-16", "replace")
+    return data.decode("utf-8-sig", "surrogateescape")      # other bytes make a URL a bad one
+
+
+def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
+    """The targets in a text file, or in stdin ("-"), as `--input` reads them.
+
+    One a line, in the order of the file; a line ends at LF or CRLF. Empty lines are left out, and
+    so is what follows a `#` at the beginning of a line or after white space.
+    OSError: it cannot be read. ValueError: it has no target, or is no text.
+    """
+    text = read_text(name)
     if "\0" in text:
         raise ValueError("binary data")
+    lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.split("\n")]
+    targets = [line for line in lines if line]
     if not targets:
         raise ValueError("no target in it")
     return targets
@@ -10490,91 +10267,62 @@ def is_terminal(stream: Any) -> bool:
 def terminal_columns(stream: Any) -> int:
     """How wide it is, where it is a terminal that moves its cursor when told to; elsewhere 0."""
     variable = "WT_SESSION" if sys.platform == "win32" else "TERM"
-    kind = os.environ.get(variable, "dumb")
-    if kind == "dumb" or not is_terminal(stream):
+    if os.environ.get(variable, "dumb") == "dumb" or not is_terminal(stream):
         return 0
     with suppress(OSError):
         return os.get_terminal_size(stream.fileno()).columns or 80
     return 0
 
 
-def folded(
-    lead: str,
-    text: str,
-    columns: int,
-) -> str:
-    """Text after its lead as one line, or folded to a terminal's width.
-
-    No line below the first begins before the end of the lead: what a server wrote never looks like
-    a line of ours, so a word that is too long is broken.
-    """
-    text = lead + printable(text, MAX_DETAIL_CHARACTERS)
-    if not columns:
-        return text.rstrip()
-    import textwrap  # only on a terminal
-
-    return textwrap.fill(
-        text,
-        width=max(40, columns, len(lead) + 20),
-        subsequent_indent=" " * len(lead),
-        break_on_hyphens=False,
-    )
-
-
-def status_line(
-    facts: Sequence[str],
-    doing: str,
-    url: str,
-    why: str,
-    columns: int,
-) -> str:
-    """One line of so many columns. Facts that do not fit go whole: what is cut is the URL."""
-    facts = list(facts)
-    while True:
-        lead = " · ".join([*facts, doing])
-        room = columns - len(lead) - len(why)
-        if room >= min(len(url), LEAST_URL_COLUMNS):
-            return lead + printable(url, room) + why
-        if not facts and not why:
-            return printable(lead + url, columns)
-        if why:
-            why = ""
-        else:
-            facts.pop()
-
-
-def write_error(text: str, end: str = "\n") -> None:
+def write_error(text: str) -> None:
     """On stderr. That nobody reads it stops nothing."""
     with suppress(AttributeError, OSError, ValueError):     # the first: sys.stderr is None
-        sys.stderr.write(text + end)
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 
-def log(line: str, lead: str = "") -> None:
-    """A line that stays on stderr: folded at a terminal, elsewhere behind its time."""
+def log(line: str) -> None:
+    """A line that stays on stderr, behind its time where no person sees it come."""
+    lead = ""
     if not is_terminal(sys.stderr):
-        lead = f"{iso_utc(time.time())} {lead}"
-    columns = terminal_columns(sys.stderr)
-    write_error(folded(lead, line, columns))
+        lead = f"{iso_utc(time.time())} "
+    write_error(f"{lead}{printable(line, MAX_DETAIL_CHARACTERS)}\n")
 
 
-def complain(error: object, words: Sequence[str]) -> None:
-    """What is wrong, in one line; an object for those who asked for JSON."""
-    if "--json" in words:
-        import json  # only where it is asked for
+def complain(error: object) -> None:
+    """What is wrong, in one line."""
+    log(f"walsh_research.py: {error}")
 
-        write_error(json.dumps({"error": str(error)}))
-        return
-    log(str(error), "walsh_research.py: ")
+
+def in_one_line(parts: Iterable[Any]) -> str:
+    """The parts that say something, in one line."""
+    return ", ".join([str(part) for part in parts if part])
+
+
+def is_said(reason: str, warning: str) -> bool:
+    """Whether a warning says the reason of the same line once more."""
+    return reason != "" and reason in warning
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
 
-def in_one_line(parts: Iterable[Any]) -> str:
-    """The parts that say something, in one line."""
-    return ", ".join([str(part) for part in parts if part])
+def what_came(result: Result) -> list[Any]:
+    """In the words of a line; first of all, whether the body was read."""
+    media_type = result.content_type.partition(";")[0].strip()
+    if not result.read:
+        return ["not read (R6)", media_type]
+    return [
+        counted(result.bytes, "byte"),
+        media_type,
+        quoted_title(result.title),
+        result.links and counted(len(result.links), "link"),
+    ]
 
 
 class TickingClock(SystemClock):
@@ -10595,187 +10343,63 @@ class TickingClock(SystemClock):
         self.slept_seconds += time.monotonic() - began_at
 
 
-class Console:
-    """What is printed where: lines and objects on stdout, a status line and a log on stderr."""
-
-    def __init__(
-        self,
-        as_json: bool,
-        quiet: bool,
-    ) -> None:
-        make_blocking(sys.stdout)
-        self.as_json = as_json
-        self._quiet = quiet
-        self.columns = terminal_columns(sys.stdout)     # 0: a line is a line, however long
-        self.name_columns = 0                           # to which URLs are padded
-
-    def status(
-        self,
-        facts: Sequence[str] = (),
-        doing: str = "",
-        url: str = "",
-        why: str = "",
-    ) -> None:
-        """The one live line on a terminal's stderr, gone with the next that stays."""
-        columns = terminal_columns(sys.stderr)
-        if columns and not self._quiet:
-            echo = 3                    # a terminal echoes ^C
-            line = status_line(facts, doing, url, why, columns - echo)
-            write_error("\r\x1b[2K" + line, "")
-
-    def note(self, line: str, lead: str = "") -> None:
-        """A line on stderr that stays."""
-        self.status()
-        log(line, lead)
-
-    def line(self, text: str) -> None:
-        """A line on stdout, at once."""
-        self.status()
-        if sys.stdout is None:
-            raise StdoutError(OSError(errno.EBADF, "closed"))
-        encoding = sys.stdout.encoding or "utf-8"
-        encodable = text.encode(encoding, "backslashreplace").decode(encoding)
-        try:
-            sys.stdout.write(encodable + "\n")
-            sys.stdout.flush()
-        except OSError as error:
-            raise StdoutError(error) from None
-
-    def detail(self, lead: str, text: str) -> None:
-        """A line below a row."""
-        self.line(folded(lead, text, self.columns))
-
-    def object(self, value: Any) -> None:
-        import json  # only where it is asked for
-
-        indent = None if self.as_json else 2
-        self.line(json.dumps(value, allow_nan=False, indent=indent))
-
-    def row(
-        self,
-        value: Any,
-        head: str,
-        name: str,
-        detail: str,
-        colour: int = 0,
-    ) -> None:
-        """An object, or a line in columns."""
-        if self.as_json:
-            self.object(value.to_dict())
-            return
-        line = self._row_text(head, printable(name, MAX_URL_LENGTH), detail)
-        if colour and self.columns and not os.environ.get("NO_COLOR"):
-            line = f"\x1b[{colour}m{line[:4]}\x1b[0m{line[4:]}"
-        self.line(line)
-
-    def _row_text(
-        self,
-        head: str,
-        name: str,
-        detail: str,
-    ) -> str:
-        """Each row of a run in one layout: the details in a column, or all below their names."""
-        lead = f"{head}{name:<{self.name_columns}}  "
-        if not self.columns:
-            return folded(lead, detail, 0)
-        indent = len(head) + self.name_columns + 2
-        if self.columns < indent + LEAST_DETAIL_COLUMNS:
-            indent = len(head)
-        elif len(lead) == indent:
-            return folded(lead, detail, self.columns)
-        below = folded(" " * indent, detail, self.columns)
-        above = head + name             # a URL stays whole, for whoever copies it
-        if " " in name:
-            above = folded(head, name, self.columns)
-        return f"{above}\n{below}".rstrip()
-
-
 class Command:
     """What was asked for, and what came of it. The modes are its methods."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.words = words
         self.options = read_arguments(words)
-        self.console = Console(self.options.json, self.options.quiet)
         self.targets: list[str] = []
-        self.codes = {0}                                # exit codes: the worst is the command's
+        self.codes = {0}                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
-        self.done = 0                                   # targets, for the status line
-        self.ahead = 0.0, 0                             # seconds and hosts left, at the last look
-        self.next_look_at = -math.inf                   # monotonic
-        self.shown_target = ""                          # whose sources are being listed
-        self.waited: Any = collections.Counter()        # seconds, by host and why
-        self.again: dict[str, list[tuple[float, str]]] = {}     # when to try again, by host
-        self.clock: Any = TickingClock(self.tick)
-        self.transport: Any = None      # the bot's own, but for --mcp
+        self.done = 0                   # targets, for the status line
+        self.name_columns = 0           # to which URLs are padded
+        self.doing = ""                 # what the bot said of its work last
+        self.shown_target = ""          # whose sources are being listed
+        self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
         self.bot: Any = None
         self.workers: Any = None        # the bot, or the processes that work for it
-        self.report: Report | None = None
+        make_blocking(sys.stdout)
 
     def run(self) -> int:
         """The exit code."""
-        modes: dict[str, Callable[[], None]] = {
-            "help": lambda: self.console.line(HELP[:-1]),
-            "version": lambda: self.console.line(VERSION_LINE),
-            "attest": self.attest,
-            "selftest": self.selftest,
-            "fetch": lambda: self.with_bot(self.fetch),
-            "check": lambda: self.with_bot(self.check),
-            "discover": lambda: self.with_bot(self.discover),
-            "mcp": self.serve,
-            "results": self.draw_results,
-        }
         self.collect_targets()
-        if self.options.report:
-            self.check_report_name()
         try:
-            modes[self.options.mode]()
+            getattr(self, self.options.mode)()
         finally:
-            self.console.status()
+            self.status()
         return max(self.codes, key=EXIT_CODES.index)
 
     def collect_targets(self) -> None:
-        """A file that is wrong is told, and costs the others nothing."""
-        self.targets = [url for url in self.options.urls if url != "-"]
+        """Misuse: a file is wrong, which is told before anything is asked."""
+        urls = self.options.urls
+        self.targets = [url for url in urls if url != "-"]
         for target in self.targets:
             if os.path.isfile(target):
                 self.warn(f"{target} is a file, and --input {target} reads targets from it")
-        names = list(self.options.input)
-        if "-" in self.options.urls:
-            names.insert(0, "-")
+        names = self.options.input
+        if "-" in urls:
+            names = ["-", *names]
         for name in names:
-            try:
+            with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
-            except (OSError, ValueError) as error:
-                self.codes.add(2)
-                found = getattr(error, "strerror", None) or error
-                place = "stdin" if name == "-" else f"--input {name}"
-                wanted = "a text file, one URL a line"
-                complain(f"{place} is unusable ({found}), want {wanted}", self.words)
         widest = max(map(len, self.targets), default=0)
-        self.console.name_columns = min(MAX_URL_COLUMNS, widest)
+        self.name_columns = min(MAX_URL_COLUMNS, widest)
 
-    def make_bot(self) -> Bot:
+    def make_bot(self, **others: Any) -> Bot:
         """A bot as the options want it. Misuse: they would break a promise."""
         options = self.options
         wanted = {name: getattr(options, name) for name in BOT_OPTIONS}
-        if options.no_cache or options.selftest:    # the fixtures are asked for afresh
-            wanted.update(cache_dir=None)
-        if options.tag == "auto":                                   # R13
-            wanted["tag"] = detect_identity(os.environ, __file__)
-            if wanted["tag"] is None:
-                self.warn(
-                    "--tag auto finds neither GITHUB_REPOSITORY nor a git repository that holds "
-                    "this file: no tag is sent"
-                )
-        elif options.selftest and not options.offline:      # R13, where it is known who asks
-            wanted["tag"] = options.tag or detect_identity(os.environ)
-        wanted.update(warn=self.warn, trace=self.trace)
-        if options.jobs == 1:
-            wanted.update(clock=self.clock, transport=self.transport)
-        elif not options.verbose:       # the processes need not tell what nobody sees
-            wanted["trace"] = None
+        if options.selftest:            # the fixtures are asked for afresh
+            wanted["cache_dir"] = None
+            if not options.offline:     # R13, where it is known who asks
+                wanted["tag"] = options.tag or detect_identity(os.environ)
+        wanted.update(warn=self.warn, trace=self.trace, clock=self.clock)
+        wanted.update(others)
+        if options.jobs > 1:
+            wanted["clock"] = None
+            if not options.verbose:     # the processes need not tell what nobody sees
+                wanted["trace"] = None
         try:
             return Bot(**wanted)
         except ValueError as error:
@@ -10784,134 +10408,141 @@ class Command:
             option = "--" + name.replace("_", "-")
             raise Misuse(f"{option} {found}") from None
 
-    def with_bot(self, mode: Callable[[], None]) -> None:
-        if not self.targets and self.codes != {0}:      # each file was wrong
-            return
-        with self.make_bot() as self.workers:
-            self.bot = self.workers
-            if self.options.report:
-                self.begin_report(Report())
-            mode()
+    @contextmanager
+    def open_bot(self) -> Iterator[None]:
+        with self.make_bot() as self.bot:
+            self.workers = self.bot
+            yield
             if self.workers.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
 
-    def findings(self, mode: str) -> Findings:
-        """What a bot finds of each target, or many processes."""
-        explains = self.options.verbose or mode == "check"
-        assignment = Assignment(
-            mode,
-            self.targets,
-            self.min_age(),
-            explains,
-            keeps_bodies=False,
-        )
-        if self.options.jobs == 1:
-            return findings_of(self.bot, assignment)
-        self.workers = WorkerPool(
-            self.bot,
-            assignment,
-            self.options.jobs,
-            self.tick_of_many,
-        )
-        findings: Findings = self.workers.findings()
-        return findings
-
     def show_findings(self, mode: str, show: Callable[[Finding], None]) -> None:
-        """Each as it is done; of an interrupt the workers hear too, so that none is lost."""
+        """What a bot finds of each target, or many processes; each as it is done."""
+        options = self.options
+        explains = options.verbose or mode == "check"
+        assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
+        with self.open_bot():
+            if options.jobs == 1:
+                found = findings_of(self.bot, assignment)
+            else:
+                self.workers = WorkerPool(self.bot, assignment, options.jobs, self.tick_of_many)
+                found = self.workers.findings()
+            with closing(found):
+                for finding in found:
+                    self.done += finding.is_last
+                    show(finding)
 
-        def count_and_show(finding: Finding) -> None:
-            if finding.is_last:
-                self.done += 1
-            show(finding)
-
-        with closing(self.findings(mode)) as findings:
-            try:
-                for finding in findings:
-                    count_and_show(finding)
-            except KeyboardInterrupt as interrupt:
-                for finding in what_is_left(findings, interrupt):
-                    count_and_show(finding)
-                raise
+    def min_age(self) -> float:
+        """R8, seconds."""
+        return 0.0 if self.options.force else float(self.options.min_age)
 
     # --- Progress ---------------------------------------------------------
 
+    def status(self, doing: str = "") -> None:
+        """The one live line on a terminal's stderr, gone with the next line that stays."""
+        columns = terminal_columns(sys.stderr)
+        if not columns or self.options.quiet:
+            return
+        line = ""
+        if doing:
+            count = len(self.targets) - self.counts["repeated"]
+            spent_seconds = self.clock.monotonic() - self.started_at
+            facts = [f"{self.done}/{count}"] if count > 1 else []
+            facts.append(spell_seconds(spent_seconds))
+            if 0 < self.done < count:
+                left_seconds = spent_seconds / self.done * (count - self.done)
+                facts[-1] += f", about {spell_seconds(left_seconds)} left"
+            line = printable(" · ".join([*facts, doing]), columns - 3)   # a terminal echoes ^C
+        write_error("\r\x1b[2K" + line)
+
+    def note(self, line: str) -> None:
+        """A line on stderr that stays."""
+        self.status()
+        log(line)
+
     def warn(self, line: str) -> None:
-        self.console.note(f"warning: {line}")
+        self.note(f"warning: {line}")
 
     def trace(self, line: str) -> None:
-        """What the bot says of its work: a request while it lasts, all where that was asked for."""
+        """What the bot says of its work: for a moment, or to stay where that was asked for."""
+        self.doing = line
         if self.options.verbose:
-            self.console.note(line)
-            return
-        method, _, url = line.partition(" ")
-        if method in ("GET", "HEAD"):
-            self.console.status(self.progress(), f"{method} ", url)
+            self.note(line)
+        else:
+            self.status(line)
 
     def tick(self, seconds: float) -> None:
         """What a wait is for, while it lasts."""
-        host, why, _ = self.bot.outlook()
-        self.console.status(
-            self.progress(),
-            doing=f"waiting {seconds:.1f} s" + (" for " if host else ""),
-            url=host,
-            why=f" ({why})" if why else "",
-        )
+        hint = " (Ctrl-C ends it)" if seconds > LONG_WAIT_SECONDS else ""
+        self.status(f"waiting {seconds:.1f} s{hint} · {self.doing}")
 
     def tick_of_many(self) -> None:
         """Now and then, while processes work."""
-        self.console.status(self.progress(), doing=f"{self.options.jobs} jobs")
+        self.status(f"{self.options.jobs} jobs")
 
-    def progress(self) -> list[str]:
-        """How far it is, and about how long it still takes."""
-        count = len(self.targets)
-        if count < 2 or not terminal_columns(sys.stderr):
-            return []
-        facts = [f"{self.done}/{count}"]
-        paced_seconds, hosts_left = self.look_ahead()
-        spent_seconds = self.clock.monotonic() - self.started_at
-        busy_seconds = spent_seconds - self.clock.slept_seconds
-        request_seconds = busy_seconds / max(1, self.workers.requests)
-        work_seconds = request_seconds * (count - self.done)
-        left_seconds = max(paced_seconds, work_seconds)
-        if left_seconds >= 1.0:
-            facts.append(f"{spell_seconds(left_seconds)} left")
-        if hosts_left:
-            facts.append(counted(hosts_left, "host"))
-        return facts
+    # --- Lines ------------------------------------------------------------
 
-    def look_ahead(self) -> tuple[float, int]:
-        """Seconds and hosts that are left: a look at every host, of many only now and then."""
-        now = time.monotonic()
-        if len(self.targets) <= MAX_TARGETS_AT_A_LOOK or now >= self.next_look_at:
-            self.next_look_at = now + STATUS_TICK_SECONDS
-            self.ahead = self.workers.outlook()[2], self.workers.hosts_left
-        return self.ahead
+    def line(self, text: str) -> None:
+        """A line on stdout, at once; of --body on stderr."""
+        self.status()
+        if self.options.mode == "body":
+            write_error(f"{text}\n")
+            return
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "closed")
+        encoding = sys.stdout.encoding or "utf-8"
+        encodable = text.encode(encoding, "backslashreplace").decode(encoding)
+        sys.stdout.write(f"{encodable}\n")
+        sys.stdout.flush()
+
+    def detail(self, lead: str, text: str) -> None:
+        """A line below a row."""
+        self.line(lead + printable(text, MAX_DETAIL_CHARACTERS))
+
+    def show_object(self, value: Any) -> None:
+        import json  # only where it is asked for
+
+        indent = None if self.options.json else 2
+        self.line(json.dumps(value, allow_nan=False, indent=indent))
+
+    def row(self, value: Any, head: str, name: str, said: Iterable[Any], colour: int = 0) -> None:
+        """An object, or a line in columns."""
+        if self.options.json:
+            self.show_object(value.to_dict())
+            return
+        detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
+        line = f"{printable(name, MAX_URL_LENGTH):<{self.name_columns}}  {detail}".rstrip()
+        if colour and terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
+            word = head.split(" ")[0]
+            head = head.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
+        self.line(f"{head}{line}")
 
     def show_outcome(
         self,
         value: Any,
         outcome: str,
-        code: str,
+        code: object,
         name: str,
-        detail: str,
+        said: Iterable[Any],
+        exit_code: int = 0,
     ) -> bool:
         """What became of it: counted, and shown unless --quiet. Whether more may be said of it."""
-        shown = OUTCOMES[outcome]
-        self.codes.add(shown.exit_code)
-        is_shown = not self.options.quiet or shown.exit_code or outcome == "skip"
+        word, colour, least_code = OUTCOMES[outcome]
+        exit_code = least_code or exit_code
+        self.codes.add(exit_code)
+        self.counts[outcome] += 1
+        is_shown = not self.options.quiet or exit_code > 0
         if is_shown:
-            head = f"{shown.word:<4}  {code:<7}  "
-            self.console.row(value, head, name, detail, shown.colour)
-        self.counts[outcome] += 1               # what Ctrl-C kept from being shown is not counted
-        return bool(is_shown and not self.options.json)
+            self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said, colour)
+        return is_shown and not self.options.json
 
     # --- What can be asked for --------------------------------------------
 
-    def min_age(self) -> float:
-        """R8, seconds."""
-        if self.options.force:
-            return 0.0
-        return float(self.options.min_age)
+    def help(self) -> None:
+        self.line(HELP[:-1])
+
+    def version(self) -> None:
+        self.line(VERSION_LINE)
 
     def fetch(self) -> None:
         try:
@@ -10919,89 +10550,75 @@ class Command:
         except KeyboardInterrupt:
             self.summarize()
             raise
-        finally:
-            self.end_report()
         self.summarize()
 
     def show_finding(self, finding: Finding) -> None:
         for name, said in finding.explained:
-            self.console.note(said, lead=f"      {name:<10} ")
-        if self.report is not None:
-            self.report.add(finding.value.to_dict())
+            self.note(f"      {name:<10} {said}")
         self.show_result(finding.value)
 
-    def show_result(self, result: Result) -> None:
-        """What came, or why not; the summary says how long it waited, and when to try again."""
+    def show_result(self, result: Result, exit_code: int = 0) -> None:
+        """What came, or why not; `exit_code` is for an outcome that is well in itself."""
+        outcome = result.outcome
         said: list[Any] = [result.reason]
-        if result.outcome == "fetched":
+        if outcome == "fetched":
             said = what_came(result)
-        if result.retry_at and result.outcome != "skipped":
-            if self.is_told_already(result):
-                return
+        if outcome == "skipped":
+            if result.retry_at is None:         # another spelling of a target
+                self.counts["repeated"] += 1
+                self.counts["skipped"] -= 1
+                self.done -= 1
+            if result.last_failure and self.options.mode != "discover":
+                exit_code = 1                   # R8
+        elif result.retry_at:
             said.append(f"again at {iso_utc(result.retry_at)}")
-        if result.waited >= 0.05:
-            self.waited[wait_label(result)] += result.waited
-        is_old_failure = result.outcome == "skipped" and result.status is not None
-        if is_old_failure and self.options.mode == "fetch":         # R8
-            self.codes.add(1)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
-        for line in result.warnings:
-            is_repeated = bool(result.reason) and result.reason in line     # as where no name is
-            if not is_repeated and not line.endswith(NOT_READ):
-                said.append(line)
-        code = result.status or result.gate or "-"
-        self.show_outcome(
-            result,
-            result.outcome,
-            code=str(code),
-            name=result.url,
-            detail=in_one_line(said),
-        )
-
-    def is_told_already(self, result: Result) -> bool:
-        """Whether a terminal has a line of its host's hold, of which the summary tells the rest."""
-        host = host_key(result.final_url or result.url)
-        held = self.again.setdefault(host, [])
-        held.append((result.retry_at or 0.0, result.url))
-        if len(held) == 1 or result.outcome != "deferred":
-            return False
-        if self.options.mode != "fetch" or self.options.quiet:      # then no summary follows
-            return False
-        if self.options.json or self.options.verbose or not self.console.columns:
-            return False
-        self.counts["deferred"] += 1
-        return True
+        if result.read:                         # else the line says so already
+            said += [line for line in result.warnings if not is_said(result.reason, line)]
+        code = result.status or result.gate
+        self.show_outcome(result, outcome, code, result.url, said, exit_code)
 
     def summarize(self) -> None:
-        """How it went: outcomes, requests, waits, and what to try again when."""
-        if self.options.quiet:
+        """How it went: outcomes, requests and waits."""
+        if self.options.quiet or self.workers is None:
             return
-        done = sum(self.counts.values())
-        self.counts["not reached"] = len(self.targets) - done
+        count = len(self.targets) - self.counts["repeated"]
+        self.counts["not reached"] = count - self.done
         outcomes = []
         for outcome in (*OUTCOMES, "not reached"):
             if self.counts[outcome]:
                 outcomes.append(f"{self.counts[outcome]} {outcome}")
         spent = spell_seconds(self.clock.monotonic() - self.started_at)
-        targets = counted(len(self.targets), "target")
-        requests = counted(self.workers.requests, "request")
-        waits = ""
+        parts = [f"{counted(count, 'target')}: {in_one_line(outcomes)}"]
+        parts.append(f"{counted(self.workers.requests, 'request')} in {spent}")
         if self.clock.slept_seconds >= 0.05:
-            waits = f"waited {spell_seconds(self.clock.slept_seconds)}"
-        if waits and self.waited:
-            waits += f", most for {self.waited.most_common(1)[0][0]}"
-        parts = [f"{targets}: {in_one_line(outcomes)}", f"{requests} in {spent}", waits]
-        self.console.note("; ".join(filter(None, parts)))
-        hosts = sorted(self.again, key=lambda host: min(self.again[host]))
-        for host in hosts[:MAX_SHOWN_HOSTS]:
-            at, what = min(self.again[host])
-            if len(self.again[host]) > 1:
-                what = f"{len(self.again[host])} targets of {host}"
-            self.console.note(f"again from {iso_utc(at)}: {what}")
-        if len(hosts) > MAX_SHOWN_HOSTS:
-            more = counted(len(hosts) - MAX_SHOWN_HOSTS, "more host")
-            self.console.note(f"and later those of {more}")
+            parts.append(f"waited {spell_seconds(self.clock.slept_seconds)}")
+        self.status()
+        if is_terminal(sys.stderr):
+            write_error("\n")
+        log("; ".join(parts))
+
+    def body(self) -> None:
+        """The bytes of one target, which is asked for without validators."""
+        if len(self.targets) != 1:
+            raise Misuse(f"--body has {len(self.targets)} targets, want one")
+        with self.open_bot():
+            for result in self.bot.run(self.targets, self.min_age(), fresh=True):
+                is_whole = result.outcome == "fetched" and result.body != b""
+                self.show_result(result, exit_code=0 if is_whole else 1)
+                if is_whole:
+                    self.write_body(result)
+
+    def write_body(self, result: Result) -> None:
+        """As it came; on a terminal as text that moves no cursor."""
+        body = result.body
+        if is_terminal(sys.stdout):
+            text = result.text or body.decode("latin-1")
+            shown = [letter if letter in "\n\t" else shown_character(letter) for letter in text]
+            body = "".join(shown).encode(sys.stdout.encoding, "backslashreplace")
+        sys.stdout.buffer.write(body)
+        sys.stdout.flush()
 
     def check(self) -> None:
         self.show_findings("check", self.show_decision)
@@ -11009,24 +10626,17 @@ class Command:
     def show_decision(self, finding: Finding) -> None:
         decision: Decision = finding.value
         outcome = "denied"
-        reason = decision.reason
+        said = [decision.reason]
         if decision:
             outcome = "fetched"
         elif decision.gate is None:
             outcome = "failed"
         elif decision.retry_at:
             outcome = "deferred"
-            reason += f", again at {iso_utc(decision.retry_at)}"
-        is_shown = self.show_outcome(
-            decision,
-            outcome,
-            code=decision.gate or "-",
-            name=decision.url,
-            detail=reason,
-        )
-        if is_shown:
-            for name, said in finding.explained:
-                self.console.detail(f"      {name:<10} ", said)
+            said.append(f"again at {iso_utc(decision.retry_at)}")
+        if self.show_outcome(decision, outcome, decision.gate, decision.url, said):
+            for name, explained in finding.explained:
+                self.detail(f"      {name:<10} ", explained)
 
     def discover(self) -> None:
         self.show_findings("discover", self.show_discovery)
@@ -11040,234 +10650,136 @@ class Command:
             return
         if source.target != self.shown_target and not self.options.json:
             self.shown_target = source.target
-            self.console.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
+            self.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
         self.show_source(source)
 
     def show_source(self, source: Source) -> None:
         """A source with its first items, or why it has none."""
-        said = [
-            counted(len(source.items), "item"),
-            quoted_title(source.title),
-            source.warning,
-        ]
-        if source.warning and not source.items:
-            said[0] = ""
-        is_listed = source.kind in ("feed", "markdown", "sitemap")
-        if is_listed and not source.items and source.url != source.target:
-            said[0] = "listed alone: name it as a target to read it (R6)"
+        found = "listed alone: name it as a target to read it"
+        if source.result is not None:           # it was put off, or refused
+            found = source.result.reason
+        elif source.items or source.kind == "llms.txt" or source.url == source.target:
+            found = counted(len(source.items), "item")
+        said = [found, quoted_title(source.title), source.warning]
         head = f"{source.kind:<8}  "
-        self.console.row(source, head, source.url, in_one_line(said))
+        self.row(source, head, source.url, said)
         if self.options.json:
             return
         indent = " " * len(head)
         for item in source.items[:MAX_SHOWN_ITEMS]:
             title = printable(getattr(item, "title", ""), 200)
-            line = f"{title}  {item.url}"
-            self.console.detail(indent, line.strip())
+            self.detail(indent, f"{title}  {item.url}".strip())
         if len(source.items) > MAX_SHOWN_ITEMS:
             more = len(source.items) - MAX_SHOWN_ITEMS
-            self.console.detail(indent, f"and {more} more; --json has all")
+            self.detail(indent, f"and {more} more; --json has all")
 
     def show_nothing(self, source: Source) -> None:
         """Why a target offered nothing: a gate's word, a failure, or what it is instead."""
         result = source.result
+        found = "no feed, no markdown, no llms.txt and no sitemap"
+        exit_code = 1
         if result is not None and not result.ok:
             if not self.options.json:
                 self.show_result(result)
                 return
-            self.codes.add(OUTCOMES[result.outcome].exit_code)
-            if self.options.quiet and result.outcome == "skipped":
-                return
-        else:
-            self.codes.add(1)
-        found = "no feed, no markdown, no llms.txt and no sitemap"
-        if result is not None and result.content_type:
+            exit_code = OUTCOMES[result.outcome][2]
+        elif result is not None and result.content_type:
             found = f"{printable(result.content_type)}, which names {found}"
-        self.console.row(source, f"{source.kind:<8}  ", source.url, found)
+        self.codes.add(exit_code)
+        if exit_code or not self.options.quiet:
+            self.row(source, f"{source.kind:<8}  ", source.url, [found])
 
-    # --- The report ---------------------------------------------------------
+    def report(self) -> None:
+        """A page of a run that is over."""
+        report, name = Report(), self.options.report
+        with readable(name, "--report", "a file of --json"):
+            for line in filter(None, read_text(name).split("\n")):
+                report.add_line(line)
+            if not report.outcomes:
+                raise ValueError("no result in it")
+        self.line(report.page())
 
-    def check_report_name(self) -> None:
-        """Misuse: the page would replace what is read."""
-        for name in filter(None, [self.options.results, *self.options.input]):
-            if is_same_file(name, self.options.report):
-                raise Misuse(f"--report is {name}, which is read, want another file")
-
-    def begin_report(self, report: Report) -> None:
-        """Misuse: nothing can be written there, which is told before anything is asked."""
-        try:
-            with open(self.options.report, "ab"):
-                self.report = report
-        except (OSError, ValueError) as error:
-            found = getattr(error, "strerror", None) or error
-            raise Misuse(f"--report is unusable ({found}), want a file to write") from None
-
-    def end_report(self) -> None:
-        if self.report is None:
-            return
-        try:
-            with open(self.options.report, "w", encoding="utf-8") as file:
-                file.write(self.report.html())
-        except OSError as error:
-            self.codes.add(1)
-            complain(f"--report is lost ({error.strerror}), want room for it", self.words)
-
-    def draw_results(self) -> None:
-        """--results: of a run that is over."""
-        report, name = Report(), self.options.results
-        try:
-            with open(name, "rb") as file:
-                encoding = "utf-16" if file.peek(2)[:2] in UTF_16_MARKS else "utf-8"
-                lines = io.TextIOWrapper(file, encoding, "replace", newline="\n")
-                for line in iter(partial(lines.readline, MAX_RESULT_LINE_BYTES), ""):
-                    report.add_line(line.encode())
-        except (OSError, ValueError) as error:
-            found = getattr(error, "strerror", None) or error
-            raise Misuse(f"--results {name} is unusable ({found}), want a file of --json") from None
-        if report.has_only_other_lines:
-            raise Misuse(f"--results {name} is unusable (no result in it), want a file of --json")
-        self.begin_report(report)
-        self.end_report()
-
-    def serve(self) -> None:
-        """--mcp: stdout carries messages alone, so what else would be printed goes to stderr."""
+    def mcp(self) -> None:
+        """stdout carries messages alone, so what else would be printed goes to stderr."""
         if sys.stdin is None or sys.stdout is None:
             return
         options = self.options
+        make_blocking(sys.stdin)
         server = McpServer(sys.stdin.buffer, sys.stdout.buffer, options.allow_private)
-        self.clock, self.transport = server, server.transport
         if "--max-wait" not in options.given:
             options.max_wait = MCP_MAX_WAIT_SECONDS
         if "--timeout" not in options.given:
             options.timeout = MCP_TIMEOUT_SECONDS
-        make_blocking(sys.stdin)
-        with redirect_stdout(sys.stderr), self.make_bot() as self.bot:
-            try:
-                server.serve(self.bot)
-            except OSError as error:
-                raise StdoutError(error) from None
+        with redirect_stdout(sys.stderr):
+            with self.make_bot(clock=server, transport=server.transport) as bot:
+                server.serve(bot)
 
-    def live_checks(self) -> Iterable[Check]:
+    @contextmanager
+    def live_checks(self) -> Iterator[Iterable[Check]]:
         """The live fixtures, unless --offline. Misuse comes before any check is shown."""
-        if self.options.offline:
-            return ()
-        self.bot = self.make_bot()
-        return self.live_results()
-
-    def live_results(self) -> Iterator[Check]:
-        with self.bot:
-            for check in live_checks(self.bot):
-                if check.outcome == "skip":             # out of reach
-                    self.codes.add(4)
-                yield check
+        with self.make_bot() as self.bot:
+            yield () if self.options.offline else live_checks(self.bot)
 
     def selftest(self) -> None:
-        self.console.name_columns = CHECK_NAME_COLUMNS
-        live = self.live_checks()
-        for check in itertools.chain(offline_checks(), live):
-            self.show_outcome(
-                check,
-                check.outcome,
-                code=check.clause,
-                name=check.check,
-                detail=check.observed,
-            )
+        self.name_columns = CHECK_NAME_COLUMNS
+        with self.live_checks() as live:
+            for check in itertools.chain(offline_checks(), live):
+                self.show_outcome(check, check.outcome, check.clause, check.check, [check.observed])
         summary = {
             "passed": self.counts["pass"],
             "failed": self.counts["fail"],
             "skipped": self.counts["skip"],
         }
         if self.options.json:
-            self.console.object({"summary": summary})
-            return
-        words = [f"{count} {word}" for word, count in summary.items()]
-        self.console.line(in_one_line(words))
+            self.show_object({"summary": summary})
+        else:
+            self.line(in_one_line([f"{count} {word}" for word, count in summary.items()]))
 
     def attest(self) -> None:
         """The document; with --selftest the live fixtures are in it (spec 18, step 9)."""
-        live: Iterable[Check] = ()
+        self.status("measuring in the sandbox, a few seconds")
+        live: list[Check] = []
         if self.options.selftest:
-            live = self.live_checks()
-        self.console.status(doing="measuring in the sandbox, a few seconds")
+            with self.live_checks() as checks:
+                live += checks
+        if any(check.outcome == "skip" for check in live):
+            self.codes.add(4)
         document = attest(live=live)
-        self.console.object(document)
+        self.show_object(document)
         if not document["conformant"]:
             self.codes.add(1)
 
 
-def what_came(result: Result) -> list[Any]:
-    """In the words of a line; first of all, whether the body was read."""
-    media_type = result.content_type.partition(";")[0].strip()
-    if not result.read:
-        return [NOT_READ, media_type]
-    said = [
-        counted(result.bytes, "byte"),
-        media_type,
-        quoted_title(result.title),
-    ]
-    if result.links:
-        said.append(counted(len(result.links), "link"))
-    return said
+@contextmanager
+def readable(name: str, option: str, wanted: str) -> Iterator[None]:
+    """Misuse: the file of an option cannot be read, or has not what is wanted."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        found = getattr(error, "strerror", None) or error
+        raise Misuse(f"{option} {name} is unusable ({found}), want {wanted}") from None
 
 
-def wait_label(result: Result) -> str:
-    """Whom a wait was for, and why."""
-    host = host_key(result.final_url or result.url)
-    is_retried = result.attempts > 1 + len(result.redirects)
-    if is_retried or (result.outcome == "failed" and result.retry_at):
-        return f"{host} (back-off)"
-    no_request_left = result.outcome == "failed" and not result.attempts    # but tries, at R5's
-    if result.crawl_delay and not no_request_left:
-        return f"{host} (Crawl-delay {result.crawl_delay:g})"
-    return host
+def interrupt(number: int, frame: Any) -> NoReturn:
+    """Ends a command in order; the same signal once more ends it at once."""
+    signal.signal(number, signal.SIG_DFL)
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
-def what_is_left(findings: Findings, interrupt: KeyboardInterrupt) -> Iterator[Finding]:
-    """What findings still give when they hear of an interrupt."""
-    with suppress(KeyboardInterrupt):
-        yield findings.throw(interrupt)
-        yield from findings
-
-
-def is_same_file(name: str, other: str) -> bool:
-    """Whether to write the one is to lose the other."""
-    return os.path.isfile(name) and os.path.isfile(other) and os.path.samefile(name, other)
-
-
-class Signals:
-    """SIGINT, SIGTERM and SIGHUP end a command in order; a second one ends it at once."""
-
-    def __init__(self) -> None:
-        self.code = 0
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        import signal
-
-        names = ("SIGINT", "SIGTERM", "SIGHUP")
-        own = (signal.SIG_DFL, signal.default_int_handler)
-        with suppress(ValueError):      # not the main thread: signals are somebody else's
-            for name in names:
-                number = getattr(signal, name, 0)
-                if number and signal.getsignal(number) in own:  # who ignores one means it: nohup
-                    previous = signal.signal(number, self._interrupt)
-                    self._previous[number] = previous
-        return self
-
-    def _interrupt(
-        self,
-        number: int,
-        frame: Any,
-    ) -> None:
-        if self.code:
-            os._exit(self.code)
-        self.code = 128 + number
-        raise KeyboardInterrupt
-
-    def __exit__(self, *exc_info: object) -> None:
-        import signal
-
-        for number, handler in self._previous.items():
+@contextmanager
+def handled_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM interrupt what goes on."""
+    previous: dict[int, Any] = {}
+    with suppress(ValueError):          # not the main thread: signals are somebody else's
+        for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+            handler = signal.getsignal(number)
+            if handler in (signal.SIG_DFL, signal.default_int_handler):     # not ignored: nohup
+                signal.signal(number, interrupt)
+                previous[number] = handler
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
@@ -11277,33 +10789,32 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     Prints, and handles signals while it runs.
     """
     words = sys.argv[1:] if argv is None else argv
-    signals = Signals()
     try:
-        with signals:
+        with handled_signals():
             return Command(words).run()
+    except Terminated:
+        return EXIT_TERMINATED
     except KeyboardInterrupt:
-        return signals.code or EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     except Misuse as error:
-        complain(error, words)
+        complain(error)
         return 2
-    except StdoutError as lost:     # its disk is full, or whoever read it went away
-        with suppress(AttributeError, OSError):     # else the interpreter complains at its end
-            sys.stdout.close()
-        if isinstance(lost.error, BrokenPipeError):
-            return EXIT_CLOSED_PIPE
-        found = lost.error.strerror or lost.error
-        complain(f"stdout is unwritable ({found}), want room for every line", words)
-        return 1
-    except OSError as error:        # no socket, no pipe, no process
-        found = error.strerror or error
-        complain(f"no socket, pipe or process is left ({found}), want room for it", words)
+    except BrokenPipeError:
+        return EXIT_CLOSED_PIPE
+    except OSError as error:        # a full disk, or no socket, pipe or process is left
+        complain(f"cannot go on ({error.strerror or error}), want room for it")
         return 1
     finally:
+        flush_or_drop()
+
+
+def flush_or_drop() -> None:
+    """The interpreter flushes both streams at its end, and exits with 120 where that fails."""
+    for name in ("stdout", "stderr"):
         try:
-            sys.stderr.flush()
+            getattr(sys, name).flush()
         except (AttributeError, OSError, ValueError):
-            # The interpreter would try again at its end, and exit with 120.
-            sys.stderr = None
+            setattr(sys, name, None)
 
 
 if __name__ == "__main__":
