@@ -3360,7 +3360,9 @@ class HttpTransport:
                 self.pins.clear()
             self.pins[host] = time.monotonic() + PIN_SECONDS, addresses
         if not addresses:
-            raise ValueError(f"{host} does not exist")
+            is_known = any(pinned for _, pinned in self.pins.values())      # some other name is
+            hint = "" if is_known else ", or there is no network"
+            raise ValueError(f"{host} does not exist{hint}")
         if not self.allow_private and proxy is None:
             for refusal in filter(None, map(address_refusal, addresses)):
                 raise TransportError(f"{host}: {refusal}", final=True, refused=True)
@@ -10016,13 +10018,6 @@ MODES = (       # the first holds
     "--attest",
     "--selftest",
 )
-RIVALS = (      # at most one of each
-    ("--mcp", "--report", "--body", "--check", "--discover", "--selftest", "a target"),
-    ("--mcp", "--report", "--body", "--check", "--discover", "--attest", "a target"),
-    ("--body", "--json"),
-    ("--body", "--jobs"),
-)
-TAKE_TARGETS = ("--body", "--check", "--discover")
 # What people look for that is no option, by a part of its name, and what there is instead.
 NEAREST = {
     "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
@@ -10030,10 +10025,7 @@ NEAREST = {
     "delay": "each host has its own pace (--max-wait bounds what is waited for)",
     "cache": "want --cache-dir",
     "out": "want --body, or the shell's > FILE",
-    "result": "want --report",
-    "dry": "want --check",
     "thread": "want --jobs",
-    "worker": "want --jobs",
 }
 BOT_OPTIONS = (
     "cache_dir",
@@ -10065,6 +10057,7 @@ OUTCOMES = {
     "denied": ("DENY", 33, 3),
     "deferred": ("WAIT", 36, 1),
     "skipped": ("SKIP", 2, 0),
+    "repeated": ("SKIP", 2, 0),     # another spelling of a target
     "failed": ("FAIL", 31, 1),
     "pass": ("PASS", 32, 0),
     "fail": ("FAIL", 31, 1),
@@ -10185,36 +10178,34 @@ def read_arguments(argv: Sequence[str]) -> Any:
     options, urls = option_parser().parse_known_args(words[:end])
     for word in urls:
         if word.startswith("-") and word != "-":
-            name = word.partition("=")[0]
+            name = mask_credentials(word.partition("=")[0])
             known = ["--" + attribute.replace("_", "-") for attribute in vars(options)]
-            hint = nearest_option(name, known)
-            raise Misuse(f"{mask_credentials(name)} is no option; {hint}")
+            raise Misuse(f"{name} is no option; {nearest_option(name, known)}")
     options.urls = urls + words[end + 1:]
     options.given = {word.partition("=")[0] for word in words[:end]}
-    if options.urls or options.input:
-        options.given.add("a target")
     options.mode = chosen_mode(options)
     return options
 
 
 def chosen_mode(options: Any) -> str:
     """The mode by the name of its method. Misuse: what was given excludes each other."""
-    chosen = [name for name in MODES if getattr(options, name[2:])]
-    mode = chosen[0] if chosen else "--fetch"
+    modes = [name for name in MODES if getattr(options, name[2:])] or ["--fetch"]
+    mode = modes[0]
+    has_target = bool(options.urls or options.input)
     if mode in ("--help", "--version"):
         return mode[2:]
-    given = options.given
-    for rivals in RIVALS:
-        beside = [name for name in rivals if name in given]
-        if "a target" in beside and mode in TAKE_TARGETS:
-            beside.remove("a target")
-        if len(beside) > 1:
-            raise Misuse(f"{beside[1]} is beside {beside[0]}, want one of them")
-    if "--offline" in given and "--selftest" not in given:
+    if len(modes) > 1 and modes != ["--attest", "--selftest"]:
+        raise Misuse(f"{modes[1]} is beside {mode}, want one of them")
+    if mode == "--body" and (options.json or options.jobs > 1):
+        raise Misuse("--json or --jobs is beside --body, want --body alone")
+    if options.offline and not options.selftest:
         raise Misuse("--offline is without --selftest, want both")
-    if "a target" not in given and mode in ("--fetch", *TAKE_TARGETS):
-        wanted = "a URL, - for stdin, or --input FILE; --help shows all"
-        raise Misuse(f"no target is named, want {wanted}")
+    if mode in ("--fetch", "--body", "--check", "--discover"):
+        if not has_target:
+            wanted = "a URL, - for stdin, or --input FILE; --help shows all"
+            raise Misuse(f"no target is named, want {wanted}")
+    elif has_target:
+        raise Misuse(f"a target is beside {mode}, want one of them")
     return mode[2:]
 
 
@@ -10299,11 +10290,6 @@ def in_one_line(parts: Iterable[Any]) -> str:
     return ", ".join([str(part) for part in parts if part])
 
 
-def is_said(reason: str, warning: str) -> bool:
-    """Whether a warning says the reason of the same line once more."""
-    return reason != "" and reason in warning
-
-
 def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
@@ -10333,14 +10319,13 @@ class TickingClock(SystemClock):
         self.slept_seconds = 0.0
 
     def sleep(self, seconds: float) -> None:
-        began_at = time.monotonic()
-        until = began_at + seconds
-        left = seconds
-        while left > 0.0:
-            self._tick(left)
-            time.sleep(min(left, STATUS_TICK_SECONDS))
-            left = until - time.monotonic()
-        self.slept_seconds += time.monotonic() - began_at
+        until = time.monotonic() + seconds
+        while seconds > 0.0:
+            self._tick(seconds)
+            step = min(seconds, STATUS_TICK_SECONDS)
+            time.sleep(step)
+            self.slept_seconds += step
+            seconds = until - time.monotonic()
 
 
 class Command:
@@ -10351,13 +10336,12 @@ class Command:
         self.targets: list[str] = []
         self.codes = {0}                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
-        self.done = 0                   # targets, for the status line
+        self.count = self.done = 0      # targets, but for what is another spelling of one
         self.name_columns = 0           # to which URLs are padded
         self.doing = ""                 # what the bot said of its work last
         self.shown_target = ""          # whose sources are being listed
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
-        self.bot: Any = None
         self.workers: Any = None        # the bot, or the processes that work for it
         make_blocking(sys.stdout)
 
@@ -10383,6 +10367,7 @@ class Command:
         for name in names:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
+        self.count = len(self.targets)
         widest = max(map(len, self.targets), default=0)
         self.name_columns = min(MAX_URL_COLUMNS, widest)
 
@@ -10403,16 +10388,15 @@ class Command:
         try:
             return Bot(**wanted)
         except ValueError as error:
-            reason = str(error).replace("allow_private=True", "--allow-private")
-            name, _, found = reason.partition(" ")      # as Bot's own argument is called
-            option = "--" + name.replace("_", "-")
-            raise Misuse(f"{option} {found}") from None
+            name, _, found = str(error).partition(" ")      # as Bot's own argument is called
+            found = found.replace("allow_private=True", "--allow-private")
+            raise Misuse(f"--{name.replace('_', '-')} {found}") from None
 
     @contextmanager
-    def open_bot(self) -> Iterator[None]:
-        with self.make_bot() as self.bot:
-            self.workers = self.bot
-            yield
+    def open_bot(self) -> Iterator[Bot]:
+        with self.make_bot() as bot:
+            self.workers = bot
+            yield bot
             if self.workers.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
 
@@ -10421,11 +10405,10 @@ class Command:
         options = self.options
         explains = options.verbose or mode == "check"
         assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
-        with self.open_bot():
-            if options.jobs == 1:
-                found = findings_of(self.bot, assignment)
-            else:
-                self.workers = WorkerPool(self.bot, assignment, options.jobs, self.tick_of_many)
+        with self.open_bot() as bot:
+            found = findings_of(bot, assignment)
+            if options.jobs > 1:
+                self.workers = WorkerPool(bot, assignment, options.jobs, self.tick_of_many)
                 found = self.workers.findings()
             with closing(found):
                 for finding in found:
@@ -10438,6 +10421,10 @@ class Command:
 
     # --- Progress ---------------------------------------------------------
 
+    @property
+    def spent_seconds(self) -> float:
+        return self.clock.monotonic() - self.started_at
+
     def status(self, doing: str = "") -> None:
         """The one live line on a terminal's stderr, gone with the next line that stays."""
         columns = terminal_columns(sys.stderr)
@@ -10445,12 +10432,11 @@ class Command:
             return
         line = ""
         if doing:
-            count = len(self.targets) - self.counts["repeated"]
-            spent_seconds = self.clock.monotonic() - self.started_at
-            facts = [f"{self.done}/{count}"] if count > 1 else []
-            facts.append(spell_seconds(spent_seconds))
-            if 0 < self.done < count:
-                left_seconds = spent_seconds / self.done * (count - self.done)
+            facts = [spell_seconds(self.spent_seconds)]
+            if self.count > 1:
+                facts.insert(0, f"{self.done}/{self.count}")
+            if 0 < self.done < self.count:
+                left_seconds = self.spent_seconds / self.done * (self.count - self.done)
                 facts[-1] += f", about {spell_seconds(left_seconds)} left"
             line = printable(" · ".join([*facts, doing]), columns - 3)   # a terminal echoes ^C
         write_error("\r\x1b[2K" + line)
@@ -10505,17 +10491,14 @@ class Command:
         indent = None if self.options.json else 2
         self.line(json.dumps(value, allow_nan=False, indent=indent))
 
-    def row(self, value: Any, head: str, name: str, said: Iterable[Any], colour: int = 0) -> None:
+    def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
         """An object, or a line in columns."""
         if self.options.json:
             self.show_object(value.to_dict())
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
-        line = f"{printable(name, MAX_URL_LENGTH):<{self.name_columns}}  {detail}".rstrip()
-        if colour and terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
-            word = head.split(" ")[0]
-            head = head.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
-        self.line(f"{head}{line}")
+        name = printable(name, MAX_URL_LENGTH)
+        self.line(f"{head}{name:<{self.name_columns}}  {detail}".rstrip())
 
     def show_outcome(
         self,
@@ -10533,7 +10516,10 @@ class Command:
         self.counts[outcome] += 1
         is_shown = not self.options.quiet or exit_code > 0
         if is_shown:
-            self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said, colour)
+            head = f"{word:<4}"
+            if terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
+                head = f"\x1b[{colour}m{head}\x1b[0m"
+            self.row(value, f"{head}  {code or '-':<7}  ", name, said)
         return is_shown and not self.options.json
 
     # --- What can be asked for --------------------------------------------
@@ -10559,23 +10545,22 @@ class Command:
 
     def show_result(self, result: Result, exit_code: int = 0) -> None:
         """What came, or why not; `exit_code` is for an outcome that is well in itself."""
-        outcome = result.outcome
+        outcome: str = result.outcome
         said: list[Any] = [result.reason]
         if outcome == "fetched":
             said = what_came(result)
-        if outcome == "skipped":
-            if result.retry_at is None:         # another spelling of a target
-                self.counts["repeated"] += 1
-                self.counts["skipped"] -= 1
-                self.done -= 1
-            if result.last_failure and self.options.mode != "discover":
-                exit_code = 1                   # R8
-        elif result.retry_at:
+        if outcome == "skipped" and result.retry_at is None:
+            outcome = "repeated"
+            self.count -= 1
+            self.done -= 1
+        if result.last_failure and self.options.mode != "discover":
+            exit_code = 1                       # R8
+        if result.retry_at and outcome != "skipped":
             said.append(f"again at {iso_utc(result.retry_at)}")
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         if result.read:                         # else the line says so already
-            said += [line for line in result.warnings if not is_said(result.reason, line)]
+            said += [line for line in result.warnings if (result.reason or "\n") not in line]
         code = result.status or result.gate
         self.show_outcome(result, outcome, code, result.url, said, exit_code)
 
@@ -10583,15 +10568,13 @@ class Command:
         """How it went: outcomes, requests and waits."""
         if self.options.quiet or self.workers is None:
             return
-        count = len(self.targets) - self.counts["repeated"]
-        self.counts["not reached"] = count - self.done
-        outcomes = []
-        for outcome in (*OUTCOMES, "not reached"):
-            if self.counts[outcome]:
-                outcomes.append(f"{self.counts[outcome]} {outcome}")
-        spent = spell_seconds(self.clock.monotonic() - self.started_at)
-        parts = [f"{counted(count, 'target')}: {in_one_line(outcomes)}"]
-        parts.append(f"{counted(self.workers.requests, 'request')} in {spent}")
+        self.counts["not reached"] = self.count - self.done
+        self.counts["repeated"] = 0             # they are no targets
+        names = [name for name in (*OUTCOMES, "not reached") if self.counts[name]]
+        outcomes = in_one_line([f"{self.counts[name]} {name}" for name in names])
+        parts = [f"{counted(self.count, 'target')}: {outcomes}"]
+        requests = counted(self.workers.requests, "request")
+        parts.append(f"{requests} in {spell_seconds(self.spent_seconds)}")
         if self.clock.slept_seconds >= 0.05:
             parts.append(f"waited {spell_seconds(self.clock.slept_seconds)}")
         self.status()
@@ -10603,8 +10586,8 @@ class Command:
         """The bytes of one target, which is asked for without validators."""
         if len(self.targets) != 1:
             raise Misuse(f"--body has {len(self.targets)} targets, want one")
-        with self.open_bot():
-            for result in self.bot.run(self.targets, self.min_age(), fresh=True):
+        with self.open_bot() as bot:
+            for result in bot.run(self.targets, self.min_age(), fresh=True):
                 is_whole = result.outcome == "fetched" and result.body != b""
                 self.show_result(result, exit_code=0 if is_whole else 1)
                 if is_whole:
@@ -10717,8 +10700,8 @@ class Command:
     @contextmanager
     def live_checks(self) -> Iterator[Iterable[Check]]:
         """The live fixtures, unless --offline. Misuse comes before any check is shown."""
-        with self.make_bot() as self.bot:
-            yield () if self.options.offline else live_checks(self.bot)
+        with self.make_bot() as bot:
+            yield () if self.options.offline else live_checks(bot)
 
     def selftest(self) -> None:
         self.name_columns = CHECK_NAME_COLUMNS
@@ -10772,10 +10755,8 @@ def handled_signals() -> Iterator[None]:
     previous: dict[int, Any] = {}
     with suppress(ValueError):          # not the main thread: signals are somebody else's
         for number in (int(signal.SIGINT), int(signal.SIGTERM)):
-            handler = signal.getsignal(number)
-            if handler in (signal.SIG_DFL, signal.default_int_handler):     # not ignored: nohup
-                signal.signal(number, interrupt)
-                previous[number] = handler
+            if signal.getsignal(number) is not signal.SIG_IGN:      # as nohup has it
+                previous[number] = signal.signal(number, interrupt)
     try:
         yield
     finally:
