@@ -8821,7 +8821,7 @@ def own_findings(bot: Bot, assignment: Assignment) -> Findings:
 
 
 def run_findings(bot: Bot, assignment: Assignment) -> Findings:
-    wanted = {"min_age": assignment.min_age, "is_anew": assignment.is_anew}
+    wanted: Any = {"min_age": assignment.min_age, "is_anew": assignment.is_anew}
     for result in bot._results(assignment.urls, adopts=assignment.adopts, **wanted):
         explained: list[tuple[str, str]] = []
         if assignment.explains and result.final_url:    # a gate was asked
@@ -8852,7 +8852,7 @@ MODE_FINDINGS = {"run": run_findings, "check": check_findings, "discover": disco
 
 def decision_behind(result: Result) -> Decision:
     """The decision that led to a result, for whoever explains it."""
-    fields = {name: getattr(result, name, None) for name in Decision._fields}
+    fields: Any = {name: getattr(result, name, None) for name in Decision._fields}
     reason = "no rule forbids it"
     if result.gate:
         reason = result.reason
@@ -10342,7 +10342,7 @@ class Command:
         self.shown_target = ""          # whose sources are being listed
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
-        self.workers: Any = None        # the bot, or the processes that work for it
+        self.bot: Bot | None = None
         make_blocking(sys.stdout)
 
     def run(self) -> int:
@@ -10395,9 +10395,9 @@ class Command:
     @contextmanager
     def open_bot(self) -> Iterator[Bot]:
         with self.make_bot() as bot:
-            self.workers = bot
+            self.bot = bot
             yield bot
-            if self.workers.blocklist_was_missed:       # R3b opened the gate
+            if bot.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
 
     def show_findings(self, mode: str, show: Callable[[Finding], None]) -> None:
@@ -10406,11 +10406,7 @@ class Command:
         explains = options.verbose or mode == "check"
         assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
         with self.open_bot() as bot:
-            found = findings_of(bot, assignment)
-            if options.jobs > 1:
-                self.workers = WorkerPool(bot, assignment, options.jobs, self.tick_of_many)
-                found = self.workers.findings()
-            with closing(found):
+            with closing(findings_of(bot, assignment, options.jobs, self.tick_of_many)) as found:
                 for finding in found:
                     self.done += finding.is_last
                     show(finding)
@@ -10566,14 +10562,14 @@ class Command:
 
     def summarize(self) -> None:
         """How it went: outcomes, requests and waits."""
-        if self.options.quiet or self.workers is None:
+        if self.options.quiet or self.bot is None:
             return
         self.counts["not reached"] = self.count - self.done
         self.counts["repeated"] = 0             # they are no targets
         names = [name for name in (*OUTCOMES, "not reached") if self.counts[name]]
         outcomes = in_one_line([f"{self.counts[name]} {name}" for name in names])
         parts = [f"{counted(self.count, 'target')}: {outcomes}"]
-        requests = counted(self.workers.requests, "request")
+        requests = counted(self.bot.requests, "request")
         parts.append(f"{requests} in {spell_seconds(self.spent_seconds)}")
         if self.clock.slept_seconds >= 0.05:
             parts.append(f"waited {spell_seconds(self.clock.slept_seconds)}")
