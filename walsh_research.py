@@ -39,7 +39,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed
     R3c   schema, contract major     7 BLOCKLIST       checked_entries
     R4    spacing, unseen at once    8 PACING          next_start
-    R4a   between processes          13 RATE LIMITER   RateLimiter.lock
+    R4a   between processes          13 RATE LIMITER   RateLimiter.start
     R5    back-off, full jitter      8 PACING          backoff_delay
     R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back
     R6    no sub-resources           10 REQUESTS       is_unread_type
@@ -52,8 +52,8 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R9.3  llms.txt                   18 BOT            Bot._sources
     R10   no schema, no adoption     7 BLOCKLIST       checked_entries
     R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema
-    R11   caches persist             11 CACHE          Cache._write
-    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance
+    R11   caches persist             11 CACHE          Cache.store
+    R12   stale blocks on refresh    15 FETCHER        Fetcher._blocklist_gate
     R13   tags                       15 FETCHER        Fetcher.exchange
 
 The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
@@ -1264,20 +1264,22 @@ OUTSIDE_SETS = {
 }
 INSIDE_SETS = {r"\s": ECMA_SPACES, r"\S": ECMA_NO_SPACES}
 CHARACTER_CLASSES = frozenset([r"\d", r"\D", r"\s", r"\S", r"\w", r"\W"])
-ECMA_CHARACTER = (
+ECMA_ESCAPE = (
     r"\\u\{[0-9A-Fa-f]{1,6}\}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
-    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[bdDfnrsStvwW]|\\[^A-Za-z]|[^\\]")
-SET_MEMBER = lazy_re(f"({ECMA_CHARACTER})(?:-({ECMA_CHARACTER}))?|.")
+    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[bdDfnrsStvwW]|\\[^A-Za-z]")
+SET_MEMBER = lazy_re(rf"({ECMA_ESCAPE}|[^\\])(?:-({ECMA_ESCAPE}|[^\\]))?|\\.?")
 # What stands in no group is refused: other openings, possessive counts, open sets, other escapes.
 PATTERN_PART = lazy_re(
     r"(?P<rewritten>[$.]|\{,|\[\^?\]|\\[BsS]|\(\?<(?=[A-Za-z_]))"
-    r"|(?P<set>\[(?:\\[\s\S]|[^\\\]])+\])|(?P<reference>\\[1-9][0-9]?)|(?P<same>\(\?(?::|<?[=!]))"
-    r"|\(\?|\[|(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\+"
-    rf"|(?P<character>{ECMA_CHARACTER})|\\.?")
+    r"|(?P<set>\[(?:\\[\s\S]|[^\\\]])+\])|(?P<reference>\\[1-9][0-9]?)"
+    rf"|(?P<escape>{ECMA_ESCAPE})|\(\?(?!:|<?[=!])|\[|(?:[*+?]|\{{[0-9]+(?:,[0-9]*)?\}})\+|\\.?"
+    r"|(?P<same>[\s\S])")
 
 
 def python_character(text: str) -> str:
     """A character, an escape, or what a class has in a set."""
+    if len(text) == 1:
+        return re.escape(text)
     if text.startswith(r"\u{"):
         return re.escape(chr(int(text[3:-1], 16)))
     if text.startswith(r"\c"):
@@ -1287,22 +1289,15 @@ def python_character(text: str) -> str:
     return INSIDE_SETS.get(text, text)
 
 
-def python_set(text: str) -> str:
-    """A set with each hyphen escaped that makes no range, and all that Python may once read."""
-    members = [text[:2] if text.startswith("[^") else "["]
-    for found in SET_MEMBER.finditer(text, len(members[0]), len(text) - 1):
-        first, last = found.groups()
-        if first is None:
-            raise ValueError(f"{found[0]!r} is not supported")
-        members.append(member_of_set(first))
-        if last is not None:
-            is_range = CHARACTER_CLASSES.isdisjoint((first, last))
-            members += ["-" if is_range else r"\-", member_of_set(last)]
-    return "".join(members) + "]"
-
-
-def member_of_set(text: str) -> str:
-    return re.escape(text) if len(text) == 1 else python_character(text)
+def python_member(found: re.Match[str]) -> str:
+    """A member of a set, or a range, where no end is a class."""
+    first, last = found.groups()
+    if first is None:
+        raise ValueError(f"{found[0]!r} is not supported")
+    if last is None:
+        return python_character(first)
+    hyphen = "-" if CHARACTER_CLASSES.isdisjoint((first, last)) else r"\-"
+    return python_character(first) + hyphen + python_character(last)
 
 
 def python_part(found: re.Match[str]) -> str:
@@ -1314,10 +1309,13 @@ def python_part(found: re.Match[str]) -> str:
     if kind == "rewritten":
         return OUTSIDE_SETS[text]
     if kind == "set":
-        return python_set(text)
-    if kind == "reference":  # what took no part in the match is empty
+        opening = "[^" if text.startswith("[^") else "["
+        return opening + SET_MEMBER.sub(python_member, text[len(opening):-1]) + "]"
+    if kind == "reference":  # to a group that took no part, it is empty
         return f"(?({text[1:]}){text})"
-    return python_character(text)
+    if kind == "escape":
+        return python_character(text)
+    return text
 
 
 @lru_cache(maxsize=256)
@@ -1326,7 +1324,7 @@ def compile_pattern(source: str) -> re.Pattern[str]:
     try:
         return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
-        raise ValueError(f"pattern {source[:80]!r}: {error}") from None
+        raise ValueError(f"pattern {brief_value(source)}: {error}") from None
 
 
 # 6c. Schemas: tables of keywords, and one walk through schema and instance.
@@ -1426,7 +1424,7 @@ def has_dependents(others: dict[str, list[str]], value: JsonObject) -> bool:
 # Which schemas a part of the value must hold against: step, schema and part; the step is its name
 # or number, or nothing where the part is the value itself.
 def referred_schema(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
-    yield (), compiled.target(schema["$ref"]), value
+    yield (), compiled.targets[schema["$ref"]], value
 
 
 def all_schemas(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
@@ -1525,7 +1523,8 @@ COMBINATIONS: KeywordTable = {
     "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
     "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
     "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
-    "propertyNames": (OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, n) for n in value)),
+    "propertyNames": (
+        OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, name) for name in value)),
 }
 # Of the compiled schema, the schema with the keyword and the instance: what holds against what.
 APPLICATORS: KeywordTable = {
@@ -1595,7 +1594,7 @@ class CompiledSchema:
 
         self._root = root
         self._places: JsonObject = {}   # schemas by JSON Pointer and by $anchor
-        self._targets: JsonObject = {}  # schemas by $ref
+        self.targets: JsonObject = {}   # schemas by $ref
         self._read("", root)
         applied = {}  # identities of schemas: which are applied to the same value
         for schema in self._places.values():
@@ -1632,12 +1631,9 @@ class CompiledSchema:
         name, _, fragment = urljoin(own_id, reference).partition("#")
         target = self._places.get(unquote(fragment))
         if target is None or name not in ("", own_id):
-            raise ValueError(f"$ref {reference[:200]!r} names no schema of this document")
-        self._targets[reference] = target
+            raise ValueError(f"$ref {brief_value(reference)} names no schema of this document")
+        self.targets[reference] = target
         return target
-
-    def target(self, reference: str) -> Any:
-        return self._targets[reference]
 
     def validate(self, instance: Any) -> None:
         """SchemaViolation where the instance does not hold."""
@@ -2745,7 +2741,7 @@ class Cache:
             payload = self._memory[kind].get(name)
             if payload is None:
                 payload = self._read(kind, name)
-            return payload and PlainUnpickler(io.BytesIO(payload)).load()
+            return PlainUnpickler(io.BytesIO(payload)).load()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -2834,10 +2830,10 @@ class Cache:
             self._warn_of_disk(error)
         return False
 
-    def _read(self, kind: str, name: str) -> bytes | None:
+    def _read(self, kind: str, name: str) -> bytes:
         """A payload whose digest holds. ValueError: the file is none of ours."""
         if not self._is_usable():
-            return None
+            raise FileNotFoundError
         path = self._path(kind, name)
         status = os.lstat(path)
         check_private(status, stat.S_ISREG, "regular file")
@@ -2875,11 +2871,9 @@ class Cache:
         self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
 
     def _warn_of_disk(self, error: Exception) -> None:
-        trouble = printable(str(error))
-        self._warn_once(
-            "disk",
-            f"cache: {self.folder}: {trouble}; what it does not hold, this run remembers alone",
-        )
+        trouble = printable(f"{self.folder}: {error}")
+        line = f"cache: {trouble}; what it does not hold, this run remembers alone"
+        self._warn_once("disk", line)
 
     def _warn_once(self, cause: str, line: str) -> None:
         if cause not in self._warned:
@@ -3022,6 +3016,8 @@ class AnswerFile(io.BufferedReader):
                 said = printable(line.decode("latin-1"), 60)
                 raise ConnectionError(f"broken line in the head: {said}")
             self.is_first_line = line in (b"\r\n", b"\n")  # then 1xx was not the answer
+            if line.strip():  # RFC 9110 5.5: blanks at its end are no part of a value
+                line = line.rstrip() + b"\r\n"
         return line
 
     def close(self) -> None:
@@ -4006,7 +4002,7 @@ Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
 # A gate lets pass (None), refuses, says when to come back, or has steps that come first.
-GateAnswer = Union[Later, Decision, "Steps[Optional[Decision]]", None]
+GateAnswer = Union[Later, Decision, Generator[Later, None, Optional[Decision]], None]
 Gate = Callable[["Visit"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
@@ -4156,7 +4152,7 @@ class Visit:
             refusal = yield from self.pass_gates(self.fetcher.gates_of(self.kind))
             if refusal is not None:
                 return Ending(self.answer, refusal)
-            with cast(Start, self.start):  # so that what a 503 imposes is written before others look
+            with cast(Start, self.start):  # what a 503 imposes is written before others look
                 ending = self._ask()
             if ending is not None:
                 return ending
@@ -4549,7 +4545,7 @@ class Scheduler:
         later = fetcher.limiter.when(host, interval, FIRST, math.inf)
         patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
         due_at = max(now, later.at)
-        if fetcher.options.interactive or due_at - now > patience:
+        if fetcher.options.interactive or not is_patient or due_at - now > patience:
             due_at = now
         fetcher.trace_wait(wire, due_at - now, later.reason)
         self._push(due_at, host)
@@ -4951,23 +4947,24 @@ class Fetcher:
         if self.options.interactive:  # spec 1.1
             visit.start = Start(self.limiter, visit.host, interval, visit.may_owe, NO_LOCK)
             return None
-        answer = visit.too_late() or self._courtesy(visit)
-        if answer is not None:
-            return answer
+        refusal = visit.too_late()
+        if refusal is not None:
+            return refusal
+        if self._is_courteous(visit):
+            at = self.now() + MIN_REQUEST_INTERVAL
+            return Later(at, "R4", f"targets of {visit.host} go first")
         start = self.limiter.start(visit.host, interval, visit.may_owe, visit.deadline)
         if isinstance(start, Later):
             return start
         visit.start = start
         return None
 
-    def _courtesy(self, visit: Visit) -> Later | None:
+    def _is_courteous(self, visit: Visit) -> bool:
         """A hop to a host of others lets those go first who ask for that host by name."""
         if visit.may_owe != FOREIGN_HOP or visit.scheduler is None:
-            return None
-        at = self.now() + MIN_REQUEST_INTERVAL
-        if at > visit.deadline or not visit.scheduler.is_asked_for(visit.host):
-            return None
-        return Later(at, "R4", f"targets of {visit.host} go first")
+            return False
+        has_time = self.now() + MIN_REQUEST_INTERVAL <= visit.deadline
+        return has_time and visit.scheduler.is_asked_for(visit.host)
 
     def _pace_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is recorded or waited for."""
@@ -5187,7 +5184,7 @@ def html_text(value: str) -> str:
 def absolute_url(base: str, reference: str) -> str:
     """The absolute URL; as it stands without a base; "" where it is none: one must not lose all."""
     reference = reference.strip()
-    if len(reference) > MAX_FEED_TEXT:
+    if len(base) + len(reference) > MAX_FEED_TEXT:      # resolving many would take minutes
         return ""
     if not base or not reference:
         return one_line(reference)
@@ -5239,7 +5236,8 @@ LINK_TITLE = (
     r"""(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'"""
     r"""|\([^()\\]*(?:\\.[^()\\]*){0,999}\))""")
 TAIL = (
-    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
+    r"\([ \t\n]*"
+    rf"(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
     rf"(?:[ \t\n]+(?:{LINK_TITLE}[ \t\n]*)?)?\)")
 LINK_TAIL = lazy_re(f"(?s){TAIL}")
 EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
@@ -5946,9 +5944,9 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     text = feed_text(body, content_type).lstrip("\ufeff \t\r\0")
     if text.lstrip().startswith("{"):
         return json_feed(text.encode("utf-8", "replace"), base_url)
-    text = XML_SLIP.sub(mended_slip, text, MAX_MENDED_SLIPS).translate(XML_FORBIDDEN)
+    text = XML_SLIP.sub(mended_slip, from_root(text), MAX_MENDED_SLIPS)
     found = XmlEntries(("rss", "atom"), base_url)
-    feed = feed_of(found.read(pieces_of(from_root(text))), found.head)
+    feed = feed_of(found.read(pieces_of(text.translate(XML_FORBIDDEN))), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
@@ -7137,8 +7135,10 @@ class Bot(Fetcher):
         key = f"{visit.site} {directive}"
         held = self._answers.get(key)
         if held is None:
-            # An allow-once would be wasted where the target could not follow.
-            return self._pace_gate(visit) or self._answers.ensure(visit, key)
+            refusal = self._pace_gate(visit)
+            if refusal is not None:  # an allow-once would be wasted
+                return refusal
+            return self._answers.ensure(visit, key)
         answer = held.answer
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
@@ -7533,6 +7533,7 @@ class VirtualClock:
     def __init__(self, now: float) -> None:
         self.now = now                      # Unix seconds
         self.booted_at = now - 1000.0       # no two processes share what monotonic() says
+        self.sleeps_left = 1_000            # a broken copy may wait for ever
 
     def time(self) -> float:
         return self.now
@@ -7541,6 +7542,9 @@ class VirtualClock:
         return self.now - self.booted_at
 
     def sleep(self, seconds: float) -> None:
+        self.sleeps_left -= 1
+        if self.sleeps_left < 0:
+            raise RuntimeError("the bot waits for ever")
         self.now += seconds
 
 
@@ -7679,28 +7683,24 @@ class Sandbox:
 
     def answer(self, hit: Hit) -> Published:
         """Status, headers and body for a request."""
+        import json
         path = without_query(hit.path)
         page, ending = os.path.splitext(path)
         found: Published = (404, NO_FIELDS, b"")
         for name in (page, path, without_query(hit.url)):
             found = self.answers.get(name, found)
         status, headers, body = found
-        if path == "/flaky" and [earlier.path for earlier in self.hits].count(path) < 3:
+        paths = [earlier.path for earlier in self.hits]
+        if path == "/flaky" and paths.count(path) < 3:
             status = 429
             headers = {"Retry-After": "1"}
-        if path == "/__state__":
-            body = self.state()
+        if path == "/__state__":        # who has asked for what
+            body = json.dumps({"paths": paths, "user_agents": agents_of(self.hits)}).encode()
         if hit.headers.get("if-none-match") == headers.get("ETag", "no tag"):
             status = 304
             body = b""
         content_type = SANDBOX_TYPES.get(ending, "text/html; charset=utf-8")
         return status, {"Content-Type": content_type, **headers}, body
-
-    def state(self) -> bytes:
-        """/__state__: the paths that were asked for, and by whom."""
-        import json
-        paths = [hit.path for hit in self.hits]
-        return json.dumps({"paths": paths, "user_agents": agents_of(self.hits)}).encode()
 
 
 def lower_names(headers: Mapping[str, str]) -> dict[str, str]:
@@ -7820,7 +7820,7 @@ R2b vectors 12.2, robots path matching
   rules Disallow: /*.pdf$ | /docs/report.pdf?x=1 -> ALLOW
 
 R2b escapes, queries, fields in any case, wildcards in the middle
-  rules disallow : /%7Eme/a%2Db # no | /~me/a-b -> DENY
+  rules disallow : /%7Eme/%61%2Db # no | /~me/a-b -> DENY
   rules DISALLOW: /caf%c3%A9 | /café/x -> DENY
   rules Disallow: /café | /caf%C3%a9 -> DENY
   rules Disallow: /a%2Fb | /a/b -> ALLOW
@@ -7874,6 +7874,9 @@ R3 operator blocklist blocks apex `blocked.test`, before robots.txt, and nobody 
   fetch //blocked.test/ -> blocklist denied:R3
   may_fetch //blocked.test/ -> R3
   fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+  relist {"blocked": [{"domain": "b.test"}]}
+  wait 21610
+  fetch //b.test/denied -> blocklist denied:R3
 
 R3 a redirect onto a listed host
   refuse /moved 302 Location http://www.blocked.test/page
@@ -8347,10 +8350,10 @@ class ScenarioRun(Run):
     def robots(self, text: str) -> RobotsTxt:
         return RobotsTxt.parse(text.replace(" | ", "\n"))
 
-    def group(self, text: str) -> Optional[str]:
+    def group(self, text: str) -> str | None:
         return self.robots(text).group
 
-    def delay(self, text: str) -> Optional[float]:
+    def delay(self, text: str) -> float | None:
         return self.robots(text).crawl_delay
 
     def path(self, text: str) -> str:
@@ -8360,7 +8363,7 @@ class ScenarioRun(Run):
     def rules(self, text: str) -> str:
         return self.path("User-agent: * | " + text)
 
-    def retry_after(self, value: str) -> Optional[float]:
+    def retry_after(self, value: str) -> float | None:
         return parse_retry_after(value, MAY_23)
 
     def longest_delay(self, attempt: str) -> float:
@@ -8421,13 +8424,14 @@ class ScenarioRun(Run):
     def find(self, text: str) -> str:
         """How often a page has some words, and how often its record and the cache do (R6)."""
         import pathlib
-        url, _, words = text.partition(" ")
+        url, *parts = text.split(" ")
+        words = " ".join(parts).encode()
         result = self.fetched(url)
         kept = str(result.to_dict()).encode()
         for path in pathlib.Path(self.folder).rglob("*"):
             if path.is_file():
                 kept += path.read_bytes()
-        return f"{result.text.count(words)} read {kept.count(words.encode())} kept"
+        return f"{result.body.count(words)} read {kept.count(words)} kept"
 
     def back_offs(self, path: str) -> str:
         """What becomes of 24 hosts, and to which powers of two their pauses reach, on default dice.
@@ -8438,6 +8442,7 @@ class ScenarioRun(Run):
         words = sorted(set(map(self.said, self.bot.run(urls))))
         times = [[hit.time for hit in self.publisher.hits if hit.url == url] for url in urls]
         moments = list(zip(*times))
+        pauses = [0.0]
         for earlier, later in zip(moments, moments[1:]):
             pauses = [after - before - 0.05 for before, after in zip(earlier, later)]
             words.append(str(2 ** math.ceil(math.log2(max(pauses)))))
@@ -8531,13 +8536,10 @@ class ProcessRun(ScenarioRun):
         import subprocess
         folder, file_name = os.path.split(os.path.abspath(__file__))
         module = os.path.splitext(file_name)[0]
-        python = [sys.executable or "", "-I", "-S", "-X", f"pycache_prefix={self.folder}", "-c", CHILD]
+        bytecode = f"pycache_prefix={self.folder}"
+        python = [sys.executable or "", "-I", "-S", "-X", bytecode, "-c", CHILD]
         options = ["--json", "--allow-private", "--origin", self.origin.origin]
-        environ = {
-            name: value
-            for name, value in os.environ.items()
-            if not re.search("(?i)proxy|github", name)
-        }
+        environ = {name: os.environ[name] for name in os.environ if "PROXY" not in name.upper()}
         try:
             done = subprocess.run(
                 [*python, folder, module, seconds, *options, "--cache-dir", self.folder, url],
@@ -8571,7 +8573,7 @@ class LiveRun(Run):
     def __init__(self, bot: Bot) -> None:
         self.bot = bot
         self.sites: set[str] = set()            # that gave any HTTP answer
-        self.fixtures: Optional[dict[str, Any]] = None
+        self.fixtures: dict[str, Any] | None = None
         self.found: Any = None                  # the last Result or Decision
 
     def named(self, name: str) -> str:
@@ -8590,7 +8592,7 @@ class LiveRun(Run):
         self.look(result)
         return result
 
-    def look(self, found: Union[Result, Decision]) -> None:
+    def look(self, found: Result | Decision) -> None:
         """OutOfReach where no HTTP answer decided this, but a network that reached nobody."""
         self.found = found
         self.reason = f"{found.url}: {found.reason}"
@@ -8683,17 +8685,15 @@ def offline_checks(real_pace: bool = True) -> Iterator[Check]:
 
 # 19f. R13: who runs this.
 
-def detect_identity(environ: Mapping[str, str]) -> Optional[str]:
+def detect_identity(environ: Mapping[str, str]) -> str | None:
     """R13: "ORG/REPO@SHA" of GitHub's variables; None where there are none."""
-    tag = environ.get("GITHUB_REPOSITORY", "")
-    sha = environ.get("GITHUB_SHA", "")[:7]
-    if sha:
-        tag = f"{tag}@{sha}"
-    try:
+    repository = environ.get("GITHUB_REPOSITORY")
+    sha = environ.get("GITHUB_SHA", "")
+    tag = f"{repository}@{sha[:7]}".rstrip("@")
+    with suppress(ValueError):
         parse_tag(tag)
-    except ValueError:
-        return None
-    return tag
+        return tag
+    return None
 
 
 # 19g. The attestation, spec 14.
@@ -9382,11 +9382,10 @@ def fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]:
                 whence = " from memory, without a request"
                 return slice_answer(page, arguments, whence, bot.now())
     result = bot.fetch(url, fresh=True)
-    if result.ok:
-        LAST_PAGES.clear()
     if not result.ok or is_withheld(result):                        # spec 19
         return result_answer(result, bot.now())
     page = Page(result._replace(body=b""), result.text, bot.now() + PAGE_LIFETIME_SECONDS)
+    LAST_PAGES.clear()
     LAST_PAGES[bot] = page
     return slice_answer(page, arguments, whence, bot.now())
 
@@ -9426,8 +9425,10 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
     found = list(islice(bot.discover(arguments["url"]), MAX_LISTED_FOR_MODEL))
     given = [source for source in found if not is_withheld(source)]
     counts = collections.Counter(source.kind for source in given if source.result is None)
-    result = found[0].result
-    said = "Found no feed, no Markdown, no llms.txt and no sitemap."
+    result = found[0].result if found[0].kind == "none" else None
+    said = "Nothing is listed."
+    if given:
+        said = "Found no feed, no Markdown, no llms.txt and no sitemap."
     if counts:
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         said = f"Found {kinds}. Ask `fetch` for what the task needs, not for all."
@@ -9440,7 +9441,7 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
     return tool_answer(said, {"sources": sources}, sources, is_failure)
 
 
-ANSWERS: dict[str, Callable[[Bot, Mapping[str, Any]], dict[str, Any]]] = {
+ANSWERS = {
     "fetch": fetch_for_model,
     "may_fetch": may_fetch_for_model,
     "discover": discover_for_model,
@@ -9653,8 +9654,7 @@ class McpServer(SystemClock):
         self._began_at = self._told_at = time.monotonic()
         reply: dict[str, Any] = {}
         with suppress(CallCancelled):
-            if not request.cancelled.is_set():
-                reply = reply_to(request, bot)
+            reply = reply_to(request, bot)
         with self._first_lock:
             self._requests.pop(0)
         if reply and not request.cancelled.is_set():
@@ -9671,28 +9671,30 @@ class McpServer(SystemClock):
             seconds = ends_at - time.monotonic()
             if seconds <= 0.0:
                 return
-            self._tell_progress(request.meta.get("progressToken"), seconds)
+            self._tell_progress(request, seconds)
         raise CallCancelled
 
-    def _tell_progress(self, token: Any, seconds_left: float) -> None:
+    def _tell_progress(self, request: HarnessRequest, seconds_left: float) -> None:
         """To who gave a token, once a second."""
         now = time.monotonic()
-        if token is None or now < self._told_at + PROGRESS_SECONDS:
-            return
-        self._told_at = now
-        said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
-        params = {"progressToken": token, "progress": now - self._began_at, "message": said}
-        self._send({"method": "notifications/progress", "params": params})
+        token = request.meta.get("progressToken")
+        if token is not None and now >= self._told_at + PROGRESS_SECONDS:
+            self._told_at = now
+            said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
+            params = {"progressToken": token, "progress": now - self._began_at, "message": said}
+            self._send({"method": "notifications/progress", "params": params})
 
     # --- The thread that reads --------------------------------------------
 
     def _read_all(self) -> None:
         """Every line to its end, whatever stands in it."""
-        with suppress(OSError, ValueError):     # a stream that breaks, or is closed, has ended
-            for line in self._source:
-                if line.strip():
-                    self._take(line)
-        self._arrived.release()
+        try:
+            with suppress(OSError, ValueError):     # a stream that breaks, or is closed, has ended
+                for line in self._source:
+                    if line.strip():
+                        self._take(line)
+        finally:
+            self._arrived.release()
         time.sleep(GRACE_SECONDS)
         self._cancel(self._requests)
 
@@ -9811,20 +9813,29 @@ $reasons
 $requests
 <h2>Words</h2>
 <dl>
-<dt>fetched <dd>The page was asked for and read. Nothing of it is kept.
-<dt>unchanged <dd>The page was asked for, and had not changed since the last time.
-<dt>denied <dd>A rule forbids it. The page was not asked for.
-<dt>deferred <dd>It was too early. The page may be asked for later.
-<dt>skipped <dd>The page was asked for a short while ago, or stands in the list twice.
-<dt>failed <dd>There was no answer, or none that can be used.
-<dt>R3 <dd>The owner has opted out: the host is on the list that all of these bots obey.
-<dt>address <dd>The address of the host is not public.
-<dt>R2 <dd>The robots.txt of the site decides this.
-<dt>robots2 <dd>The robots2.txt of the site decides this.
-<dt>R4 <dd>The pace of the host: a second between requests, or what Crawl-delay asks for.
-<dt>R5 <dd>The host has trouble (429, 503 or no answer), and is left alone for a while.
+<dt>fetched</dt><dd>The page was asked for and read. Nothing of it is kept.</dd>
+<dt>unchanged</dt><dd>The page was asked for, and had not changed since the last time.</dd>
+<dt>denied</dt><dd>A rule forbids it. The page was not asked for.</dd>
+<dt>deferred</dt><dd>It was too early. The page may be asked for later.</dd>
+<dt>skipped</dt><dd>The page was asked for a short while ago, or stands in the list twice.</dd>
+<dt>failed</dt><dd>There was no answer, or none that can be used.</dd>
+<dt>R3</dt><dd>The owner has opted out: the host is on the list that all of these bots obey.</dd>
+<dt>address</dt><dd>The address of the host is not public.</dd>
+<dt>R2</dt><dd>The robots.txt of the site decides this.</dd>
+<dt>robots2</dt><dd>The robots2.txt of the site decides this.</dd>
+<dt>R4</dt><dd>The pace of the host: a second between requests, or what Crawl-delay asks for.</dd>
+<dt>R5</dt><dd>The host has trouble (429, 503 or no answer), and is left alone for a while.</dd>
 </dl></body></html>
 """
+
+
+def in_one_line(parts: Iterable[Any]) -> str:
+    """The parts that say something, in one line."""
+    return ", ".join([str(part) for part in parts if part])
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 class ReportedRequest(NamedTuple):
@@ -10285,15 +10296,6 @@ def complain(error: object) -> None:
     log(f"walsh_research.py: {error}")
 
 
-def in_one_line(parts: Iterable[Any]) -> str:
-    """The parts that say something, in one line."""
-    return ", ".join([str(part) for part in parts if part])
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
@@ -10380,11 +10382,11 @@ class Command:
             if not options.offline:     # R13, where it is known who asks
                 wanted["tag"] = options.tag or detect_identity(os.environ)
         wanted.update(warn=self.warn, trace=self.trace, clock=self.clock)
-        wanted.update(others)
         if options.jobs > 1:
             wanted["clock"] = None
             if not options.verbose:     # the processes need not tell what nobody sees
                 wanted["trace"] = None
+        wanted.update(others)
         try:
             return Bot(**wanted)
         except ValueError as error:
