@@ -8755,6 +8755,7 @@ def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
 
 STATUS_TICK_SECONDS = 0.5   # between two looks of a status line at the clock
 MAX_JOBS = 64               # processes; each holds a blocklist of its own
+MAX_WAITED_FOR = {"win32": 60}      # pipes at once: Windows knows no more than 62
 PARENT_LOOK_SECONDS = 0.5   # how soon at the latest a worker sees that its parent is gone
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Tick = Callable[[], None]
@@ -8935,7 +8936,8 @@ def shared_findings(
     from multiprocessing.connection import wait
 
     urls = assignment.urls
-    shares = split_by_host(filter(host_of, urls), jobs)
+    count = min(jobs, MAX_WAITED_FOR.get(sys.platform, MAX_JOBS))
+    shares = split_by_host(filter(host_of, urls), count)
     if not shares or not bot.share_memory():    # no request comes of it, or nobody can share
         yield from own_findings(bot, assignment)
         return
