@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     import ssl      # some decisions need no connection, and it is slow to import
     import threading
-    from datetime import datetime, timedelta
+    from datetime import datetime
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 
@@ -2635,11 +2635,12 @@ def name_digest(name: str) -> str:
     return sha256_hex(name.encode("utf-8", "surrogatepass"))
 
 
-def entry_digest(kind: str, name: str, payload: bytes) -> bytes:
+def entry_digest(kind: str, name: str, pieces: Iterable[bytes]) -> bytes:
     """The SHA-256 of an entry's name and payload, so that no entry can pass for another."""
     header = f"{CACHE_FORMAT}\0{kind}\0{name}\0"
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
-    digest.update(payload)
+    for piece in pieces:
+        digest.update(piece)
     return digest.digest()
 
 
@@ -2740,7 +2741,7 @@ class Cache:
         try:
             payload = self._memory[kind].get(name)
             if payload is None:
-                payload = self._read(kind, name)
+                return self._read(kind, name)
             return PlainUnpickler(io.BytesIO(payload)).load()
         except FileNotFoundError:
             return None
@@ -2830,25 +2831,28 @@ class Cache:
             self._warn_of_disk(error)
         return False
 
-    def _read(self, kind: str, name: str) -> bytes:
-        """A payload whose digest holds. ValueError: the file is none of ours."""
+    def _read(self, kind: str, name: str) -> Any:
+        """The value of a file whose digest holds. ValueError: the file is none of ours."""
         if not self._is_usable():
-            raise FileNotFoundError
+            return None
         path = self._path(kind, name)
         status = os.lstat(path)
         check_private(status, stat.S_ISREG, "regular file")
         limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
         if status.st_size > limit_bytes:
             raise ValueError(f"has {status.st_size} bytes, at most {limit_bytes} are read")
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb") as file:
             digest = file.read(32)
-            payload = file.readall()
-        if digest != entry_digest(kind, name, payload):
-            raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
+            # Piece by piece, since a blocklist may have 64 MB.
+            pieces = iter(partial(file.read, PIECE_BYTES), b"")
+            if digest != entry_digest(kind, name, pieces):
+                raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
+            file.seek(32)
+            value = PlainUnpickler(file).load()
         now = self._wall_time()
         if now - status.st_mtime > SWEEP_INTERVAL_SECONDS:  # What is used is not swept.
             date_file(path, now)
-        return payload
+        return value
 
     def _write(self, kind: str, name: str, payload: bytes) -> None:
         """The whole file becomes the entry, or stays as it was."""
@@ -2856,7 +2860,7 @@ class Cache:
         scratch = self._path("tmp", os.urandom(16).hex())
         try:
             with open(scratch, "xb", opener=open_privately) as file:
-                file.write(entry_digest(kind, name, payload))
+                file.write(entry_digest(kind, name, [payload]))
                 file.write(payload)
                 file.flush()
                 if kind in DURABLE_KINDS:
