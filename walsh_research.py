@@ -39,7 +39,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed
     R3c   schema, contract major     7 BLOCKLIST       checked_entries
     R4    spacing, unseen at once    8 PACING          next_start
-    R4a   between processes          13 RATE LIMITER   RateLimiter.lock
+    R4a   between processes          13 RATE LIMITER   RateLimiter.start
     R5    back-off, full jitter      8 PACING          backoff_delay
     R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back
     R6    no sub-resources           10 REQUESTS       is_unread_type
@@ -52,8 +52,8 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R9.3  llms.txt                   18 BOT            Bot._sources
     R10   no schema, no adoption     7 BLOCKLIST       checked_entries
     R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema
-    R11   caches persist             11 CACHE          Cache._write
-    R12   stale blocks on refresh    14 POLICY STORES  Refreshes.advance
+    R11   caches persist             11 CACHE          Cache.store
+    R12   stale blocks on refresh    15 FETCHER        Fetcher._blocklist_gate
     R13   tags                       15 FETCHER        Fetcher.exchange
 
 The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
@@ -1264,20 +1264,22 @@ OUTSIDE_SETS = {
 }
 INSIDE_SETS = {r"\s": ECMA_SPACES, r"\S": ECMA_NO_SPACES}
 CHARACTER_CLASSES = frozenset([r"\d", r"\D", r"\s", r"\S", r"\w", r"\W"])
-ECMA_CHARACTER = (
+ECMA_ESCAPE = (
     r"\\u\{[0-9A-Fa-f]{1,6}\}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
-    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[bdDfnrsStvwW]|\\[^A-Za-z]|[^\\]")
-SET_MEMBER = lazy_re(f"({ECMA_CHARACTER})(?:-({ECMA_CHARACTER}))?|.")
+    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[bdDfnrsStvwW]|\\[^A-Za-z]")
+SET_MEMBER = lazy_re(rf"({ECMA_ESCAPE}|[^\\])(?:-({ECMA_ESCAPE}|[^\\]))?|\\.?")
 # What stands in no group is refused: other openings, possessive counts, open sets, other escapes.
 PATTERN_PART = lazy_re(
     r"(?P<rewritten>[$.]|\{,|\[\^?\]|\\[BsS]|\(\?<(?=[A-Za-z_]))"
-    r"|(?P<set>\[(?:\\[\s\S]|[^\\\]])+\])|(?P<reference>\\[1-9][0-9]?)|(?P<same>\(\?(?::|<?[=!]))"
-    r"|\(\?|\[|(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\+"
-    rf"|(?P<character>{ECMA_CHARACTER})|\\.?")
+    r"|(?P<set>\[(?:\\[\s\S]|[^\\\]])+\])|(?P<reference>\\[1-9][0-9]?)"
+    rf"|(?P<escape>{ECMA_ESCAPE})|\(\?(?!:|<?[=!])|\[|(?:[*+?]|\{{[0-9]+(?:,[0-9]*)?\}})\+|\\.?"
+    r"|(?P<same>[\s\S])")
 
 
 def python_character(text: str) -> str:
     """A character, an escape, or what a class has in a set."""
+    if len(text) == 1:
+        return re.escape(text)
     if text.startswith(r"\u{"):
         return re.escape(chr(int(text[3:-1], 16)))
     if text.startswith(r"\c"):
@@ -1287,22 +1289,15 @@ def python_character(text: str) -> str:
     return INSIDE_SETS.get(text, text)
 
 
-def python_set(text: str) -> str:
-    """A set with each hyphen escaped that makes no range, and all that Python may once read."""
-    members = [text[:2] if text.startswith("[^") else "["]
-    for found in SET_MEMBER.finditer(text, len(members[0]), len(text) - 1):
-        first, last = found.groups()
-        if first is None:
-            raise ValueError(f"{found[0]!r} is not supported")
-        members.append(member_of_set(first))
-        if last is not None:
-            is_range = CHARACTER_CLASSES.isdisjoint((first, last))
-            members += ["-" if is_range else r"\-", member_of_set(last)]
-    return "".join(members) + "]"
-
-
-def member_of_set(text: str) -> str:
-    return re.escape(text) if len(text) == 1 else python_character(text)
+def python_member(found: re.Match[str]) -> str:
+    """A member of a set, or a range, where no end is a class."""
+    first, last = found.groups()
+    if first is None:
+        raise ValueError(f"{found[0]!r} is not supported")
+    if last is None:
+        return python_character(first)
+    hyphen = "-" if CHARACTER_CLASSES.isdisjoint((first, last)) else r"\-"
+    return python_character(first) + hyphen + python_character(last)
 
 
 def python_part(found: re.Match[str]) -> str:
@@ -1314,10 +1309,13 @@ def python_part(found: re.Match[str]) -> str:
     if kind == "rewritten":
         return OUTSIDE_SETS[text]
     if kind == "set":
-        return python_set(text)
-    if kind == "reference":  # what took no part in the match is empty
+        opening = "[^" if text.startswith("[^") else "["
+        return opening + SET_MEMBER.sub(python_member, text[len(opening):-1]) + "]"
+    if kind == "reference":  # to a group that took no part, it is empty
         return f"(?({text[1:]}){text})"
-    return python_character(text)
+    if kind == "escape":
+        return python_character(text)
+    return text
 
 
 @lru_cache(maxsize=256)
@@ -1326,7 +1324,7 @@ def compile_pattern(source: str) -> re.Pattern[str]:
     try:
         return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
-        raise ValueError(f"pattern {source[:80]!r}: {error}") from None
+        raise ValueError(f"pattern {brief_value(source)}: {error}") from None
 
 
 # 6c. Schemas: tables of keywords, and one walk through schema and instance.
@@ -1426,7 +1424,7 @@ def has_dependents(others: dict[str, list[str]], value: JsonObject) -> bool:
 # Which schemas a part of the value must hold against: step, schema and part; the step is its name
 # or number, or nothing where the part is the value itself.
 def referred_schema(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
-    yield (), compiled.target(schema["$ref"]), value
+    yield (), compiled.targets[schema["$ref"]], value
 
 
 def all_schemas(compiled: CompiledSchema, schema: JsonObject, value: Any) -> Parts:
@@ -1525,7 +1523,8 @@ COMBINATIONS: KeywordTable = {
     "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
     "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
     "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
-    "propertyNames": (OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, n) for n in value)),
+    "propertyNames": (
+        OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, name) for name in value)),
 }
 # Of the compiled schema, the schema with the keyword and the instance: what holds against what.
 APPLICATORS: KeywordTable = {
@@ -1595,7 +1594,7 @@ class CompiledSchema:
 
         self._root = root
         self._places: JsonObject = {}   # schemas by JSON Pointer and by $anchor
-        self._targets: JsonObject = {}  # schemas by $ref
+        self.targets: JsonObject = {}   # schemas by $ref
         self._read("", root)
         applied = {}  # identities of schemas: which are applied to the same value
         for schema in self._places.values():
@@ -1632,12 +1631,9 @@ class CompiledSchema:
         name, _, fragment = urljoin(own_id, reference).partition("#")
         target = self._places.get(unquote(fragment))
         if target is None or name not in ("", own_id):
-            raise ValueError(f"$ref {reference[:200]!r} names no schema of this document")
-        self._targets[reference] = target
+            raise ValueError(f"$ref {brief_value(reference)} names no schema of this document")
+        self.targets[reference] = target
         return target
-
-    def target(self, reference: str) -> Any:
-        return self._targets[reference]
 
     def validate(self, instance: Any) -> None:
         """SchemaViolation where the instance does not hold."""
@@ -2745,7 +2741,7 @@ class Cache:
             payload = self._memory[kind].get(name)
             if payload is None:
                 payload = self._read(kind, name)
-            return payload and PlainUnpickler(io.BytesIO(payload)).load()
+            return PlainUnpickler(io.BytesIO(payload)).load()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -2834,10 +2830,10 @@ class Cache:
             self._warn_of_disk(error)
         return False
 
-    def _read(self, kind: str, name: str) -> bytes | None:
+    def _read(self, kind: str, name: str) -> bytes:
         """A payload whose digest holds. ValueError: the file is none of ours."""
         if not self._is_usable():
-            return None
+            raise FileNotFoundError
         path = self._path(kind, name)
         status = os.lstat(path)
         check_private(status, stat.S_ISREG, "regular file")
@@ -2875,11 +2871,9 @@ class Cache:
         self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
 
     def _warn_of_disk(self, error: Exception) -> None:
-        trouble = printable(str(error))
-        self._warn_once(
-            "disk",
-            f"cache: {self.folder}: {trouble}; what it does not hold, this run remembers alone",
-        )
+        trouble = printable(f"{self.folder}: {error}")
+        line = f"cache: {trouble}; what it does not hold, this run remembers alone"
+        self._warn_once("disk", line)
 
     def _warn_once(self, cause: str, line: str) -> None:
         if cause not in self._warned:
@@ -3022,6 +3016,8 @@ class AnswerFile(io.BufferedReader):
                 said = printable(line.decode("latin-1"), 60)
                 raise ConnectionError(f"broken line in the head: {said}")
             self.is_first_line = line in (b"\r\n", b"\n")  # then 1xx was not the answer
+            if line.strip():  # RFC 9110 5.5: blanks at its end are no part of a value
+                line = line.rstrip() + b"\r\n"
         return line
 
     def close(self) -> None:
@@ -3360,7 +3356,9 @@ class HttpTransport:
                 self.pins.clear()
             self.pins[host] = time.monotonic() + PIN_SECONDS, addresses
         if not addresses:
-            raise ValueError(f"{host} does not exist")
+            is_known = any(pinned for _, pinned in self.pins.values())      # some other name is
+            hint = "" if is_known else ", or there is no network"
+            raise ValueError(f"{host} does not exist{hint}")
         if not self.allow_private and proxy is None:
             for refusal in filter(None, map(address_refusal, addresses)):
                 raise TransportError(f"{host}: {refusal}", final=True, refused=True)
@@ -4004,7 +4002,7 @@ Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
 # A gate lets pass (None), refuses, says when to come back, or has steps that come first.
-GateAnswer = Union[Later, Decision, "Steps[Optional[Decision]]", None]
+GateAnswer = Union[Later, Decision, Generator[Later, None, Optional[Decision]], None]
 Gate = Callable[["Visit"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
@@ -4154,7 +4152,7 @@ class Visit:
             refusal = yield from self.pass_gates(self.fetcher.gates_of(self.kind))
             if refusal is not None:
                 return Ending(self.answer, refusal)
-            with cast(Start, self.start):  # so that what a 503 imposes is written before others look
+            with cast(Start, self.start):  # what a 503 imposes is written before others look
                 ending = self._ask()
             if ending is not None:
                 return ending
@@ -4547,7 +4545,7 @@ class Scheduler:
         later = fetcher.limiter.when(host, interval, FIRST, math.inf)
         patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
         due_at = max(now, later.at)
-        if fetcher.options.interactive or due_at - now > patience:
+        if fetcher.options.interactive or not is_patient or due_at - now > patience:
             due_at = now
         fetcher.trace_wait(wire, due_at - now, later.reason)
         self._push(due_at, host)
@@ -4949,23 +4947,24 @@ class Fetcher:
         if self.options.interactive:  # spec 1.1
             visit.start = Start(self.limiter, visit.host, interval, visit.may_owe, NO_LOCK)
             return None
-        answer = visit.too_late() or self._courtesy(visit)
-        if answer is not None:
-            return answer
+        refusal = visit.too_late()
+        if refusal is not None:
+            return refusal
+        if self._is_courteous(visit):
+            at = self.now() + MIN_REQUEST_INTERVAL
+            return Later(at, "R4", f"targets of {visit.host} go first")
         start = self.limiter.start(visit.host, interval, visit.may_owe, visit.deadline)
         if isinstance(start, Later):
             return start
         visit.start = start
         return None
 
-    def _courtesy(self, visit: Visit) -> Later | None:
+    def _is_courteous(self, visit: Visit) -> bool:
         """A hop to a host of others lets those go first who ask for that host by name."""
         if visit.may_owe != FOREIGN_HOP or visit.scheduler is None:
-            return None
-        at = self.now() + MIN_REQUEST_INTERVAL
-        if at > visit.deadline or not visit.scheduler.is_asked_for(visit.host):
-            return None
-        return Later(at, "R4", f"targets of {visit.host} go first")
+            return False
+        has_time = self.now() + MIN_REQUEST_INTERVAL <= visit.deadline
+        return has_time and visit.scheduler.is_asked_for(visit.host)
 
     def _pace_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is recorded or waited for."""
@@ -5185,7 +5184,7 @@ def html_text(value: str) -> str:
 def absolute_url(base: str, reference: str) -> str:
     """The absolute URL; as it stands without a base; "" where it is none: one must not lose all."""
     reference = reference.strip()
-    if len(reference) > MAX_FEED_TEXT:
+    if len(base) + len(reference) > MAX_FEED_TEXT:      # resolving many would take minutes
         return ""
     if not base or not reference:
         return one_line(reference)
@@ -5237,7 +5236,8 @@ LINK_TITLE = (
     r"""(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'"""
     r"""|\([^()\\]*(?:\\.[^()\\]*){0,999}\))""")
 TAIL = (
-    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
+    r"\([ \t\n]*"
+    rf"(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
     rf"(?:[ \t\n]+(?:{LINK_TITLE}[ \t\n]*)?)?\)")
 LINK_TAIL = lazy_re(f"(?s){TAIL}")
 EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
@@ -5944,9 +5944,9 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     text = feed_text(body, content_type).lstrip("\ufeff \t\r\0")
     if text.lstrip().startswith("{"):
         return json_feed(text.encode("utf-8", "replace"), base_url)
-    text = XML_SLIP.sub(mended_slip, text, MAX_MENDED_SLIPS).translate(XML_FORBIDDEN)
+    text = XML_SLIP.sub(mended_slip, from_root(text), MAX_MENDED_SLIPS)
     found = XmlEntries(("rss", "atom"), base_url)
-    feed = feed_of(found.read(pieces_of(from_root(text))), found.head)
+    feed = feed_of(found.read(pieces_of(text.translate(XML_FORBIDDEN))), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
@@ -7134,8 +7134,10 @@ class Bot(Fetcher):
         key = f"{visit.site} {directive}"
         held = self._answers.get(key)
         if held is None:
-            # An allow-once would be wasted where the target could not follow.
-            return self._pace_gate(visit) or self._answers.ensure(visit, key)
+            refusal = self._pace_gate(visit)
+            if refusal is not None:  # an allow-once would be wasted
+                return refusal
+            return self._answers.ensure(visit, key)
         answer = held.answer
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
@@ -8543,7 +8545,8 @@ class ProcessRun(ScenarioRun):
         import subprocess
         folder, file_name = os.path.split(os.path.abspath(__file__))
         module = os.path.splitext(file_name)[0]
-        python = [sys.executable or "", "-I", "-S", "-X", f"pycache_prefix={self.folder}", "-c", CHILD]
+        bytecode = f"pycache_prefix={self.folder}"
+        python = [sys.executable or "", "-I", "-S", "-X", bytecode, "-c", CHILD]
         options = ["--json", "--allow-private", "--origin", self.origin.origin]
         environ = {name: os.environ[name] for name in os.environ if "PROXY" not in name.upper()}
         try:
@@ -9609,11 +9612,10 @@ def fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]:
                 whence = " from memory, without a request"
                 return slice_answer(page, arguments, whence, bot.now())
     result = bot.fetch(url, fresh=True)
-    if result.ok:
-        LAST_PAGES.clear()
     if not result.ok or is_withheld(result):                        # spec 19
         return result_answer(result, bot.now())
     page = Page(result._replace(body=b""), result.text, bot.now() + PAGE_LIFETIME_SECONDS)
+    LAST_PAGES.clear()
     LAST_PAGES[bot] = page
     return slice_answer(page, arguments, whence, bot.now())
 
@@ -9653,8 +9655,10 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
     found = list(islice(bot.discover(arguments["url"]), MAX_LISTED_FOR_MODEL))
     given = [source for source in found if not is_withheld(source)]
     counts = collections.Counter(source.kind for source in given if source.result is None)
-    result = found[0].result
-    said = "Found no feed, no Markdown, no llms.txt and no sitemap."
+    result = found[0].result if found[0].kind == "none" else None
+    said = "Nothing is listed."
+    if given:
+        said = "Found no feed, no Markdown, no llms.txt and no sitemap."
     if counts:
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         said = f"Found {kinds}. Ask `fetch` for what the task needs, not for all."
@@ -9667,7 +9671,7 @@ def discover_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]
     return tool_answer(said, {"sources": sources}, sources, is_failure)
 
 
-ANSWERS: dict[str, Callable[[Bot, Mapping[str, Any]], dict[str, Any]]] = {
+ANSWERS = {
     "fetch": fetch_for_model,
     "may_fetch": may_fetch_for_model,
     "discover": discover_for_model,
@@ -9880,8 +9884,7 @@ class McpServer(SystemClock):
         self._began_at = self._told_at = time.monotonic()
         reply: dict[str, Any] = {}
         with suppress(CallCancelled):
-            if not request.cancelled.is_set():
-                reply = reply_to(request, bot)
+            reply = reply_to(request, bot)
         with self._first_lock:
             self._requests.pop(0)
         if reply and not request.cancelled.is_set():
@@ -9898,28 +9901,30 @@ class McpServer(SystemClock):
             seconds = ends_at - time.monotonic()
             if seconds <= 0.0:
                 return
-            self._tell_progress(request.meta.get("progressToken"), seconds)
+            self._tell_progress(request, seconds)
         raise CallCancelled
 
-    def _tell_progress(self, token: Any, seconds_left: float) -> None:
+    def _tell_progress(self, request: HarnessRequest, seconds_left: float) -> None:
         """To who gave a token, once a second."""
         now = time.monotonic()
-        if token is None or now < self._told_at + PROGRESS_SECONDS:
-            return
-        self._told_at = now
-        said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
-        params = {"progressToken": token, "progress": now - self._began_at, "message": said}
-        self._send({"method": "notifications/progress", "params": params})
+        token = request.meta.get("progressToken")
+        if token is not None and now >= self._told_at + PROGRESS_SECONDS:
+            self._told_at = now
+            said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
+            params = {"progressToken": token, "progress": now - self._began_at, "message": said}
+            self._send({"method": "notifications/progress", "params": params})
 
     # --- The thread that reads --------------------------------------------
 
     def _read_all(self) -> None:
         """Every line to its end, whatever stands in it."""
-        with suppress(OSError, ValueError):     # a stream that breaks, or is closed, has ended
-            for line in self._source:
-                if line.strip():
-                    self._take(line)
-        self._arrived.release()
+        try:
+            with suppress(OSError, ValueError):     # a stream that breaks, or is closed, has ended
+                for line in self._source:
+                    if line.strip():
+                        self._take(line)
+        finally:
+            self._arrived.release()
         time.sleep(GRACE_SECONDS)
         self._cancel(self._requests)
 
@@ -10038,20 +10043,29 @@ $reasons
 $requests
 <h2>Words</h2>
 <dl>
-<dt>fetched <dd>The page was asked for and read. Nothing of it is kept.
-<dt>unchanged <dd>The page was asked for, and had not changed since the last time.
-<dt>denied <dd>A rule forbids it. The page was not asked for.
-<dt>deferred <dd>It was too early. The page may be asked for later.
-<dt>skipped <dd>The page was asked for a short while ago, or stands in the list twice.
-<dt>failed <dd>There was no answer, or none that can be used.
-<dt>R3 <dd>The owner has opted out: the host is on the list that all of these bots obey.
-<dt>address <dd>The address of the host is not public.
-<dt>R2 <dd>The robots.txt of the site decides this.
-<dt>robots2 <dd>The robots2.txt of the site decides this.
-<dt>R4 <dd>The pace of the host: a second between requests, or what Crawl-delay asks for.
-<dt>R5 <dd>The host has trouble (429, 503 or no answer), and is left alone for a while.
+<dt>fetched</dt><dd>The page was asked for and read. Nothing of it is kept.</dd>
+<dt>unchanged</dt><dd>The page was asked for, and had not changed since the last time.</dd>
+<dt>denied</dt><dd>A rule forbids it. The page was not asked for.</dd>
+<dt>deferred</dt><dd>It was too early. The page may be asked for later.</dd>
+<dt>skipped</dt><dd>The page was asked for a short while ago, or stands in the list twice.</dd>
+<dt>failed</dt><dd>There was no answer, or none that can be used.</dd>
+<dt>R3</dt><dd>The owner has opted out: the host is on the list that all of these bots obey.</dd>
+<dt>address</dt><dd>The address of the host is not public.</dd>
+<dt>R2</dt><dd>The robots.txt of the site decides this.</dd>
+<dt>robots2</dt><dd>The robots2.txt of the site decides this.</dd>
+<dt>R4</dt><dd>The pace of the host: a second between requests, or what Crawl-delay asks for.</dd>
+<dt>R5</dt><dd>The host has trouble (429, 503 or no answer), and is left alone for a while.</dd>
 </dl></body></html>
 """
+
+
+def in_one_line(parts: Iterable[Any]) -> str:
+    """The parts that say something, in one line."""
+    return ", ".join([str(part) for part in parts if part])
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 class ReportedRequest(NamedTuple):
@@ -10245,13 +10259,6 @@ MODES = (       # the first holds
     "--attest",
     "--selftest",
 )
-RIVALS = (      # at most one of each
-    ("--mcp", "--report", "--body", "--check", "--discover", "--selftest", "a target"),
-    ("--mcp", "--report", "--body", "--check", "--discover", "--attest", "a target"),
-    ("--body", "--json"),
-    ("--body", "--jobs"),
-)
-TAKE_TARGETS = ("--body", "--check", "--discover")
 # What people look for that is no option, by a part of its name, and what there is instead.
 NEAREST = {
     "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
@@ -10259,10 +10266,7 @@ NEAREST = {
     "delay": "each host has its own pace (--max-wait bounds what is waited for)",
     "cache": "want --cache-dir",
     "out": "want --body, or the shell's > FILE",
-    "result": "want --report",
-    "dry": "want --check",
     "thread": "want --jobs",
-    "worker": "want --jobs",
 }
 BOT_OPTIONS = (
     "cache_dir",
@@ -10294,6 +10298,7 @@ OUTCOMES = {
     "denied": ("DENY", 33, 3),
     "deferred": ("WAIT", 36, 1),
     "skipped": ("SKIP", 2, 0),
+    "repeated": ("SKIP", 2, 0),     # another spelling of a target
     "failed": ("FAIL", 31, 1),
     "pass": ("PASS", 32, 0),
     "fail": ("FAIL", 31, 1),
@@ -10414,36 +10419,34 @@ def read_arguments(argv: Sequence[str]) -> Any:
     options, urls = option_parser().parse_known_args(words[:end])
     for word in urls:
         if word.startswith("-") and word != "-":
-            name = word.partition("=")[0]
+            name = mask_credentials(word.partition("=")[0])
             known = ["--" + attribute.replace("_", "-") for attribute in vars(options)]
-            hint = nearest_option(name, known)
-            raise Misuse(f"{mask_credentials(name)} is no option; {hint}")
+            raise Misuse(f"{name} is no option; {nearest_option(name, known)}")
     options.urls = urls + words[end + 1:]
     options.given = {word.partition("=")[0] for word in words[:end]}
-    if options.urls or options.input:
-        options.given.add("a target")
     options.mode = chosen_mode(options)
     return options
 
 
 def chosen_mode(options: Any) -> str:
     """The mode by the name of its method. Misuse: what was given excludes each other."""
-    chosen = [name for name in MODES if getattr(options, name[2:])]
-    mode = chosen[0] if chosen else "--fetch"
+    modes = [name for name in MODES if getattr(options, name[2:])] or ["--fetch"]
+    mode = modes[0]
+    has_target = bool(options.urls or options.input)
     if mode in ("--help", "--version"):
         return mode[2:]
-    given = options.given
-    for rivals in RIVALS:
-        beside = [name for name in rivals if name in given]
-        if "a target" in beside and mode in TAKE_TARGETS:
-            beside.remove("a target")
-        if len(beside) > 1:
-            raise Misuse(f"{beside[1]} is beside {beside[0]}, want one of them")
-    if "--offline" in given and "--selftest" not in given:
+    if len(modes) > 1 and modes != ["--attest", "--selftest"]:
+        raise Misuse(f"{modes[1]} is beside {mode}, want one of them")
+    if mode == "--body" and (options.json or options.jobs > 1):
+        raise Misuse("--json or --jobs is beside --body, want --body alone")
+    if options.offline and not options.selftest:
         raise Misuse("--offline is without --selftest, want both")
-    if "a target" not in given and mode in ("--fetch", *TAKE_TARGETS):
-        wanted = "a URL, - for stdin, or --input FILE; --help shows all"
-        raise Misuse(f"no target is named, want {wanted}")
+    if mode in ("--fetch", "--body", "--check", "--discover"):
+        if not has_target:
+            wanted = "a URL, - for stdin, or --input FILE; --help shows all"
+            raise Misuse(f"no target is named, want {wanted}")
+    elif has_target:
+        raise Misuse(f"a target is beside {mode}, want one of them")
     return mode[2:]
 
 
@@ -10523,20 +10526,6 @@ def complain(error: object) -> None:
     log(f"walsh_research.py: {error}")
 
 
-def in_one_line(parts: Iterable[Any]) -> str:
-    """The parts that say something, in one line."""
-    return ", ".join([str(part) for part in parts if part])
-
-
-def is_said(reason: str, warning: str) -> bool:
-    """Whether a warning says the reason of the same line once more."""
-    return reason != "" and reason in warning
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
@@ -10562,14 +10551,13 @@ class TickingClock(SystemClock):
         self.slept_seconds = 0.0
 
     def sleep(self, seconds: float) -> None:
-        began_at = time.monotonic()
-        until = began_at + seconds
-        left = seconds
-        while left > 0.0:
-            self._tick(left)
-            time.sleep(min(left, STATUS_TICK_SECONDS))
-            left = until - time.monotonic()
-        self.slept_seconds += time.monotonic() - began_at
+        until = time.monotonic() + seconds
+        while seconds > 0.0:
+            self._tick(seconds)
+            step = min(seconds, STATUS_TICK_SECONDS)
+            time.sleep(step)
+            self.slept_seconds += step
+            seconds = until - time.monotonic()
 
 
 class Command:
@@ -10580,13 +10568,12 @@ class Command:
         self.targets: list[str] = []
         self.codes = {0}                # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()       # outcomes
-        self.done = 0                   # targets, for the status line
+        self.count = self.done = 0      # targets, but for what is another spelling of one
         self.name_columns = 0           # to which URLs are padded
         self.doing = ""                 # what the bot said of its work last
         self.shown_target = ""          # whose sources are being listed
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
-        self.bot: Any = None
         self.workers: Any = None        # the bot, or the processes that work for it
         make_blocking(sys.stdout)
 
@@ -10612,6 +10599,7 @@ class Command:
         for name in names:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
+        self.count = len(self.targets)
         widest = max(map(len, self.targets), default=0)
         self.name_columns = min(MAX_URL_COLUMNS, widest)
 
@@ -10624,24 +10612,23 @@ class Command:
             if not options.offline:     # R13, where it is known who asks
                 wanted["tag"] = options.tag or detect_identity(os.environ)
         wanted.update(warn=self.warn, trace=self.trace, clock=self.clock)
-        wanted.update(others)
         if options.jobs > 1:
             wanted["clock"] = None
             if not options.verbose:     # the processes need not tell what nobody sees
                 wanted["trace"] = None
+        wanted.update(others)
         try:
             return Bot(**wanted)
         except ValueError as error:
-            reason = str(error).replace("allow_private=True", "--allow-private")
-            name, _, found = reason.partition(" ")      # as Bot's own argument is called
-            option = "--" + name.replace("_", "-")
-            raise Misuse(f"{option} {found}") from None
+            name, _, found = str(error).partition(" ")      # as Bot's own argument is called
+            found = found.replace("allow_private=True", "--allow-private")
+            raise Misuse(f"--{name.replace('_', '-')} {found}") from None
 
     @contextmanager
-    def open_bot(self) -> Iterator[None]:
-        with self.make_bot() as self.bot:
-            self.workers = self.bot
-            yield
+    def open_bot(self) -> Iterator[Bot]:
+        with self.make_bot() as bot:
+            self.workers = bot
+            yield bot
             if self.workers.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
 
@@ -10650,11 +10637,10 @@ class Command:
         options = self.options
         explains = options.verbose or mode == "check"
         assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
-        with self.open_bot():
-            if options.jobs == 1:
-                found = findings_of(self.bot, assignment)
-            else:
-                self.workers = WorkerPool(self.bot, assignment, options.jobs, self.tick_of_many)
+        with self.open_bot() as bot:
+            found = findings_of(bot, assignment)
+            if options.jobs > 1:
+                self.workers = WorkerPool(bot, assignment, options.jobs, self.tick_of_many)
                 found = self.workers.findings()
             with closing(found):
                 for finding in found:
@@ -10667,6 +10653,10 @@ class Command:
 
     # --- Progress ---------------------------------------------------------
 
+    @property
+    def spent_seconds(self) -> float:
+        return self.clock.monotonic() - self.started_at
+
     def status(self, doing: str = "") -> None:
         """The one live line on a terminal's stderr, gone with the next line that stays."""
         columns = terminal_columns(sys.stderr)
@@ -10674,12 +10664,11 @@ class Command:
             return
         line = ""
         if doing:
-            count = len(self.targets) - self.counts["repeated"]
-            spent_seconds = self.clock.monotonic() - self.started_at
-            facts = [f"{self.done}/{count}"] if count > 1 else []
-            facts.append(spell_seconds(spent_seconds))
-            if 0 < self.done < count:
-                left_seconds = spent_seconds / self.done * (count - self.done)
+            facts = [spell_seconds(self.spent_seconds)]
+            if self.count > 1:
+                facts.insert(0, f"{self.done}/{self.count}")
+            if 0 < self.done < self.count:
+                left_seconds = self.spent_seconds / self.done * (self.count - self.done)
                 facts[-1] += f", about {spell_seconds(left_seconds)} left"
             line = printable(" · ".join([*facts, doing]), columns - 3)   # a terminal echoes ^C
         write_error("\r\x1b[2K" + line)
@@ -10734,17 +10723,14 @@ class Command:
         indent = None if self.options.json else 2
         self.line(json.dumps(value, allow_nan=False, indent=indent))
 
-    def row(self, value: Any, head: str, name: str, said: Iterable[Any], colour: int = 0) -> None:
+    def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
         """An object, or a line in columns."""
         if self.options.json:
             self.show_object(value.to_dict())
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
-        line = f"{printable(name, MAX_URL_LENGTH):<{self.name_columns}}  {detail}".rstrip()
-        if colour and terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
-            word = head.split(" ")[0]
-            head = head.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
-        self.line(f"{head}{line}")
+        name = printable(name, MAX_URL_LENGTH)
+        self.line(f"{head}{name:<{self.name_columns}}  {detail}".rstrip())
 
     def show_outcome(
         self,
@@ -10762,7 +10748,10 @@ class Command:
         self.counts[outcome] += 1
         is_shown = not self.options.quiet or exit_code > 0
         if is_shown:
-            self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said, colour)
+            head = f"{word:<4}"
+            if terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
+                head = f"\x1b[{colour}m{head}\x1b[0m"
+            self.row(value, f"{head}  {code or '-':<7}  ", name, said)
         return is_shown and not self.options.json
 
     # --- What can be asked for --------------------------------------------
@@ -10788,23 +10777,22 @@ class Command:
 
     def show_result(self, result: Result, exit_code: int = 0) -> None:
         """What came, or why not; `exit_code` is for an outcome that is well in itself."""
-        outcome = result.outcome
+        outcome: str = result.outcome
         said: list[Any] = [result.reason]
         if outcome == "fetched":
             said = what_came(result)
-        if outcome == "skipped":
-            if result.retry_at is None:         # another spelling of a target
-                self.counts["repeated"] += 1
-                self.counts["skipped"] -= 1
-                self.done -= 1
-            if result.last_failure and self.options.mode != "discover":
-                exit_code = 1                   # R8
-        elif result.retry_at:
+        if outcome == "skipped" and result.retry_at is None:
+            outcome = "repeated"
+            self.count -= 1
+            self.done -= 1
+        if result.last_failure and self.options.mode != "discover":
+            exit_code = 1                       # R8
+        if result.retry_at and outcome != "skipped":
             said.append(f"again at {iso_utc(result.retry_at)}")
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         if result.read:                         # else the line says so already
-            said += [line for line in result.warnings if not is_said(result.reason, line)]
+            said += [line for line in result.warnings if (result.reason or "\n") not in line]
         code = result.status or result.gate
         self.show_outcome(result, outcome, code, result.url, said, exit_code)
 
@@ -10812,15 +10800,13 @@ class Command:
         """How it went: outcomes, requests and waits."""
         if self.options.quiet or self.workers is None:
             return
-        count = len(self.targets) - self.counts["repeated"]
-        self.counts["not reached"] = count - self.done
-        outcomes = []
-        for outcome in (*OUTCOMES, "not reached"):
-            if self.counts[outcome]:
-                outcomes.append(f"{self.counts[outcome]} {outcome}")
-        spent = spell_seconds(self.clock.monotonic() - self.started_at)
-        parts = [f"{counted(count, 'target')}: {in_one_line(outcomes)}"]
-        parts.append(f"{counted(self.workers.requests, 'request')} in {spent}")
+        self.counts["not reached"] = self.count - self.done
+        self.counts["repeated"] = 0             # they are no targets
+        names = [name for name in (*OUTCOMES, "not reached") if self.counts[name]]
+        outcomes = in_one_line([f"{self.counts[name]} {name}" for name in names])
+        parts = [f"{counted(self.count, 'target')}: {outcomes}"]
+        requests = counted(self.workers.requests, "request")
+        parts.append(f"{requests} in {spell_seconds(self.spent_seconds)}")
         if self.clock.slept_seconds >= 0.05:
             parts.append(f"waited {spell_seconds(self.clock.slept_seconds)}")
         self.status()
@@ -10832,8 +10818,8 @@ class Command:
         """The bytes of one target, which is asked for without validators."""
         if len(self.targets) != 1:
             raise Misuse(f"--body has {len(self.targets)} targets, want one")
-        with self.open_bot():
-            for result in self.bot.run(self.targets, self.min_age(), fresh=True):
+        with self.open_bot() as bot:
+            for result in bot.run(self.targets, self.min_age(), fresh=True):
                 is_whole = result.outcome == "fetched" and result.body != b""
                 self.show_result(result, exit_code=0 if is_whole else 1)
                 if is_whole:
@@ -10946,8 +10932,8 @@ class Command:
     @contextmanager
     def live_checks(self) -> Iterator[Iterable[Check]]:
         """The live fixtures, unless --offline. Misuse comes before any check is shown."""
-        with self.make_bot() as self.bot:
-            yield () if self.options.offline else live_checks(self.bot)
+        with self.make_bot() as bot:
+            yield () if self.options.offline else live_checks(bot)
 
     def selftest(self) -> None:
         self.name_columns = CHECK_NAME_COLUMNS
@@ -11001,10 +10987,8 @@ def handled_signals() -> Iterator[None]:
     previous: dict[int, Any] = {}
     with suppress(ValueError):          # not the main thread: signals are somebody else's
         for number in (int(signal.SIGINT), int(signal.SIGTERM)):
-            handler = signal.getsignal(number)
-            if handler in (signal.SIG_DFL, signal.default_int_handler):     # not ignored: nohup
-                signal.signal(number, interrupt)
-                previous[number] = handler
+            if signal.getsignal(number) is not signal.SIG_IGN:      # as nohup has it
+                previous[number] = signal.signal(number, interrupt)
     try:
         yield
     finally:
