@@ -7716,7 +7716,7 @@ class Sandbox:
         path = without_query(hit.path)
         page, ending = os.path.splitext(path)
         found: Published = (404, NO_FIELDS, b"")
-        for name in (page, path, without_query(hit.url)):
+        for name in (page, path, without_query(hit.url), hit.url):
             found = self.answers.get(name, found)
         status, headers, body = found
         paths = [earlier.path for earlier in self.hits]
@@ -8185,6 +8185,13 @@ R4 real processes, two of them at once, keep a pace on disk
   process 0 /page.md /star-only -> /page.md /star-only fetched fetched
   paced 2 -> yes
 
+R4 real processes are at a host one after the other, to the end of an exchange
+  refuse /busy?a 503 Retry-After 7200
+  refuse /busy?b 503 Retry-After 7200
+  process 0 /page -> /page /robots.txt blocklist fetched
+  slow 1.5
+  process 0 /busy?a /busy?b -> /busy deferred:R5 deferred:R5
+
 R5 real processes keep a hold of hours on disk
   refuse /busy 503 Retry-After 7200
   process 0 /busy -> /busy /robots.txt blocklist deferred:R5
@@ -8544,7 +8551,10 @@ class ProcessRun(ScenarioRun):
         super().close()
 
     def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
-        return sorted(self.short_url(hit.url) for hit in hits)
+        return sorted(without_query(self.short_url(hit.url)) for hit in hits)
+
+    def slow(self, seconds: str) -> None:
+        self.publisher.latency = self.origin.latency = float(seconds)
 
     def by_proxy(self, url: str) -> str:
         """A fetch by way of a proxy: a CONNECT is a request too."""
