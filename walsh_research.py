@@ -6864,7 +6864,7 @@ def read_feed_metadata(
             return Reading(warnings=[*warnings, f"not a feed: {error}"])
         return Reading()
     links = [Link(item.title, item.url) for item in feed.items if item.url]
-    metadata = {"feed": feed.kind, "site": feed.url, "items": len(feed.items)}
+    metadata = {"feed": feed.kind, "site": feed.url, "item_count": len(feed.items)}
     if feed.warning:
         warnings = [*warnings, feed.warning]
     return Reading(feed.title, links, metadata, warnings=warnings)
