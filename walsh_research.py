@@ -7654,7 +7654,8 @@ class Sandbox:
                     super().handle_error(*arguments)
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        self.origin = f"http://127.0.0.1:{self._server.server_port}"
+        self.port = self._server.server_port
+        self.origin = f"http://127.0.0.1:{self.port}"
         self.reset_answers()
         poll_seconds = 0.02
         _thread.start_new_thread(self._server.serve_forever, (poll_seconds,))
@@ -8563,6 +8564,9 @@ class ProcessRun(ScenarioRun):
     """A scenario in which every fetch is a process of its own that imports this file."""
 
     def __init__(self) -> None:
+        import socket
+        with Sandbox() as reached:      # or there is no loopback, and nothing to close
+            socket.create_connection(("127.0.0.1", reached.port)).close()
         super().__init__()
         self.publisher = Sandbox(0.0).__enter__()
         self.origin = Sandbox(0.0).__enter__()
