@@ -8519,7 +8519,7 @@ class ScenarioRun(Run):
     def threads(self, urls: str) -> int:
         """The most requests at once where each URL has a bot and a thread of its own."""
         from concurrent.futures import ThreadPoolExecutor
-        self.publisher.latency = 0.01       # seconds
+        self.publisher.latency = 0.1        # seconds
         targets = list(map(self.long_url, urls.split()))
         bots = [self.bot_of() for _ in targets]
         with ThreadPoolExecutor() as pool:
