@@ -3813,10 +3813,12 @@ class BlocklistStore(PolicyStore):
         ending = yield from document.walk()
         refusal = ending.refusal
         # R3b: what could not be asked is not what failed, unless the list's own answer forbids it.
-        if refusal is not None and not document.attempts and not self._is_held_by_list(refusal):
+        if refusal is not None and self._was_unasked(document, refusal):
+            retry_at = refusal.retry_at or self._now() + POLICY_RETRY_SECONDS
             if self.blocklist is None:
-                return refusal._replace(gate="R3", reason=f"no blocklist yet: {refusal.reason}")
-            self.failed(ending.why, refusal.retry_at)
+                reason = f"no blocklist yet: {refusal.reason}"
+                return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
+            self.failed(ending.why, retry_at)
             return None
         if ending.status == 304 and any(document.validators):
             self._note(checked_at=self._now(), failed_at=NEVER, retry_at=NEVER)
@@ -3838,9 +3840,12 @@ class BlocklistStore(PolicyStore):
         self._adopt(adopted)
         return None
 
-    def _is_held_by_list(self, refusal: Decision) -> bool:
-        host = host_key(self._origin)
-        return refusal.gate == "R5" and self._limiter.record_of(host).held_for == self.kind
+    def _was_unasked(self, document: Visit, refusal: Decision) -> bool:
+        """Whether the list, or the hop that it leads to, was put off by what others did."""
+        if refusal.gate == "R5" and self._limiter.record_of(document.host).held_for == self.kind:
+            return False
+        is_hop = getattr(document.answer, "status", 0) in REDIRECT_STATUSES
+        return not document.attempts or (is_hop and refusal.retry_at is not None)
 
     def _adopt(self, blocklist: Blocklist) -> None:
         """The list is in force. The one before it stays on disk, so that one is always whole."""
