@@ -4188,8 +4188,16 @@ class Visit:
             later, self._back_off = self._back_off, None
             if later is not None:
                 if self.is_too_far(later):
-                    return Ending(self.answer, self.not_yet(later))
+                    return Ending(self.answer, self._too_far_to_retry(later))
                 yield from self._wait(later)
+
+    def _too_far_to_retry(self, later: Later) -> Decision | None:
+        """A target is put off until its retry may leave; a document's silence is its failure."""
+        if self.how.may_owe == POLICY:
+            return None
+        interval = self.fetcher.interval_of(self.site)
+        start = self.fetcher.limiter.when(self.host, interval, self.may_owe, self.deadline)
+        return self.not_yet(max(later, start))
 
     def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
         """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
