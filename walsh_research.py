@@ -3705,7 +3705,7 @@ class PolicyStore:
                     except StopIteration as stop:
                         return stop.value  # type: ignore[no-any-return]
                     self._resume_at[key] = later.at
-                elif later.at > visit.deadline:
+                elif later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                     return visit.not_yet(later)
                 yield later
         finally:
