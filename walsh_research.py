@@ -5012,7 +5012,7 @@ class Fetcher:
         if self.options.interactive:
             return None
         interval = self.interval_of(visit.site)
-        later = self.limiter.when(visit.host, interval, FIRST, math.inf)
+        later = self.limiter.when(visit.host, interval, visit.may_owe, visit.deadline)
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or visit.is_too_far(later):
             return visit.not_yet(later)
