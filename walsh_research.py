@@ -4695,7 +4695,6 @@ class Fetcher:
         )
         self.robots = RobotsStore(self._cache, self.now)
         self.sources = SourceStore(self._cache)
-        self._scheduler = Scheduler(self)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
@@ -4791,7 +4790,7 @@ class Fetcher:
         self, urls: Iterable[str], purpose: str = "", adopts: bool = True, **wanted: Any
     ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
-        scheduler = self._scheduler = Scheduler(self, adopts)
+        scheduler = Scheduler(self, adopts)
         for item in self.declared(urls):
             if isinstance(item, Result):
                 yield item
