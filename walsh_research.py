@@ -4529,9 +4529,13 @@ class Scheduler:
         """Those first that have waited longest for an end, and those that never had one."""
         targets = self.targets[host]
         if len(targets) > 1:
-            known = self._fetcher.sources.load
-            ordered = sorted(targets, key=lambda target: known(target.key).ended_at)
+            ordered = sorted(targets, key=self._place_of)
             self.targets[host] = collections.deque(ordered)
+
+    def _place_of(self, target: Target) -> tuple[bool, float]:
+        """What would be put off again goes behind those that can succeed."""
+        known = self._fetcher.sources.load(target.key)
+        return known.retry_at > self._fetcher.now(), known.ended_at
 
     def _push(self, due_at: float, host: str, *rest: Any) -> None:
         turn = Turn(due_at, not rest, next(self._serial), host, *rest)
