@@ -3999,9 +3999,12 @@ class SourceStore:
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
         known = self.load(key)
-        if result.outcome == "deferred":  # it keeps its place
+        if result.outcome == "deferred":
             if result.attempts:
-                self._store(key, known._replace(retry_at=result.retry_at or NEVER))
+                known = known._replace(retry_at=result.retry_at or NEVER)
+                if result.status not in REDIRECT_STATUSES:  # at a hop it keeps its place
+                    known = known._replace(ended_at=result.at)
+                self._store(key, known)
             return
         known = known._replace(ended_at=result.at, retry_at=result.retry_at or NEVER, failure="")
         if result.ok:
