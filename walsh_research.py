@@ -3705,7 +3705,7 @@ class PolicyStore:
                     except StopIteration as stop:
                         return stop.value  # type: ignore[no-any-return]
                     self._resume_at[key] = later.at
-                elif later.at > visit.deadline:
+                elif later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                     return visit.not_yet(later)
                 yield later
         finally:
@@ -3813,10 +3813,12 @@ class BlocklistStore(PolicyStore):
         ending = yield from document.walk()
         refusal = ending.refusal
         # R3b: what could not be asked is not what failed, unless the list's own answer forbids it.
-        if refusal is not None and not document.attempts and not self._is_held_by_list(refusal):
+        if refusal is not None and self._was_unasked(document, refusal):
+            retry_at = refusal.retry_at or self._now() + POLICY_RETRY_SECONDS
             if self.blocklist is None:
-                return refusal._replace(gate="R3", reason=f"no blocklist yet: {refusal.reason}")
-            self.failed(ending.why, refusal.retry_at)
+                reason = f"no blocklist yet: {refusal.reason}"
+                return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
+            self.failed(ending.why, retry_at)
             return None
         if ending.status == 304 and any(document.validators):
             self._note(checked_at=self._now(), failed_at=NEVER, retry_at=NEVER)
@@ -3838,9 +3840,12 @@ class BlocklistStore(PolicyStore):
         self._adopt(adopted)
         return None
 
-    def _is_held_by_list(self, refusal: Decision) -> bool:
-        host = host_key(self._origin)
-        return refusal.gate == "R5" and self._limiter.record_of(host).held_for == self.kind
+    def _was_unasked(self, document: Visit, refusal: Decision) -> bool:
+        """Whether the list, or the hop that it leads to, was put off by what others did."""
+        if refusal.gate == "R5" and self._limiter.record_of(document.host).held_for == self.kind:
+            return False
+        is_hop = getattr(document.answer, "status", 0) in REDIRECT_STATUSES
+        return not document.attempts or (is_hop and refusal.retry_at is not None)
 
     def _adopt(self, blocklist: Blocklist) -> None:
         """The list is in force. The one before it stays on disk, so that one is always whole."""
@@ -3994,9 +3999,12 @@ class SourceStore:
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
         known = self.load(key)
-        if result.outcome == "deferred":  # it keeps its place
+        if result.outcome == "deferred":
             if result.attempts:
-                self._store(key, known._replace(retry_at=result.retry_at or NEVER))
+                known = known._replace(retry_at=result.retry_at or NEVER)
+                if result.status not in REDIRECT_STATUSES:  # at a hop it keeps its place
+                    known = known._replace(ended_at=result.at)
+                self._store(key, known)
             return
         known = known._replace(ended_at=result.at, retry_at=result.retry_at or NEVER, failure="")
         if result.ok:
@@ -4183,8 +4191,16 @@ class Visit:
             later, self._back_off = self._back_off, None
             if later is not None:
                 if self.is_too_far(later):
-                    return Ending(self.answer, self.not_yet(later))
+                    return Ending(self.answer, self._too_far_to_retry(later))
                 yield from self._wait(later)
+
+    def _too_far_to_retry(self, later: Later) -> Decision | None:
+        """A target is put off until its retry may leave; a document's silence is its failure."""
+        if self.how.may_owe == POLICY:
+            return None
+        interval = self.fetcher.interval_of(self.site)
+        start = self.fetcher.limiter.when(self.host, interval, self.may_owe, self.deadline)
+        return self.not_yet(max(later, start))
 
     def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
         """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
@@ -4516,9 +4532,13 @@ class Scheduler:
         """Those first that have waited longest for an end, and those that never had one."""
         targets = self.targets[host]
         if len(targets) > 1:
-            known = self._fetcher.sources.load
-            ordered = sorted(targets, key=lambda target: known(target.key).ended_at)
+            ordered = sorted(targets, key=self._place_of)
             self.targets[host] = collections.deque(ordered)
+
+    def _place_of(self, target: Target) -> tuple[bool, float]:
+        """What would be put off again goes behind those that can succeed."""
+        known = self._fetcher.sources.load(target.key)
+        return known.retry_at > self._fetcher.now(), known.ended_at
 
     def _push(self, due_at: float, host: str, *rest: Any) -> None:
         turn = Turn(due_at, not rest, next(self._serial), host, *rest)
@@ -4682,7 +4702,6 @@ class Fetcher:
         )
         self.robots = RobotsStore(self._cache, self.now)
         self.sources = SourceStore(self._cache)
-        self._scheduler = Scheduler(self)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
@@ -4778,7 +4797,7 @@ class Fetcher:
         self, urls: Iterable[str], purpose: str = "", adopts: bool = True, **wanted: Any
     ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
-        scheduler = self._scheduler = Scheduler(self, adopts)
+        scheduler = Scheduler(self, adopts)
         for item in self.declared(urls):
             if isinstance(item, Result):
                 yield item
@@ -4999,7 +5018,7 @@ class Fetcher:
         if self.options.interactive:
             return None
         interval = self.interval_of(visit.site)
-        later = self.limiter.when(visit.host, interval, FIRST, math.inf)
+        later = self.limiter.when(visit.host, interval, visit.may_owe, visit.deadline)
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or visit.is_too_far(later):
             return visit.not_yet(later)
