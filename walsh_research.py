@@ -7673,7 +7673,8 @@ class Sandbox:
                     super().handle_error(*arguments)
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        self.origin = f"http://127.0.0.1:{self._server.server_port}"
+        self.port = self._server.server_port
+        self.origin = f"http://127.0.0.1:{self.port}"
         self.reset_answers()
         poll_seconds = 0.02
         _thread.start_new_thread(self._server.serve_forever, (poll_seconds,))
@@ -7716,13 +7717,24 @@ class Sandbox:
         if status == 0:
             raise TransportError("no answer")
         kept = body[:request.max_bytes]
-        return Response(status, list(lower_names(fields).items()), kept, kept != body)
+        return Response(
+            status,
+            headers=list(lower_names(fields).items()),
+            body=kept,
+            truncated=kept != body,
+        )
 
     def receive(self, method: str, url: str, headers: Mapping[str, str]) -> Published:
         """One request, noted and answered."""
         self.under_way += 1
         self.most_at_once = max(self.most_at_once, self.under_way)
-        hit = Hit(self.clock.time(), method, path_and_query(url), lower_names(headers), url)
+        hit = Hit(
+            self.clock.time(),
+            method,
+            path_and_query(url),
+            lower_names(headers),
+            url,
+        )
         self.hits.append(hit)
         time.sleep(self.latency)
         published = self.answer(hit)
@@ -7743,7 +7755,8 @@ class Sandbox:
             status = 429
             headers = {"Retry-After": "1"}
         if path == "/__state__":        # who has asked for what
-            body = json.dumps({"paths": paths, "user_agents": agents_of(self.hits)}).encode()
+            state = {"paths": paths, "user_agents": agents_of(self.hits)}
+            body = json.dumps(state).encode()
         if hit.headers.get("if-none-match") == headers.get("ETag", "no tag"):
             status = 304
             body = b""
@@ -8330,7 +8343,7 @@ def measured(start: Callable[[], Run], check: str) -> Check:
 # 19c. Scenarios: a bot beside a publisher in memory, on a clock that sleep moves.
 
 class ScenarioRun(Run):
-    """One scenario from its start: its own clock, publisher, bot and, if need be, cache folder."""
+    """One scenario from its start: its own clock, publisher, cache folder and bot."""
 
     def __init__(self) -> None:
         import json
@@ -8448,13 +8461,21 @@ class ScenarioRun(Run):
     def refuse(self, text: str) -> None:
         """What is answered there instead: a status, and a header."""
         name, status, header, value = text.split(" ", 3)
-        self.publisher.set_answer(self.long_url(name), "", int(status), {header: value})
+        self.publisher.set_answer(
+            self.long_url(name),
+            status=int(status),
+            headers={header: value},
+        )
 
     def relist(self, changes: str) -> None:
         """The list is published with other fields; null leaves one out."""
         import json
         self.list.update(json.loads(changes))
-        kept = {name: value for name, value in self.list.items() if value is not None}
+        kept = {
+            name: value
+            for name, value in self.list.items()
+            if value is not None
+        }
         self.publisher.set_answer(self.long_url("blocklist"), json.dumps(kept))
 
     # The steps that ask.
@@ -8463,14 +8484,16 @@ class ScenarioRun(Run):
         return self.said(self.fetched(url))
 
     def may_fetch(self, url: str) -> str:
-        return self.bot.may_fetch(self.long_url(url), wait=False).gate or "allowed"
+        decision = self.bot.may_fetch(self.long_url(url), wait=False)
+        return decision.gate or "allowed"
 
     def run(self, urls: str) -> str:
         results = self.bot.run(map(self.long_url, urls.split()))
         return " ".join(map(self.said, results))
 
     def links(self, url: str) -> str:
-        return " ".join(self.short_url(link.url) for link in self.fetched(url).links)
+        links = self.fetched(url).links
+        return " ".join(self.short_url(link.url) for link in links)
 
     def discover(self, url: str) -> str:
         sources = self.bot.discover(self.long_url(url))
@@ -8494,13 +8517,20 @@ class ScenarioRun(Run):
         Of 200,000 honest runs one says otherwise. R4's second hides what is shorter.
         """
         urls = [f"https://h{number}.test{path}" for number in range(24)]
-        words = sorted(set(map(self.said, self.bot.run(urls))))
-        times = [[hit.time for hit in self.publisher.hits if hit.url == url] for url in urls]
-        moments = list(zip(*times))
+        results = self.bot.run(urls)
+        words = sorted(set(map(self.said, results)))
+        times = collections.defaultdict(list)
+        for hit in self.publisher.hits:
+            times[hit.url].append(hit.time)
+        moments = list(zip(*[times[url] for url in urls]))
         pauses = [0.0]
         for earlier, later in zip(moments, moments[1:]):
-            pauses = [after - before - 0.05 for before, after in zip(earlier, later)]
-            words.append(str(2 ** math.ceil(math.log2(max(pauses)))))
+            pauses = [
+                after - before - 0.05
+                for before, after in zip(earlier, later)
+            ]
+            power = math.ceil(math.log2(max(pauses)))
+            words.append(str(2**power))
         words.append("spread" if max(pauses) - min(pauses) > 8 else "alike")
         self.publisher.hits.clear()
         return " ".join(words)
@@ -8553,6 +8583,9 @@ class ProcessRun(ScenarioRun):
     """A scenario in which every fetch is a process of its own that imports this file."""
 
     def __init__(self) -> None:
+        import socket
+        with Sandbox() as reached:      # or there is no loopback, and nothing to close
+            socket.create_connection(("127.0.0.1", reached.port)).close()
         super().__init__()
         self.publisher = Sandbox(0.0).__enter__()
         self.origin = Sandbox(0.0).__enter__()
@@ -8578,14 +8611,19 @@ class ProcessRun(ScenarioRun):
     def by_proxy(self, url: str) -> str:
         """A fetch by way of a proxy: a CONNECT is a request too."""
         transport = HttpTransport(proxies={"https": self.site})
-        return self.said(Bot(None, transport=transport, clock=self.clock).fetch(url))
+        bot = Bot(None, transport=transport, clock=self.clock)
+        return self.said(bot.fetch(url))
 
     def process(self, text: str) -> str:
         """The command for each URL, all at once, so many seconds later by their wall clock."""
         from concurrent.futures import ThreadPoolExecutor
         seconds, *urls = text.split()
         with ThreadPoolExecutor() as pool:
-            said = pool.map(self.command, itertools.repeat(seconds), map(self.long_url, urls))
+            said = pool.map(
+                self.command,
+                itertools.repeat(seconds),
+                map(self.long_url, urls),
+            )
             return " ".join(said)
 
     def command(self, seconds: str, url: str) -> str:
@@ -8597,7 +8635,11 @@ class ProcessRun(ScenarioRun):
         bytecode = f"pycache_prefix={self.folder}"
         python = [sys.executable or "", "-I", "-S", "-X", bytecode, "-c", CHILD]
         options = ["--json", "--allow-private", "--origin", self.origin.origin]
-        environ = {name: os.environ[name] for name in os.environ if "PROXY" not in name.upper()}
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if "PROXY" not in name.upper()
+        }
         try:
             done = subprocess.run(
                 [*python, folder, module, seconds, *options, "--cache-dir", self.folder, url],
@@ -8611,14 +8653,19 @@ class ProcessRun(ScenarioRun):
         if done.returncode == 99:
             raise OutOfReach(f"no process can import {__file__}")
         if not done.stdout:
-            raise ValueError(printable(done.stderr.decode("utf-8", "replace")[-300:]))
+            errors = done.stderr.decode("utf-8", "replace")
+            raise ValueError(printable(errors[-300:]))
         record = json.loads(done.stdout)
-        return ":".join(filter(None, (record["outcome"], record["gate"])))
+        words = record["outcome"], record["gate"]
+        return ":".join(filter(None, words))
 
     def paced(self, seconds: str) -> str:
         """Whether the last three requests came so far apart; a busy machine notes one late."""
         times = [hit.time for hit in self.publisher.hits[-3:]]
-        gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+        gaps = [
+            later - earlier
+            for earlier, later in zip(times, times[1:])
+        ]
         tolerance = 0.25
         return "yes" if min(gaps) > float(seconds) - tolerance else f"gaps {gaps}"
 
@@ -8645,8 +8692,9 @@ class LiveRun(Run):
 
     def probe(self, url: str) -> Result:
         result = self.bot.probe(url)
-        answered = [request.url for request in result.requests if request.status is not None]
-        self.sites.update(map(site_of, answered))
+        for request in result.requests:
+            if request.status is not None:
+                self.sites.add(site_of(request.url))
         self.look(result)
         return result
 
