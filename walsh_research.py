@@ -2031,7 +2031,7 @@ NO_VALIDATORS = Validators()
 class RobotsState(NamedTuple):
     """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
 
-    robots: RobotsTxt | None = None  # None: there are no rules to be had
+    robots: Any = None               # RobotsTxt or Robots2Files; None: no rules to be had
     body: bytes = b""                # as fetched, for the cache
     status: int = 0                  # of the answer that stands; 0: no HTTP answer
     fetched_at: float = 0.0          # when `body` was last known to be current
@@ -6061,6 +6061,10 @@ class AskAnswer(NamedTuple):
     scopes: tuple[str, ...] = ()    # none: the whole site
     reason: str = ""
     cacheable: bool = False     # an allow, or the site's own no; no allow-once, no trouble
+    expires_at: float = 0.0     # Unix seconds; asked again then, where it is "later"
+
+
+NO_ANSWER = AskAnswer("deny")
 
 
 # The directives of the quick reference, each with its values, strictest first. Of several lines
@@ -6538,18 +6542,71 @@ def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
 
 # Part I alone has none, so that `import *` of it gives what it has.
 __all__ = [
-    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
-    "Source", "Sandbox", "tools", "call_tool",
-    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
-    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
-    "read_targets", "split_by_host", "tag_url", "validate",
-    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
-    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
-    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
-    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
-    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
-    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
-    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
+    "fetch",
+    "run",
+    "may_fetch",
+    "discover",
+    "attest",
+    "main",
+    "Bot",
+    "Result",
+    "Decision",
+    "Source",
+    "Sandbox",
+    "tools",
+    "call_tool",
+    "backoff_delay",
+    "canonical_url",
+    "host_key",
+    "markdown_links",
+    "page_metadata",
+    "parse_duration",
+    "parse_feed",
+    "parse_llms_txt",
+    "parse_retry_after",
+    "parse_sitemap",
+    "read_targets",
+    "split_by_host",
+    "tag_url",
+    "validate",
+    "BlockedDomain",
+    "Blocklist",
+    "BlocklistRejected",
+    "Feed",
+    "FeedItem",
+    "Hit",
+    "Later",
+    "Link",
+    "LlmsLink",
+    "LlmsTxt",
+    "PageMetadata",
+    "Reading",
+    "Request",
+    "RequestRecord",
+    "Response",
+    "Robots2",
+    "Robots2Line",
+    "Robots2Ruling",
+    "RobotsTxt",
+    "Rule",
+    "SchemaViolation",
+    "Sitemap",
+    "SitemapEntry",
+    "TransportError",
+    "UnsupportedSchema",
+    "Verdict",
+    "BACKOFF_CAP",
+    "BLOCKLIST_REFRESH",
+    "DEFAULT_BACKOFF_BASE",
+    "DEFAULT_MAX_RETRIES",
+    "MIN_REQUEST_INTERVAL",
+    "ORIGIN",
+    "ROBOTS_TTL_SECONDS",
+    "SCHEMA_TTL_SECONDS",
+    "SPEC_VERSION",
+    "STALE_HARD_CUTOFF",
+    "UA_TOKEN",
+    "USER_AGENT",
 ]
 
 # robots2: an "allow" is cached for no more than 24 hours
@@ -6578,122 +6635,100 @@ class Source(NamedTuple):
         return record_dict(self)
 
 
-NO_FILES: dict[str, bytes] = {}
 AI_INPUT_WARNING = "Content-Signal ai-input=no: not to be handed to a model"
 
 
-class Robots2State(NamedTuple):
-    """What is held of a site's robots2.txt and the files that it chains to.
+class Robots2Files(NamedTuple):
+    """A site's robots2.txt with the files that it chains to: what a RobotsState holds of it."""
 
-    Times are Unix seconds, as of RobotsState. The file has no validators: its chain may have
-    changed where it has not.
-    """
-
-    robots2: Optional[Robots2] = None   # the files as one; None: there are none
-    files: dict[str, bytes] = NO_FILES  # the site's own first: URL -> body
-    status: int = 0
-    fetched_at: float = 0.0
-    checked_at: float = 0.0
-    retry_at: float = 0.0
-    unreachable_since: float = 0.0
-    failures: int = 0
-    no_network: bool = False
-    has_held_host: bool = False
-    trouble: str = ""
-    etag: str = ""
-    last_modified: str = ""
+    rules: Robots2              # the files as one
+    bodies: dict[str, bytes]    # the site's own first: URL -> body
 
     @property
     def held_bytes(self) -> int:
         """An estimate of the memory that this takes."""
-        files_bytes = sum(map(len, self.files.values()))
-        parsed_bytes = 0
-        if self.robots2 is not None:
-            parsed_bytes = self.robots2.held_bytes
-        return files_bytes + parsed_bytes + 1000
-
-
-NO_ROBOTS2 = Robots2State()
+        return self.rules.held_bytes + sum(map(len, self.bodies.values()))
 
 
 class Robots2Store(RobotsStore):
-    """What is held of each site's robots2.txt; kept, and kept current, like robots.txt."""
+    """What is held of each site's robots2.txt; kept, and kept current, like robots.txt.
+
+    It has no validators: the files that it chains to may have changed where it has not.
+    """
 
     kind = "robots2"
-    no_state = NO_ROBOTS2
 
     def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
         super().__init__(cache, now, f" {category}")
         self._category = category
 
     def rules_of(self, site: str) -> Robots2 | None:
-        robots2: Robots2 | None = self.state_of(site).robots2
-        return robots2
+        """The copy that is held stands, though not for ever."""
+        state = self.state_of(site)
+        is_lost = state.failures >= LEAST_FAILURES_FOR_GOOD
+        since = state.unreachable_since
+        if state.robots is None or is_lost and self._now() - since > MAX_UNREACHABLE_SECONDS:
+            return None
+        rules: Robots2 = state.robots.rules
+        return rules
 
-    def _to_entry(self, state: Robots2State) -> dict[str, Any]:
-        return {**state._asdict(), "robots2": None}
+    def _to_entry(self, state: RobotsState) -> dict[str, Any]:
+        bodies = {}
+        if state.robots is not None:
+            bodies = state.robots.bodies
+        return {**state._asdict(), "robots": None, "bodies": bodies}
 
-    def _from_entry(self, entry: dict[str, Any]) -> Robots2State:
-        state = from_entry(NO_ROBOTS2, entry)
-        files = {}
-        for url, body in state.files.items():
-            if isinstance(url, str) and isinstance(body, bytes):
-                files[url] = body
-        if not files:
-            return state._replace(files=files)
-        return state._replace(files=files, robots2=self._merged(files)[0])
+    def _from_entry(self, entry: dict[str, Any]) -> RobotsState:
+        state = from_entry(RobotsState(), entry)
+        bodies = entry.get("bodies")
+        if not isinstance(bodies, dict):
+            return state
+        bodies = {url: body for url, body in bodies.items() if isinstance(body, bytes)}
+        if not bodies:
+            return state
+        files, _ = self._merged(bodies)
+        return state._replace(robots=files)
 
-    def _merged(self, files: dict[str, bytes]) -> tuple[Robots2, str | None]:
-        """The files of a chain, the site's own first, as one; and the file that follows."""
+    def _merged(self, bodies: dict[str, bytes]) -> tuple[Robots2Files, str | None]:
+        """The files of a chain, the site's own first; and the URL of the file that follows."""
         parsed: list[tuple[str, Robots2]] = []
         limit_bytes = MAX_ROBOTS_BYTES
-        for url, body in files.items():
+        for url, body in bodies.items():
             parsed.append((url, Robots2.parse(body, self._category, limit_bytes)))
             limit_bytes = MAX_CHAINED_BYTES
-        return robots2_chain(parsed)
+        rules, chain = robots2_chain(parsed)
+        return Robots2Files(rules, bodies), chain
 
     def _after_answer(
-        self, held: Robots2State, document: Visit, answer: Response
-    ) -> Steps[Robots2State]:
+        self, held: RobotsState, document: Visit, answer: Response
+    ) -> Steps[RobotsState]:
         """The site's own file with at most three further ones, each behind every gate.
 
         Of one that is out of reach the copy that is held stays, and it is asked for again soon.
         """
-        meaning = robots_meaning(answer.status)
-        now = self._now()
-        if answer.status != 304 and meaning in ("none", "redirect"):
-            return Robots2State(status=answer.status, fetched_at=now, checked_at=now)
-        if meaning != "rules":
-            trouble = f"robots2.txt answered {answer.status}"
-            return self._after_failure(held, trouble, answer.status)
-        files = {document.url: answer.body[:MAX_ROBOTS_BYTES + 1]}
+        if robots_meaning(answer.status) != "rules":
+            return robots_after_answer(held, answer, self._now())
+        copies = held.robots.bodies if held.robots else {}
+        bodies = {document.url: answer.body[:MAX_ROBOTS_BYTES + 1]}
         retry_at = 0.0
         while True:
-            merged, chain = self._merged(files)
-            wire = next_in_chain(chain, files)
+            files, chain = self._merged(bodies)
+            wire = next_in_chain(chain, bodies)
             if chain is None or not wire:
                 break
             ending = yield from document.document(self.kind, wire, NO_VALIDATORS).walk()
             further = ending.answer
             if isinstance(further, Response) and further.status == 200:
-                files[chain] = further.body[:MAX_CHAINED_BYTES + 1]
+                bodies[chain] = further.body[:MAX_CHAINED_BYTES + 1]
             elif isinstance(further, Response) and is_gone(further.status):
                 break
             else:
                 retry_at = self._now() + POLICY_RETRY_SECONDS
-                if chain not in held.files:
+                if chain not in copies:
                     break
-                files[chain] = held.files[chain]
+                bodies[chain] = copies[chain]
         now = self._now()
-        return Robots2State(merged, files, 200, now, now, retry_at)
-
-    def _after_failure(self, held: Robots2State, trouble: str, status: int) -> Robots2State:
-        """The copy that is held stays, though not for ever."""
-        state: Robots2State = super()._after_failure(held, trouble, status)
-        is_long_ago = self._now() - state.unreachable_since > MAX_UNREACHABLE_SECONDS
-        if is_long_ago and state.failures >= LEAST_FAILURES_FOR_GOOD:
-            state = state._replace(robots2=None, files={})
-        return state
+        return RobotsState(files, b"", 200, now, now, retry_at)
 
 
 def is_gone(status: int) -> bool:
@@ -6713,17 +6748,6 @@ def next_in_chain(chain: str | None, files: dict[str, bytes]) -> str:
         return ""
 
 
-class HeldAnswer(NamedTuple):
-    """An answer to robots2's question that this process holds."""
-
-    answer: AskAnswer
-    expires_at: float                   # Unix seconds; asked again then, where it is "later"
-
-
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 class AnswerStore(PolicyStore):
     """The answers to robots2's questions, by site and directive with a blank between them.
 
@@ -6736,25 +6760,17 @@ class AnswerStore(PolicyStore):
     def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
         super().__init__(cache, now)
         self._category = category
-        self._held: dict[str, HeldAnswer] = {}
+        self._held: dict[str, AskAnswer] = {}
 
-    def get(self, key: str) -> HeldAnswer | None:
+    def get(self, key: str) -> AskAnswer | None:
         """What the site said of this, if that still holds."""
         now = self._now()
         held = self._held.get(key)
         if held is not None and now < held.expires_at:
             return held
-        entry = self._cache.load("ask", f"{key} {self._category}") or {}
-        decision = entry.get("decision")
-        scopes = entry.get("scopes")
-        at = as_number(entry.get("at"))
-        if decision not in ("allow", "deny") or not isinstance(scopes, list):
-            return None
-        if not is_fresh(at, ROBOTS2_ASK_TTL_SECONDS, now):
-            return None
-        reason = f"answered {decision} {spell_seconds(now - at)} ago"
-        answer = AskAnswer(decision, tuple(map(as_text, scopes)), reason)
-        return HeldAnswer(answer, at + ROBOTS2_ASK_TTL_SECONDS)
+        answer = from_entry(NO_ANSWER, self._cache.load("ask", f"{key} {self._category}"))
+        asked_at = answer.expires_at - ROBOTS2_ASK_TTL_SECONDS
+        return answer if is_fresh(asked_at, ROBOTS2_ASK_TTL_SECONDS, now) else None
 
     def is_current(self, key: str) -> bool:
         return self.get(key) is not None
@@ -6767,10 +6783,9 @@ class AnswerStore(PolicyStore):
         directive = key.rpartition(" ")[2]
         url = wire_url(robots2_ask_url(visit.wire, directive))
         ending = yield from visit.document(self.kind, url, NO_VALIDATORS).walk()
+        answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
         if ending.refusal is None and isinstance(ending.answer, Response):
             answer = parse_ask_answer(ending.answer.status, ending.answer.headers)
-        else:
-            answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
         now = self._now()
         expires_at = now + POLICY_RETRY_SECONDS
         if ending.due_at is not None:
@@ -6778,16 +6793,17 @@ class AnswerStore(PolicyStore):
             expires_at = max(ending.due_at, now + 1.0)
         elif answer.cacheable:
             expires_at = now + ROBOTS2_ASK_TTL_SECONDS
-            entry = {"decision": answer.decision, "scopes": list(answer.scopes), "at": now}
-            self._cache.store("ask", f"{key} {self._category}", entry)
         elif answer.decision == "allow-once":       # for the visit that waits for it
-            expires_at = max(visit.deadline, now + POLICY_RETRY_SECONDS)
-        self._held[key] = HeldAnswer(answer, expires_at)
+            expires_at = max(visit.deadline, expires_at)
+        answer = answer._replace(expires_at=expires_at)
+        self._held[key] = answer
+        if answer.cacheable:
+            self._cache.store("ask", f"{key} {self._category}", answer._asdict())
 
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
-        for key, held in list(self._held.items()):
-            if key.startswith(f"{site} ") and held.answer.decision == "allow-once":
+        for key, answer in list(self._held.items()):
+            if key.startswith(f"{site} ") and answer.decision == "allow-once":
                 del self._held[key]
 
 
@@ -6840,7 +6856,7 @@ def read_feed_metadata(
             return Reading(warnings=[*warnings, f"not a feed: {error}"])
         return Reading()
     links = [Link(item.title, item.url) for item in feed.items if item.url]
-    metadata = {"feed": feed.kind, "site": feed.url, "items": len(feed.items)}
+    metadata = {"feed": feed.kind, "site": feed.url, "item_count": len(feed.items)}
     if feed.warning:
         warnings = [*warnings, feed.warning]
     return Reading(feed.title, links, metadata, warnings=warnings)
@@ -7136,20 +7152,19 @@ class Bot(Fetcher):
     def _ask(self, visit: Visit, directive: str, words: str) -> GateAnswer:
         """None where an answer that still holds allows it, else the way to one."""
         key = f"{visit.site} {directive}"
-        held = self._answers.get(key)
-        if held is None:
+        answer = self._answers.get(key)
+        if answer is None:
             refusal = self._pace_gate(visit)
             if refusal is not None:  # an allow-once would be wasted
                 return refusal
             return self._answers.ensure(visit, key)
-        answer = held.answer
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
             visit.let_pass(visit.decision._replace(reason=reason))
             return None
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
-        retry_at = held.expires_at if answer.decision == "later" else None
+        retry_at = answer.expires_at if answer.decision == "later" else None
         return visit.refused("robots2", reason, retry_at)
 
     def request_left(self, visit: Visit) -> None:
@@ -7161,60 +7176,53 @@ class Bot(Fetcher):
     # --- For --check ------------------------------------------------------
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
-        """Each gate in order, with what decided it: (gate, what it said)."""
-        gate = decision.gate
-        reason = decision.reason
-        if gate == "R3":
-            yield "blocklist", reason
-            return
-        yield "blocklist", self._explained_list()
-        if gate == "address":
-            yield "address", reason
-            return
-        yield "address", "permitted" if self.options.allow_private else "public, as far as known"
-        yield "robots.txt", explained_robots(decision)
-        if decision.robots_source:
-            yield "source", decision.robots_source
+        """Each gate in order, up to the one that refused: (gate, what it said)."""
         wire = wire_url(decision.url)
-        yield from self._explained_robots2(decision, site_key(wire))
-        if decision or gate in ("R4", "R5"):
-            yield "pace", self._explained_pace(wire)
-        if decision.content_signals:
-            pairs = [f"{name}={value}" for name, value in decision.content_signals.items()]
-            yield "signals", f"{', '.join(pairs)} (binds no use that this bot makes)"
+        verdict = decision.verdict or "unknown"
+        group = decision.group or "none"
+        rule = "no rule matches"
+        if decision.rule is not None:
+            rule = spell_rule(decision.rule)
+        signals = [f"{name}={said}" for name, said in decision.content_signals.items()]
+        facts = [
+            ("R3", "blocklist", self._explained_list()),
+            ("address", "address", "permitted"),
+            ("", "source", decision.robots_source),
+            ("", "signals", ", ".join(signals)),
+            ("R2", "robots.txt", f"{verdict}, group {group}: {rule}"),
+            ("", "robots2", self._explained_robots2(site_key(wire))),
+            ("robots2", "robots2", ""),
+            ("", "pace", self._explained_pace(wire)),
+        ]
+        for gate, name, said in facts:
+            if gate == decision.gate:
+                yield name, decision.reason
+                return
+            if said:
+                yield name, said
 
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
-            return "not listed (no list was ever adopted)"
-        checked_at = self._blocklist.state.checked_at
-        checked = "never checked"               # the cache has lost when
-        if checked_at > NEVER:
-            checked = f"checked {spell_seconds(self.now() - checked_at)} ago"
-        return f"not listed (among {self.blocklist_size}, {checked})"
+            return "no list was ever adopted"
+        state = self._blocklist.state
+        age_seconds = self.now() - max(state.fetched_at, state.checked_at)
+        return f"not among {self.blocklist_size}, checked {spell_seconds(age_seconds)} ago"
 
-    def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
-        if decision.gate == "robots2":
-            yield "robots2", decision.reason
+    def _explained_robots2(self, site: str) -> str:
         robots2 = self._robots2.rules_of(site)
-        if robots2 is None or not decision.verdict:
-            return
-        policy = {**robots2.policy, **robots2.signals}
-        policy["report-to"] = ", ".join(robots2.report_to) or "nobody"
-        yield "robots2", ", ".join(f"{name}: {value}" for name, value in policy.items())
+        if robots2 is None:
+            return ""
+        facts = {**robots2.policy, **robots2.signals}
+        facts["report-to"] = " ".join(robots2.report_to) or "nobody"
         for line in robots2.unknown[:10]:
-            words = f"line {line.line} is not understood and grants nothing"
-            yield "robots2", f"{words}: {line.name}: {line.value}"
+            facts[f"line {line.line}"] = "not understood, grants nothing"
+        return ", ".join([f"{name}: {value}" for name, value in facts.items()])
 
     def _explained_pace(self, wire: str) -> str:
         interval = self.interval_of(site_key(wire))
-        later = self.limiter.when(host_key(wire), interval, FIRST, math.inf)
-        slot = "a slot is free now"
-        seconds = later.at - self.now()
-        if seconds > 0.0:
-            slot = f"next slot in {spell_seconds(seconds)}"
-            if later.gate == "R5":
-                slot += f" ({later.reason})"
-        return f"{interval:g} s between requests; {slot}"
+        start = self.limiter.when(host_key(wire), interval, FIRST, math.inf).at
+        wait = spell_seconds(start - self.now())
+        return f"{interval:g} s between requests; next slot in {wait}"
 
 
 def remove_folder(path: str, process: int) -> None:
@@ -7223,18 +7231,6 @@ def remove_folder(path: str, process: int) -> None:
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)
-
-
-def explained_robots(decision: Decision) -> str:
-    """What robots.txt said, for --check."""
-    said = str(decision.verdict or "unknown")
-    if decision.group:
-        said += f", group {decision.group}"
-    if decision.gate in ("robots2", "R4", "R5"):
-        return said
-    if decision.group and decision.verdict is Verdict.ALLOWED_IMPLICIT:
-        return f"{said}: no rule of it matches"
-    return f"{said}: {decision.reason}"
 
 
 def forbids_ai_input(signals: Mapping[str, str]) -> bool:
