@@ -6708,19 +6708,25 @@ class Robots2Store(RobotsStore):
         """
         if robots_meaning(answer.status) != "rules":
             return robots_after_answer(held, answer, self._now())
-        copies = held.robots.bodies if held.robots else {}
+        copies: dict[str, bytes] = {}
+        if held.robots is not None:
+            copies = held.robots.bodies
         bodies = {document.url: answer.body[:MAX_ROBOTS_BYTES + 1]}
         retry_at = 0.0
         while True:
             files, chain = self._merged(bodies)
-            wire = next_in_chain(chain, bodies)
-            if chain is None or not wire:
+            if chain is None:
                 break
-            ending = yield from document.document(self.kind, wire, NO_VALIDATORS).walk()
+            try:
+                wire = wire_url(chain)
+            except ValueError:
+                break
+            further_document = document.document(self.kind, wire, NO_VALIDATORS)
+            ending = yield from further_document.walk()
             further = ending.answer
             if isinstance(further, Response) and further.status == 200:
                 bodies[chain] = further.body[:MAX_CHAINED_BYTES + 1]
-            elif isinstance(further, Response) and is_gone(further.status):
+            elif robots_meaning(ending.status) == "none":
                 break
             else:
                 retry_at = self._now() + POLICY_RETRY_SECONDS
@@ -6728,24 +6734,13 @@ class Robots2Store(RobotsStore):
                     break
                 bodies[chain] = copies[chain]
         now = self._now()
-        return RobotsState(files, b"", 200, now, now, retry_at)
-
-
-def is_gone(status: int) -> bool:
-    """Whether a chained file is not there, rather than out of reach."""
-    return status != 304 and robots_meaning(status) in ("rules", "none")
-
-
-def next_in_chain(chain: str | None, files: dict[str, bytes]) -> str:
-    """The wire form of the file to read next; "" at the end, or where it was read already."""
-    try:
-        wire = wire_url(chain or "")
-        read = {canonical_url(url) for url in files}
-        if canonical_url(wire) in read:             # a loop in another spelling
-            return ""
-        return wire
-    except ValueError:
-        return ""
+        return RobotsState(
+            robots=files,
+            status=200,
+            fetched_at=now,
+            checked_at=now,
+            retry_at=retry_at,
+        )
 
 
 class AnswerStore(PolicyStore):
@@ -6826,39 +6821,48 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     kind = media_kind(content_type)
     readable, warning = cut_for_reading(body)
     warnings = [warning] if warning else []
+    if kind in ("feed", "xml", "json"):
+        return read_feed_metadata(readable, kind, content_type, base_url, warnings)
+    text = decode_body(readable, content_type)
     if kind == "html":
-        page = page_metadata(decode_body(readable, content_type), base_url)
-        metadata = {}
-        for name, value in page.to_dict().items():
-            if value and name not in ("title", "robots"):
-                metadata[name] = value
+        page = page_metadata(text, base_url)
+        metadata = page.to_dict()
+        for name in ("title", "robots"):
+            del metadata[name]
+        metadata = {name: value for name, value in metadata.items() if value}
         return Reading(page.title, [], metadata, page.robots, warnings)
     if is_llms_txt(base_url) and kind in LLMS_KINDS:
-        parsed = parse_llms_txt(decode_body(readable, content_type), base_url)
+        parsed = parse_llms_txt(text, base_url)
         links = [Link(link.title, link.url) for link in parsed.links]
         return Reading(parsed.title, links, warnings=warnings)
     if kind == "markdown":
-        title, links = markdown_reading(decode_body(readable, content_type))
+        title, links = markdown_reading(text)
         return Reading(title, links, warnings=warnings)
-    if kind in ("feed", "xml", "json"):
-        return read_feed_metadata(readable, kind, content_type, base_url, warnings)
-    return Reading(warnings=[])
+    return Reading()
 
 
 def read_feed_metadata(
-    body: bytes, kind: str, content_type: str, base_url: str, warnings: list[str]
+    body: bytes,
+    kind: str,
+    content_type: str,
+    base_url: str,
+    warnings: list[str],
 ) -> Reading:
     """R9: of a feed; nothing of another document in XML or JSON."""
     try:
         feed = parse_feed(body, content_type, base_url)
     except ValueError as error:
-        if kind == "feed":
-            return Reading(warnings=[*warnings, f"not a feed: {error}"])
-        return Reading()
-    links = [Link(item.title, item.url) for item in feed.items if item.url]
-    metadata = {"feed": feed.kind, "site": feed.url, "item_count": len(feed.items)}
+        if kind != "feed":
+            return Reading()
+        return Reading(warnings=[*warnings, f"not a feed: {error}"])
     if feed.warning:
         warnings = [*warnings, feed.warning]
+    metadata = {
+        "feed": feed.kind,
+        "site": feed.url,
+        "item_count": len(feed.items),
+    }
+    links = [Link(item.title, item.url) for item in feed.items if item.url]
     return Reading(feed.title, links, metadata, warnings=warnings)
 
 
@@ -6868,7 +6872,8 @@ def wants_structured(status: int, headers: Headers) -> bool:
         return True
     media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
-    return wants_any_success(status, headers) and re.fullmatch(archive, media_type) is not None
+    is_archive = re.fullmatch(archive, media_type) is not None
+    return is_archive and wants_any_success(status, headers)
 
 
 class Bot(Fetcher):
@@ -6990,11 +6995,12 @@ class Bot(Fetcher):
         reading = Reading()
         if answer.body:
             reading = read_metadata(answer.body, content_type, visit.wire)
-        directives, cautions = robots_directives(
-            answer.headers, reading.robots_directives, self.now())
+        asked = reading.robots_directives
+        directives, cautions = robots_directives(answer.headers, asked, self.now())
         warnings = [*reading.warnings, *cautions]
         if answer.body and not is_text(answer.body, content_type):
-            warnings.append(f"{media_type_of(content_type) or 'the body'} is no text")
+            media_type = media_type_of(content_type) or "the body"
+            warnings.append(f"{media_type} is no text")
         return reading._replace(robots_directives=directives, warnings=warnings)
 
     def probe(self, url: str) -> Result:
@@ -7008,19 +7014,22 @@ class Bot(Fetcher):
         advertises are listed. Every request passes every gate. Where the target gave nothing, one
         Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
         """
-        # It is read afresh: a 304 would have no items.
-        wanted = {"min_age": min_age, "wants": wants_structured, "is_anew": True}
+        named = set()
         with CONNECTION.call():
-            result = self._result_of(url, "discover ", **wanted)
+            # It is read afresh: a 304 would have no items.
+            result = self._result_of(
+                url, "discover ", min_age=min_age, wants=wants_structured, is_anew=True
+            )
             bare = result._replace(body=b"")        # R6: nothing is kept that nobody needs
-            named = set()
             for source in self._sources(result, min_age):       # R9
-                name = source.kind, source.url
+                name = (source.kind, source.url)
                 if name not in named:
                     named.add(name)
-                    yield with_signals(source._replace(target=result.url), result)
+                    source = source._replace(target=result.url)
+                    yield with_signals(source, result)
         if not named:
-            yield Source("none", result.final_url or result.url, target=result.url, result=bare)
+            found_at = result.final_url or result.url
+            yield Source("none", found_at, target=result.url, result=bare)
 
     def _sources(self, result: Result, min_age: float) -> Iterator[Source]:
         if not result.ok:
@@ -7113,27 +7122,32 @@ class Bot(Fetcher):
 
     def _use_gate(self, visit: Visit, directive: str) -> GateAnswer:
         """Whether the site permits a use."""
-        if not self._robots2.is_current(visit.site):
-            return self._robots2.ensure(visit, visit.site)
-        robots2 = self._robots2.rules_of(visit.site)
+        site = visit.site
+        if not self._robots2.is_current(site):
+            return self._robots2.ensure(visit, site)
+        robots2 = self._robots2.rules_of(site)
         ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
         if robots2 is not None:
-            ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
-        visit.let_pass(visit.decision._replace(reason=ruling.reason))
+            target = path_and_query(visit.wire)
+            ruling = robots2_use(robots2, target, directive)
+        passed = visit.decision._replace(reason=ruling.reason)
+        visit.let_pass(passed)
         answer = self._ruled(visit, ruling, "ask")
         if answer is None:
-            self._answers.use_up(visit.site)
+            self._answers.use_up(site)
         return answer
 
     def _robots2_gate(self, visit: Visit) -> GateAnswer:
         """What robots2.txt closes, or wants to be asked for first."""
-        if not self._robots2.is_current(visit.site):
-            return self._robots2.ensure(visit, visit.site)
-        robots2 = self._robots2.rules_of(visit.site)
+        site = visit.site
+        if not self._robots2.is_current(site):
+            return self._robots2.ensure(visit, site)
+        robots2 = self._robots2.rules_of(site)
         if robots2 is None:
             return None
         passed = visit.decision
-        ruling = robots2_gate(robots2, path_and_query(visit.wire))
+        target = path_and_query(visit.wire)
+        ruling = robots2_gate(robots2, target)
         answer = self._ruled(visit, ruling, "asked for {}")
         visit.let_pass(passed)  # the reason of robots.txt stands
         return answer
@@ -7253,52 +7267,28 @@ def is_llms_txt(url: str) -> bool:
 
 def llms_source(result: Result) -> Source:
     readable, warning = cut_for_reading(result.body)
-    parsed = parse_llms_txt(decode_body(readable, result.content_type), result.final_url)
-    return Source(
-        "llms.txt",
-        result.final_url,
-        list(parsed.links),
-        parsed.title,
-        warning,
-    )
+    text = decode_body(readable, result.content_type)
+    parsed = parse_llms_txt(text, result.final_url)
+    return Source("llms.txt", result.final_url, parsed.links, parsed.title, warning)
 
 
 def source_of(result: Result) -> Source | None:
     """What a target itself is, if it is one of the structured forms.  R9"""
     url = result.final_url
-    body = result.body
     kind = media_kind(result.content_type)
-    if not body or kind == "html":
+    if not result.body or kind == "html":
         return None
     if is_llms_txt(url) and kind in LLMS_KINDS:
         return llms_source(result)
-    readable, warning = cut_for_reading(body)
+    readable, warning = cut_for_reading(result.body)
     if kind == "markdown":
-        return Source(
-            "markdown",
-            url,
-            list(result.links),
-            result.title,
-            warning,
-        )
+        return Source("markdown", url, result.links, result.title, warning)
     with suppress(ValueError):
         feed = parse_feed(readable, result.content_type, url)
-        return Source(
-            "feed",
-            url,
-            list(feed.items),
-            feed.title,
-            feed.warning or warning,
-        )
+        return Source("feed", url, feed.items, feed.title, feed.warning or warning)
     with suppress(ValueError):
-        sitemap = parse_sitemap(body, url)
-        return Source(
-            "sitemap",
-            url,
-            list(sitemap.entries),
-            "",
-            sitemap.warning,
-        )
+        sitemap = parse_sitemap(result.body, url)
+        return Source("sitemap", url, sitemap.entries, warning=sitemap.warning)
     return None
 
 
@@ -7332,14 +7322,20 @@ def fetch(url: str, fresh: bool = False) -> Result:
     return default_bot().fetch(url, fresh)
 
 
-def run(urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1) -> Iterator[Result]:
+def run(
+    urls: Iterable[str],
+    min_age: float = 3600.0,
+    jobs: int = 1,
+    fresh: bool = False,
+) -> Iterator[Result]:
     """Fetches many URLs, each host at its own pace (R4), and gives a Result for each.
 
     Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
     target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
     Strictly serial; `jobs` above 1 deals the hosts to that many processes, at most 64 (R4a).
+    `fresh=True` asks without validators.
     """
-    return default_bot().run(urls, min_age, jobs)
+    return default_bot().run(urls, min_age, jobs, fresh)
 
 
 def discover(url: str) -> Iterator[Source]:
@@ -9286,7 +9282,6 @@ PAGE_LIFETIME_SECONDS = 300.0   # R6: how long the text of the last page stays i
 SLICE_CHARACTERS = 20_000       # ours: of a text, where the caller names no length
 MAX_LISTED_FOR_MODEL = 50       # ours: sources, items of each, links; a sitemap may have 50,000
 MAX_MODEL_LINE = 2000           # ours: characters of one field; a title may have megabytes
-MAX_WAITING_REQUESTS = 100      # ours: beyond them a client hears that it asks too much
 PROGRESS_SECONDS = 1.0          # ours: between two notices of a wait
 GRACE_SECONDS = 5.0             # ours: what was asked before stdin ended may still be answered
 ABORT_AGAIN_SECONDS = 0.05      # ours: while a name is looked up there is no socket to shut down
@@ -9854,8 +9849,6 @@ class McpServer(SystemClock):
 
     def serve(self, bot: Bot) -> None:
         """Until the source ends. OSError: nobody reads the answers."""
-        if self._source.isatty():
-            print("walsh_research: waits for a client's messages on stdin", file=sys.stderr)
         self._reader.start()
         try:
             while True:
@@ -9934,9 +9927,6 @@ class McpServer(SystemClock):
                 return                          # any other notification asks for nothing
             elif method == "ping":
                 self._send(result_reply(request_id, {}))
-            elif len(self._requests) >= MAX_WAITING_REQUESTS:
-                reason = f"{MAX_WAITING_REQUESTS} requests are waiting, want an answer first"
-                raise RpcError(INTERNAL_ERROR, reason)
             else:
                 meta, cancelled = params.get("_meta") or {}, threading.Event()
                 request = HarnessRequest(request_id, method, params, meta, cancelled)
@@ -10249,15 +10239,6 @@ MODES = (       # the first holds
     "--attest",
     "--selftest",
 )
-# What people look for that is no option, by a part of its name, and what there is instead.
-NEAREST = {
-    "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
-    "agent": "the User-Agent is always the bot's own",
-    "delay": "each host has its own pace (--max-wait bounds what is waited for)",
-    "cache": "want --cache-dir",
-    "out": "want --body, or the shell's > FILE",
-    "thread": "want --jobs",
-}
 BOT_OPTIONS = (
     "cache_dir",
     "origin",
@@ -10369,17 +10350,6 @@ def read_value(option: str, kind: str, text: str) -> Any:
         raise Misuse(f"{option} is {shown!r}, want {wanted}") from None
 
 
-def nearest_option(name: str, known: Iterable[str]) -> str:
-    """What helps whoever typed an option that is none."""
-    import difflib
-
-    for option in difflib.get_close_matches(name, known, 1, 0.85):
-        if "robot" not in name:         # nobody who wants to ignore robots.txt means --robots2
-            return f"want {option}"
-    found = [meant for part, meant in NEAREST.items() if part in name]
-    return found[0] if found else "want one that --help shows"
-
-
 def option_parser() -> Any:
     """Of the options that the help screen shows."""
     import argparse
@@ -10403,17 +10373,20 @@ def option_parser() -> Any:
 
 
 def read_arguments(argv: Sequence[str]) -> Any:
-    """The options as attributes, with `mode`, `urls` and `given`. Misuse: they cannot be meant."""
+    """The options as attributes, with `mode` and `urls`. Misuse: they cannot be meant."""
     words = list(argv)
-    end = words.index("--") if "--" in words else len(words)
-    options, urls = option_parser().parse_known_args(words[:end])
+    end = len(words)
+    if "--" in words:
+        end = words.index("--")
+    parser = option_parser()
+    if "--mcp" in words[:end]:
+        parser.set_defaults(max_wait=MCP_MAX_WAIT_SECONDS, timeout=MCP_TIMEOUT_SECONDS)
+    options, urls = parser.parse_known_args(words[:end])
     for word in urls:
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
-            known = ["--" + attribute.replace("_", "-") for attribute in vars(options)]
-            raise Misuse(f"{name} is no option; {nearest_option(name, known)}")
+            raise Misuse(f"{name} is no option, want one that --help shows")
     options.urls = urls + words[end + 1:]
-    options.given = {word.partition("=")[0] for word in words[:end]}
     options.mode = chosen_mode(options)
     return options
 
@@ -10511,11 +10484,6 @@ def log(line: str) -> None:
     write_error(f"{lead}{printable(line, MAX_DETAIL_CHARACTERS)}\n")
 
 
-def complain(error: object) -> None:
-    """What is wrong, in one line."""
-    log(f"walsh_research.py: {error}")
-
-
 def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
@@ -10579,13 +10547,10 @@ class Command:
     def collect_targets(self) -> None:
         """Misuse: a file is wrong, which is told before anything is asked."""
         urls = self.options.urls
-        self.targets = [url for url in urls if url != "-"]
-        for target in self.targets:
-            if os.path.isfile(target):
-                self.warn(f"{target} is a file, and --input {target} reads targets from it")
         names = self.options.input
         if "-" in urls:
             names = ["-", *names]
+        self.targets = [url for url in urls if url != "-"]
         for name in names:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
@@ -10781,8 +10746,8 @@ class Command:
             said.append(f"again at {iso_utc(result.retry_at)}")
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
-        if result.read:                         # else the line says so already
-            said += [line for line in result.warnings if (result.reason or "\n") not in line]
+        if result.ok and result.read:           # else the line says why already
+            said += result.warnings
         code = result.status or result.gate
         self.show_outcome(result, outcome, code, result.url, said, exit_code)
 
@@ -10908,13 +10873,9 @@ class Command:
         """stdout carries messages alone, so what else would be printed goes to stderr."""
         if sys.stdin is None or sys.stdout is None:
             return
-        options = self.options
         make_blocking(sys.stdin)
-        server = McpServer(sys.stdin.buffer, sys.stdout.buffer, options.allow_private)
-        if "--max-wait" not in options.given:
-            options.max_wait = MCP_MAX_WAIT_SECONDS
-        if "--timeout" not in options.given:
-            options.timeout = MCP_TIMEOUT_SECONDS
+        allow_private = self.options.allow_private
+        server = McpServer(sys.stdin.buffer, sys.stdout.buffer, allow_private)
         with redirect_stdout(sys.stderr):
             with self.make_bot(clock=server, transport=server.transport) as bot:
                 server.serve(bot)
@@ -11000,12 +10961,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Misuse as error:
-        complain(error)
+        log(f"walsh_research.py: {error}")
         return 2
     except BrokenPipeError:
         return EXIT_CLOSED_PIPE
     except OSError as error:        # a full disk, or no socket, pipe or process is left
-        complain(f"cannot go on ({error.strerror or error}), want room for it")
+        found = error.strerror or error
+        log(f"walsh_research.py: cannot go on ({found}), want room for it")
         return 1
     finally:
         flush_or_drop()
