@@ -2031,7 +2031,7 @@ NO_VALIDATORS = Validators()
 class RobotsState(NamedTuple):
     """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
 
-    robots: RobotsTxt | None = None  # None: there are no rules to be had
+    robots: Any = None               # RobotsTxt or Robots2Files; None: no rules to be had
     body: bytes = b""                # as fetched, for the cache
     status: int = 0                  # of the answer that stands; 0: no HTTP answer
     fetched_at: float = 0.0          # when `body` was last known to be current
@@ -3705,7 +3705,7 @@ class PolicyStore:
                     except StopIteration as stop:
                         return stop.value  # type: ignore[no-any-return]
                     self._resume_at[key] = later.at
-                elif later.at > visit.deadline:
+                elif later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                     return visit.not_yet(later)
                 yield later
         finally:
@@ -3813,10 +3813,12 @@ class BlocklistStore(PolicyStore):
         ending = yield from document.walk()
         refusal = ending.refusal
         # R3b: what could not be asked is not what failed, unless the list's own answer forbids it.
-        if refusal is not None and not document.attempts and not self._is_held_by_list(refusal):
+        if refusal is not None and self._was_unasked(document, refusal):
+            retry_at = refusal.retry_at or self._now() + POLICY_RETRY_SECONDS
             if self.blocklist is None:
-                return refusal._replace(gate="R3", reason=f"no blocklist yet: {refusal.reason}")
-            self.failed(ending.why, refusal.retry_at)
+                reason = f"no blocklist yet: {refusal.reason}"
+                return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
+            self.failed(ending.why, retry_at)
             return None
         if ending.status == 304 and any(document.validators):
             self._note(checked_at=self._now(), failed_at=NEVER, retry_at=NEVER)
@@ -3838,9 +3840,12 @@ class BlocklistStore(PolicyStore):
         self._adopt(adopted)
         return None
 
-    def _is_held_by_list(self, refusal: Decision) -> bool:
-        host = host_key(self._origin)
-        return refusal.gate == "R5" and self._limiter.record_of(host).held_for == self.kind
+    def _was_unasked(self, document: Visit, refusal: Decision) -> bool:
+        """Whether the list, or the hop that it leads to, was put off by what others did."""
+        if refusal.gate == "R5" and self._limiter.record_of(document.host).held_for == self.kind:
+            return False
+        is_hop = getattr(document.answer, "status", 0) in REDIRECT_STATUSES
+        return not document.attempts or (is_hop and refusal.retry_at is not None)
 
     def _adopt(self, blocklist: Blocklist) -> None:
         """The list is in force. The one before it stays on disk, so that one is always whole."""
@@ -3994,9 +3999,12 @@ class SourceStore:
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
         known = self.load(key)
-        if result.outcome == "deferred":  # it keeps its place
+        if result.outcome == "deferred":
             if result.attempts:
-                self._store(key, known._replace(retry_at=result.retry_at or NEVER))
+                known = known._replace(retry_at=result.retry_at or NEVER)
+                if result.status not in REDIRECT_STATUSES:  # at a hop it keeps its place
+                    known = known._replace(ended_at=result.at)
+                self._store(key, known)
             return
         known = known._replace(ended_at=result.at, retry_at=result.retry_at or NEVER, failure="")
         if result.ok:
@@ -4183,8 +4191,16 @@ class Visit:
             later, self._back_off = self._back_off, None
             if later is not None:
                 if self.is_too_far(later):
-                    return Ending(self.answer, self.not_yet(later))
+                    return Ending(self.answer, self._too_far_to_retry(later))
                 yield from self._wait(later)
+
+    def _too_far_to_retry(self, later: Later) -> Decision | None:
+        """A target is put off until its retry may leave; a document's silence is its failure."""
+        if self.how.may_owe == POLICY:
+            return None
+        interval = self.fetcher.interval_of(self.site)
+        start = self.fetcher.limiter.when(self.host, interval, self.may_owe, self.deadline)
+        return self.not_yet(max(later, start))
 
     def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
         """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
@@ -4516,9 +4532,13 @@ class Scheduler:
         """Those first that have waited longest for an end, and those that never had one."""
         targets = self.targets[host]
         if len(targets) > 1:
-            known = self._fetcher.sources.load
-            ordered = sorted(targets, key=lambda target: known(target.key).ended_at)
+            ordered = sorted(targets, key=self._place_of)
             self.targets[host] = collections.deque(ordered)
+
+    def _place_of(self, target: Target) -> tuple[bool, float]:
+        """What would be put off again goes behind those that can succeed."""
+        known = self._fetcher.sources.load(target.key)
+        return known.retry_at > self._fetcher.now(), known.ended_at
 
     def _push(self, due_at: float, host: str, *rest: Any) -> None:
         turn = Turn(due_at, not rest, next(self._serial), host, *rest)
@@ -4682,7 +4702,6 @@ class Fetcher:
         )
         self.robots = RobotsStore(self._cache, self.now)
         self.sources = SourceStore(self._cache)
-        self._scheduler = Scheduler(self)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
@@ -4778,7 +4797,7 @@ class Fetcher:
         self, urls: Iterable[str], purpose: str = "", adopts: bool = True, **wanted: Any
     ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
-        scheduler = self._scheduler = Scheduler(self, adopts)
+        scheduler = Scheduler(self, adopts)
         for item in self.declared(urls):
             if isinstance(item, Result):
                 yield item
@@ -4999,7 +5018,7 @@ class Fetcher:
         if self.options.interactive:
             return None
         interval = self.interval_of(visit.site)
-        later = self.limiter.when(visit.host, interval, FIRST, math.inf)
+        later = self.limiter.when(visit.host, interval, visit.may_owe, visit.deadline)
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or visit.is_too_far(later):
             return visit.not_yet(later)
@@ -6085,6 +6104,10 @@ class AskAnswer(NamedTuple):
     scopes: tuple[str, ...] = ()    # none: the whole site
     reason: str = ""
     cacheable: bool = False     # an allow, or the site's own no; no allow-once, no trouble
+    expires_at: float = 0.0     # Unix seconds; asked again then, where it is "later"
+
+
+NO_ANSWER = AskAnswer("deny")
 
 
 # The directives of the quick reference, each with its values, strictest first. Of several lines
@@ -6562,18 +6585,71 @@ def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
 
 # Part I alone has none, so that `import *` of it gives what it has.
 __all__ = [
-    "fetch", "run", "may_fetch", "discover", "attest", "main", "Bot", "Result", "Decision",
-    "Source", "Sandbox", "tools", "call_tool",
-    "backoff_delay", "canonical_url", "host_key", "markdown_links", "page_metadata",
-    "parse_duration", "parse_feed", "parse_llms_txt", "parse_retry_after", "parse_sitemap",
-    "read_targets", "split_by_host", "tag_url", "validate",
-    "BlockedDomain", "Blocklist", "BlocklistRejected", "Feed", "FeedItem", "Hit", "Later", "Link",
-    "LlmsLink", "LlmsTxt", "PageMetadata", "Reading", "Request", "RequestRecord", "Response",
-    "Robots2", "Robots2Line", "Robots2Ruling", "RobotsTxt", "Rule", "SchemaViolation", "Sitemap",
-    "SitemapEntry", "TransportError", "UnsupportedSchema", "Verdict",
-    "BACKOFF_CAP", "BLOCKLIST_REFRESH", "DEFAULT_BACKOFF_BASE", "DEFAULT_MAX_RETRIES",
-    "MIN_REQUEST_INTERVAL", "ORIGIN", "ROBOTS_TTL_SECONDS", "SCHEMA_TTL_SECONDS", "SPEC_VERSION",
-    "STALE_HARD_CUTOFF", "UA_TOKEN", "USER_AGENT",
+    "fetch",
+    "run",
+    "may_fetch",
+    "discover",
+    "attest",
+    "main",
+    "Bot",
+    "Result",
+    "Decision",
+    "Source",
+    "Sandbox",
+    "tools",
+    "call_tool",
+    "backoff_delay",
+    "canonical_url",
+    "host_key",
+    "markdown_links",
+    "page_metadata",
+    "parse_duration",
+    "parse_feed",
+    "parse_llms_txt",
+    "parse_retry_after",
+    "parse_sitemap",
+    "read_targets",
+    "split_by_host",
+    "tag_url",
+    "validate",
+    "BlockedDomain",
+    "Blocklist",
+    "BlocklistRejected",
+    "Feed",
+    "FeedItem",
+    "Hit",
+    "Later",
+    "Link",
+    "LlmsLink",
+    "LlmsTxt",
+    "PageMetadata",
+    "Reading",
+    "Request",
+    "RequestRecord",
+    "Response",
+    "Robots2",
+    "Robots2Line",
+    "Robots2Ruling",
+    "RobotsTxt",
+    "Rule",
+    "SchemaViolation",
+    "Sitemap",
+    "SitemapEntry",
+    "TransportError",
+    "UnsupportedSchema",
+    "Verdict",
+    "BACKOFF_CAP",
+    "BLOCKLIST_REFRESH",
+    "DEFAULT_BACKOFF_BASE",
+    "DEFAULT_MAX_RETRIES",
+    "MIN_REQUEST_INTERVAL",
+    "ORIGIN",
+    "ROBOTS_TTL_SECONDS",
+    "SCHEMA_TTL_SECONDS",
+    "SPEC_VERSION",
+    "STALE_HARD_CUTOFF",
+    "UA_TOKEN",
+    "USER_AGENT",
 ]
 
 # robots2: an "allow" is cached for no more than 24 hours
@@ -6602,150 +6678,112 @@ class Source(NamedTuple):
         return record_dict(self)
 
 
-NO_FILES: dict[str, bytes] = {}
 AI_INPUT_WARNING = "Content-Signal ai-input=no: not to be handed to a model"
 
 
-class Robots2State(NamedTuple):
-    """What is held of a site's robots2.txt and the files that it chains to.
+class Robots2Files(NamedTuple):
+    """A site's robots2.txt with the files that it chains to: what a RobotsState holds of it."""
 
-    Times are Unix seconds, as of RobotsState. The file has no validators: its chain may have
-    changed where it has not.
-    """
-
-    robots2: Optional[Robots2] = None   # the files as one; None: there are none
-    files: dict[str, bytes] = NO_FILES  # the site's own first: URL -> body
-    status: int = 0
-    fetched_at: float = 0.0
-    checked_at: float = 0.0
-    retry_at: float = 0.0
-    unreachable_since: float = 0.0
-    failures: int = 0
-    no_network: bool = False
-    has_held_host: bool = False
-    trouble: str = ""
-    etag: str = ""
-    last_modified: str = ""
+    rules: Robots2              # the files as one
+    bodies: dict[str, bytes]    # the site's own first: URL -> body
 
     @property
     def held_bytes(self) -> int:
         """An estimate of the memory that this takes."""
-        files_bytes = sum(map(len, self.files.values()))
-        parsed_bytes = 0
-        if self.robots2 is not None:
-            parsed_bytes = self.robots2.held_bytes
-        return files_bytes + parsed_bytes + 1000
-
-
-NO_ROBOTS2 = Robots2State()
+        return self.rules.held_bytes + sum(map(len, self.bodies.values()))
 
 
 class Robots2Store(RobotsStore):
-    """What is held of each site's robots2.txt; kept, and kept current, like robots.txt."""
+    """What is held of each site's robots2.txt; kept, and kept current, like robots.txt.
+
+    It has no validators: the files that it chains to may have changed where it has not.
+    """
 
     kind = "robots2"
-    no_state = NO_ROBOTS2
 
     def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
         super().__init__(cache, now, f" {category}")
         self._category = category
 
     def rules_of(self, site: str) -> Robots2 | None:
-        robots2: Robots2 | None = self.state_of(site).robots2
-        return robots2
+        """The copy that is held stands, though not for ever."""
+        state = self.state_of(site)
+        is_lost = state.failures >= LEAST_FAILURES_FOR_GOOD
+        since = state.unreachable_since
+        if state.robots is None or is_lost and self._now() - since > MAX_UNREACHABLE_SECONDS:
+            return None
+        rules: Robots2 = state.robots.rules
+        return rules
 
-    def _to_entry(self, state: Robots2State) -> dict[str, Any]:
-        return {**state._asdict(), "robots2": None}
+    def _to_entry(self, state: RobotsState) -> dict[str, Any]:
+        bodies = {}
+        if state.robots is not None:
+            bodies = state.robots.bodies
+        return {**state._asdict(), "robots": None, "bodies": bodies}
 
-    def _from_entry(self, entry: dict[str, Any]) -> Robots2State:
-        state = from_entry(NO_ROBOTS2, entry)
-        files = {}
-        for url, body in state.files.items():
-            if isinstance(url, str) and isinstance(body, bytes):
-                files[url] = body
-        if not files:
-            return state._replace(files=files)
-        return state._replace(files=files, robots2=self._merged(files)[0])
+    def _from_entry(self, entry: dict[str, Any]) -> RobotsState:
+        state = from_entry(RobotsState(), entry)
+        bodies = entry.get("bodies")
+        if not isinstance(bodies, dict):
+            return state
+        bodies = {url: body for url, body in bodies.items() if isinstance(body, bytes)}
+        if not bodies:
+            return state
+        files, _ = self._merged(bodies)
+        return state._replace(robots=files)
 
-    def _merged(self, files: dict[str, bytes]) -> tuple[Robots2, str | None]:
-        """The files of a chain, the site's own first, as one; and the file that follows."""
+    def _merged(self, bodies: dict[str, bytes]) -> tuple[Robots2Files, str | None]:
+        """The files of a chain, the site's own first; and the URL of the file that follows."""
         parsed: list[tuple[str, Robots2]] = []
         limit_bytes = MAX_ROBOTS_BYTES
-        for url, body in files.items():
+        for url, body in bodies.items():
             parsed.append((url, Robots2.parse(body, self._category, limit_bytes)))
             limit_bytes = MAX_CHAINED_BYTES
-        return robots2_chain(parsed)
+        rules, chain = robots2_chain(parsed)
+        return Robots2Files(rules, bodies), chain
 
     def _after_answer(
-        self, held: Robots2State, document: Visit, answer: Response
-    ) -> Steps[Robots2State]:
+        self, held: RobotsState, document: Visit, answer: Response
+    ) -> Steps[RobotsState]:
         """The site's own file with at most three further ones, each behind every gate.
 
         Of one that is out of reach the copy that is held stays, and it is asked for again soon.
         """
-        meaning = robots_meaning(answer.status)
-        now = self._now()
-        if answer.status != 304 and meaning in ("none", "redirect"):
-            return Robots2State(status=answer.status, fetched_at=now, checked_at=now)
-        if meaning != "rules":
-            trouble = f"robots2.txt answered {answer.status}"
-            return self._after_failure(held, trouble, answer.status)
-        files = {document.url: answer.body[:MAX_ROBOTS_BYTES + 1]}
+        if robots_meaning(answer.status) != "rules":
+            return robots_after_answer(held, answer, self._now())
+        copies: dict[str, bytes] = {}
+        if held.robots is not None:
+            copies = held.robots.bodies
+        bodies = {document.url: answer.body[:MAX_ROBOTS_BYTES + 1]}
         retry_at = 0.0
         while True:
-            merged, chain = self._merged(files)
-            wire = next_in_chain(chain, files)
-            if chain is None or not wire:
+            files, chain = self._merged(bodies)
+            if chain is None:
                 break
-            ending = yield from document.document(self.kind, wire, NO_VALIDATORS).walk()
+            try:
+                wire = wire_url(chain)
+            except ValueError:
+                break
+            further_document = document.document(self.kind, wire, NO_VALIDATORS)
+            ending = yield from further_document.walk()
             further = ending.answer
             if isinstance(further, Response) and further.status == 200:
-                files[chain] = further.body[:MAX_CHAINED_BYTES + 1]
-            elif isinstance(further, Response) and is_gone(further.status):
+                bodies[chain] = further.body[:MAX_CHAINED_BYTES + 1]
+            elif robots_meaning(ending.status) == "none":
                 break
             else:
                 retry_at = self._now() + POLICY_RETRY_SECONDS
-                if chain not in held.files:
+                if chain not in copies:
                     break
-                files[chain] = held.files[chain]
+                bodies[chain] = copies[chain]
         now = self._now()
-        return Robots2State(merged, files, 200, now, now, retry_at)
-
-    def _after_failure(self, held: Robots2State, trouble: str, status: int) -> Robots2State:
-        """The copy that is held stays, though not for ever."""
-        state: Robots2State = super()._after_failure(held, trouble, status)
-        is_long_ago = self._now() - state.unreachable_since > MAX_UNREACHABLE_SECONDS
-        if is_long_ago and state.failures >= LEAST_FAILURES_FOR_GOOD:
-            state = state._replace(robots2=None, files={})
-        return state
-
-
-def is_gone(status: int) -> bool:
-    """Whether a chained file is not there, rather than out of reach."""
-    return status != 304 and robots_meaning(status) in ("rules", "none")
-
-
-def next_in_chain(chain: str | None, files: dict[str, bytes]) -> str:
-    """The wire form of the file to read next; "" at the end, or where it was read already."""
-    try:
-        wire = wire_url(chain or "")
-        read = {canonical_url(url) for url in files}
-        if canonical_url(wire) in read:             # a loop in another spelling
-            return ""
-        return wire
-    except ValueError:
-        return ""
-
-
-class HeldAnswer(NamedTuple):
-    """An answer to robots2's question that this process holds."""
-
-    answer: AskAnswer
-    expires_at: float                   # Unix seconds; asked again then, where it is "later"
-
-
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+        return RobotsState(
+            robots=files,
+            status=200,
+            fetched_at=now,
+            checked_at=now,
+            retry_at=retry_at,
+        )
 
 
 class AnswerStore(PolicyStore):
@@ -6760,25 +6798,17 @@ class AnswerStore(PolicyStore):
     def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
         super().__init__(cache, now)
         self._category = category
-        self._held: dict[str, HeldAnswer] = {}
+        self._held: dict[str, AskAnswer] = {}
 
-    def get(self, key: str) -> HeldAnswer | None:
+    def get(self, key: str) -> AskAnswer | None:
         """What the site said of this, if that still holds."""
         now = self._now()
         held = self._held.get(key)
         if held is not None and now < held.expires_at:
             return held
-        entry = self._cache.load("ask", f"{key} {self._category}") or {}
-        decision = entry.get("decision")
-        scopes = entry.get("scopes")
-        at = as_number(entry.get("at"))
-        if decision not in ("allow", "deny") or not isinstance(scopes, list):
-            return None
-        if not is_fresh(at, ROBOTS2_ASK_TTL_SECONDS, now):
-            return None
-        reason = f"answered {decision} {spell_seconds(now - at)} ago"
-        answer = AskAnswer(decision, tuple(map(as_text, scopes)), reason)
-        return HeldAnswer(answer, at + ROBOTS2_ASK_TTL_SECONDS)
+        answer = from_entry(NO_ANSWER, self._cache.load("ask", f"{key} {self._category}"))
+        asked_at = answer.expires_at - ROBOTS2_ASK_TTL_SECONDS
+        return answer if is_fresh(asked_at, ROBOTS2_ASK_TTL_SECONDS, now) else None
 
     def is_current(self, key: str) -> bool:
         return self.get(key) is not None
@@ -6791,10 +6821,9 @@ class AnswerStore(PolicyStore):
         directive = key.rpartition(" ")[2]
         url = wire_url(robots2_ask_url(visit.wire, directive))
         ending = yield from visit.document(self.kind, url, NO_VALIDATORS).walk()
+        answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
         if ending.refusal is None and isinstance(ending.answer, Response):
             answer = parse_ask_answer(ending.answer.status, ending.answer.headers)
-        else:
-            answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
         now = self._now()
         expires_at = now + POLICY_RETRY_SECONDS
         if ending.due_at is not None:
@@ -6802,16 +6831,17 @@ class AnswerStore(PolicyStore):
             expires_at = max(ending.due_at, now + 1.0)
         elif answer.cacheable:
             expires_at = now + ROBOTS2_ASK_TTL_SECONDS
-            entry = {"decision": answer.decision, "scopes": list(answer.scopes), "at": now}
-            self._cache.store("ask", f"{key} {self._category}", entry)
         elif answer.decision == "allow-once":       # for the visit that waits for it
-            expires_at = max(visit.deadline, now + POLICY_RETRY_SECONDS)
-        self._held[key] = HeldAnswer(answer, expires_at)
+            expires_at = max(visit.deadline, expires_at)
+        answer = answer._replace(expires_at=expires_at)
+        self._held[key] = answer
+        if answer.cacheable:
+            self._cache.store("ask", f"{key} {self._category}", answer._asdict())
 
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
-        for key, held in list(self._held.items()):
-            if key.startswith(f"{site} ") and held.answer.decision == "allow-once":
+        for key, answer in list(self._held.items()):
+            if key.startswith(f"{site} ") and answer.decision == "allow-once":
                 del self._held[key]
 
 
@@ -6834,39 +6864,48 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     kind = media_kind(content_type)
     readable, warning = cut_for_reading(body)
     warnings = [warning] if warning else []
+    if kind in ("feed", "xml", "json"):
+        return read_feed_metadata(readable, kind, content_type, base_url, warnings)
+    text = decode_body(readable, content_type)
     if kind == "html":
-        page = page_metadata(decode_body(readable, content_type), base_url)
-        metadata = {}
-        for name, value in page.to_dict().items():
-            if value and name not in ("title", "robots"):
-                metadata[name] = value
+        page = page_metadata(text, base_url)
+        metadata = page.to_dict()
+        for name in ("title", "robots"):
+            del metadata[name]
+        metadata = {name: value for name, value in metadata.items() if value}
         return Reading(page.title, [], metadata, page.robots, warnings)
     if is_llms_txt(base_url) and kind in LLMS_KINDS:
-        parsed = parse_llms_txt(decode_body(readable, content_type), base_url)
+        parsed = parse_llms_txt(text, base_url)
         links = [Link(link.title, link.url) for link in parsed.links]
         return Reading(parsed.title, links, warnings=warnings)
     if kind == "markdown":
-        title, links = markdown_reading(decode_body(readable, content_type))
+        title, links = markdown_reading(text)
         return Reading(title, links, warnings=warnings)
-    if kind in ("feed", "xml", "json"):
-        return read_feed_metadata(readable, kind, content_type, base_url, warnings)
-    return Reading(warnings=[])
+    return Reading()
 
 
 def read_feed_metadata(
-    body: bytes, kind: str, content_type: str, base_url: str, warnings: list[str]
+    body: bytes,
+    kind: str,
+    content_type: str,
+    base_url: str,
+    warnings: list[str],
 ) -> Reading:
     """R9: of a feed; nothing of another document in XML or JSON."""
     try:
         feed = parse_feed(body, content_type, base_url)
     except ValueError as error:
-        if kind == "feed":
-            return Reading(warnings=[*warnings, f"not a feed: {error}"])
-        return Reading()
-    links = [Link(item.title, item.url) for item in feed.items if item.url]
-    metadata = {"feed": feed.kind, "site": feed.url, "item_count": len(feed.items)}
+        if kind != "feed":
+            return Reading()
+        return Reading(warnings=[*warnings, f"not a feed: {error}"])
     if feed.warning:
         warnings = [*warnings, feed.warning]
+    metadata = {
+        "feed": feed.kind,
+        "site": feed.url,
+        "item_count": len(feed.items),
+    }
+    links = [Link(item.title, item.url) for item in feed.items if item.url]
     return Reading(feed.title, links, metadata, warnings=warnings)
 
 
@@ -6876,7 +6915,8 @@ def wants_structured(status: int, headers: Headers) -> bool:
         return True
     media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
-    return wants_any_success(status, headers) and re.fullmatch(archive, media_type) is not None
+    is_archive = re.fullmatch(archive, media_type) is not None
+    return is_archive and wants_any_success(status, headers)
 
 
 class Bot(Fetcher):
@@ -7000,11 +7040,12 @@ class Bot(Fetcher):
         reading = Reading()
         if answer.body:
             reading = read_metadata(answer.body, content_type, visit.wire)
-        directives, cautions = robots_directives(
-            answer.headers, reading.robots_directives, self.now())
+        asked = reading.robots_directives
+        directives, cautions = robots_directives(answer.headers, asked, self.now())
         warnings = [*reading.warnings, *cautions]
         if answer.body and not is_text(answer.body, content_type):
-            warnings.append(f"{media_type_of(content_type) or 'the body'} is no text")
+            media_type = media_type_of(content_type) or "the body"
+            warnings.append(f"{media_type} is no text")
         return reading._replace(robots_directives=directives, warnings=warnings)
 
     def probe(self, url: str) -> Result:
@@ -7018,19 +7059,22 @@ class Bot(Fetcher):
         advertises are listed. Every request passes every gate. Where the target gave nothing, one
         Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
         """
-        # It is read afresh: a 304 would have no items.
-        wanted = {"min_age": min_age, "wants": wants_structured, "is_anew": True}
+        named = set()
         with CONNECTION.call():
-            result = self._result_of(url, "discover ", **wanted)
+            # It is read afresh: a 304 would have no items.
+            result = self._result_of(
+                url, "discover ", min_age=min_age, wants=wants_structured, is_anew=True
+            )
             bare = result._replace(body=b"")        # R6: nothing is kept that nobody needs
-            named = set()
             for source in self._sources(result, min_age):       # R9
-                name = source.kind, source.url
+                name = (source.kind, source.url)
                 if name not in named:
                     named.add(name)
-                    yield with_signals(source._replace(target=result.url), result)
+                    source = source._replace(target=result.url)
+                    yield with_signals(source, result)
         if not named:
-            yield Source("none", result.final_url or result.url, target=result.url, result=bare)
+            found_at = result.final_url or result.url
+            yield Source("none", found_at, target=result.url, result=bare)
 
     def _sources(self, result: Result, min_age: float) -> Iterator[Source]:
         if not result.ok:
@@ -7123,27 +7167,32 @@ class Bot(Fetcher):
 
     def _use_gate(self, visit: Visit, directive: str) -> GateAnswer:
         """Whether the site permits a use."""
-        if not self._robots2.is_current(visit.site):
-            return self._robots2.ensure(visit, visit.site)
-        robots2 = self._robots2.rules_of(visit.site)
+        site = visit.site
+        if not self._robots2.is_current(site):
+            return self._robots2.ensure(visit, site)
+        robots2 = self._robots2.rules_of(site)
         ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
         if robots2 is not None:
-            ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
-        visit.let_pass(visit.decision._replace(reason=ruling.reason))
+            target = path_and_query(visit.wire)
+            ruling = robots2_use(robots2, target, directive)
+        passed = visit.decision._replace(reason=ruling.reason)
+        visit.let_pass(passed)
         answer = self._ruled(visit, ruling, "ask")
         if answer is None:
-            self._answers.use_up(visit.site)
+            self._answers.use_up(site)
         return answer
 
     def _robots2_gate(self, visit: Visit) -> GateAnswer:
         """What robots2.txt closes, or wants to be asked for first."""
-        if not self._robots2.is_current(visit.site):
-            return self._robots2.ensure(visit, visit.site)
-        robots2 = self._robots2.rules_of(visit.site)
+        site = visit.site
+        if not self._robots2.is_current(site):
+            return self._robots2.ensure(visit, site)
+        robots2 = self._robots2.rules_of(site)
         if robots2 is None:
             return None
         passed = visit.decision
-        ruling = robots2_gate(robots2, path_and_query(visit.wire))
+        target = path_and_query(visit.wire)
+        ruling = robots2_gate(robots2, target)
         answer = self._ruled(visit, ruling, "asked for {}")
         visit.let_pass(passed)  # the reason of robots.txt stands
         return answer
@@ -7162,20 +7211,19 @@ class Bot(Fetcher):
     def _ask(self, visit: Visit, directive: str, words: str) -> GateAnswer:
         """None where an answer that still holds allows it, else the way to one."""
         key = f"{visit.site} {directive}"
-        held = self._answers.get(key)
-        if held is None:
+        answer = self._answers.get(key)
+        if answer is None:
             refusal = self._pace_gate(visit)
             if refusal is not None:  # an allow-once would be wasted
                 return refusal
             return self._answers.ensure(visit, key)
-        answer = held.answer
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
             visit.let_pass(visit.decision._replace(reason=reason))
             return None
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
-        retry_at = held.expires_at if answer.decision == "later" else None
+        retry_at = answer.expires_at if answer.decision == "later" else None
         return visit.refused("robots2", reason, retry_at)
 
     def request_left(self, visit: Visit) -> None:
@@ -7187,60 +7235,53 @@ class Bot(Fetcher):
     # --- For --check ------------------------------------------------------
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
-        """Each gate in order, with what decided it: (gate, what it said)."""
-        gate = decision.gate
-        reason = decision.reason
-        if gate == "R3":
-            yield "blocklist", reason
-            return
-        yield "blocklist", self._explained_list()
-        if gate == "address":
-            yield "address", reason
-            return
-        yield "address", "permitted" if self.options.allow_private else "public, as far as known"
-        yield "robots.txt", explained_robots(decision)
-        if decision.robots_source:
-            yield "source", decision.robots_source
+        """Each gate in order, up to the one that refused: (gate, what it said)."""
         wire = wire_url(decision.url)
-        yield from self._explained_robots2(decision, site_key(wire))
-        if decision or gate in ("R4", "R5"):
-            yield "pace", self._explained_pace(wire)
-        if decision.content_signals:
-            pairs = [f"{name}={value}" for name, value in decision.content_signals.items()]
-            yield "signals", f"{', '.join(pairs)} (binds no use that this bot makes)"
+        verdict = decision.verdict or "unknown"
+        group = decision.group or "none"
+        rule = "no rule matches"
+        if decision.rule is not None:
+            rule = spell_rule(decision.rule)
+        signals = [f"{name}={said}" for name, said in decision.content_signals.items()]
+        facts = [
+            ("R3", "blocklist", self._explained_list()),
+            ("address", "address", "permitted"),
+            ("", "source", decision.robots_source),
+            ("", "signals", ", ".join(signals)),
+            ("R2", "robots.txt", f"{verdict}, group {group}: {rule}"),
+            ("", "robots2", self._explained_robots2(site_key(wire))),
+            ("robots2", "robots2", ""),
+            ("", "pace", self._explained_pace(wire)),
+        ]
+        for gate, name, said in facts:
+            if gate == decision.gate:
+                yield name, decision.reason
+                return
+            if said:
+                yield name, said
 
     def _explained_list(self) -> str:
         if self._blocklist.blocklist is None:
-            return "not listed (no list was ever adopted)"
-        checked_at = self._blocklist.state.checked_at
-        checked = "never checked"               # the cache has lost when
-        if checked_at > NEVER:
-            checked = f"checked {spell_seconds(self.now() - checked_at)} ago"
-        return f"not listed (among {self.blocklist_size}, {checked})"
+            return "no list was ever adopted"
+        state = self._blocklist.state
+        age_seconds = self.now() - max(state.fetched_at, state.checked_at)
+        return f"not among {self.blocklist_size}, checked {spell_seconds(age_seconds)} ago"
 
-    def _explained_robots2(self, decision: Decision, site: str) -> Iterator[tuple[str, str]]:
-        if decision.gate == "robots2":
-            yield "robots2", decision.reason
+    def _explained_robots2(self, site: str) -> str:
         robots2 = self._robots2.rules_of(site)
-        if robots2 is None or not decision.verdict:
-            return
-        policy = {**robots2.policy, **robots2.signals}
-        policy["report-to"] = ", ".join(robots2.report_to) or "nobody"
-        yield "robots2", ", ".join(f"{name}: {value}" for name, value in policy.items())
+        if robots2 is None:
+            return ""
+        facts = {**robots2.policy, **robots2.signals}
+        facts["report-to"] = " ".join(robots2.report_to) or "nobody"
         for line in robots2.unknown[:10]:
-            words = f"line {line.line} is not understood and grants nothing"
-            yield "robots2", f"{words}: {line.name}: {line.value}"
+            facts[f"line {line.line}"] = "not understood, grants nothing"
+        return ", ".join([f"{name}: {value}" for name, value in facts.items()])
 
     def _explained_pace(self, wire: str) -> str:
         interval = self.interval_of(site_key(wire))
-        later = self.limiter.when(host_key(wire), interval, FIRST, math.inf)
-        slot = "a slot is free now"
-        seconds = later.at - self.now()
-        if seconds > 0.0:
-            slot = f"next slot in {spell_seconds(seconds)}"
-            if later.gate == "R5":
-                slot += f" ({later.reason})"
-        return f"{interval:g} s between requests; {slot}"
+        start = self.limiter.when(host_key(wire), interval, FIRST, math.inf).at
+        wait = spell_seconds(start - self.now())
+        return f"{interval:g} s between requests; next slot in {wait}"
 
 
 def remove_folder(path: str, process: int) -> None:
@@ -7249,18 +7290,6 @@ def remove_folder(path: str, process: int) -> None:
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)
-
-
-def explained_robots(decision: Decision) -> str:
-    """What robots.txt said, for --check."""
-    said = str(decision.verdict or "unknown")
-    if decision.group:
-        said += f", group {decision.group}"
-    if decision.gate in ("robots2", "R4", "R5"):
-        return said
-    if decision.group and decision.verdict is Verdict.ALLOWED_IMPLICIT:
-        return f"{said}: no rule of it matches"
-    return f"{said}: {decision.reason}"
 
 
 def forbids_ai_input(signals: Mapping[str, str]) -> bool:
@@ -7283,52 +7312,28 @@ def is_llms_txt(url: str) -> bool:
 
 def llms_source(result: Result) -> Source:
     readable, warning = cut_for_reading(result.body)
-    parsed = parse_llms_txt(decode_body(readable, result.content_type), result.final_url)
-    return Source(
-        "llms.txt",
-        result.final_url,
-        list(parsed.links),
-        parsed.title,
-        warning,
-    )
+    text = decode_body(readable, result.content_type)
+    parsed = parse_llms_txt(text, result.final_url)
+    return Source("llms.txt", result.final_url, parsed.links, parsed.title, warning)
 
 
 def source_of(result: Result) -> Source | None:
     """What a target itself is, if it is one of the structured forms.  R9"""
     url = result.final_url
-    body = result.body
     kind = media_kind(result.content_type)
-    if not body or kind == "html":
+    if not result.body or kind == "html":
         return None
     if is_llms_txt(url) and kind in LLMS_KINDS:
         return llms_source(result)
-    readable, warning = cut_for_reading(body)
+    readable, warning = cut_for_reading(result.body)
     if kind == "markdown":
-        return Source(
-            "markdown",
-            url,
-            list(result.links),
-            result.title,
-            warning,
-        )
+        return Source("markdown", url, result.links, result.title, warning)
     with suppress(ValueError):
         feed = parse_feed(readable, result.content_type, url)
-        return Source(
-            "feed",
-            url,
-            list(feed.items),
-            feed.title,
-            feed.warning or warning,
-        )
+        return Source("feed", url, feed.items, feed.title, feed.warning or warning)
     with suppress(ValueError):
-        sitemap = parse_sitemap(body, url)
-        return Source(
-            "sitemap",
-            url,
-            list(sitemap.entries),
-            "",
-            sitemap.warning,
-        )
+        sitemap = parse_sitemap(result.body, url)
+        return Source("sitemap", url, sitemap.entries, warning=sitemap.warning)
     return None
 
 
@@ -7362,14 +7367,20 @@ def fetch(url: str, fresh: bool = False) -> Result:
     return default_bot().fetch(url, fresh)
 
 
-def run(urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1) -> Iterator[Result]:
+def run(
+    urls: Iterable[str],
+    min_age: float = 3600.0,
+    jobs: int = 1,
+    fresh: bool = False,
+) -> Iterator[Result]:
     """Fetches many URLs, each host at its own pace (R4), and gives a Result for each.
 
     Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
     target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
     Strictly serial; `jobs` above 1 deals the hosts to that many processes, at most 64 (R4a).
+    `fresh=True` asks without validators.
     """
-    return default_bot().run(urls, min_age, jobs)
+    return default_bot().run(urls, min_age, jobs, fresh)
 
 
 def discover(url: str) -> Iterator[Source]:
@@ -9155,7 +9166,6 @@ PAGE_LIFETIME_SECONDS = 300.0   # R6: how long the text of the last page stays i
 SLICE_CHARACTERS = 20_000       # ours: of a text, where the caller names no length
 MAX_LISTED_FOR_MODEL = 50       # ours: sources, items of each, links; a sitemap may have 50,000
 MAX_MODEL_LINE = 2000           # ours: characters of one field; a title may have megabytes
-MAX_WAITING_REQUESTS = 100      # ours: beyond them a client hears that it asks too much
 PROGRESS_SECONDS = 1.0          # ours: between two notices of a wait
 GRACE_SECONDS = 5.0             # ours: what was asked before stdin ended may still be answered
 ABORT_AGAIN_SECONDS = 0.05      # ours: while a name is looked up there is no socket to shut down
@@ -9723,8 +9733,6 @@ class McpServer(SystemClock):
 
     def serve(self, bot: Bot) -> None:
         """Until the source ends. OSError: nobody reads the answers."""
-        if self._source.isatty():
-            print("walsh_research: waits for a client's messages on stdin", file=sys.stderr)
         self._reader.start()
         try:
             while True:
@@ -9803,9 +9811,6 @@ class McpServer(SystemClock):
                 return                          # any other notification asks for nothing
             elif method == "ping":
                 self._send(result_reply(request_id, {}))
-            elif len(self._requests) >= MAX_WAITING_REQUESTS:
-                reason = f"{MAX_WAITING_REQUESTS} requests are waiting, want an answer first"
-                raise RpcError(INTERNAL_ERROR, reason)
             else:
                 meta, cancelled = params.get("_meta") or {}, threading.Event()
                 request = HarnessRequest(request_id, method, params, meta, cancelled)
@@ -10118,15 +10123,6 @@ MODES = (       # the first holds
     "--attest",
     "--selftest",
 )
-# What people look for that is no option, by a part of its name, and what there is instead.
-NEAREST = {
-    "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
-    "agent": "the User-Agent is always the bot's own",
-    "delay": "each host has its own pace (--max-wait bounds what is waited for)",
-    "cache": "want --cache-dir",
-    "out": "want --body, or the shell's > FILE",
-    "thread": "want --jobs",
-}
 BOT_OPTIONS = (
     "cache_dir",
     "origin",
@@ -10238,17 +10234,6 @@ def read_value(option: str, kind: str, text: str) -> Any:
         raise Misuse(f"{option} is {shown!r}, want {wanted}") from None
 
 
-def nearest_option(name: str, known: Iterable[str]) -> str:
-    """What helps whoever typed an option that is none."""
-    import difflib
-
-    for option in difflib.get_close_matches(name, known, 1, 0.85):
-        if "robot" not in name:         # nobody who wants to ignore robots.txt means --robots2
-            return f"want {option}"
-    found = [meant for part, meant in NEAREST.items() if part in name]
-    return found[0] if found else "want one that --help shows"
-
-
 def option_parser() -> Any:
     """Of the options that the help screen shows."""
     import argparse
@@ -10272,17 +10257,20 @@ def option_parser() -> Any:
 
 
 def read_arguments(argv: Sequence[str]) -> Any:
-    """The options as attributes, with `mode`, `urls` and `given`. Misuse: they cannot be meant."""
+    """The options as attributes, with `mode` and `urls`. Misuse: they cannot be meant."""
     words = list(argv)
-    end = words.index("--") if "--" in words else len(words)
-    options, urls = option_parser().parse_known_args(words[:end])
+    end = len(words)
+    if "--" in words:
+        end = words.index("--")
+    parser = option_parser()
+    if "--mcp" in words[:end]:
+        parser.set_defaults(max_wait=MCP_MAX_WAIT_SECONDS, timeout=MCP_TIMEOUT_SECONDS)
+    options, urls = parser.parse_known_args(words[:end])
     for word in urls:
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
-            known = ["--" + attribute.replace("_", "-") for attribute in vars(options)]
-            raise Misuse(f"{name} is no option; {nearest_option(name, known)}")
+            raise Misuse(f"{name} is no option, want one that --help shows")
     options.urls = urls + words[end + 1:]
-    options.given = {word.partition("=")[0] for word in words[:end]}
     options.mode = chosen_mode(options)
     return options
 
@@ -10380,11 +10368,6 @@ def log(line: str) -> None:
     write_error(f"{lead}{printable(line, MAX_DETAIL_CHARACTERS)}\n")
 
 
-def complain(error: object) -> None:
-    """What is wrong, in one line."""
-    log(f"walsh_research.py: {error}")
-
-
 def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
@@ -10448,13 +10431,10 @@ class Command:
     def collect_targets(self) -> None:
         """Misuse: a file is wrong, which is told before anything is asked."""
         urls = self.options.urls
-        self.targets = [url for url in urls if url != "-"]
-        for target in self.targets:
-            if os.path.isfile(target):
-                self.warn(f"{target} is a file, and --input {target} reads targets from it")
         names = self.options.input
         if "-" in urls:
             names = ["-", *names]
+        self.targets = [url for url in urls if url != "-"]
         for name in names:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
@@ -10646,8 +10626,8 @@ class Command:
             said.append(f"again at {iso_utc(result.retry_at)}")
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
-        if result.read:                         # else the line says so already
-            said += [line for line in result.warnings if (result.reason or "\n") not in line]
+        if result.ok and result.read:           # else the line says why already
+            said += result.warnings
         code = result.status or result.gate
         self.show_outcome(result, outcome, code, result.url, said, exit_code)
 
@@ -10773,13 +10753,9 @@ class Command:
         """stdout carries messages alone, so what else would be printed goes to stderr."""
         if sys.stdin is None or sys.stdout is None:
             return
-        options = self.options
         make_blocking(sys.stdin)
-        server = McpServer(sys.stdin.buffer, sys.stdout.buffer, options.allow_private)
-        if "--max-wait" not in options.given:
-            options.max_wait = MCP_MAX_WAIT_SECONDS
-        if "--timeout" not in options.given:
-            options.timeout = MCP_TIMEOUT_SECONDS
+        allow_private = self.options.allow_private
+        server = McpServer(sys.stdin.buffer, sys.stdout.buffer, allow_private)
         with redirect_stdout(sys.stderr):
             with self.make_bot(clock=server, transport=server.transport) as bot:
                 server.serve(bot)
@@ -10865,12 +10841,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Misuse as error:
-        complain(error)
+        log(f"walsh_research.py: {error}")
         return 2
     except BrokenPipeError:
         return EXIT_CLOSED_PIPE
     except OSError as error:        # a full disk, or no socket, pipe or process is left
-        complain(f"cannot go on ({error.strerror or error}), want room for it")
+        found = error.strerror or error
+        log(f"walsh_research.py: cannot go on ({found}), want room for it")
         return 1
     finally:
         flush_or_drop()
