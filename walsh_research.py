@@ -4245,7 +4245,9 @@ class Visit:
         before = fetcher.now()
         fetcher.trace_wait(self.wire, later.at - before, later.reason)
         yield self.placed(later)
-        self.root.waited += fetcher.now() - before
+        now = fetcher.now()
+        self.root.waited += now - before
+        self.root.started_at += max(0.0, now - later.at)  # a run's own queue does not count
 
     def begin(self) -> None:
         """A request begins."""
