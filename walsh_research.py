@@ -3560,14 +3560,20 @@ class Start:
     """The right to send one request to a host now, with the host's lock until the exchange ends."""
 
     def __init__(
-        self, limiter: RateLimiter, host: str, interval: float, may_owe: float, lock: Any
+        self,
+        limiter: RateLimiter,
+        host: str,
+        interval: float,
+        may_owe: float,
+        record: HostRecord,
+        lock: CacheLock,
     ) -> None:
         self._limiter = limiter
         self._host = host
         self._interval = interval
         self._may_owe = may_owe
+        self._before = record
         self._lock = lock
-        self._before = limiter.record_of(host)
         self.at = NEVER  # when the request began, or when it left, Unix seconds
 
     def __enter__(self) -> Start:
@@ -3606,7 +3612,9 @@ class RateLimiter:
     def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
         ours = self._records.get(host, UNSEEN)
-        entry = self._cache.load("pace", host)
+        entry = None
+        if self._cache.folder is not None:
+            entry = self._cache.load("pace", host)
         if entry is None:
             return ours
         theirs = from_entry(UNSEEN, entry)
@@ -3619,12 +3627,21 @@ class RateLimiter:
     def write(self, host: str, record: HostRecord) -> None:
         """For this process, and for those that share the cache."""
         self._records[host] = record
-        self._cache.store("pace", host, record._asdict())
+        if self._cache.folder is not None:
+            self._cache.store("pace", host, record._asdict())
+
+    def share(self) -> None:
+        """R4a: what this process alone knew of every host, others know from now on."""
+        for host in self._records:
+            self.write(host, self.record_of(host))
 
     def when(self, host: str, interval: float, may_owe: float, latest: float) -> Later:
         """When a request could start, and who says so; as `next_start`."""
         record = self.record_of(host)
         start = next_start(record, interval, may_owe, latest, self.margin)
+        return self._later(start, record, host, interval)
+
+    def _later(self, start: float, record: HostRecord, host: str, interval: float) -> Later:
         if start == record.held_until:
             return Later(start, "R5", record.why)
         return Later(start, "R4", f"{spell_seconds(interval)} between requests to {host}")
@@ -3635,11 +3652,12 @@ class RateLimiter:
         if lock is None:
             reason = f"another process is at {host}"
             return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
-        later = self.when(host, interval, may_owe, latest)
-        if later.at > self.now():
-            lock.release()
-            return later
-        return Start(self, host, interval, may_owe, lock)
+        record = self.record_of(host)
+        start = next_start(record, interval, may_owe, latest, self.margin)
+        if start <= self.now():
+            return Start(self, host, interval, may_owe, record, lock)
+        lock.release()
+        return self._later(start, record, host, interval)
 
 
 UNSEEN = HostRecord()
@@ -3695,7 +3713,7 @@ class PolicyStore:
                     except StopIteration as stop:
                         return stop.value  # type: ignore[no-any-return]
                     self._resume_at[key] = later.at
-                elif later.at > visit.deadline:
+                elif later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                     return visit.not_yet(later)
                 yield later
         finally:
@@ -3803,10 +3821,12 @@ class BlocklistStore(PolicyStore):
         ending = yield from document.walk()
         refusal = ending.refusal
         # R3b: what could not be asked is not what failed, unless the list's own answer forbids it.
-        if refusal is not None and not document.attempts and not self._is_held_by_list(refusal):
+        if refusal is not None and self._was_unasked(document, refusal):
+            retry_at = refusal.retry_at or self._now() + POLICY_RETRY_SECONDS
             if self.blocklist is None:
-                return refusal._replace(gate="R3", reason=f"no blocklist yet: {refusal.reason}")
-            self.failed(ending.why, refusal.retry_at)
+                reason = f"no blocklist yet: {refusal.reason}"
+                return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
+            self.failed(ending.why, retry_at)
             return None
         if ending.status == 304 and any(document.validators):
             self._note(checked_at=self._now(), failed_at=NEVER, retry_at=NEVER)
@@ -3828,9 +3848,12 @@ class BlocklistStore(PolicyStore):
         self._adopt(adopted)
         return None
 
-    def _is_held_by_list(self, refusal: Decision) -> bool:
-        host = host_key(self._origin)
-        return refusal.gate == "R5" and self._limiter.record_of(host).held_for == self.kind
+    def _was_unasked(self, document: Visit, refusal: Decision) -> bool:
+        """Whether the list, or the hop that it leads to, was put off by what others did."""
+        if refusal.gate == "R5" and self._limiter.record_of(document.host).held_for == self.kind:
+            return False
+        is_hop = getattr(document.answer, "status", 0) in REDIRECT_STATUSES
+        return not document.attempts or (is_hop and refusal.retry_at is not None)
 
     def _adopt(self, blocklist: Blocklist) -> None:
         """The list is in force. The one before it stays on disk, so that one is always whole."""
@@ -3898,7 +3921,9 @@ class RobotsStore(PolicyStore):
         """What is held of a site's file, fresh or not."""
         if key not in self._states:
             self.load(key)
-        return self._states.get(key, self.no_state)
+        if key not in self._states:
+            self._keep(key, self.no_state)
+        return self._states[key]
 
     def is_current(self, key: str) -> bool:
         return robots_is_current(self.state_of(key), self._now())
@@ -3975,17 +4000,19 @@ class SourceStore:
     def _store(self, key: str, known: KnownSource) -> None:
         self._cache.store("source", key, known._asdict())
 
-    def asked(self, key: str, at: float) -> None:
+    def asked(self, key: str, known: KnownSource, at: float) -> None:
         """R8: a request has left. What comes of it is remembered when its Result was read."""
-        known = self.load(key)._replace(asked_at=at, retry_at=NEVER, failure="")
-        self._store(key, known)
+        self._store(key, known._replace(asked_at=at, retry_at=NEVER, failure=""))
 
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
         known = self.load(key)
-        if result.outcome == "deferred":  # it keeps its place
+        if result.outcome == "deferred":
             if result.attempts:
-                self._store(key, known._replace(retry_at=result.retry_at or NEVER))
+                known = known._replace(retry_at=result.retry_at or NEVER)
+                if result.status not in REDIRECT_STATUSES:  # at a hop it keeps its place
+                    known = known._replace(ended_at=result.at)
+                self._store(key, known)
             return
         known = known._replace(ended_at=result.at, retry_at=result.retry_at or NEVER, failure="")
         if result.ok:
@@ -4085,6 +4112,7 @@ class Visit:
         self.waited = 0.0                       # seconds
         self.requests: list[RequestRecord] = []  # of the root: with those of policy documents
         self.held = NEVER_ASKED                 # R7: validators, and of exactly which URL
+        self._known = NEVER_ASKED               # R8: what earlier requests left
         self.decision = Decision(True, target.url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
@@ -4104,7 +4132,7 @@ class Visit:
     def _move(self, wire: str) -> None:
         self.wire = wire
         self.site = site_key(wire)
-        self.host = host_key(wire)
+        self.host = self.site.partition("//")[2]
 
     def document(
         self, kind: str, url: str, validators: Validators, is_single: bool = False
@@ -4171,8 +4199,16 @@ class Visit:
             later, self._back_off = self._back_off, None
             if later is not None:
                 if self.is_too_far(later):
-                    return Ending(self.answer, self.not_yet(later))
+                    return Ending(self.answer, self._too_far_to_retry(later))
                 yield from self._wait(later)
+
+    def _too_far_to_retry(self, later: Later) -> Decision | None:
+        """A target is put off until its retry may leave; a document's silence is its failure."""
+        if self.how.may_owe == POLICY:
+            return None
+        interval = self.fetcher.interval_of(self.site)
+        start = self.fetcher.limiter.when(self.host, interval, self.may_owe, self.deadline)
+        return self.not_yet(max(later, start))
 
     def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
         """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
@@ -4233,7 +4269,7 @@ class Visit:
             self.left_at = cast(Start, self.start).at
             self.attempts += 1
             if self.target.key:
-                self.fetcher.sources.asked(self.target.key, self.left_at)
+                self.fetcher.sources.asked(self.target.key, self._known, self.left_at)
 
     def _ask(self) -> Ending | None:
         """One exchange, and what it means; None: a hop or a retry is due."""
@@ -4257,6 +4293,7 @@ class Visit:
         reason = too_soon(known, self.target.min_age, self.fetcher.now())
         if reason:
             return Ending(known=known, trouble=reason)
+        self._known = known
         if not self.target.is_anew:
             self.held = known
         return None
@@ -4503,9 +4540,13 @@ class Scheduler:
         """Those first that have waited longest for an end, and those that never had one."""
         targets = self.targets[host]
         if len(targets) > 1:
-            known = self._fetcher.sources.load
-            ordered = sorted(targets, key=lambda target: known(target.key).ended_at)
+            ordered = sorted(targets, key=self._place_of)
             self.targets[host] = collections.deque(ordered)
+
+    def _place_of(self, target: Target) -> tuple[bool, float]:
+        """What would be put off again goes behind those that can succeed."""
+        known = self._fetcher.sources.load(target.key)
+        return known.retry_at > self._fetcher.now(), known.ended_at
 
     def _push(self, due_at: float, host: str, *rest: Any) -> None:
         turn = Turn(due_at, not rest, next(self._serial), host, *rest)
@@ -4669,7 +4710,6 @@ class Fetcher:
         )
         self.robots = RobotsStore(self._cache, self.now)
         self.sources = SourceStore(self._cache)
-        self._scheduler = Scheduler(self)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
                 "interactive=True without a terminal: R4 and R5 are off, which is for a person at "
@@ -4765,7 +4805,7 @@ class Fetcher:
         self, urls: Iterable[str], purpose: str = "", adopts: bool = True, **wanted: Any
     ) -> Iterator[Result]:
         """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
-        scheduler = self._scheduler = Scheduler(self, adopts)
+        scheduler = Scheduler(self, adopts)
         for item in self.declared(urls):
             if isinstance(item, Result):
                 yield item
@@ -4957,7 +4997,10 @@ class Fetcher:
         """
         interval = self.interval_of(visit.site)
         if self.options.interactive:  # spec 1.1
-            visit.start = Start(self.limiter, visit.host, interval, visit.may_owe, NO_LOCK)
+            record = self.limiter.record_of(visit.host)
+            visit.start = Start(
+                self.limiter, visit.host, interval, visit.may_owe, record, NO_LOCK
+            )
             return None
         refusal = visit.too_late()
         if refusal is not None:
@@ -4983,7 +5026,7 @@ class Fetcher:
         if self.options.interactive:
             return None
         interval = self.interval_of(visit.site)
-        later = self.limiter.when(visit.host, interval, FIRST, math.inf)
+        later = self.limiter.when(visit.host, interval, visit.may_owe, visit.deadline)
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or visit.is_too_far(later):
             return visit.not_yet(later)
@@ -6972,7 +7015,7 @@ class Bot(Fetcher):
             urls = [urls]
         if jobs == 1:
             return super().run(urls, min_age, fresh=fresh)
-        return results_of_processes(self, urls, min_age, jobs)
+        return results_of_processes(self, urls, min_age, fresh, jobs)
 
     def worker_settings(self) -> dict[str, Any]:
         """The arguments of a Bot in another process that works for this one."""
@@ -6998,20 +7041,22 @@ class Bot(Fetcher):
             return ""
         weakref.finalize(self, remove_folder, folder, os.getpid())
         self._cache.move_to(folder)
+        self.limiter.share()
         return folder
-
-    def move_memory(self, folder: str) -> None:
-        """What a bot has in memory lies in a folder from now on."""
-        if self._cache.folder is None:
-            self._cache.move_to(folder)
 
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
         self._decide(f"{self.origin}/", [self._blocklist_gate])
         return self._blocklist.state.failed_at
 
-    def take_blocklist_failure(self, failed_at: float) -> None:
-        """What the parent of this process asked for in vain is not asked for again soon."""
+    def news(self) -> tuple[int, float]:
+        """For `take_news` in another process: what is new since the last call."""
+        requests, self.requests = self.requests, 0
+        return requests, self._blocklist.state.failed_at
+
+    def take_news(self, requests: int, failed_at: float) -> None:
+        """What another process did: requests, and when it asked for the blocklist in vain."""
+        self.requests += requests
         self._blocklist.take_failure(failed_at)
 
     # --- Readings ---------------------------------------------------------
@@ -7659,7 +7704,8 @@ class Sandbox:
                     super().handle_error(*arguments)
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        self.origin = f"http://127.0.0.1:{self._server.server_port}"
+        self.port = self._server.server_port
+        self.origin = f"http://127.0.0.1:{self.port}"
         self.reset_answers()
         poll_seconds = 0.02
         _thread.start_new_thread(self._server.serve_forever, (poll_seconds,))
@@ -7702,13 +7748,24 @@ class Sandbox:
         if status == 0:
             raise TransportError("no answer")
         kept = body[:request.max_bytes]
-        return Response(status, list(lower_names(fields).items()), kept, kept != body)
+        return Response(
+            status,
+            headers=list(lower_names(fields).items()),
+            body=kept,
+            truncated=kept != body,
+        )
 
     def receive(self, method: str, url: str, headers: Mapping[str, str]) -> Published:
         """One request, noted and answered."""
         self.under_way += 1
         self.most_at_once = max(self.most_at_once, self.under_way)
-        hit = Hit(self.clock.time(), method, path_and_query(url), lower_names(headers), url)
+        hit = Hit(
+            self.clock.time(),
+            method,
+            path_and_query(url),
+            lower_names(headers),
+            url,
+        )
         self.hits.append(hit)
         time.sleep(self.latency)
         published = self.answer(hit)
@@ -7721,7 +7778,7 @@ class Sandbox:
         path = without_query(hit.path)
         page, ending = os.path.splitext(path)
         found: Published = (404, NO_FIELDS, b"")
-        for name in (page, path, without_query(hit.url)):
+        for name in (page, path, without_query(hit.url), hit.url):
             found = self.answers.get(name, found)
         status, headers, body = found
         paths = [earlier.path for earlier in self.hits]
@@ -7729,7 +7786,8 @@ class Sandbox:
             status = 429
             headers = {"Retry-After": "1"}
         if path == "/__state__":        # who has asked for what
-            body = json.dumps({"paths": paths, "user_agents": agents_of(self.hits)}).encode()
+            state = {"paths": paths, "user_agents": agents_of(self.hits)}
+            body = json.dumps(state).encode()
         if hit.headers.get("if-none-match") == headers.get("ETag", "no tag"):
             status = 304
             body = b""
@@ -8190,6 +8248,13 @@ R4 real processes, two of them at once, keep a pace on disk
   process 0 /page.md /star-only -> /page.md /star-only fetched fetched
   paced 2 -> yes
 
+R4 real processes are at a host one after the other, to the end of an exchange
+  refuse /busy?a 503 Retry-After 7200
+  refuse /busy?b 503 Retry-After 7200
+  process 0 /page -> /page /robots.txt blocklist fetched
+  slow 1.5
+  process 0 /busy?a /busy?b -> /busy deferred:R5 deferred:R5
+
 R5 real processes keep a hold of hours on disk
   refuse /busy 503 Retry-After 7200
   process 0 /busy -> /busy /robots.txt blocklist deferred:R5
@@ -8309,7 +8374,7 @@ def measured(start: Callable[[], Run], check: str) -> Check:
 # 19c. Scenarios: a bot beside a publisher in memory, on a clock that sleep moves.
 
 class ScenarioRun(Run):
-    """One scenario from its start: its own clock, publisher, bot and, if need be, cache folder."""
+    """One scenario from its start: its own clock, publisher, cache folder and bot."""
 
     def __init__(self) -> None:
         import json
@@ -8427,13 +8492,21 @@ class ScenarioRun(Run):
     def refuse(self, text: str) -> None:
         """What is answered there instead: a status, and a header."""
         name, status, header, value = text.split(" ", 3)
-        self.publisher.set_answer(self.long_url(name), "", int(status), {header: value})
+        self.publisher.set_answer(
+            self.long_url(name),
+            status=int(status),
+            headers={header: value},
+        )
 
     def relist(self, changes: str) -> None:
         """The list is published with other fields; null leaves one out."""
         import json
         self.list.update(json.loads(changes))
-        kept = {name: value for name, value in self.list.items() if value is not None}
+        kept = {
+            name: value
+            for name, value in self.list.items()
+            if value is not None
+        }
         self.publisher.set_answer(self.long_url("blocklist"), json.dumps(kept))
 
     # The steps that ask.
@@ -8442,14 +8515,16 @@ class ScenarioRun(Run):
         return self.said(self.fetched(url))
 
     def may_fetch(self, url: str) -> str:
-        return self.bot.may_fetch(self.long_url(url), wait=False).gate or "allowed"
+        decision = self.bot.may_fetch(self.long_url(url), wait=False)
+        return decision.gate or "allowed"
 
     def run(self, urls: str) -> str:
         results = self.bot.run(map(self.long_url, urls.split()))
         return " ".join(map(self.said, results))
 
     def links(self, url: str) -> str:
-        return " ".join(self.short_url(link.url) for link in self.fetched(url).links)
+        links = self.fetched(url).links
+        return " ".join(self.short_url(link.url) for link in links)
 
     def discover(self, url: str) -> str:
         sources = self.bot.discover(self.long_url(url))
@@ -8473,13 +8548,20 @@ class ScenarioRun(Run):
         Of 200,000 honest runs one says otherwise. R4's second hides what is shorter.
         """
         urls = [f"https://h{number}.test{path}" for number in range(24)]
-        words = sorted(set(map(self.said, self.bot.run(urls))))
-        times = [[hit.time for hit in self.publisher.hits if hit.url == url] for url in urls]
-        moments = list(zip(*times))
+        results = self.bot.run(urls)
+        words = sorted(set(map(self.said, results)))
+        times = collections.defaultdict(list)
+        for hit in self.publisher.hits:
+            times[hit.url].append(hit.time)
+        moments = list(zip(*[times[url] for url in urls]))
         pauses = [0.0]
         for earlier, later in zip(moments, moments[1:]):
-            pauses = [after - before - 0.05 for before, after in zip(earlier, later)]
-            words.append(str(2 ** math.ceil(math.log2(max(pauses)))))
+            pauses = [
+                after - before - 0.05
+                for before, after in zip(earlier, later)
+            ]
+            power = math.ceil(math.log2(max(pauses)))
+            words.append(str(2**power))
         words.append("spread" if max(pauses) - min(pauses) > 8 else "alike")
         self.publisher.hits.clear()
         return " ".join(words)
@@ -8532,6 +8614,9 @@ class ProcessRun(ScenarioRun):
     """A scenario in which every fetch is a process of its own that imports this file."""
 
     def __init__(self) -> None:
+        import socket
+        with Sandbox() as reached:      # or there is no loopback, and nothing to close
+            socket.create_connection(("127.0.0.1", reached.port)).close()
         super().__init__()
         self.publisher = Sandbox(0.0).__enter__()
         self.origin = Sandbox(0.0).__enter__()
@@ -8549,19 +8634,27 @@ class ProcessRun(ScenarioRun):
         super().close()
 
     def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
-        return sorted(self.short_url(hit.url) for hit in hits)
+        return sorted(without_query(self.short_url(hit.url)) for hit in hits)
+
+    def slow(self, seconds: str) -> None:
+        self.publisher.latency = self.origin.latency = float(seconds)
 
     def by_proxy(self, url: str) -> str:
         """A fetch by way of a proxy: a CONNECT is a request too."""
         transport = HttpTransport(proxies={"https": self.site})
-        return self.said(Bot(None, transport=transport, clock=self.clock).fetch(url))
+        bot = Bot(None, transport=transport, clock=self.clock)
+        return self.said(bot.fetch(url))
 
     def process(self, text: str) -> str:
         """The command for each URL, all at once, so many seconds later by their wall clock."""
         from concurrent.futures import ThreadPoolExecutor
         seconds, *urls = text.split()
         with ThreadPoolExecutor() as pool:
-            said = pool.map(self.command, itertools.repeat(seconds), map(self.long_url, urls))
+            said = pool.map(
+                self.command,
+                itertools.repeat(seconds),
+                map(self.long_url, urls),
+            )
             return " ".join(said)
 
     def command(self, seconds: str, url: str) -> str:
@@ -8573,7 +8666,11 @@ class ProcessRun(ScenarioRun):
         bytecode = f"pycache_prefix={self.folder}"
         python = [sys.executable or "", "-I", "-S", "-X", bytecode, "-c", CHILD]
         options = ["--json", "--allow-private", "--origin", self.origin.origin]
-        environ = {name: os.environ[name] for name in os.environ if "PROXY" not in name.upper()}
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if "PROXY" not in name.upper()
+        }
         try:
             done = subprocess.run(
                 [*python, folder, module, seconds, *options, "--cache-dir", self.folder, url],
@@ -8587,14 +8684,19 @@ class ProcessRun(ScenarioRun):
         if done.returncode == 99:
             raise OutOfReach(f"no process can import {__file__}")
         if not done.stdout:
-            raise ValueError(printable(done.stderr.decode("utf-8", "replace")[-300:]))
+            errors = done.stderr.decode("utf-8", "replace")
+            raise ValueError(printable(errors[-300:]))
         record = json.loads(done.stdout)
-        return ":".join(filter(None, (record["outcome"], record["gate"])))
+        words = record["outcome"], record["gate"]
+        return ":".join(filter(None, words))
 
     def paced(self, seconds: str) -> str:
         """Whether the last three requests came so far apart; a busy machine notes one late."""
         times = [hit.time for hit in self.publisher.hits[-3:]]
-        gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+        gaps = [
+            later - earlier
+            for earlier, later in zip(times, times[1:])
+        ]
         tolerance = 0.25
         return "yes" if min(gaps) > float(seconds) - tolerance else f"gaps {gaps}"
 
@@ -8621,8 +8723,9 @@ class LiveRun(Run):
 
     def probe(self, url: str) -> Result:
         result = self.bot.probe(url)
-        answered = [request.url for request in result.requests if request.status is not None]
-        self.sites.update(map(site_of, answered))
+        for request in result.requests:
+            if request.status is not None:
+                self.sites.add(site_of(request.url))
         self.look(result)
         return result
 
@@ -8784,22 +8887,24 @@ def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
 
 
 # === 20. MANY PROCESSES   R4a ================================================
-# Each worker process is an ordinary serial bot; the cache folder coordinates them all.
+# Owns who works on which targets. Each worker process is an ordinary serial bot, and the cache
+# folder coordinates them all.
 
-STATUS_TICK_SECONDS = 0.5               # between two looks of a status line at the clock
-MAX_JOBS = 64                           # processes; each holds a blocklist of its own
-LIFELINE_POLL_SECONDS = 0.5             # how soon a worker sees that its parent is gone
-WORKER_END_SECONDS = 2.0                # for the end of a worker that was told to end
-GROUP_SIGNAL_SECONDS = 0.2              # between two processes that one signal reaches
+STATUS_TICK_SECONDS = 0.5   # between two looks of a status line at the clock
+MAX_JOBS = 64               # processes; each holds a blocklist of its own
+MAX_WAITED_FOR = {"win32": 60}      # pipes at once: Windows knows no more than 62
+PARENT_LOOK_SECONDS = 0.5   # how soon at the latest a worker sees that its parent is gone
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+Tick = Callable[[], None]
 
 
 class Finding(NamedTuple):
     """What a bot found out about one target."""
 
-    target: str                         # as asked
-    value: Any                          # a Result, a Decision or a Source; None only ends a target
-    explained: Sequence[tuple[str, str]] = ()       # how each gate decided, where that was wanted
-    is_last: bool = True                # nothing more comes of this target
+    target: str                 # as asked
+    value: Any                  # a Result, a Decision or a Source; None only ends a target
+    explained: Sequence[tuple[str, str]] = ()   # how each gate decided, where that was wanted
+    is_last: bool = True        # nothing more comes of this target
 
 
 Findings = Generator[Finding, None, None]
@@ -8808,45 +8913,59 @@ Findings = Generator[Finding, None, None]
 class Assignment(NamedTuple):
     """What is wanted of many targets; it crosses to a worker process."""
 
-    mode: str                           # "run", "check" or "discover"
+    mode: str                   # "run", "check" or "discover"
     urls: Sequence[str]
-    min_age: float = 0.0                # R8: seconds
+    min_age: float = 0.0        # R8: seconds
     explains: bool = False
     keeps_bodies: bool = True
+    is_anew: bool = False       # no validators are sent
+    adopts: bool = True         # R7: false in a worker, whose parent adopts what was read
 
 
-class Standing(NamedTuple):
-    """How far a bot is."""
+def findings_of(
+    bot: Bot, assignment: Assignment, jobs: int = 1, tick: Tick | None = None
+) -> Findings:
+    """A Finding each as it is done, by this process, or by `jobs` that work for it.
 
-    requests: int = 0
-    seconds_left: float = 0.0
-    blocklist_was_missed: bool = False
+    While they do, `tick` is called now and then. They all end when the generator is closed.
+    `bot.requests` and `bot.blocklist_was_missed` count what they did too. ValueError, at once:
+    there cannot be so many.
+    """
+    if jobs == 1:
+        return own_findings(bot, assignment)
+    check_jobs(jobs, bot.options)
+    return shared_findings(bot, assignment, jobs, tick)
 
 
-def standing_of(bot: Bot) -> Standing:
-    return Standing(
-        bot.requests,
-        0.0,
-        bot.blocklist_was_missed,
-    )
+def results_of_processes(
+    bot: Bot, urls: Iterable[str], min_age: float, is_anew: bool, jobs: int
+) -> Iterator[Result]:
+    """As `Bot.run` by one process. ValueError at once, where it cannot be."""
+    assignment = Assignment("run", list(map(str, urls)), min_age, is_anew=is_anew)
+    return values_of(findings_of(bot, assignment, jobs))
+
+
+def values_of(findings: Findings) -> Iterator[Any]:
+    with closing(findings):
+        for finding in findings:
+            yield finding.value
 
 
 # --- What a bot answers, in whatever process ----------------------------------
 
-def findings_of(bot: Bot, assignment: Assignment) -> Findings:
-    """A Finding each as it is done."""
-    if assignment.mode == "check":
-        return check_findings(bot, assignment)
-    if assignment.mode == "discover":
-        return discover_findings(bot, assignment)
-    return run_findings(bot, assignment)
+def own_findings(bot: Bot, assignment: Assignment) -> Findings:
+    """What this bot itself finds, one target after the other."""
+    return MODE_FINDINGS[assignment.mode](bot, assignment)
 
 
 def run_findings(bot: Bot, assignment: Assignment) -> Findings:
-    for result in bot.run(assignment.urls, assignment.min_age):
+    wanted: Any = {"min_age": assignment.min_age, "is_anew": assignment.is_anew}
+    for result in bot._results(assignment.urls, adopts=assignment.adopts, **wanted):
         explained: list[tuple[str, str]] = []
-        if assignment.explains and result.final_url:        # a gate was asked
+        if assignment.explains and result.final_url:    # a gate was asked
             explained = list(bot.explain(decision_behind(result)))
+        if not assignment.keeps_bodies:
+            result = result._replace(body=b"")
         yield Finding(result.url, result, explained)
 
 
@@ -8866,26 +8985,29 @@ def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
         yield Finding(url, None)
 
 
+MODE_FINDINGS = {"run": run_findings, "check": check_findings, "discover": discover_findings}
+
+
 def decision_behind(result: Result) -> Decision:
     """The decision that led to a result, for whoever explains it."""
+    fields: Any = {name: getattr(result, name, None) for name in Decision._fields}
     reason = "no rule forbids it"
     if result.gate:
         reason = result.reason
     elif result.rule:
         reason = spell_rule(result.rule)
-    elif result.verdict is Verdict.UNKNOWN_UNREACHABLE:
-        reason = "allowed (spec 9.1.1)"
-    return Decision(
-        False,
-        result.final_url or result.url,
-        result.gate,
-        reason,
-        result.verdict,
-        result.rule,
-        group=result.group,
-        robots_source=result.robots_source,
-        content_signals=result.content_signals,
-    )
+    fields.update(allowed=False, url=result.final_url, reason=reason)
+    return Decision(**fields)
+
+
+def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
+    """Of a target whose worker is gone."""
+    result = bot.unasked("failed", url, reason)
+    if mode == "check":
+        return Finding(url, Decision(False, url, reason=reason))
+    if mode == "discover":
+        return Finding(url, Source("none", url, target=url, result=result))
+    return Finding(url, result)
 
 
 # --- A worker -----------------------------------------------------------------
@@ -8893,312 +9015,130 @@ def decision_behind(result: Result) -> Decision:
 def work(
     assignment: Assignment,
     settings: dict[str, Any],
-    folder: str,
     failed_at: float,
     traces: bool,
-    lifeline: Connection,
-    results: Connection,
-    parents_ends: Sequence[Connection],
+    parent: Connection,
 ) -> None:
-    """The life of a worker process: a bot, and a pipe for what it answers."""
-    for end in parents_ends:            # inherited by fork; the parent alone must hold them
-        end.close()
-    leave_signals_to_parent()
+    """The life of a worker process: a bot, whose parent reads what it finds."""
     import threading
 
-    threading.Thread(target=end_with_parent, args=(lifeline, os.getppid()), daemon=True).start()
-
-    def report(kind: str, value: Any) -> None:
-        results.send((kind, value))
-
-    trace = partial(report, "trace") if traces else None
-    try:
-        bot = Bot(
-            **settings,
-            warn=partial(report, "warning"),
-            trace=trace,
-        )
-        bot.move_memory(folder)
-        bot.take_blocklist_failure(failed_at)
-        send_findings(bot, assignment, results)          # its parent sweeps the cache
-    except (EOFError, OSError):         # nobody reads them any more
-        os._exit(1)
-    except Exception as error:  # noqa: BLE001 - its targets are told as failed, in one line
-        report("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
-        os._exit(1)
-
-
-def send_findings(bot: Bot, assignment: Assignment, results: Connection) -> None:
-    """Each finding; the next is begun when this one was taken: a slow reader slows the bot."""
-    for finding in findings_of(bot, assignment):
-        if isinstance(finding.value, Result) and not assignment.keeps_bodies:
-            finding = finding._replace(value=finding.value._replace(body=b""))
-        results.send(("finding", (finding, standing_of(bot))))
-        results.recv_bytes()
-
-
-def leave_signals_to_parent() -> None:
-    """Ctrl-C reaches every process of a terminal's group: the parent alone answers it."""
-    import signal
-
+    # Ctrl-C reaches each process of a terminal's group; the parent alone answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number and signal.getsignal(number) is not signal.SIG_IGN:   # as nohup has it
-            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending_signals())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+    def tell(kind: str, value: Any) -> None:
+        parent.send((kind, value))
+
+    try:
+        trace = partial(tell, "trace") if traces else None
+        bot = Bot(**settings, warn=partial(tell, "warning"), trace=trace)
+        bot.take_news(0, failed_at)
+        for finding in own_findings(bot, assignment):
+            tell("finding", (finding, bot.news()))
+            parent.recv_bytes()     # The next target is begun when this one was read.
+    except Exception as error:  # noqa: BLE001 - its targets are told as failed, without a traceback
+        with suppress(OSError):         # nobody reads any more
+            tell("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
+        sys.exit(1)
 
 
-def ending_signals() -> list[Any]:
-    import signal
+def end_with_parent() -> None:
+    """Ends this process, be it in mid-request, when its parent is gone."""
+    import multiprocessing
 
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    return [getattr(signal, name) for name in names if hasattr(signal, name)]
-
-
-def end_with_parent(lifeline: Connection, parent: int) -> None:
-    """Ends this process, in mid-request too, when its parent closes the lifeline or is gone."""
-    while not lifeline.poll(LIFELINE_POLL_SECONDS):
-        if os.getppid() != parent:
-            break
+    number = os.getppid()
+    parent: Any = multiprocessing.parent_process()
+    # Other processes may hold copies of the pipe by which the parent's end is seen.
+    while parent.is_alive() and os.getppid() == number:
+        parent.join(PARENT_LOOK_SECONDS)
     os._exit(1)
 
 
 # --- The parent ---------------------------------------------------------------
 
-class Worker:
+class Worker(NamedTuple):
     """A worker process, as its parent knows it."""
 
-    def __init__(self, process: BaseProcess, urls: Sequence[str]) -> None:
-        self.process = process
-        self.unfinished = collections.Counter(urls)
-        self.standing = Standing()
-        self.stood_at = time.monotonic()
-
-    def note(self, standing: Standing) -> None:
-        self.standing, self.stood_at = standing, time.monotonic()
-
-    @property
-    def seconds_left(self) -> float:
-        if not any(self.unfinished.values()):
-            return 0.0
-        return self.standing.seconds_left - (time.monotonic() - self.stood_at)
-
-    def why_it_ended(self) -> str:
-        self.process.join(WORKER_END_SECONDS)
-        code = self.process.exitcode
-        if code is not None and code < 0:
-            # A signal to the whole group is on its way to this process too, which then ends.
-            time.sleep(GROUP_SIGNAL_SECONDS)
-            return f"its worker process was killed by signal {-code}"
-        return f"its worker process ended with exit code {code}"
+    process: BaseProcess
+    unfinished: collections.Counter[str]    # targets
 
 
-class WorkerPool:
-    """The worker processes of one call; `findings` passes on what they find. R4a.
+def shared_findings(
+    bot: Bot, assignment: Assignment, jobs: int, tick: Tick | None
+) -> Findings:
+    """What the worker processes of this generator find. R4a"""
+    from multiprocessing.connection import wait
 
-    Ends them all when it ends, however that happens.
-    """
-
-    def __init__(
-        self,
-        bot: Bot,
-        assignment: Assignment,
-        jobs: int,
-        tick: Callable[[], None] | None = None,
-    ) -> None:
-        check_jobs(jobs, bot.options)
-        self._bot = bot
-        self._assignment = assignment
-        self._jobs = jobs
-        self._tick = tick
-        self._trace = bot.options.trace or bot.warn         # none is sent where none is wanted
-        self._workers: dict[Connection, Worker] = {}
-        self._lifeline: Connection | None = None
-        self._targets_left: collections.Counter[str] = collections.Counter()    # by host
-        self._finished = Standing()     # sums, of workers that have ended
-
-    # --- What a command shows -------------------------------------------------
-
-    @property
-    def requests(self) -> int:
-        """How many left, of any kind, in all processes."""
-        running = sum(worker.standing.requests for worker in self._workers.values())
-        return self._bot.requests + self._finished.requests + running
-
-    @property
-    def hosts_left(self) -> int:
-        return sum(1 for count in self._targets_left.values() if count)
-
-    def outlook(self) -> tuple[str, str, float]:
-        """As `Bot.outlook`: the seconds are those that the slowest worker takes, about."""
-        left = [worker.seconds_left for worker in self._workers.values()]
-        return "", "", max(left, default=0.0)
-
-    @property
-    def blocklist_was_missed(self) -> bool:
-        standings = [worker.standing for worker in self._workers.values()]
-        standings.append(self._finished)
-        missed = any(standing.blocklist_was_missed for standing in standings)
-        return missed or self._bot.blocklist_was_missed
-
-    # --- The work ---------------------------------------------------------------
-
-    def findings(self) -> Findings:
-        """A Finding each as it is done, whichever process made it."""
-        urls: list[str] = []
-        for item in self._declared():
-            if isinstance(item, Finding):
-                yield item
-            else:
-                urls.append(item)
-        if not urls:
-            return
-        folder = self._bot.share_memory()
-        if not folder:
-            self._bot.warn("no folder can be written, by which processes share the pace: one works")
-            yield from findings_of(self._bot, self._assignment._replace(urls=urls))
-            return
-        self._targets_left.update(map(host_of, urls))
-        failed_at = self._bot.refresh_blocklist()       # R10: once for all of them
-        try:
-            unstarted = self._start(split_by_host(urls, self._jobs), folder, failed_at)
-            for url, reason in unstarted:
-                yield self._lost(url, reason)
-            while self._workers:
-                yield from self._wait()
-        except KeyboardInterrupt:               # what was done is not lost
-            self._stop_workers()
-            yield from self._rest()
-            raise
-        finally:
-            self._end()
-
-    def results(self) -> Iterator[Result]:
-        """The values of the findings, for a library's caller."""
-        with closing(self.findings()) as findings:
-            for finding in findings:
-                yield finding.value
-
-    def _declared(self) -> Iterator[Finding | str]:
-        """The targets; what no worker is needed for is answered at once."""
-        if self._assignment.mode == "run":
-            for item in self._bot.declared(self._assignment.urls):
-                if isinstance(item, Result):
-                    yield Finding(item.url, item)
-                else:
-                    yield item.url
-            return
-        for url in self._assignment.urls:
-            if host_of(url):
-                yield url
-            else:                       # no request can come of it
-                yield from findings_of(self._bot, self._assignment._replace(urls=[url]))
-
-    def _start(
-        self, shares: Sequence[Sequence[str]], folder: str, failed_at: float
-    ) -> list[tuple[str, str]]:
-        """A worker for each share; the targets of those that did not start, each with why."""
-        context = worker_context()
-        traces = self._bot.options.trace is not None
-        unstarted = []
-        lifeline, self._lifeline = context.Pipe(duplex=False)
-        told = self._bot.worker_settings(), folder, failed_at, traces, lifeline
-        with signals_held_back(), lifeline, importable_main():
-            for urls in shares:
-                try:
-                    self._start_worker(context, self._assignment._replace(urls=urls), told)
-                except OSError as error:        # too many processes, or open files
-                    reason = f"its worker process could not start ({error.strerror or error})"
-                    unstarted += [(url, reason) for url in urls]
-        return unstarted
-
-    def _start_worker(self, context: Any, share: Assignment, told: tuple[Any, ...]) -> None:
-        ours, theirs = context.Pipe()
-        inherited: list[Connection | None] = []
-        if context.get_start_method() == "fork":
-            inherited = [ours, self._lifeline, *self._workers]
-        arguments = share, *told, theirs, inherited
-        with theirs:
-            process = context.Process(target=work, args=arguments, daemon=True)
-            process.start()
-        self._workers[ours] = Worker(process, share.urls)
-
-    def _wait(self) -> Iterator[Finding]:
-        """What the workers say next, and a tick meanwhile."""
-        from multiprocessing.connection import wait
-
-        ready: Any = wait(list(self._workers), STATUS_TICK_SECONDS)
-        for connection in ready:
-            yield from self._read(connection)
-        if self._tick:
-            self._tick()
-
-    def _read(self, connection: Connection) -> Iterator[Finding]:
-        worker = self._workers[connection]
-        try:
-            kind, value = connection.recv()
-        except (EOFError, OSError):     # all that it sent was read before
-            yield from self._bury(connection)
-            return
-        if kind == "warning":
-            self._bot.warn(value)
-        elif kind == "trace":
-            self._trace(value)
-        else:
-            finding, standing = value
-            worker.note(standing)
-            if finding.is_last:
-                worker.unfinished[finding.target] -= 1
-                self._targets_left[host_of(finding.target)] -= 1
-            with suppress(OSError):     # it ended meanwhile
-                connection.send_bytes(b"")
-            if finding.value is not None:
-                yield finding
-
-    def _bury(self, connection: Connection) -> Iterator[Finding]:
-        """A worker has ended. What it left undone has failed, and says so."""
-        worker = self._workers.pop(connection)
-        connection.close()
-        self._finished = Standing(
-            self._finished.requests + worker.standing.requests,
-            0.0,
-            self._finished.blocklist_was_missed or worker.standing.blocklist_was_missed,
-        )
-        reason = worker.why_it_ended()
-        for url in worker.unfinished.elements():
-            yield self._lost(url, reason)
-
-    def _lost(self, url: str, reason: str) -> Finding:
-        self._targets_left[host_of(url)] -= 1
-        return lost_finding(self._bot, self._assignment.mode, url, reason)
-
-    def _rest(self) -> Iterator[Finding]:
-        """What was already sent when the workers were told to end."""
-        for connection, worker in self._workers.items():
-            with suppress(EOFError, OSError):
-                while connection.poll(WORKER_END_SECONDS):
-                    kind, value = connection.recv()
-                    if kind == "finding" and value[0].value is not None:
-                        worker.note(value[1])
-                        yield value[0]
-
-    def _stop_workers(self) -> None:
-        """Every worker ends within a second, whoever holds a copy of the lifeline."""
-        if self._lifeline is not None:
-            self._lifeline.close()
-        for worker in self._workers.values():
-            worker.process.terminate()
-
-    def _end(self) -> None:
-        self._stop_workers()
-        for connection, worker in self._workers.items():
+    urls = assignment.urls
+    count = min(jobs, MAX_WAITED_FOR.get(sys.platform, MAX_JOBS))
+    shares = split_by_host(filter(host_of, urls), count)
+    if not shares or not bot.share_memory():    # no request comes of it, or nobody can share
+        yield from own_findings(bot, assignment)
+        return
+    no_urls = [url for url in urls if not host_of(url)]
+    yield from own_findings(bot, assignment._replace(urls=no_urls))
+    failed_at = bot.refresh_blocklist()         # R10: once for all of them
+    workers: dict[Any, Worker] = {}
+    try:
+        with signals_held_back():
+            for share in shares:
+                task = assignment._replace(urls=share, adopts=False)
+                start_worker(bot, task, failed_at, workers)
+        while workers:
+            for connection in wait(list(workers), STATUS_TICK_SECONDS):
+                yield from heard(bot, assignment.mode, workers, connection)
+            if tick:
+                tick()
+    finally:
+        for worker in workers.values():
+            worker.process.kill()
+        for connection, worker in workers.items():
             connection.close()
-            worker.process.join(WORKER_END_SECONDS)
-            if worker.process.is_alive():       # it was stopped, say
-                worker.process.kill()
-                worker.process.join(WORKER_END_SECONDS)
+            worker.process.join()
+
+
+def start_worker(
+    bot: Bot, task: Assignment, failed_at: float, workers: dict[Any, Worker]
+) -> None:
+    context = worker_context()
+    ours, theirs = context.Pipe()
+    traces = bot.options.trace is not None
+    arguments = task, bot.worker_settings(), failed_at, traces, theirs
+    with theirs:
+        process = context.Process(target=work, args=arguments, daemon=True)
+        process.start()
+    workers[ours] = Worker(process, collections.Counter(task.urls))
+
+
+def heard(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) -> Findings:
+    """What a worker says next. Of one that has ended, what it left undone has failed."""
+    process, unfinished = workers[connection]
+    try:
+        kind, value = connection.recv()
+    except (EOFError, OSError):         # all that it sent was read before
+        del workers[connection]
+        connection.close()
+        process.join()
+        reason = f"its worker process ended with exit code {process.exitcode}"
+        for url in unfinished.elements():
+            yield lost_finding(bot, mode, url, reason)
+        return
+    if kind == "warning":
+        bot.warn(value)
+    elif kind == "trace":
+        cast(Any, bot.options.trace)(value)
+    else:
+        finding, news = value
+        bot.take_news(*news)
+        unfinished[finding.target] -= finding.is_last
+        yield finding
+        if mode == "run":
+            bot.adopt(finding.value)    # R7: whoever did not come back has not read it
+        with suppress(OSError):         # it has ended meanwhile
+            connection.send_bytes(b"")
 
 
 def host_of(url: str) -> str:
@@ -9218,22 +9158,9 @@ def split_by_host(urls: Iterable[str], count: int) -> list[list[str]]:
     for url in urls:
         by_host.setdefault(host_of(url), []).append(url)
     parts: list[list[str]] = [[] for _ in range(min(count, len(by_host)))]
-    sizes = [(0, index) for index in range(len(parts))]
     for of_host in sorted(by_host.values(), key=len, reverse=True):
-        size, index = heapq.heappop(sizes)
-        parts[index] += of_host
-        heapq.heappush(sizes, (size + len(of_host), index))
+        min(parts, key=len).extend(of_host)
     return parts
-
-
-def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
-    """Of a target whose worker is gone."""
-    result = bot.unasked("failed", url, reason)
-    if mode == "check":
-        return Finding(url, Decision(False, result.url, reason=reason))
-    if mode == "discover":
-        return Finding(url, Source("none", result.url, target=result.url, result=result))
-    return Finding(url, result)
 
 
 def worker_context() -> Any:
@@ -9250,66 +9177,23 @@ def worker_context() -> Any:
 @contextmanager
 def signals_held_back() -> Iterator[None]:
     """Signals that end come after the block: a worker inherits the hold until it ignores them."""
-    import signal
-
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextmanager
-def importable_main() -> Iterator[None]:
-    """A spawned worker finds a script by its module's name, and so its bytecode.
-
-    By its path it would compile the file anew.
-    """
-    import importlib.util
-
-    main = sys.modules["__main__"]
-    if main.__name__ != __name__ or getattr(main, "__spec__", None) is not None:
-        yield
-        return
-    name = os.path.splitext(os.path.basename(__file__))[0]
-    with suppress(ImportError, OSError, ValueError):    # OSError: another one, in no file
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
-            spec.loader.get_code(name)      # type: ignore[union-attr]  # compiled once, for all
-            main.__spec__ = spec
-    try:
-        yield
-    finally:
-        main.__spec__ = None
-
-
 def check_jobs(jobs: int, options: Options) -> None:
     """ValueError: what other processes cannot have, or are not to be."""
     if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
         raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
-    if options.transport is not None or options.clock is not None:
-        raise ValueError(f"jobs is {jobs} beside a transport or a clock, want jobs=1 with these")
-    if options.interactive:
-        raise ValueError(f"jobs is {jobs} beside interactive=True, want jobs=1 (spec 1.1)")
-    import multiprocessing
-
-    if multiprocessing.current_process().daemon:
-        raise ValueError(f"jobs is {jobs} in a daemonic process, want jobs=1: it has no children")
-
-
-def results_of_processes(
-    bot: Bot, urls: Iterable[str], min_age: float, jobs: int
-) -> Iterator[Result]:
-    """As `Bot.run` by one process. ValueError at once, where it cannot be."""
-    pool = WorkerPool(
-        bot,
-        Assignment("run", list(map(str, urls)), min_age),
-        jobs,
-    )
-    return pool.results()
+    for name in ("transport", "clock", "interactive"):
+        if getattr(options, name):
+            raise ValueError(f"jobs is {jobs} and {name} is given, want jobs=1 with it")
 
 
 # === 21. MCP   R4 R6   spec 19 ===============================================
@@ -10609,7 +10493,7 @@ class Command:
         self.shown_target = ""          # whose sources are being listed
         self.clock = TickingClock(self.tick)
         self.started_at = self.clock.monotonic()
-        self.workers: Any = None        # the bot, or the processes that work for it
+        self.bot: Bot | None = None
         make_blocking(sys.stdout)
 
     def run(self) -> int:
@@ -10659,9 +10543,9 @@ class Command:
     @contextmanager
     def open_bot(self) -> Iterator[Bot]:
         with self.make_bot() as bot:
-            self.workers = bot
+            self.bot = bot
             yield bot
-            if self.workers.blocklist_was_missed:       # R3b opened the gate
+            if bot.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
 
     def show_findings(self, mode: str, show: Callable[[Finding], None]) -> None:
@@ -10670,11 +10554,7 @@ class Command:
         explains = options.verbose or mode == "check"
         assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
         with self.open_bot() as bot:
-            found = findings_of(bot, assignment)
-            if options.jobs > 1:
-                self.workers = WorkerPool(bot, assignment, options.jobs, self.tick_of_many)
-                found = self.workers.findings()
-            with closing(found):
+            with closing(findings_of(bot, assignment, options.jobs, self.tick_of_many)) as found:
                 for finding in found:
                     self.done += finding.is_last
                     show(finding)
@@ -10830,14 +10710,14 @@ class Command:
 
     def summarize(self) -> None:
         """How it went: outcomes, requests and waits."""
-        if self.options.quiet or self.workers is None:
+        if self.options.quiet or self.bot is None:
             return
         self.counts["not reached"] = self.count - self.done
         self.counts["repeated"] = 0             # they are no targets
         names = [name for name in (*OUTCOMES, "not reached") if self.counts[name]]
         outcomes = in_one_line([f"{self.counts[name]} {name}" for name in names])
         parts = [f"{counted(self.count, 'target')}: {outcomes}"]
-        requests = counted(self.workers.requests, "request")
+        requests = counted(self.bot.requests, "request")
         parts.append(f"{requests} in {spell_seconds(self.spent_seconds)}")
         if self.clock.slept_seconds >= 0.05:
             parts.append(f"waited {spell_seconds(self.clock.slept_seconds)}")
