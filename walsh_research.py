@@ -2207,7 +2207,15 @@ UNREAD_TYPES = frozenset("""
     ogg mp4 mpegurl vnd.apple.mpegurl dash+xml
 """.split())
 HTML_TYPES = ("text/html", "application/xhtml+xml")
-TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
+TEXT_SUBTYPES = (
+    "json",
+    "xml",
+    "yaml",
+    "toml",
+    "ndjson",
+    "jsonl",
+    "markdown",
+)
 
 
 def media_type_of(content_type: str) -> str:
@@ -6694,7 +6702,8 @@ class Robots2Files(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """An estimate of the memory that this takes."""
-        return self.rules.held_bytes + sum(map(len, self.bodies.values()))
+        bodies_bytes = sum(map(len, self.bodies.values()))
+        return self.rules.held_bytes + bodies_bytes
 
 
 class Robots2Store(RobotsStore):
@@ -6705,7 +6714,12 @@ class Robots2Store(RobotsStore):
 
     kind = "robots2"
 
-    def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        now: Callable[[], float],
+        category: str,
+    ) -> None:
         super().__init__(cache, now, f" {category}")
         self._category = category
 
@@ -6741,7 +6755,8 @@ class Robots2Store(RobotsStore):
         parsed: list[tuple[str, Robots2]] = []
         limit_bytes = MAX_ROBOTS_BYTES
         for url, body in bodies.items():
-            parsed.append((url, Robots2.parse(body, self._category, limit_bytes)))
+            file = Robots2.parse(body, self._category, limit_bytes)
+            parsed.append((url, file))
             limit_bytes = MAX_CHAINED_BYTES
         rules, chain = robots2_chain(parsed)
         return Robots2Files(rules, bodies), chain
@@ -6799,7 +6814,12 @@ class AnswerStore(PolicyStore):
     kind = "ask"
     gate: GateName = "robots2"
 
-    def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        now: Callable[[], float],
+        category: str,
+    ) -> None:
         super().__init__(cache, now)
         self._category = category
         self._held: dict[str, AskAnswer] = {}
@@ -6810,9 +6830,12 @@ class AnswerStore(PolicyStore):
         held = self._held.get(key)
         if held is not None and now < held.expires_at:
             return held
-        answer = from_entry(NO_ANSWER, self._cache.load("ask", f"{key} {self._category}"))
+        entry = self._cache.load("ask", f"{key} {self._category}")
+        answer = from_entry(NO_ANSWER, entry)
         asked_at = answer.expires_at - ROBOTS2_ASK_TTL_SECONDS
-        return answer if is_fresh(asked_at, ROBOTS2_ASK_TTL_SECONDS, now) else None
+        if not is_fresh(asked_at, ROBOTS2_ASK_TTL_SECONDS, now):
+            return None
+        return answer
 
     def is_current(self, key: str) -> bool:
         return self.get(key) is not None
@@ -6824,10 +6847,12 @@ class AnswerStore(PolicyStore):
         """The ask protocol: HEAD, itself behind blocklist, robots.txt and pace."""
         directive = key.rpartition(" ")[2]
         url = wire_url(robots2_ask_url(visit.wire, directive))
-        ending = yield from visit.document(self.kind, url, NO_VALIDATORS).walk()
+        document = visit.document(self.kind, url, NO_VALIDATORS)
+        ending = yield from document.walk()
         answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
-        if ending.refusal is None and isinstance(ending.answer, Response):
-            answer = parse_ask_answer(ending.answer.status, ending.answer.headers)
+        said = ending.answer
+        if ending.refusal is None and isinstance(said, Response):
+            answer = parse_ask_answer(said.status, said.headers)
         now = self._now()
         expires_at = now + POLICY_RETRY_SECONDS
         if ending.due_at is not None:
@@ -6840,12 +6865,14 @@ class AnswerStore(PolicyStore):
         answer = answer._replace(expires_at=expires_at)
         self._held[key] = answer
         if answer.cacheable:
-            self._cache.store("ask", f"{key} {self._category}", answer._asdict())
+            entry = answer._asdict()
+            self._cache.store("ask", f"{key} {self._category}", entry)
 
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
         for key, answer in list(self._held.items()):
-            if key.startswith(f"{site} ") and answer.decision == "allow-once":
+            is_of_site = key.startswith(f"{site} ")
+            if is_of_site and answer.decision == "allow-once":
                 del self._held[key]
 
 
@@ -7083,8 +7110,8 @@ class Bot(Fetcher):
     def _sources(self, result: Result, min_age: float) -> Iterator[Source]:
         if not result.ok:
             return
-        own = source_of(result)
         url = result.final_url
+        own = source_of(result)
         if own is not None:
             yield own
         for feed in result.metadata.get("feeds", ()):
@@ -7093,24 +7120,28 @@ class Bot(Fetcher):
             yield Source("markdown", page["url"], title=page["title"])      # R9.2
         is_alone = own is None or own.kind == "markdown"
         if is_alone and not is_llms_txt(url):
-            yield from self._llms_source(resolve_url(url, "/llms.txt"), min_age)    # R9.3
-        robots = self.robots.state_of(site_key(url)).robots
-        if robots is not None:
-            for sitemap in robots.sitemaps:
+            llms_url = resolve_url(url, "/llms.txt")
+            yield from self._llms_source(llms_url, min_age)                 # R9.3
+        state = self.robots.state_of(site_key(url))
+        if state.robots is not None:
+            for sitemap in state.robots.sitemaps:
                 yield Source("sitemap", sitemap)
 
     def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
         """R8: what it gave another target of its site lately is not asked for again."""
         result = self._result_of(url, "discover ", min_age=min_age, is_anew=True)
-        if result.ok and result.body and media_kind(result.content_type) in LLMS_KINDS:
-            yield with_signals(llms_source(result), result)
+        is_absent = result.outcome == "failed" and result.status in (404, 410)
+        kind = media_kind(result.content_type)
+        if result.ok and result.body and kind in LLMS_KINDS:
+            source = llms_source(result)
+            yield with_signals(source, result)
         elif result.ok:         # a page that stands for all that is not there
             none = result._replace(outcome="failed", reason="it is no llms.txt")
             self.adopt(none, f"discover {canonical_url(url)}")
-        elif result.outcome in ("deferred", "denied") or not result.last_failure:
-            is_absent = result.outcome == "failed" and result.status in (404, 410)
-            if not is_absent:   # it was not asked, or did not answer
-                yield Source("llms.txt", url, warning=result.reason, result=result)
+        elif result.outcome == "skipped" and result.last_failure:
+            return              # it was said when it failed
+        elif not is_absent:     # it was not asked, or did not answer
+            yield Source("llms.txt", url, warning=result.reason, result=result)
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
@@ -7145,11 +7176,13 @@ class Bot(Fetcher):
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """X-Agent-Identity, where robots2 wants it."""
+        wants = visit.kind == "ask"
         robots2 = self._robots2.rules_of(visit.site)
-        is_announced = robots2 is not None and robots2.policy.get("announce") == "yes"
-        if is_announced or visit.kind == "ask":
-            return {"X-Agent-Identity": self._identity}
-        return {}
+        if robots2 is not None:
+            wants = wants or robots2.policy.get("announce") == "yes"
+        if not wants:
+            return {}
+        return {"X-Agent-Identity": self._identity}
 
     def may(self, url: str, directive: str) -> Decision:
         """What the site's robots2.txt answers to a use of `url`: "summarise", "quote", "train" …
@@ -7162,14 +7195,15 @@ class Bot(Fetcher):
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
         robots2_stance({}, directive)
-
-        def use_gate(visit: Visit) -> GateAnswer:
-            return self._use_gate(visit, directive)
-
-        gates: list[Gate] = [self._blocklist_gate, self._address_gate, self._robots_gate, use_gate]
+        gates: list[Gate] = [
+            self._blocklist_gate,
+            self._address_gate,
+            self._robots_gate,
+            partial(self._use_gate, directive),
+        ]
         return self._decide(url, gates)
 
-    def _use_gate(self, visit: Visit, directive: str) -> GateAnswer:
+    def _use_gate(self, directive: str, visit: Visit) -> GateAnswer:
         """Whether the site permits a use."""
         site = visit.site
         if not self._robots2.is_current(site):
@@ -7243,16 +7277,16 @@ class Bot(Fetcher):
         wire = wire_url(decision.url)
         verdict = decision.verdict or "unknown"
         group = decision.group or "none"
-        rule = "no rule matches"
-        if decision.rule is not None:
-            rule = spell_rule(decision.rule)
+        robots = f"{verdict}, group {group}"
+        if decision.rule is not None and decision.gate != "robots2":    # else it is robots2's
+            robots += f": {spell_rule(decision.rule)}"
         signals = [f"{name}={said}" for name, said in decision.content_signals.items()]
         facts = [
             ("R3", "blocklist", self._explained_list()),
             ("address", "address", "permitted"),
             ("", "source", decision.robots_source),
             ("", "signals", ", ".join(signals)),
-            ("R2", "robots.txt", f"{verdict}, group {group}: {rule}"),
+            ("R2", "robots.txt", robots),
             ("", "robots2", self._explained_robots2(site_key(wire))),
             ("robots2", "robots2", ""),
             ("", "pace", self._explained_pace(wire)),
@@ -7282,9 +7316,10 @@ class Bot(Fetcher):
         return ", ".join([f"{name}: {value}" for name, value in facts.items()])
 
     def _explained_pace(self, wire: str) -> str:
+        host = host_key(wire)
         interval = self.interval_of(site_key(wire))
-        start = self.limiter.when(host_key(wire), interval, FIRST, math.inf).at
-        wait = spell_seconds(start - self.now())
+        start = self.limiter.when(host, interval, FIRST, math.inf)
+        wait = spell_seconds(start.at - self.now())
         return f"{interval:g} s between requests; next slot in {wait}"
 
 
@@ -7298,20 +7333,24 @@ def remove_folder(path: str, process: int) -> None:
 
 def forbids_ai_input(signals: Mapping[str, str]) -> bool:
     """spec 19: whether a site's Content-Signal keeps its pages from models."""
-    return signals.get("ai-input", "").lower() == "no"
+    said = signals.get("ai-input", "")
+    return said.lower() == "no"
 
 
 def with_signals(source: Source, result: Result) -> Source:
     """A source with what the sites of the Result that it came from say of models."""
     if not result.no_ai_input or source.no_ai_input:
         return source
-    words = filter(None, [source.warning, AI_INPUT_WARNING])
-    return source._replace(warning="; ".join(words), no_ai_input=True)
+    warning = AI_INPUT_WARNING
+    if source.warning:
+        warning = f"{source.warning}; {warning}"
+    return source._replace(warning=warning, no_ai_input=True)
 
 
 def is_llms_txt(url: str) -> bool:
     """Whether a wire URL is that of a site's llms.txt."""
-    return path_and_query(url).partition("?")[0] == "/llms.txt"
+    path = path_and_query(url).partition("?")[0]
+    return path == "/llms.txt"
 
 
 def llms_source(result: Result) -> Source:
@@ -9202,10 +9241,16 @@ def tool(name: str, title: str, description: str, outputs: Any, **inputs: Any) -
     }
 
 
-def output_schema(required: str, **types: str) -> dict[str, Any]:
-    """The JSON Schema of an object whose fields have these types."""
-    properties = {name: {"type": words.split()} for name, words in types.items()}
-    return {"type": "object", "properties": properties, "required": required.split()}
+def output_schema(**types: str) -> dict[str, Any]:
+    """The JSON Schema of an object that always has fields of these types, and may have others."""
+    properties = {}
+    for name, words in types.items():
+        properties[name] = {"type": words.split()}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(types),
+    }
 
 
 def tools() -> list[dict[str, Any]]:
@@ -9214,16 +9259,7 @@ def tools() -> list[dict[str, Any]]:
     Each has `name`, `title`, `description`, `inputSchema`, `outputSchema` and `annotations`, as
     the Model Context Protocol writes them.
     """
-    source = output_schema(
-        "kind url target",
-        kind="string",
-        url="string",
-        target="string",
-        title="string",
-        items="array",
-        warning="string",
-        result="object",
-    )
+    source = output_schema(kind="string", url="string", target="string")
     sources = {"type": "array", "maxItems": MAX_LISTED_FOR_MODEL, "items": source}
     return [
         tool(
@@ -9235,7 +9271,6 @@ def tools() -> list[dict[str, Any]]:
             "start_index = next_index, which is null at the end; sha256 tells whether two slices "
             "are of one page. Of HTML it gives the metadata; raw gives its source.",
             output_schema(
-                "outcome url status gate reason text next_index sha256",
                 outcome="string",
                 url="string",
                 status="integer null",
@@ -9245,14 +9280,6 @@ def tools() -> list[dict[str, Any]]:
                 text="string",
                 next_index="integer null",
                 sha256="string",
-                content_type="string",
-                title="string",
-                metadata="object",
-                links="array",
-                robots_directives="array",
-                content_signals="object",
-                redirects="array",
-                warnings="array",
             ),
             start_index={"type": "integer", "minimum": 0, "default": 0},
             max_length={"type": "integer", "minimum": 1, "default": SLICE_CHARACTERS},
@@ -9265,16 +9292,12 @@ def tools() -> list[dict[str, Any]]:
             "blocklist (R3), its address, robots.txt (R2) and which line, the host's pace (R4) or "
             "its back-off (R5). Does not ask for the page.",
             output_schema(
-                "allowed url gate reason retry_at",
                 allowed="boolean",
                 url="string",
                 gate="string null",
                 reason="string",
                 retry_at="string null",
                 verdict="string null",
-                rule="object null",
-                crawl_delay="number null",
-                content_signals="object",
             ),
         ),
         tool(
@@ -9282,7 +9305,11 @@ def tools() -> list[dict[str, Any]]:
             "What a site offers instead of HTML",
             "Lists the feeds, Markdown, llms.txt and sitemaps that belong to a page, with their "
             "first items. Follows none of them.",
-            {"type": "object", "properties": {"sources": sources}, "required": ["sources"]},
+            {
+                "type": "object",
+                "properties": {"sources": sources},
+                "required": ["sources"],
+            },
         ),
     ]
 
@@ -9388,7 +9415,12 @@ def json_text(value: Any, ascii_only: bool = False) -> str:
     """JSON in one line."""
     import json  # only for harnesses
 
-    return json.dumps(value, ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":"))
+    return json.dumps(
+        value,
+        ensure_ascii=ascii_only,
+        allow_nan=False,
+        separators=(",", ":"),
+    )
 
 
 def not_fetched(value: Decision | Result, now: float) -> str:
@@ -9846,17 +9878,23 @@ class McpServer(SystemClock):
 
 def reply_to(request: HarnessRequest, bot: Bot) -> dict[str, Any]:
     try:
-        return result_reply(request.id, request.result(bot))
+        result = request.result(bot)
+        return result_reply(request.id, result)
     except RpcError as error:
         return {"id": request.id, "error": error.shown}
     except Exception as error:  # noqa: BLE001 - a bug costs one request
-        trouble = RpcError(INTERNAL_ERROR, f"unexpected {type(error).__name__}: {error}")
+        reason = f"unexpected {type(error).__name__}: {error}"
+        trouble = RpcError(INTERNAL_ERROR, reason)
         return {"id": request.id, "error": trouble.shown}
 
 
 def result_reply(request_id: Any, result: dict[str, Any]) -> dict[str, Any]:
-    result = {"resultType": "complete", **result, "_meta": {SERVER_KEY: SERVER_INFO}}
-    return {"id": request_id, "result": result}
+    shown = {
+        "resultType": "complete",
+        **result,
+        "_meta": {SERVER_KEY: SERVER_INFO},
+    }
+    return {"id": request_id, "result": shown}
 
 
 # === 22. REPORT ===============================================================
@@ -9929,11 +9967,13 @@ $requests
 
 def in_one_line(parts: Iterable[Any]) -> str:
     """The parts that say something, in one line."""
-    return ", ".join([str(part) for part in parts if part])
+    said = [str(part) for part in parts if part]
+    return ", ".join(said)
 
 
 def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    ending = "" if count == 1 else "s"
+    return f"{count} {noun}{ending}"
 
 
 class ReportedRequest(NamedTuple):
@@ -9948,13 +9988,15 @@ class Report:
     """What results say of a run, gathered one by one, and then a page."""
 
     def __init__(self) -> None:
-        self.outcomes: collections.Counter[str] = collections.Counter()
-        self.requests: dict[str, list[ReportedRequest]] = {}        # by host
-        # When each target of a host was first asked for, and the pace that its line knew.
-        self.starts: dict[str, list[tuple[float, float]]] = {}
-        # How many targets ended so, for each outcome, gate, host and reason; then the first.
-        self.reasons: dict[tuple[Any, ...], list[Any]] = {}
+        self.outcomes: Any = collections.Counter()
         self.unread = 0                 # lines that are no results
+        # By host: its requests, and when each target was first asked for, with the pace that its
+        # line knew.
+        self.requests: Any = collections.defaultdict(list)
+        self.starts: Any = collections.defaultdict(list)
+        # How many targets ended so: outcome, gate, host and reason. Then the first of them.
+        self.reasons: Any = collections.Counter()
+        self.firsts: dict[Any, Any] = {}
 
     def add_line(self, line: str) -> None:
         """A line of `--json`."""
@@ -9968,94 +10010,128 @@ class Report:
     def _add(self, result: Mapping[str, Any]) -> None:
         outcome = result["outcome"]
         asked_host = host_of(result["final_url"])
-        starts = []
+        started = None
         for request in result["requests"]:
             host = host_of(request["url"])
             reported = reported_request(request)
-            self.requests.setdefault(host, []).append(reported)
-            if request["kind"] == "target":
-                starts.append((host, reported.at))
-        for host, at in starts[:1]:     # redirects and retries need not keep Crawl-delay
+            self.requests[host].append(reported)
+            # Redirects and retries need not keep Crawl-delay.
+            if request["kind"] == "target" and started is None:
+                started = (host, reported.at)
+        if started is not None:
+            host, at = started
             pace = MIN_REQUEST_INTERVAL
             if host == asked_host:      # else the line has the Crawl-delay of another host
-                pace = max(pace, as_number(result["crawl_delay"]))
-            self.starts.setdefault(host, []).append((at, pace))
+                delay = as_number(result["crawl_delay"])
+                pace = max(pace, delay)
+            self.starts[host].append((at, pace))
         self.outcomes[outcome] += 1
         if outcome in ("denied", "deferred", "failed"):
-            # The reason of what was put off tells another time in each line.
-            reason = "" if result["retry_at"] else result["reason"]
             gate = result["gate"] or result["status"]
-            row = [0, result["reason"], result["url"]]
-            row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
-            row[0] += 1
+            reason = result["reason"]
+            first = [reason, result["url"]]
+            if result["retry_at"]:      # the reason of what was put off tells another time each
+                reason = ""
+            ending = (outcome, gate, asked_host, reason)
+            self.reasons[ending] += 1
+            self.firsts.setdefault(ending, first)
 
     def page(self) -> str:
         """One file in ASCII, with no script and nothing from elsewhere."""
         from string import Template
 
         hosts = sorted(self.requests, key=lambda host: -len(self.requests[host]))
-        times = [request.at for host in hosts for request in self.requests[host]] or [0.0]
-        axis = min(times), max(times)
-        outcomes = [f"{count} {outcome}" for outcome, count in self.outcomes.most_common()]
+        times = [0.0]
+        if hosts:
+            requests = itertools.chain(*self.requests.values())
+            times = [request.at for request in requests]
+        first, last = min(times), max(times)
+        outcomes = [f"{count} {outcome}" for outcome, count in self.outcomes.items()]
         reasons = []
-        for (outcome, gate, host, _), row in self.reasons.items():
-            reasons.append([escaped(cell) for cell in (outcome, gate, host, *row)])
-        page = Template(REPORT_PAGE).substitute(
+        for ending, count in self.reasons.items():
+            cells = [*ending[:3], count, *self.firsts[ending]]
+            reasons.append(list(map(escaped, cells)))
+        rows = [self.host_row(host, first, last) for host in hosts]
+        lists = map(self.request_list, hosts[:MAX_REPORT_ROWS])
+        template = Template(REPORT_PAGE)
+        page = template.substitute(
             outcomes=escaped(in_one_line(outcomes)),
-            first=iso_utc(axis[0]),
-            last=iso_utc(axis[1]),
+            first=iso_utc(first),
+            last=iso_utc(last),
             unread=self.unread,
-            hosts=html_table([self.host_row(host, *axis) for host in hosts]),
+            hosts=html_table(rows),
             reasons=html_table(reasons),
-            requests="".join(map(self.request_list, hosts[:MAX_REPORT_ROWS])),
+            requests="".join(lists),
         )
-        return page.encode("ascii", "xmlcharrefreplace").decode()
+        octets = page.encode("ascii", "xmlcharrefreplace")
+        return octets.decode()
 
     def request_list(self, host: str) -> str:
-        lines = [request.line for request in self.requests[host][:MAX_REPORT_ROWS]]
-        text = "\n".join(lines)
-        return f"<details><summary>{escaped(host)}</summary><pre>{text}</pre></details>\n"
+        requests = self.requests[host][:MAX_REPORT_ROWS]
+        lines = "\n".join([request.line for request in requests])
+        summary = f"<summary>{escaped(host)}</summary>"
+        return f"<details>{summary}<pre>{lines}</pre></details>\n"
 
     def host_row(self, host: str, first: float, last: float) -> list[str]:
         requests = self.requests[host]
-        marks = []
+        span = max(last - first, 0.001)
+        drawing = "<svg>"
         for request in requests[:MAX_REPORT_ROWS]:
-            percent = 1 + 98 * (request.at - first) / max(last - first, 0.001)
-            marks.append(f'<circle class="{request.style}" cx="{percent:.2f}%" cy="9" r="3"/>')
-        drawing = f"<svg>{''.join(marks)}</svg>"
-        return [escaped(host), str(len(requests)), self.closest(host), drawing]
+            percent = 1 + 98 * (request.at - first) / span
+            place = f'cx="{percent:.2f}%" cy="9" r="3"'
+            drawing += f'<circle class="{request.style}" {place}/>'
+        return [
+            escaped(host),
+            str(len(requests)),
+            self.closest(host),
+            f"{drawing}</svg>",
+        ]
 
     def closest(self, host: str) -> str:
         """Of two targets the closest, beside the pace that robots.txt asked for by then."""
-        starts = sorted(self.starts.get(host, ()))
-        pairs = []
-        for (before, _), (at, pace) in zip(starts, starts[1:]):
-            pairs.append((at - before - pace, pace))
-        if not pairs:
+        starts = sorted(self.starts[host])
+        gaps = []
+        for number in range(1, len(starts)):
+            before, _ = starts[number - 1]
+            at, pace = starts[number]
+            gap = at - before
+            gaps.append((gap - pace, gap, pace))
+        if not gaps:
             return "-"
-        spare, pace = min(pairs)
-        style = "good" if spare > -0.002 else "bad"         # times have whole milliseconds
-        return f'<span class="{style}">{spare + pace:.2f} s</span> of {pace:g} s'
+        spare, gap, pace = min(gaps)
+        style = "good"
+        if spare < -0.002:              # times have whole milliseconds
+            style = "bad"
+        return f'<span class="{style}">{gap:.2f} s</span> of {pace:g} s'
 
 
 def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
     """Of an entry of `requests` in JSON; raises where it is none."""
     from datetime import datetime
 
-    text, kind, status = request["at"], request["kind"], request["status"]
-    at = datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    style = "target" if kind == "target" else "policy"
+    kind = request["kind"]
+    status = request["status"]
+    style = "policy"
     if status is None or status >= 400:
         style = "trouble"
-    words = f"{text} {kind} {request['method']} {request['url']} {status or 'no answer'}"
-    return ReportedRequest(at, style, escaped(words))
+    elif kind == "target":
+        style = "target"
+    left_at = request["at"]
+    moment = datetime.fromisoformat(left_at.replace("Z", "+00:00"))
+    answer = status or "no answer"
+    line = f"{left_at} {kind} {request['method']} {request['url']} {answer}"
+    return ReportedRequest(moment.timestamp(), style, escaped(line))
 
 
 def html_table(rows: Sequence[Sequence[str]]) -> str:
     """The rows of a table, of cells that are HTML already."""
-    lines = [f"<tr><td>{'<td>'.join(row)}</tr>" for row in rows[:MAX_REPORT_ROWS]]
-    if len(rows) > MAX_REPORT_ROWS:
-        lines.append(f"<tr><td>and {len(rows) - MAX_REPORT_ROWS} more</tr>")
+    left_out = len(rows) - MAX_REPORT_ROWS
+    lines = []
+    for row in rows[:MAX_REPORT_ROWS]:
+        cells = "<td>".join(row)
+        lines.append(f"<tr><td>{cells}</tr>")
+    if left_out > 0:
+        lines.append(f"<tr><td>and {left_out} more</tr>")
     return "\n".join(lines)
 
 
@@ -10063,7 +10139,8 @@ def escaped(value: Any) -> str:
     """As text of a page: one line, and nothing of it is markup."""
     from html import escape
 
-    return escape(printable(str(value), 500))
+    line = printable(str(value), 500)
+    return escape(line)
 
 
 # === 23. COMMAND LINE ========================================================
