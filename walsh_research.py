@@ -4004,7 +4004,8 @@ class SourceStore:
         if result.outcome == "deferred":
             if result.attempts:
                 known = known._replace(retry_at=result.retry_at or NEVER)
-                if result.status not in REDIRECT_STATUSES:  # at a hop it keeps its place
+                keeps_place = result.gate == "R4" and result.status in REDIRECT_STATUSES
+                if not keeps_place:  # a host that pushes back may do so every day
                     known = known._replace(ended_at=result.at)
                 self._store(key, known)
             return
