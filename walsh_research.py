@@ -4513,8 +4513,8 @@ class Scheduler:
 
     def results(self) -> Iterator[Result]:
         process = self._fetcher.process
-        for host in self.targets:
-            self._sort(host)
+        places = {host: self._sort(host) for host in self.targets}
+        for host in sorted(places, key=lambda host: places[host]):
             self._push(process.now(), host)
         while self._turns:
             due_at = self._turns[0].due_at
@@ -4533,12 +4533,11 @@ class Scheduler:
         """Whether targets of this run ask for the host by name, and have not been there yet."""
         return bool(self.targets.get(host)) or self._at_host[host] > 0
 
-    def _sort(self, host: str) -> None:
-        """Those first that have waited longest for an end, and those that never had one."""
-        targets = self.targets[host]
-        if len(targets) > 1:
-            ordered = sorted(targets, key=self._place_of)
-            self.targets[host] = collections.deque(ordered)
+    def _sort(self, host: str) -> tuple[bool, float]:
+        """Those first that have waited longest for an end; the place of the first."""
+        ordered = sorted(self.targets[host], key=self._place_of)
+        self.targets[host] = collections.deque(ordered)
+        return self._place_of(ordered[0])
 
     def _place_of(self, target: Target) -> tuple[bool, float]:
         """What would be put off again goes behind those that can succeed."""
