@@ -4535,9 +4535,10 @@ class Scheduler:
 
     def _sort(self, host: str) -> tuple[bool, float]:
         """Those first that have waited longest for an end; the place of the first."""
-        ordered = sorted(self.targets[host], key=self._place_of)
+        places = {target: self._place_of(target) for target in self.targets[host]}
+        ordered = sorted(places, key=lambda target: places[target])
         self.targets[host] = collections.deque(ordered)
-        return self._place_of(ordered[0])
+        return places[ordered[0]]
 
     def _place_of(self, target: Target) -> tuple[bool, float]:
         """What would be put off again goes behind those that can succeed."""
