@@ -4012,7 +4012,8 @@ class SourceStore:
         if result.outcome == "deferred":
             if result.attempts:
                 known = known._replace(retry_at=result.retry_at or NEVER)
-                if result.status not in REDIRECT_STATUSES:  # at a hop it keeps its place
+                keeps_place = result.gate == "R4" and result.status in REDIRECT_STATUSES
+                if not keeps_place:  # a host that pushes back may do so every day
                     known = known._replace(ended_at=result.at)
                 self._store(key, known)
             return
@@ -4520,8 +4521,8 @@ class Scheduler:
 
     def results(self) -> Iterator[Result]:
         process = self._fetcher.process
-        for host in self.targets:
-            self._sort(host)
+        places = {host: self._sort(host) for host in self.targets}
+        for host in sorted(places, key=lambda host: places[host]):
             self._push(process.now(), host)
         while self._turns:
             due_at = self._turns[0].due_at
@@ -4540,12 +4541,12 @@ class Scheduler:
         """Whether targets of this run ask for the host by name, and have not been there yet."""
         return bool(self.targets.get(host)) or self._at_host[host] > 0
 
-    def _sort(self, host: str) -> None:
-        """Those first that have waited longest for an end, and those that never had one."""
-        targets = self.targets[host]
-        if len(targets) > 1:
-            ordered = sorted(targets, key=self._place_of)
-            self.targets[host] = collections.deque(ordered)
+    def _sort(self, host: str) -> tuple[bool, float]:
+        """Those first that have waited longest for an end; the place of the first."""
+        places = {target: self._place_of(target) for target in self.targets[host]}
+        ordered = sorted(places, key=lambda target: places[target])
+        self.targets[host] = collections.deque(ordered)
+        return places[ordered[0]]
 
     def _place_of(self, target: Target) -> tuple[bool, float]:
         """What would be put off again goes behind those that can succeed."""
