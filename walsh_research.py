@@ -7142,7 +7142,7 @@ class Bot(Fetcher):
         elif result.outcome == "skipped" and result.last_failure:
             return              # it was said when it failed
         elif not is_absent:     # it was not asked, or did not answer
-            yield Source("llms.txt", url, warning=result.reason, result=result)
+            yield Source("llms.txt", url, result=result)
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
@@ -10581,13 +10581,13 @@ class Command:
             return
         line = ""
         if doing:
-            facts = [spell_seconds(self.spent_seconds)]
+            pace = spell_seconds(self.spent_seconds)
             if self.count > 1:
-                facts.insert(0, f"{self.done}/{self.count}")
+                pace = f"{self.done}/{self.count} · {pace}"
             if 0 < self.done < self.count:
                 left_seconds = self.spent_seconds / self.done * (self.count - self.done)
-                facts[-1] += f", about {spell_seconds(left_seconds)} left"
-            line = printable(" · ".join([*facts, doing]), columns - 3)   # a terminal echoes ^C
+                pace += f", about {spell_seconds(left_seconds)} left"
+            line = printable(f"{pace} · {doing}", columns - 3)      # a terminal echoes ^C
         write_error("\r\x1b[2K" + line)
 
     def note(self, line: str) -> None:
