@@ -1989,13 +1989,15 @@ class KnownSource(NamedTuple):
     asked_at: float = NEVER  # when the latest request for it left
     ended_at: float = NEVER  # when it last reached an end: an answer, a failure, a denial
     retry_at: float = NEVER  # it is due then, whatever the floor
+    gate: str = ""           # that put it off until then
     failure: str = ""        # why the latest end was a failure, in one line
     status: int = 0          # of that failure; 0: there was no HTTP answer
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
     """Why the source is not asked again yet, or "".  R8, spec 10.3: whatever came of it."""
-    if known.retry_at > known.asked_at or not is_fresh(known.asked_at, min_age, now):  # R8
+    is_due = known.asked_at < known.retry_at <= now
+    if is_due or not is_fresh(known.asked_at, min_age, now):  # R8
         return ""
     event = "asked"
     if known.failure:
@@ -4011,7 +4013,8 @@ class SourceStore:
         known = self.load(key)
         if result.outcome == "deferred":
             if result.attempts:
-                known = known._replace(retry_at=result.retry_at or NEVER)
+                retry_at = result.retry_at or NEVER
+                known = known._replace(retry_at=retry_at, gate=result.gate or "")
                 keeps_place = result.gate == "R4" and result.status in REDIRECT_STATUSES
                 if not keeps_place:  # a host that pushes back may do so every day
                     known = known._replace(ended_at=result.at)
@@ -4866,6 +4869,11 @@ class Fetcher:
 
     def skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
         """R8: a source that is not due yet; after a failure it says which."""
+        if known.retry_at > self.now() and known.gate:
+            reason += f"; put off until {iso_utc(known.retry_at)}"
+            return self.unasked(
+                "deferred", target.url, reason, gate=known.gate, retry_at=known.retry_at
+            )
         return self.unasked(
             "skipped",
             target.url,
