@@ -3958,8 +3958,10 @@ class RobotsStore(PolicyStore):
         document = visit.document(self.kind, url, validators, held.has_held_host)
         ending = yield from document.walk()
         refusal = ending.refusal
-        if refusal is not None and not document.attempts:
-            return refusal
+        if refusal is not None:  # what could not be asked is not what failed
+            is_put_off = refusal.gate == "R4" and not document.was_pushed_back
+            if is_put_off or not document.attempts:
+                return refusal
         # What another host imposed, to which the file was redirected, does not bind this one.
         is_held = document.was_pushed_back and document.host == host_key(document.url)
         if refusal is None and isinstance(ending.answer, Response) and not ending.has_strayed:
@@ -4251,7 +4253,9 @@ class Visit:
         before = fetcher.now()
         fetcher.trace_wait(self.wire, later.at - before, later.reason)
         yield self.placed(later)
-        self.root.waited += fetcher.now() - before
+        now = fetcher.now()
+        self.root.waited += now - before
+        self.root.started_at += max(0.0, now - later.at)  # a run's own queue does not count
 
     def begin(self) -> None:
         """A request begins."""
@@ -8569,7 +8573,7 @@ class ScenarioRun(Run):
     def threads(self, urls: str) -> int:
         """The most requests at once where each URL has a bot and a thread of its own."""
         from concurrent.futures import ThreadPoolExecutor
-        self.publisher.latency = 0.01       # seconds
+        self.publisher.latency = 0.1        # seconds
         targets = list(map(self.long_url, urls.split()))
         bots = [self.bot_of() for _ in targets]
         with ThreadPoolExecutor() as pool:
