@@ -10055,11 +10055,14 @@ class Report:
             requests = itertools.chain(*self.requests.values())
             times = [request.at for request in requests]
         first, last = min(times), max(times)
-        outcomes = [f"{count} {outcome}" for outcome, count in self.outcomes.items()]
+        outcomes = []
+        for outcome, count in self.outcomes.items():
+            outcomes.append(f"{count} {outcome}")
         reasons = []
         for ending, count in self.reasons.items():
-            cells = [*ending[:3], count, *self.firsts[ending]]
-            reasons.append(list(map(escaped, cells)))
+            outcome, gate, host, _ = ending
+            cells = [outcome, gate, host, count, *self.firsts[ending]]
+            reasons.append([escaped(cell) for cell in cells])
         rows = [self.host_row(host, first, last) for host in hosts]
         lists = map(self.request_list, hosts[:MAX_REPORT_ROWS])
         template = Template(REPORT_PAGE)
