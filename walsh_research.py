@@ -9778,6 +9778,8 @@ class McpServer(SystemClock):
 
     def serve(self, bot: Bot) -> None:
         """Until the source ends. OSError: nobody reads the answers."""
+        if self._source.isatty():
+            print("walsh_research: waits for a client's messages on stdin", file=sys.stderr)
         self._reader.start()
         try:
             while True:
@@ -10362,10 +10364,35 @@ def read_arguments(argv: Sequence[str]) -> Any:
     for word in urls:
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
-            raise Misuse(f"{name} is no option, want one that --help shows")
+            raise Misuse(f"{name} is no option, {nearest_option(name, vars(options))}")
     options.urls = urls + words[end + 1:]
     options.mode = chosen_mode(options)
     return options
+
+
+# What people look for that is no option, by a part of its name, and what there is instead.
+NEAREST = {
+    "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
+    "agent": "the User-Agent is always the bot's own",
+    "delay": "each host has its own pace (--max-wait bounds what is waited for)",
+    "cache": "want --cache-dir",
+    "out": "want --body, or the shell's > FILE",
+    "thread": "want --jobs",
+}
+
+
+def nearest_option(name: str, attributes: Iterable[str]) -> str:
+    """What helps whoever typed an option that is none."""
+    import difflib
+
+    known = ["--" + attribute.replace("_", "-") for attribute in attributes]
+    near = difflib.get_close_matches(name, known, 1, 0.8)
+    if near and "robot" not in name:  # nobody who wants to ignore robots.txt means --robots2
+        return f"want {near[0]}"
+    for part, meant in NEAREST.items():
+        if part in name:
+            return meant
+    return "want one that --help shows"
 
 
 def chosen_mode(options: Any) -> str:
