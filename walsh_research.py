@@ -351,7 +351,12 @@ class TransportError(Exception):
     `final` is true where a retry is pointless, `refused` where the address check refused.
     """
 
-    def __init__(self, reason: str, final: bool = False, refused: bool = False) -> None:
+    def __init__(
+        self,
+        reason: str,
+        final: bool = False,
+        refused: bool = False,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.final = final
@@ -1130,7 +1135,11 @@ class RobotsTxt(NamedTuple):
     affordable_octets: int  # of a path on which all wildcards are tried
 
     @classmethod
-    def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
+    def parse(
+        cls,
+        body: Union[bytes, bytearray, str],
+        token: str = UA_TOKEN,
+    ) -> RobotsTxt:
         """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
         group, lines = robots_group(text, robots_agent_name(token))
@@ -1161,7 +1170,13 @@ class RobotsTxt(NamedTuple):
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
         signals = self.content_signals
-        held: list[Any] = [*self, *self.forms, *self.sitemaps, *signals, *signals.values()]
+        held: list[Any] = [
+            *self,
+            *self.forms,
+            *self.sitemaps,
+            *signals,
+            *signals.values(),
+        ]
         return sum(item.__sizeof__() for item in held)
 
     def match(self, target: str) -> Optional[Rule]:
@@ -1956,13 +1971,23 @@ def next_start(
     return max(second, record.target_at + excess * interval + margin)
 
 
-def after_request(record: HostRecord, interval: float, may_owe: float, now: float) -> HostRecord:
+def after_request(
+    record: HostRecord,
+    interval: float,
+    may_owe: float,
+    now: float,
+) -> HostRecord:
     """The record once a request has left. The debt decays, so Crawl-delay is the mean rate."""
     if may_owe == POLICY:
         return record._replace(last_at=now, had_one_policy=record.last_at == NEVER)
     rested = (now - record.target_at) / interval
     owed = max(0.0, record.owed - rested) + 1.0
-    return record._replace(last_at=now, target_at=now, owed=owed, had_one_policy=False)
+    return record._replace(
+        last_at=now,
+        target_at=now,
+        owed=owed,
+        had_one_policy=False,
+    )
 
 
 def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecord:
@@ -1972,7 +1997,11 @@ def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecor
     )
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
-    return latest._replace(held_until=hold.held_until, held_for=hold.held_for, why=hold.why)
+    return latest._replace(
+        held_until=hold.held_until,
+        held_for=hold.held_for,
+        why=hold.why,
+    )
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
@@ -2110,7 +2139,12 @@ def robots_after_answer(held: RobotsState, response: Response, now: float) -> Ro
     return unreachable
 
 
-def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
+def robots_after_failure(
+    held: Any,
+    trouble: str,
+    status: int,
+    now: float,
+) -> Any:
     """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
     since = held.unreachable_since
     if not 0.0 < since <= now:
@@ -2297,7 +2331,12 @@ KINDS = {
 }
 
 
-def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
+def tag_url(
+    url: str,
+    impl: str,
+    sha: str,
+    spec: str = SPEC_VERSION,
+) -> str:
     """The URL with R13's parameters after its own, before the fragment; `sha` may be empty.
 
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
@@ -2358,7 +2397,12 @@ def as_response(given: Any) -> Response:
     """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
     body = b"".join([given.body])  # no copy of what is bytes
-    return Response(operator.index(given.status), headers, body, bool(given.truncated))
+    return Response(
+        operator.index(given.status),
+        headers,
+        body,
+        bool(given.truncated),
+    )
 
 
 def decided_dict(value: Decision | Result) -> dict[str, Any]:
@@ -2494,7 +2538,11 @@ class Result(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
         shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
-        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
+        shown.update(
+            decided_dict(self),
+            at=iso_utc(self.at),
+            ok=self.ok,
+        )
         del shown["body"], shown["headers"]
         return shown
 
@@ -2599,7 +2647,11 @@ def is_kin(host: str, wire: str) -> bool:
     return wire.startswith("https://") and (is_below or is_above)
 
 
-def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+def require_choice(
+    name: str,
+    value: Any,
+    choices: Sequence[str],
+) -> None:
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, want one of {', '.join(choices)}")
 
@@ -2645,7 +2697,11 @@ def name_digest(name: str) -> str:
     return sha256_hex(name.encode("utf-8", "surrogatepass"))
 
 
-def entry_digest(kind: str, name: str, pieces: Iterable[bytes]) -> bytes:
+def entry_digest(
+    kind: str,
+    name: str,
+    pieces: Iterable[bytes],
+) -> bytes:
     """The SHA-256 of an entry's name and payload, so that no entry can pass for another."""
     header = f"{CACHE_FORMAT}\0{kind}\0{name}\0"
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
@@ -2661,7 +2717,11 @@ class PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"names {module}.{name}, and plain data names nothing")
 
 
-def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
+def check_private(
+    status: os.stat_result,
+    is_kind: Callable[[int], bool],
+    kind: str,
+) -> None:
     """ValueError: a file or folder that somebody else may have written must not be believed."""
     if not is_kind(status.st_mode):
         raise ValueError(f"is no {kind}")
@@ -2738,7 +2798,12 @@ class Cache:
     seconds that date the files. Nothing here raises but for data that cannot be pickled.
     """
 
-    def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime) -> None:
+    def __init__(
+        self,
+        folder: str | None,
+        warn: Warn,
+        wall_time: WallTime,
+    ) -> None:
         self.folder = folder
         self._warn = warn
         self._wall_time = wall_time
@@ -3062,7 +3127,11 @@ class Exchange(io.RawIOBase):
         return seconds
 
     @contextmanager
-    def during(self, stage: str, final: bool = False) -> Iterator[None]:
+    def during(
+        self,
+        stage: str,
+        final: bool = False,
+    ) -> Iterator[None]:
         """Trouble inside becomes a TransportError. What no retry mends is raised as ValueError."""
         try:
             self.remaining_seconds()
@@ -3113,7 +3182,12 @@ class Exchange(io.RawIOBase):
         self.socket.settimeout(self.remaining_seconds() / shares)
         return self.socket
 
-    def ask(self, method: str, target: str, headers: dict[str, str]) -> None:
+    def ask(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+    ) -> None:
         """Sends a request. ValueError: a line of it could begin another one."""
         from http.client import HTTPConnection
 
@@ -3308,7 +3382,11 @@ class HttpTransport:
     None for those of the environment.
     """
 
-    def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        allow_private: bool = False,
+        proxies: dict[str, str] | None = None,
+    ) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
         # By host: until when the resolver's answer holds (monotonic), and its IP addresses.
@@ -3637,18 +3715,36 @@ class RateLimiter:
         for host in self._records:
             self.write(host, self.record_of(host))
 
-    def when(self, host: str, interval: float, may_owe: float, latest: float) -> Later:
+    def when(
+        self,
+        host: str,
+        interval: float,
+        may_owe: float,
+        latest: float,
+    ) -> Later:
         """When a request could start, and who says so; as `next_start`."""
         record = self.record_of(host)
         start = next_start(record, interval, may_owe, latest, self.margin)
         return self._later(start, record, host, interval)
 
-    def _later(self, start: float, record: HostRecord, host: str, interval: float) -> Later:
+    def _later(
+        self,
+        start: float,
+        record: HostRecord,
+        host: str,
+        interval: float,
+    ) -> Later:
         if start == record.held_until:
             return Later(start, "R5", record.why)
         return Later(start, "R4", f"{spell_seconds(interval)} between requests to {host}")
 
-    def start(self, host: str, interval: float, may_owe: float, latest: float) -> Start | Later:
+    def start(
+        self,
+        host: str,
+        interval: float,
+        may_owe: float,
+        latest: float,
+    ) -> Start | Later:
         """R4: the right to send now, or when to come back; nothing is kept until then."""
         lock = self._cache.lock(f"host {host}")  # R4a
         if lock is None:
@@ -3681,7 +3777,11 @@ class PolicyStore:
     kind = ""
     gate: GateName = "R2"
 
-    def __init__(self, cache: Cache, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        now: Callable[[], float],
+    ) -> None:
         self._cache = cache
         self._now = now
         self._resume_at: dict[str, float] = {}  # by key: when a refresh of this process goes on
@@ -3692,10 +3792,18 @@ class PolicyStore:
     def load(self, key: str) -> None:
         raise NotImplementedError
 
-    def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
+    def refresh(
+        self,
+        visit: Visit,
+        key: str,
+    ) -> Steps[Decision | None]:
         raise NotImplementedError
 
-    def ensure(self, visit: Visit, key: str) -> Steps[Decision | None]:
+    def ensure(
+        self,
+        visit: Visit,
+        key: str,
+    ) -> Steps[Decision | None]:
         """Steps to a current document; a refusal, or None: it is here.
 
         Before each step it looks whether the document has come meanwhile. Another visit of this
@@ -3813,7 +3921,11 @@ class BlocklistStore(PolicyStore):
             retry_at = failed_at + POLICY_RETRY_SECONDS
             self.state = self.state._replace(failed_at=failed_at, retry_at=retry_at)
 
-    def refresh(self, visit: Visit, key: str = "") -> Steps[Decision | None]:
+    def refresh(
+        self,
+        visit: Visit,
+        key: str = "",
+    ) -> Steps[Decision | None]:
         """R3b, R3c, R10: asks for the document and adopts it only if it holds.
 
         A Decision: no list was ever held, and it could not be asked for.
@@ -3863,10 +3975,19 @@ class BlocklistStore(PolicyStore):
         if before is not None:
             self._cache.store("blocklist", f"{self._origin} before", before)
         now = max(self._now(), self.state.fetched_at + 0.001)  # the clock may have gone back
-        entry = {"fetched_at": now, "list": blocklist.to_entry(), **self._validators._asdict()}
+        entry = {
+            "fetched_at": now,
+            "list": blocklist.to_entry(),
+            **self._validators._asdict(),
+        }
         self._cache.store("blocklist", self._origin, entry)
         self.blocklist = blocklist
-        self._note(fetched_at=now, checked_at=self._now(), failed_at=NEVER, retry_at=NEVER)
+        self._note(
+            fetched_at=now,
+            checked_at=self._now(),
+            failed_at=NEVER,
+            retry_at=NEVER,
+        )
 
     def failed(self, reason: str, retry_at: float | None = None) -> None:
         """R3b: the last list stays in force; without one the gate opens. The next try is soon."""
@@ -3898,7 +4019,11 @@ class BlocklistStore(PolicyStore):
             if held is not None:  # R10
                 self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
             return held
-        self._cache.store("schema", self._origin, {"body": body, "checked_at": self._now()})
+        self._cache.store(
+            "schema",
+            self._origin,
+            {"body": body, "checked_at": self._now()},
+        )
         return schema
 
 
@@ -3913,7 +4038,12 @@ class RobotsStore(PolicyStore):
     _from_entry: Any = staticmethod(robots_from_entry)
     _to_entry: Any = staticmethod(robots_to_entry)
 
-    def __init__(self, cache: Cache, now: Callable[[], float], variant: str = "") -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        now: Callable[[], float],
+        variant: str = "",
+    ) -> None:
         super().__init__(cache, now)
         self._variant = variant
         self._states: dict[str, Any] = {}
@@ -3949,7 +4079,11 @@ class RobotsStore(PolicyStore):
             oldest = next(iter(self._states))
             self._held_bytes -= self._states.pop(oldest).held_bytes
 
-    def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
+    def refresh(
+        self,
+        visit: Visit,
+        key: str,
+    ) -> Steps[Decision | None]:
         """R2: asks for the site's file. What came of it is kept for this run and the next.
 
         A Decision: the host is held back, or must not be asked.
@@ -3975,10 +4109,19 @@ class RobotsStore(PolicyStore):
         if is_held and ending.due_at is not None:  # once: a host is not dropped for ever (9.1.1)
             state = state._replace(retry_at=ending.due_at, has_held_host=True)
         self._keep(key, state)
-        self._cache.store("robots", key + self._variant, self._to_entry(state))
+        self._cache.store(
+            "robots",
+            key + self._variant,
+            self._to_entry(state),
+        )
         return refusal if is_held else None
 
-    def _after_answer(self, held: Any, document: Visit, answer: Response) -> Steps[Any]:
+    def _after_answer(
+        self,
+        held: Any,
+        document: Visit,
+        answer: Response,
+    ) -> Steps[Any]:
         yield from ()  # one answer says it all
         state = robots_after_answer(held, answer, self._now())
         if document.redirects:  # validators belong to the URL that gave them
@@ -4020,7 +4163,11 @@ class SourceStore:
                     known = known._replace(ended_at=result.at)
                 self._store(key, known)
             return
-        known = known._replace(ended_at=result.at, retry_at=result.retry_at or NEVER, failure="")
+        known = known._replace(
+            ended_at=result.at,
+            retry_at=result.retry_at or NEVER,
+            failure="",
+        )
         if result.ok:
             known = known._replace(
                 wire=result.final_url, etag=result.etag, last_modified=result.last_modified
@@ -4106,7 +4253,12 @@ class Visit:
 
     scheduler: Scheduler | None = None  # of the run that the target is part of
 
-    def __init__(self, fetcher: Fetcher, target: Target, root: Visit | None = None) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        target: Target,
+        root: Visit | None = None,
+    ) -> None:
         self.fetcher = fetcher
         self.target = target
         self.kind = target.kind
@@ -4144,7 +4296,11 @@ class Visit:
         self, kind: str, url: str, validators: Validators, is_single: bool = False
     ) -> Visit:
         """A policy document that this visit waits for, under the same deadline."""
-        visit = Visit(self.fetcher, Target(url, url, kind=kind, wants=wants_any_success), self.root)
+        visit = Visit(
+            self.fetcher,
+            Target(url, url, kind=kind, wants=wants_any_success),
+            self.root,
+        )
         visit.held = KnownSource(url, *validators)
         visit.is_single = is_single or self.is_single
         return visit
@@ -4168,9 +4324,19 @@ class Visit:
     def let_pass(self, decision: Decision) -> None:
         self.decision = decision
 
-    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
+    def refused(
+        self,
+        gate: GateName,
+        reason: str,
+        retry_at: float | None = None,
+    ) -> Decision:
         """With what robots.txt said before."""
-        return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
+        return self.decision._replace(
+            allowed=False,
+            gate=gate,
+            reason=reason,
+            retry_at=retry_at,
+        )
 
     def not_yet(self, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
@@ -4213,7 +4379,12 @@ class Visit:
         if self.how.may_owe == POLICY:
             return None
         interval = self.fetcher.interval_of(self.site)
-        start = self.fetcher.limiter.when(self.host, interval, self.may_owe, self.deadline)
+        start = self.fetcher.limiter.when(
+            self.host,
+            interval,
+            self.may_owe,
+            self.deadline,
+        )
         return self.not_yet(max(later, start))
 
     def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
@@ -4277,7 +4448,11 @@ class Visit:
             self.left_at = cast(Start, self.start).at
             self.attempts += 1
             if self.target.key:
-                self.fetcher.sources.asked(self.target.key, self._known, self.left_at)
+                self.fetcher.sources.asked(
+                    self.target.key,
+                    self._known,
+                    self.left_at,
+                )
 
     def _ask(self) -> Ending | None:
         """One exchange, and what it means; None: a hop or a retry is due."""
@@ -4345,7 +4520,11 @@ class Visit:
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
-        cast(Start, self.start).hold_host(now + delay, self.kind, why)
+        cast(Start, self.start).hold_host(
+            now + delay,
+            self.kind,
+            why,
+        )
         if is_last:
             trouble = f"{why}; gave up after {self.retries} retries"
             return Ending(answer, None, trouble, now + delay)
@@ -4466,7 +4645,12 @@ def shown_answer(answer: Response) -> dict[str, Any]:
     return {"status": answer.status, "content_type": content_type, "headers": headers}
 
 
-def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
+def visit_result(
+    visit: Visit,
+    outcome: Outcome,
+    decision: Decision,
+    **fields: Any,
+) -> Result:
     """With all that is the same for every outcome."""
     common = decision._asdict()
     del common["allowed"], common["blocked_by"]
@@ -4556,8 +4740,19 @@ class Scheduler:
         known = self._fetcher.sources.load(target.key)
         return known.retry_at > self._fetcher.now(), known.ended_at
 
-    def _push(self, due_at: float, host: str, *rest: Any) -> None:
-        turn = Turn(due_at, not rest, next(self._serial), host, *rest)
+    def _push(
+        self,
+        due_at: float,
+        host: str,
+        *rest: Any,
+    ) -> None:
+        turn = Turn(
+            due_at,
+            not rest,
+            next(self._serial),
+            host,
+            *rest,
+        )
         heapq.heappush(self._turns, turn)
 
     def _take(self, turn: Turn) -> Iterator[Result]:
@@ -4623,7 +4818,13 @@ class Scheduler:
         while self.targets.get(host):
             url = self.targets[host].popleft().url
             retry_at = self._fetcher.now() + SILENT_HOST_SECONDS
-            yield self._fetcher.unasked("deferred", url, reason, gate="R5", retry_at=retry_at)
+            yield self._fetcher.unasked(
+                "deferred",
+                url,
+                reason,
+                gate="R5",
+                retry_at=retry_at,
+            )
 
 
 # The fetcher itself.
@@ -4780,7 +4981,11 @@ class Fetcher:
             decision = self.process.finish(self._decide_steps(visit, gates), self.clock)
         return decision._replace(waited=visit.waited)
 
-    def _decide_steps(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision]:
+    def _decide_steps(
+        self,
+        visit: Visit,
+        gates: Sequence[Gate],
+    ) -> Steps[Decision]:
         refusal = yield from visit.pass_gates(gates)
         if visit.start is not None:
             with visit.start as start:
@@ -4804,7 +5009,12 @@ class Fetcher:
         """
         return self._results(urls, min_age=min_age, is_anew=fresh)
 
-    def _result_of(self, url: str, purpose: str = "", **wanted: Any) -> Result:
+    def _result_of(
+        self,
+        url: str,
+        purpose: str = "",
+        **wanted: Any,
+    ) -> Result:
         """Of one target, read to its end."""
         [result] = self._results([url], purpose, **wanted)
         return result
@@ -4883,9 +5093,21 @@ class Fetcher:
             retry_at=known.asked_at + target.min_age,
         )
 
-    def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
+    def unasked(
+        self,
+        outcome: Outcome,
+        url: str,
+        reason: str,
+        **fields: Any,
+    ) -> Result:
         """A Result that no gate was asked for."""
-        return result_of(outcome, url, reason=reason, at=self.now(), **fields)
+        return result_of(
+            outcome,
+            url,
+            reason=reason,
+            at=self.now(),
+            **fields,
+        )
 
     def exchange(self, visit: Visit) -> Answer:
         """The only caller of the transport: the gates have just passed, the start is ours."""
@@ -4917,7 +5139,13 @@ class Fetcher:
                 visit.has_left()  # a foreign transport need not say when a request leaves
         if visit.left_at is not None:
             status = getattr(answer, "status", None)
-            record = RequestRecord(visit.left_at, visit.kind, request.method, request.url, status)
+            record = RequestRecord(
+                visit.left_at,
+                visit.kind,
+                request.method,
+                request.url,
+                status,
+            )
             visit.root.requests.append(record)
             self.request_left(visit)
         return answer
@@ -5021,7 +5249,12 @@ class Fetcher:
         if self._is_courteous(visit):
             at = self.now() + MIN_REQUEST_INTERVAL
             return Later(at, "R4", f"targets of {visit.host} go first")
-        start = self.limiter.start(visit.host, interval, visit.may_owe, visit.deadline)
+        start = self.limiter.start(
+            visit.host,
+            interval,
+            visit.may_owe,
+            visit.deadline,
+        )
         if isinstance(start, Later):
             return start
         visit.start = start
@@ -5039,7 +5272,12 @@ class Fetcher:
         if self.options.interactive:
             return None
         interval = self.interval_of(visit.site)
-        later = self.limiter.when(visit.host, interval, visit.may_owe, visit.deadline)
+        later = self.limiter.when(
+            visit.host,
+            interval,
+            visit.may_owe,
+            visit.deadline,
+        )
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or visit.is_too_far(later):
             return visit.not_yet(later)
@@ -6256,7 +6494,11 @@ class Robots2Section:
         if ranked[1] == "":
             return False
         held = self.policy.get(name, ranked)
-        self.policy[name] = min(held, ranked, key=operator.itemgetter(0))
+        self.policy[name] = min(
+            held,
+            ranked,
+            key=operator.itemgetter(0),
+        )
         values = ROBOTS2_DIRECTIVES[name]
         return not values or text.lower() in values
 
@@ -6389,7 +6631,11 @@ class Robots2(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how many bytes of memory it takes, with all that it holds."""
-        texts = [*self.policy.values(), *self.signals.values(), *self.report_to]
+        texts = [
+            *self.policy.values(),
+            *self.signals.values(),
+            *self.report_to,
+        ]
         texts += [line.name + line.value for line in self.unknown]
         paths_bytes = sum(paths.held_bytes for paths in self.paths)
         return paths_bytes + sum(text.__sizeof__() for text in texts)
@@ -6517,7 +6763,11 @@ def robots2_ask_url(wire_url: str, directive: str) -> str:
     return f"{site_of(wire_url)}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
 
 
-def header_words(headers: HeaderPairs, wanted: str, separator: str) -> list[str]:
+def header_words(
+    headers: HeaderPairs,
+    wanted: str,
+    separator: str,
+) -> list[str]:
     """All values of a header. Proxies join equal headers, so each value is split again."""
     words: list[str] = []
     for name, value in headers:
@@ -7035,7 +7285,11 @@ class Bot(Fetcher):
         settings = self.options._asdict()
         for name in ("transport", "clock", "rand", "warn", "trace"):
             del settings[name]
-        return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
+        return {
+            **settings,
+            "cache_dir": self._cache.folder,
+            "robots2": self._category or False,
+        }
 
     def share_memory(self) -> str:
         """The folder by which other processes know what this one does, be it a temporary one.
@@ -7092,7 +7346,11 @@ class Bot(Fetcher):
         """As fetch, with one retry where there is no HTTP answer: for the self-test's fixtures."""
         return self._result_of(url, kind="fixture")
 
-    def discover(self, url: str, min_age: float = 0.0) -> Iterator[Source]:
+    def discover(
+        self,
+        url: str,
+        min_age: float = 0.0,
+    ) -> Iterator[Source]:
         """The structured forms of a source, in R9's order: a feed, markdown, llms.txt.
 
         Sitemaps follow, listed and never followed. The target is read; feeds that its head
@@ -7382,7 +7640,13 @@ def source_of(result: Result) -> Source | None:
         return Source("markdown", url, result.links, result.title, warning)
     with suppress(ValueError):
         feed = parse_feed(readable, result.content_type, url)
-        return Source("feed", url, feed.items, feed.title, feed.warning or warning)
+        return Source(
+            "feed",
+            url,
+            feed.items,
+            feed.title,
+            feed.warning or warning,
+        )
     with suppress(ValueError):
         sitemap = parse_sitemap(result.body, url)
         return Source("sitemap", url, sitemap.entries, warning=sitemap.warning)
@@ -7757,7 +8021,11 @@ class Sandbox:
         """The transport protocol, in memory."""
         if request.departed is not None:
             request.departed()
-        status, fields, body = self.receive(request.method, request.url, request.headers)
+        status, fields, body = self.receive(
+            request.method,
+            request.url,
+            request.headers,
+        )
         if status == 0:
             raise TransportError("no answer")
         kept = body[:request.max_bytes]
@@ -7768,7 +8036,12 @@ class Sandbox:
             truncated=kept != body,
         )
 
-    def receive(self, method: str, url: str, headers: Mapping[str, str]) -> Published:
+    def receive(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+    ) -> Published:
         """One request, noted and answered."""
         self.under_way += 1
         self.most_at_once = max(self.most_at_once, self.under_way)
@@ -8421,7 +8694,11 @@ class ScenarioRun(Run):
         words = self.words_of(self.publisher.hits[count:], began_at)
         return " ".join([*words, gave]).strip()
 
-    def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
+    def words_of(
+        self,
+        hits: Iterable[Hit],
+        began_at: float,
+    ) -> list[str]:
         """Requests with their seconds since a step began, as scenarios write them."""
         words = []
         for hit in hits:
@@ -8646,7 +8923,11 @@ class ProcessRun(ScenarioRun):
         self.origin.__exit__()
         super().close()
 
-    def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
+    def words_of(
+        self,
+        hits: Iterable[Hit],
+        began_at: float,
+    ) -> list[str]:
         return sorted(without_query(self.short_url(hit.url)) for hit in hits)
 
     def slow(self, seconds: str) -> None:
@@ -8677,7 +8958,15 @@ class ProcessRun(ScenarioRun):
         folder, file_name = os.path.split(os.path.abspath(__file__))
         module = os.path.splitext(file_name)[0]
         bytecode = f"pycache_prefix={self.folder}"
-        python = [sys.executable or "", "-I", "-S", "-X", bytecode, "-c", CHILD]
+        python = [
+            sys.executable or "",
+            "-I",
+            "-S",
+            "-X",
+            bytecode,
+            "-c",
+            CHILD,
+        ]
         options = ["--json", "--allow-private", "--origin", self.origin.origin]
         environ = {
             name: value
@@ -8954,7 +9243,12 @@ def results_of_processes(
     bot: Bot, urls: Iterable[str], min_age: float, is_anew: bool, jobs: int
 ) -> Iterator[Result]:
     """As `Bot.run` by one process. ValueError at once, where it cannot be."""
-    assignment = Assignment("run", list(map(str, urls)), min_age, is_anew=is_anew)
+    assignment = Assignment(
+        "run",
+        list(map(str, urls)),
+        min_age,
+        is_anew=is_anew,
+    )
     return values_of(findings_of(bot, assignment, jobs))
 
 
@@ -8973,7 +9267,11 @@ def own_findings(bot: Bot, assignment: Assignment) -> Findings:
 
 def run_findings(bot: Bot, assignment: Assignment) -> Findings:
     wanted: Any = {"min_age": assignment.min_age, "is_anew": assignment.is_anew}
-    for result in bot._results(assignment.urls, adopts=assignment.adopts, **wanted):
+    for result in bot._results(
+        assignment.urls,
+        adopts=assignment.adopts,
+        **wanted,
+    ):
         explained: list[tuple[str, str]] = []
         if assignment.explains and result.final_url:    # a gate was asked
             explained = list(bot.explain(decision_behind(result)))
@@ -9013,7 +9311,12 @@ def decision_behind(result: Result) -> Decision:
     return Decision(**fields)
 
 
-def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
+def lost_finding(
+    bot: Bot,
+    mode: str,
+    url: str,
+    reason: str,
+) -> Finding:
     """Of a target whose worker is gone."""
     result = bot.unasked("failed", url, reason)
     if mode == "check":
@@ -9126,7 +9429,12 @@ def start_worker(
     workers[ours] = Worker(process, collections.Counter(task.urls))
 
 
-def heard(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) -> Findings:
+def heard(
+    bot: Bot,
+    mode: str,
+    workers: dict[Any, Worker],
+    connection: Any,
+) -> Findings:
     """What a worker says next. Of one that has ended, what it left undone has failed."""
     process, unfinished = workers[connection]
     try:
@@ -9232,7 +9540,13 @@ HARNESS_RULES = (
 )
 
 
-def tool(name: str, title: str, description: str, outputs: Any, **inputs: Any) -> dict[str, Any]:
+def tool(
+    name: str,
+    title: str,
+    description: str,
+    outputs: Any,
+    **inputs: Any,
+) -> dict[str, Any]:
     """A tool as the protocol describes it; all take a URL, and `inputs` beside it."""
     url = {"type": "string", "maxLength": 65536, "description": URL_DESCRIPTION}
     return {
@@ -9483,7 +9797,12 @@ def site_words(fields: dict[str, Any]) -> dict[str, Any]:
 
 def result_answer(result: Result, now: float) -> dict[str, Any]:
     """What became of a page that has no text to give."""
-    fields = {"text": "", "next_index": None, "sha256": "", **result_fields(result)}
+    fields = {
+        "text": "",
+        "next_index": None,
+        "sha256": "",
+        **result_fields(result),
+    }
     said = f"Fetched ({result.status})."
     if not result.ok:
         said = not_fetched(result, now)
@@ -9528,7 +9847,11 @@ def fetch_for_model(bot: Bot, arguments: Mapping[str, Any]) -> dict[str, Any]:
     result = bot.fetch(url, fresh=True)
     if not result.ok or is_withheld(result):                        # spec 19
         return result_answer(result, bot.now())
-    page = Page(result._replace(body=b""), result.text, bot.now() + PAGE_LIFETIME_SECONDS)
+    page = Page(
+        result._replace(body=b""),
+        result.text,
+        bot.now() + PAGE_LIFETIME_SECONDS,
+    )
     LAST_PAGES.clear()
     LAST_PAGES[bot] = page
     return slice_answer(page, arguments, whence, bot.now())
@@ -9664,7 +9987,12 @@ MESSAGE_SCHEMA = {
 class RpcError(ValueError):
     """A request that cannot be served; `shown` is how JSON-RPC says it, in one line."""
 
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        data: Any = None,
+    ) -> None:
         super().__init__(message)
         self.shown = {"code": code, "message": printable(message), "data": data}
 
@@ -9760,7 +10088,12 @@ class McpServer(SystemClock):
     list, whose first is being served by the thread that called `serve`, one after the other (R4).
     """
 
-    def __init__(self, source: Any, sink: Any, allow_private: bool = False) -> None:
+    def __init__(
+        self,
+        source: Any,
+        sink: Any,
+        allow_private: bool = False,
+    ) -> None:
         import threading  # only for harnesses
 
         self.transport = HarnessTransport(allow_private, self._is_cancelled)
@@ -10086,7 +10419,12 @@ class Report:
         summary = f"<summary>{escaped(host)}</summary>"
         return f"<details>{summary}<pre>{lines}</pre></details>\n"
 
-    def host_row(self, host: str, first: float, last: float) -> list[str]:
+    def host_row(
+        self,
+        host: str,
+        first: float,
+        last: float,
+    ) -> list[str]:
         requests = self.requests[host]
         span = max(last - first, 0.001)
         drawing = "<svg>"
@@ -10570,7 +10908,11 @@ class Command:
             wanted["cache_dir"] = None
             if not options.offline:     # R13, where it is known who asks
                 wanted["tag"] = options.tag or detect_identity(os.environ)
-        wanted.update(warn=self.warn, trace=self.trace, clock=self.clock)
+        wanted.update(
+            warn=self.warn,
+            trace=self.trace,
+            clock=self.clock,
+        )
         if options.jobs > 1:
             wanted["clock"] = None
             if not options.verbose:     # the processes need not tell what nobody sees
@@ -10591,11 +10933,21 @@ class Command:
             if bot.blocklist_was_missed:       # R3b opened the gate
                 self.codes.add(1)
 
-    def show_findings(self, mode: str, show: Callable[[Finding], None]) -> None:
+    def show_findings(
+        self,
+        mode: str,
+        show: Callable[[Finding], None],
+    ) -> None:
         """What a bot finds of each target, or many processes; each as it is done."""
         options = self.options
         explains = options.verbose or mode == "check"
-        assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
+        assignment = Assignment(
+            mode,
+            self.targets,
+            self.min_age(),
+            explains,
+            keeps_bodies=False,
+        )
         with self.open_bot() as bot:
             with closing(findings_of(bot, assignment, options.jobs, self.tick_of_many)) as found:
                 for finding in found:
@@ -10678,7 +11030,13 @@ class Command:
         indent = None if self.options.json else 2
         self.line(json.dumps(value, allow_nan=False, indent=indent))
 
-    def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
+    def row(
+        self,
+        value: Any,
+        head: str,
+        name: str,
+        said: Iterable[Any],
+    ) -> None:
         """An object, or a line in columns."""
         if self.options.json:
             self.show_object(value.to_dict())
@@ -10774,7 +11132,11 @@ class Command:
         if len(self.targets) != 1:
             raise Misuse(f"--body has {len(self.targets)} targets, want one")
         with self.open_bot() as bot:
-            for result in bot.run(self.targets, self.min_age(), fresh=True):
+            for result in bot.run(
+                self.targets,
+                self.min_age(),
+                fresh=True,
+            ):
                 is_whole = result.outcome == "fetched" and result.body != b""
                 self.show_result(result, exit_code=0 if is_whole else 1)
                 if is_whole:
@@ -10890,7 +11252,13 @@ class Command:
         self.name_columns = CHECK_NAME_COLUMNS
         with self.live_checks() as live:
             for check in itertools.chain(offline_checks(), live):
-                self.show_outcome(check, check.outcome, check.clause, check.check, [check.observed])
+                self.show_outcome(
+                    check,
+                    check.outcome,
+                    check.clause,
+                    check.check,
+                    [check.observed],
+                )
         summary = {
             "passed": self.counts["pass"],
             "failed": self.counts["fail"],
@@ -10917,7 +11285,11 @@ class Command:
 
 
 @contextmanager
-def readable(name: str, option: str, wanted: str) -> Iterator[None]:
+def readable(
+    name: str,
+    option: str,
+    wanted: str,
+) -> Iterator[None]:
     """Misuse: the file of an option cannot be read, or has not what is wanted."""
     try:
         yield
