@@ -4285,7 +4285,7 @@ class TestR9Markdown:
         ["ab\n", "[", "[](http://a)", "[]()", "\t", "- a\n\n", "> ", "\\&", "&#x4e00;", "<a b='c'"],
     )
     def test_hostile_markdown_takes_bounded_memory(self, part):
-        text = "\U0001f600 [a](http://u.test/" + part * (2**17 // len(part)) + ")]("
+        text = "\U0001f600 [a](http://u.test/" + part * (2**15 // len(part)) + ")]("
         wr.parse_llms_txt(text)  # compiles what it needs
         assert peak_bytes(wr.markdown_links, text) < 64 * len(text)
 
@@ -4793,8 +4793,8 @@ class TestFeeds:
     )
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
-        body = (prefix + "\U0001f600" + part * (2**18 // len(part))).encode()
-        assert peak_bytes(wr.parse_feed, body) < 16 * 2**20
+        body = (prefix + "\U0001f600" + part * (2**17 // len(part))).encode()
+        assert peak_bytes(wr.parse_feed, body) < 12 * 2**20
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
         entries = ["<link href='x'/>"] * 8000
@@ -4855,7 +4855,7 @@ class TestSitemaps:
     @pytest.mark.parametrize("cut", [-60, -20, -3])
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
     def test_one_that_breaks_gives_the_entries_before(self, pack, cut):
-        urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(20_000))
+        urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(5000))
         found = wr.parse_sitemap(pack(b"<urlset>" + urls + b"</urlset>")[:cut])
         assert found.entries[0].url == "http://s.test/0" and found.warning
 
@@ -5146,13 +5146,10 @@ PUMPED_FORMATS = [
 
 
 def seconds_of(function, text):
-    """The best of three, in time of this thread."""
-    taken = []
-    for _ in range(3):
-        started = time.thread_time()
-        function(text)
-        taken.append(time.thread_time() - started)
-    return min(taken)
+    """In time of this thread."""
+    started = time.thread_time()
+    function(text)
+    return time.thread_time() - started
 
 
 class TestPumpedFormats:
@@ -5163,10 +5160,12 @@ class TestPumpedFormats:
         for row, function, prefix, part, suffix in PUMPED_FORMATS:
             if row.startswith(name):
                 times = 1000 // len(part)
-                large = seconds_of(function, prefix + part * times * 4 + suffix)
-                if large > 0.01:  # below that its growth is noise
-                    small = seconds_of(function, prefix + part * times + suffix)
-                    assert large < 10 * small, row
+                text = prefix + part * times * 4 + suffix
+                if seconds_of(function, text) > 0.01:  # below that its growth is noise
+                    large = min(seconds_of(function, text) for _ in range(3))
+                    text = prefix + part * times + suffix
+                    small = min(seconds_of(function, text) for _ in range(3))
+                    assert large < 10 * max(small, 0.001), row
 
 
 # === 5. ROBOTS2 AND MCP ======================================================
@@ -7215,8 +7214,7 @@ class TestJobs:
         "what, jobs, in_memory",
         [
             pytest.param("fork", 64, False, id="more than there are hosts"),
-            pytest.param("fork", 2, True, id="two without a cache folder"),
-            pytest.param("threads", 2, False, id="spawned beside a thread"),
+            pytest.param("threads", 2, True, id="spawned beside a thread, without a cache folder"),
         ],
     )
     def test_each_target_comes_once_with_its_body(
@@ -7335,7 +7333,7 @@ class TestJobs:
         assert {row.outcome for row in rows} == {"fetched", "failed"}
 
     @FORKS
-    @pytest.mark.parametrize("what, latency", [("fork", 0), ("threads", 0), ("fork", 4)])
+    @pytest.mark.parametrize("what, latency", [("threads", 0), ("fork", 4)])
     def test_no_worker_outlives_a_killed_parent(self, what, latency, hosts, start):
         """Be it in a pause or in mid-request."""
         if not latency:
@@ -7397,7 +7395,7 @@ class TestJobs:
             with pytest.raises(ValueError, match=f"jobs is 2 and {name} is given"):
                 bot.run(["https://a.test/"], jobs=2)
 
-    @pytest.mark.parametrize("mode", [[], ["--check"], ["--discover"]])
+    @pytest.mark.parametrize("mode", [[], ["--discover"]])
     def test_the_command_says_the_same_in_one_process_and_in_many(self, mode, hosts, tmp_path):
         words = ["--allow-private", "--origin", hosts[0].origin, "--json", "--force", *mode]
         urls = [*targets(hosts[1:3], 1), "ftp://x"]
@@ -7924,7 +7922,7 @@ class TestResultLines:
             assert " not reached; " in read() and process.wait(10) == 130
 
     @TERMINALS
-    @pytest.mark.parametrize("columns", [20, 40])
+    @pytest.mark.parametrize("columns", [20])
     def test_a_status_line_is_cut_to_the_terminal(self, publisher, tmp_path, columns):
         words = [*here(publisher, tmp_path), publisher.origin + "/allowed?" + "x" * 200]
         with at_terminal(*words, columns=columns) as (_, read):
@@ -8272,7 +8270,7 @@ class TestSignals:
         assert process.returncode == 1 and err.count(b"\n") == 1
         assert b"No space left on device" in err
 
-    @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+    @pytest.mark.parametrize("closed", ["<&-", ">&-"])
     def test_closed_streams_leave_no_traceback(self, publisher, tmp_path, closed):
         words = [sys.executable, str(MODULE), *map(str, here(publisher, tmp_path))]
         script = f'exec "$@" {closed}'

@@ -4109,11 +4109,8 @@ class RobotsStore(PolicyStore):
         if is_held and ending.due_at is not None:  # once: a host is not dropped for ever (9.1.1)
             state = state._replace(retry_at=ending.due_at, has_held_host=True)
         self._keep(key, state)
-        self._cache.store(
-            "robots",
-            key + self._variant,
-            self._to_entry(state),
-        )
+        entry = self._to_entry(state)
+        self._cache.store("robots", key + self._variant, entry)
         return refusal if is_held else None
 
     def _after_answer(
@@ -4520,11 +4517,8 @@ class Visit:
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
-        cast(Start, self.start).hold_host(
-            now + delay,
-            self.kind,
-            why,
-        )
+        start = cast(Start, self.start)
+        start.hold_host(now + delay, self.kind, why)
         if is_last:
             trouble = f"{why}; gave up after {self.retries} retries"
             return Ending(answer, None, trouble, now + delay)
