@@ -7195,6 +7195,9 @@ def is_alive(pid):
     return False
 
 
+SLACK_SECONDS = 2.0  # ours: what a machine whose cores are both busy may take to end a process
+
+
 def all_end(pids, seconds):
     until = time.monotonic() + seconds
     while any(map(is_alive, pids)) and time.monotonic() < until:
@@ -7344,7 +7347,7 @@ class TestJobs:
             host.latency = latency
         time.sleep(1.2)
         os.kill(process.pid, signal.SIGKILL)
-        assert len(pids) >= 2 and all_end(pids, 1.0)
+        assert len(pids) >= 2 and all_end(pids, 1.0 + SLACK_SECONDS)
 
     @FORKS
     def test_a_stopped_worker_holds_no_other_back(self, hosts, start):
@@ -7353,7 +7356,9 @@ class TestJobs:
         pids = first_row(process).pids
         os.kill(max(pids), signal.SIGSTOP)
         os.kill(process.pid, signal.SIGKILL)
-        assert all_end(sorted(pids)[:-1], 1.0), "it has copies of the pipes of those before it"
+        assert all_end(sorted(pids)[:-1], 1.0 + SLACK_SECONDS), (
+            "it has copies of the pipes of those before it"
+        )
         os.kill(max(pids), signal.SIGCONT)
 
     @FORKS
@@ -7372,7 +7377,7 @@ class TestJobs:
         pids = first_row(process).pids
         os.killpg(process.pid, number)
         _, err = process.communicate(timeout=10)
-        assert all_end(pids, 1.0) and process.returncode != 0
+        assert all_end(pids, 1.0 + SLACK_SECONDS) and process.returncode != 0
         assert err.count("Traceback") == (number == signal.SIGINT), "that of the program itself"
 
     def test_a_generator_that_is_left_ends_its_workers(self, hosts, start):

@@ -1593,7 +1593,12 @@ def subschemas(schema: Any) -> Iterator[tuple[str, str, Any]]:
                 yield keyword, f"/{keyword}/{pointer_part(name)}", part
 
 
-def violation(path: Path, keyword: str, value: Any, wanted: Any) -> SchemaViolation:
+def violation(
+    path: Path,
+    keyword: str,
+    value: Any,
+    wanted: Any,
+) -> SchemaViolation:
     pointer = "".join(f"/{pointer_part(name)}" for name in path)
     detail = f"{brief_value(value)}, want {brief_value(wanted)}"
     message = f"{printable(pointer) or '/'}: {keyword}: {detail}"
@@ -1665,7 +1670,13 @@ class CompiledSchema:
             return False
         return True
 
-    def _check(self, schema: Any, value: Any, path: Path, holder: str) -> None:
+    def _check(
+        self,
+        schema: Any,
+        value: Any,
+        path: Path,
+        holder: str,
+    ) -> None:
         """SchemaViolation where a value does not hold; `holder` is the keyword of the schema."""
         if schema is False or type(value) not in TYPES_OF_VALUES:
             raise violation(path, holder, value, schema)
@@ -6122,7 +6133,11 @@ class XmlEntries:
 
     def _start(self, element: str, attributes: Fields) -> None:
         self.elements += 1
-        counted = (self.elements, len(self.parser.intern), len(self.holders))
+        counted = (
+            self.elements,
+            len(self.parser.intern),
+            len(self.holders),
+        )
         if any(map(operator.gt, counted, MAX_XML_COUNTS)):
             self._stop(f"more than {MAX_XML_COUNTS} elements, names of them, and levels")
         prefix, _, name = element.lower().rpartition(":")
@@ -6230,7 +6245,11 @@ def feed_of(entries: Iterable[Fields], head: Fields) -> Feed:
     return Feed(kind, feed_title(head, kind), site, items, warning)
 
 
-def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = "") -> Feed:
+def parse_feed(
+    body: Union[bytes, str],
+    content_type: str = "",
+    base_url: str = "",
+) -> Feed:
     """A feed of RSS 0.9x, 1.0 or 2.0, Atom 0.3 or 1.0, or JSON Feed 1.x, in its order (R9).
 
     Titles are text, links absolute where `base_url` or the feed gives a base, dates ISO 8601 in
@@ -6302,7 +6321,11 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
         pieces = unpacked(body)
     first = next(pieces, b"")
     codec = body_codecs(first, "")[0]
-    texts: Iterator[str] = iterdecode(itertools.chain((first,), pieces), codec, "replace")
+    texts: Iterator[str] = iterdecode(
+        itertools.chain((first,), pieces),
+        codec,
+        "replace",
+    )
     beginning = next(texts, "").lstrip("\ufeff \t\r\n\0")
     if beginning.startswith("<"):
         found = XmlEntries(("urlset", "index"), base_url)
