@@ -1731,11 +1731,23 @@ class TestR3b:
         world.bot().fetch(A)
         world.web.update({BLOCKLIST_URL: 500, A: "x", B: "x"})
         files = sorted(world.folder.glob("blocklist-*"), key=lambda path: path.stat().st_size)
+        assert len(files) == 2
         for path in files[1:] if which == "the newest" else files:
             spoil(path)
         assert world.bot().fetch(A).gate == "R3" and A not in world.asked()
         other = world.bot().fetch(B)
         assert other.ok if which == "the newest" else final(other) == ("deferred", "R3")
+
+    def test_a_304_from_where_no_validators_were_sent_keeps_no_list_current(self, world):
+        elsewhere = "https://www.wal.sh/list"
+        world.web.update({BLOCKLIST_URL: answer(blocklist("b.test"), etag='"1"'), A: "x"})
+        bot = world.bot()
+        assert bot.fetch(A).ok
+        world.at += DAY
+        world.web.update({BLOCKLIST_URL: moved(elsewhere), elsewhere: [304, blocklist("a.test")]})
+        assert bot.fetch(A).ok
+        world.at += 400
+        assert bot.fetch(A).gate == "R3"
 
     def test_a_list_that_was_spoilt_is_mended_by_the_next_answer(self, world):
         world.web.update({BLOCKLIST_URL: [blocklist("a.test"), 500, blocklist("c.test")], A: "x"})
@@ -7378,7 +7390,8 @@ class TestJobs:
         os.killpg(process.pid, number)
         _, err = process.communicate(timeout=10)
         assert all_end(pids, 1.0 + SLACK_SECONDS) and process.returncode != 0
-        assert err.count("Traceback") == (number == signal.SIGINT), "that of the program itself"
+        interrupts = err.count("KeyboardInterrupt\n")
+        assert interrupts == (number == signal.SIGINT), "that of the program itself"
 
     def test_a_generator_that_is_left_ends_its_workers(self, hosts, start):
         slow_down(hosts)
