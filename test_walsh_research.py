@@ -545,6 +545,20 @@ class TestR4Stories:
         robots, target = world.times(A)[-2:]
         assert robots - world.times(A)[-3] >= 9 and target - robots == pytest.approx(1, abs=0.1)
 
+    def test_the_larger_crawl_delay_of_both_schemes_binds_both(self, world):
+        world.web.update({A: "x", A + "robots.txt": SLOW.replace("600", "9")})
+        world.web["http://a.test/"] = "y"
+        bot = world.bot()
+        assert bot.fetch(A).ok and bot.fetch("http://a.test/").ok
+        assert world.times("http://a.test/")[-1] - world.times(A)[-1] >= 9
+
+    def test_a_target_that_waits_elsewhere_holds_up_no_other_of_its_host(self, world):
+        world.web.update({A: moved(B), A + "x": "x", B: "y"})
+        world.web[B + "robots.txt"] = SLOW.replace("600", "100")
+        world.bot().fetch(B)
+        ends = {result.url: result.at - NOW for result in world.bot().run([A, A + "x"])}
+        assert ends[A] >= 100 and ends[A + "x"] < 10
+
     def test_the_pace_outlives_its_process(self, world):
         world.web.update({A: "x", A + "robots.txt": "User-agent: *\nCrawl-delay: 20\n"})
         world.bot().fetch(A)
@@ -788,6 +802,14 @@ class TestR5:
         world.web.update({B: wr.TransportError("reset"), B + "x": "x"})
         assert world.bot().fetch(B).attempts == 6 and world.bot().fetch(B + "x").ok
 
+    def test_what_ran_into_its_time_out_is_tried_again_once(self, world):
+        def hangs(request):
+            world.at += request.timeout
+            return wr.TransportError("timed out")
+
+        world.web[A] = hangs
+        assert world.bot().fetch(A).attempts == 2
+
     def test_what_is_final_is_not_tried_again(self, world):
         world.web[A] = wr.TransportError("there is no such name", final=True)
         result = world.bot().fetch(A)
@@ -803,6 +825,12 @@ class TestR5:
         assert {result.outcome for result in results} == {"fetched"}
         order = [url for url in world.asked(A) if "robots" not in url]
         assert order[0] == bad and order.index(bad, 1) <= 2
+
+    def test_a_long_back_off_lets_the_others_of_the_host_go(self, world):
+        bad = A + "bad"
+        world.web.update({bad: [wr.TransportError("reset")] * 4 + ["x"], A + "y": "y"})
+        results = list(world.bot(rand=lambda: 1.0).run([bad, A + "y"]))
+        assert [result.url for result in results] == [A + "y", bad]
 
     def test_a_dead_host_does_not_hold_up_a_run(self, world):
         def hangs(request):
@@ -1524,6 +1552,13 @@ class TestR2:
         assert final(world.bot(max_wait=10).fetch(A)) == ("deferred", "R5")
         world.at += 200
         assert world.bot().fetch(A).ok and len(world.asked(ROBOTS)) == 2
+
+    def test_a_host_that_the_file_was_redirected_to_holds_back_itself_alone(self, world):
+        pushed = answer(status=503, retry_after=9999)
+        world.web.update({ROBOTS: moved(B + "r"), B + "r": pushed, B: "x", A: "x"})
+        result = world.bot().fetch(A)
+        assert result.ok and result.verdict == "unknown_unreachable"
+        assert world.bot().fetch(B).gate == "R5"
 
     def test_after_five_retries_it_holds_the_host_for_an_hour(self, world):
         world.web.update({ROBOTS: 503, A: "x"})

@@ -7559,9 +7559,9 @@ class Bot(Fetcher):
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, up to the one that refused: (gate, what it said)."""
         wire = wire_url(decision.url)
-        verdict = decision.verdict or "unknown"
-        group = decision.group or "none"
-        robots = f"{verdict}, group {group}"
+        robots = str(decision.verdict or "unknown")
+        if decision.group is not None:
+            robots += f", group {decision.group}"
         if decision.rule is not None and decision.gate != "robots2":    # else it is robots2's
             robots += f": {spell_rule(decision.rule)}"
         signals = [f"{name}={said}" for name, said in decision.content_signals.items()]
@@ -7603,8 +7603,9 @@ class Bot(Fetcher):
         host = host_key(wire)
         interval = self.interval_of(site_key(wire))
         start = self.limiter.when(host, interval, FIRST, math.inf)
-        wait = spell_seconds(start.at - self.now())
-        return f"{interval:g} s between requests; next slot in {wait}"
+        seconds = start.at - self.now()
+        wait = f"in {spell_seconds(seconds)}" if seconds > 0.0 else "now"
+        return f"{interval:g} s between requests; the next may leave {wait}"
 
 
 def remove_folder(path: str, process: int) -> None:
