@@ -1162,6 +1162,7 @@ class TestInteractiveUse:
             "fetched",
         ]
         assert bot.fetch(A + "no").gate == "R2" and bot.fetch(B).gate == "R3"
+        assert bot.fetch(A + "busy").attempts == 1
         assert world.at == NOW and "interactive" in lines[0]
         assert bot.tag == ("walsh_research", "repl")
 
