@@ -394,7 +394,6 @@ ISO_DURATION = (
     rf"(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?"
     r")"
 )
-MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 # IMF-fixdate, RFC 850, asctime (RFC 9110 5.6.7), of which `email.utils` would take far more.
 HTTP_TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
 HTTP_DATE = (
