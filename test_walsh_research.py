@@ -61,6 +61,13 @@ import pytest
 
 import walsh_research as wr
 
+# What is used or replaced here of what is not public: a test of the house keeps the list.
+INTERNAL_NAMES = """
+    CACHE_FORMAT CONNECTION Cache Check GRACE_SECONDS HttpTransport MAX_XML_COUNTS PROCESSES
+    PlainUnpickler ProcessRun SCENARIOS ScenarioRun VirtualClock address_refusal default_cache_dir
+    detect_identity entry_digest harness_bot live_checks measured offline_checks parse_ask_answer
+    parse_json parse_schema resolve_url robots2_chain robots2_gate robots2_use scope_covers wire_url
+""".split()
 MODULE = Path(wr.__file__).resolve()
 NOW = 1779494400.0  # 23 May 2026 00:00:00 GMT
 DAY = 86400.0
@@ -198,8 +205,37 @@ def world(tmp_path, monkeypatch):
 @pytest.fixture
 def publisher():
     """The loopback publisher; a bot of `allow_private=True, origin=publisher.origin` sees it."""
-    with wr.Sandbox() as sandbox:
+    with wr.Sandbox(crawl_delay=0.0) as sandbox:
         yield sandbox
+
+
+class AnHourAgo:
+    """A clock for what was done before a test: its sleep takes no time."""
+
+    def __init__(self):
+        self.slept_seconds = 0.0
+
+    def time(self):
+        return time.time() - 3600 + self.slept_seconds
+
+    def monotonic(self):
+        return time.monotonic() + self.slept_seconds
+
+    def sleep(self, seconds):
+        self.slept_seconds += seconds
+
+
+def read_policies(folder, *publishers):
+    """An hour ago a bot read the list of the first publisher and the robots.txt of each.
+
+    A process on that cache folder asks for its targets alone, and waits a second less for each.
+    """
+    options = {"origin": publishers[0].origin, "allow_private": True, "clock": AnHourAgo()}
+    with wr.Bot(folder, **options) as bot:
+        for each in publishers:
+            bot.may_fetch(each.origin + "/")
+    for each in publishers:
+        each.hits.clear()
 
 
 class Output(NamedTuple):
@@ -222,16 +258,25 @@ def call(*arguments, stdin=""):
     return Output(code, out.getvalue(), err.getvalue())
 
 
+AS_COMMAND = ["-m", MODULE.stem]  # it is compiled once for all, which a script is not
+
+
+def environment_of(**more):
+    """The environment of a process that finds the file and knows no proxy."""
+    known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    more.setdefault("PYTHONPATH", MODULE.parent)
+    return {**known, **{name: str(value) for name, value in more.items()}}
+
+
 def command(*arguments, stdin="", timeout=60, python=(), **environment):
     """The command as a process of its own, with no proxies and a cache folder that is given."""
-    known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     done = subprocess.run(
-        [sys.executable, *python, str(MODULE), *map(str, arguments)],
+        [sys.executable, *python, *AS_COMMAND, *map(str, arguments)],
         input=stdin,
         capture_output=True,
         encoding="utf-8",
         timeout=timeout,
-        env={**known, **{name: str(value) for name, value in environment.items()}},
+        env=environment_of(**environment),
     )
     return Output(done.returncode, done.stdout, done.stderr)
 
@@ -1346,62 +1391,52 @@ class TestFetchAndRun:
 
 BESIDE = """
 import sys, time, walsh_research as wr
-origin, folder, number, count = sys.argv[1:]
+origin, folder, path = sys.argv[1:]
 with wr.Bot(folder, origin=origin, allow_private=True, timeout=10, max_wait=60) as bot:
     print("ready", flush=True)
     sys.stdin.readline()
-    for n in range(int(count)):
-        print(bot.fetch(f"{origin}/p{number}-{n}").outcome, flush=True)
+    print(bot.fetch(origin + path).outcome)
 """
 
 
 class TestR4a:
     """Processes beside each other keep one pace, by the folder that they share."""
 
-    def start(self, publisher, folder, number, count=2):
-        arguments = [sys.executable, "-c", BESIDE, publisher.origin, folder, number, count]
-        return subprocess.Popen(
-            [str(argument) for argument in arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=MODULE.parent,
-            text=True,
-        )
+    def start(self, publisher, folder, path):
+        arguments = [sys.executable, "-c", BESIDE, publisher.origin, str(folder), path]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(arguments, cwd=MODULE.parent, **pipes)
+        assert process.stdout.readline() == "ready\n"
+        return process
 
-    def test_four_processes_keep_a_second_between_their_requests(self, tmp_path):
-        with wr.Sandbox(crawl_delay=0.0) as publisher:
-            for number in range(4):
-                publisher.answers.update({f"/p{number}-{n}": (200, {}, b"x") for n in range(2)})
-            processes = [self.start(publisher, tmp_path / "c", n) for n in range(4)]
-            try:
-                for process in processes:
-                    assert process.stdout.readline() == "ready\n"
-                for process in processes:
-                    process.stdin.write("go\n")
-                    process.stdin.flush()
-                words = [process.communicate(timeout=60)[0].split() for process in processes]
-            finally:
-                for process in processes:
-                    process.kill()
-                    process.wait(10)
-            assert sum(words, []) == ["fetched"] * 8
-            times = sorted(hit.time for hit in publisher.hits if hit.path.startswith("/p"))
-            assert min(later - sooner for sooner, later in zip(times, times[1:])) >= 0.99
+    def test_four_processes_keep_a_second_between_their_requests(self, publisher, tmp_path):
+        read_policies(tmp_path, publisher)
+        pages = ["/allowed", "/allowed.html", "/allowed.md", "/page"]
+        processes = [self.start(publisher, tmp_path, page) for page in pages]
+        try:
+            for process in processes:
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            words = [process.communicate(timeout=60)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait(10)
+        assert words == ["fetched\n"] * 4
+        times = sorted(hit.time for hit in publisher.hits if hit.path in pages)
+        assert len(times) == 4
+        assert min(later - sooner for sooner, later in zip(times, times[1:])) >= 0.99
 
-    def test_a_killed_process_holds_no_host(self, tmp_path):
-        with wr.Sandbox(crawl_delay=0.0) as publisher:
-            publisher.answers["/p0-0"] = publisher.answers["/p1-0"] = (200, {}, b"x")
-            first = self.start(publisher, tmp_path / "c", 0, 1)
-            assert first.stdout.readline() == "ready\n"
-            first.stdin.write("go\n")
-            first.stdin.flush()
-            time.sleep(random.random() * 0.2)
-            first.kill()
-            first.wait(10)
-            with wr.Bot(tmp_path / "c", origin=publisher.origin, allow_private=True) as bot:
-                assert bot.fetch(publisher.origin + "/p1-0").ok
-            first.communicate()
-        gc.collect()
+    def test_a_killed_process_holds_no_host(self, publisher, tmp_path):
+        read_policies(tmp_path, publisher)
+        first = self.start(publisher, tmp_path, "/page")
+        first.stdin.write("go\n")
+        first.stdin.flush()
+        time.sleep(random.random() * 0.2)
+        first.kill()
+        first.communicate()
+        with wr.Bot(tmp_path, origin=publisher.origin, allow_private=True) as bot:
+            assert bot.fetch(publisher.origin + "/allowed").ok
 
 
 ROBOTS = A + "robots.txt"
@@ -2438,7 +2473,7 @@ class TestR11:
         def failing(*arguments, **options):
             raise OSError(getattr(errno, code), os.strerror(getattr(errno, code)))
 
-        monkeypatch.setattr(wr.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(time, "sleep", lambda seconds: None)
         with monkeypatch.context() as patched:
             patched.setattr(os, call, failing)
             cache = disk.cache()
@@ -2485,14 +2520,13 @@ class TestR11:
         cache.move_to(str(tmp_path / "new"))
         assert Disk(tmp_path / "new").load() == {"list": [1]}
 
-    def test_robots_bodies_in_memory_are_bounded(self, monkeypatch):
-        monkeypatch.setitem(wr.MAX_REMEMBERED_BYTES, "robots", 10_000)
+    def test_robots_bodies_in_memory_are_bounded(self):
         cache = wr.Cache(None, print, time.time)
         for number in [*range(50), 49, 49]:
-            cache.store("robots", str(number), b"x" * 1000)
+            cache.store("robots", str(number), bytes(2**21))
             cache.store("pace", str(number), 1.0)
         kept = [number for number in range(50) if cache.load("robots", str(number))]
-        assert kept == list(range(41, 50))
+        assert kept == list(range(19, 50)), "64 MiB hold 31 of 2 MiB and their names"
         assert all(cache.load("pace", str(number)) for number in range(50))
 
     def test_the_blocklist_and_its_schema_outlive_a_power_cut(self, disk, monkeypatch):
@@ -2512,7 +2546,7 @@ class TestR11:
                 raise PermissionError(13, "open elsewhere")
             return replace(*paths)
 
-        monkeypatch.setattr(wr.time, "sleep", pauses.append)
+        monkeypatch.setattr(time, "sleep", pauses.append)
         monkeypatch.setattr(os, "replace", busy)
         assert disk.cache().store("robots", "x", PLAIN) and disk.load() == PLAIN
         assert len(pauses) == 3 and sum(pauses) < 1
@@ -3266,7 +3300,6 @@ class TestRobots2File:
     def test_a_category_can_stand_in_a_header(self, category):
         with pytest.raises(ValueError, match="agent category"):
             wr.Bot(None, robots2=category)
-        assert wr.robots2_identity("ai-assistant") == "Walsh-Research/1.2 (ai-assistant)"
 
     @pytest.mark.parametrize("part", ROBOTS2_PUMPED)
     def test_hostile_files_take_linear_time(self, part):
@@ -3448,7 +3481,7 @@ class TestR3a:
                 forms.add(database.normalize("NFKC", character))
             return len(forms) > 1 or unicodedata.category(character) in ("Cf", "Mn")
 
-        points = [*range(0x80, 0xD800), *range(0xF900, 0x33480), *range(0xE0000, 0xE0200)]
+        points = [*range(0x80, 0x4E00), *range(0xF900, 0x20000), *range(0xE0000, 0xE0200)]
         asked = {}
         for point in points:
             if not is_mapped(chr(point)) or "." in unicodedata.normalize("NFKC", chr(point)):
@@ -3459,7 +3492,7 @@ class TestR3a:
             except ValueError:  # section 4 refuses it
                 continue
         held = adopted(*asked)
-        assert len(held) == len(asked) > 7000
+        assert len(held) == len(asked) > 6000
         for host, key in asked.items():
             assert held.blocks(key).domain == host, ascii(host)
 
@@ -3618,8 +3651,8 @@ class TestR3c:
         with pytest.raises(ValueError):
             wr.Blocklist.from_entry(entry)
 
-    def test_a_list_of_100000_entries_takes_bounded_memory(self):
-        entries = [{"domain": f"a{n}.test", "added": "2026-05-23"} for n in range(100_000)]
+    def test_a_long_list_takes_bounded_memory(self):
+        entries = [{"domain": f"a{n}.test", "added": "2026-05-23"} for n in range(20_000)]
         body = blocklist(blocked=entries).encode()
         del entries
         tracemalloc.start()
@@ -3628,8 +3661,8 @@ class TestR3c:
             peak, kept = tracemalloc.get_traced_memory()[1], tracemalloc.get_traced_memory()[0]
         finally:
             tracemalloc.stop()
-        assert len(held) == 100_000 and held.blocks("www.a77777.test")
-        assert peak < 60 * 2**20 and kept < 19 * 2**20  # 22 without shared texts
+        assert len(held) == 20_000 and held.blocks("www.a7777.test")
+        assert peak < 11 * 2**20 and kept < 3.5 * 2**20  # 4.1 without shared texts
 
 
 class TestR10Adoption:
@@ -4395,8 +4428,8 @@ class TestR9LlmsTxt:
         ]
 
     def test_a_long_base_fills_no_memory(self):
-        text = "".join(f"- [a]({n})\n" for n in range(4000))
-        for length in (60_000, 4000):
+        text = "".join(f"- [a]({n})\n" for n in range(1500))
+        for length in (60_000, 15_000):
             base = "https://x.test/" + "a" * length + "/"
             assert peak_bytes(wr.parse_llms_txt, text, base) < 20 * 2**20
 
@@ -4841,8 +4874,8 @@ class TestFeeds:
     )
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
-        body = (prefix + "\U0001f600" + part * (2**17 // len(part))).encode()
-        assert peak_bytes(wr.parse_feed, body) < 12 * 2**20
+        body = (prefix + "\U0001f600" + part * (2**15 // len(part))).encode()
+        assert peak_bytes(wr.parse_feed, body) < 96 * len(body)
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
         entries = ["<link href='x'/>"] * 8000
@@ -4914,20 +4947,18 @@ class TestSitemaps:
                 body = ("#" * before + "\n" + end.join([line] * 5000)).encode()
                 assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 5000
 
-    @pytest.mark.parametrize("entry", ["http://s.test/\n", "<url><loc>http://s.test/</loc></url>"])
-    def test_50000_entries_are_read_and_no_more(self, entry):
-        head = "<urlset>" if entry.startswith("<") else ""
-        tail = head.replace("<", "</")
-        found = wr.parse_sitemap(head + entry * 50_000 + tail)
+    def test_50000_entries_are_read_and_no_more(self):
+        line, element = "http://s.test/\n", "<url><loc>http://s.test/</loc></url>"
+        found = wr.parse_sitemap(line * 50_000)
         assert len(found.entries) == 50_000 and found.warning == ""
-        found = wr.parse_sitemap(head + entry * 50_001 + tail)
-        assert len(found.entries) == 50_000 and "50000 entries" in found.warning
+        for longer in (line * 50_001, f"<urlset>{element * 50_001}</urlset>"):
+            found = wr.parse_sitemap(longer)
+            assert len(found.entries) == 50_000 and "50000 entries" in found.warning
 
     @pytest.mark.parametrize(
         "head, unit, mebibytes",
         [
             ("<urlset><url><loc>http://s.test/</loc></url>", " ", 51),
-            ("<urlset><url><loc>http://s.test/</loc></url>", "<a/>", 6),
             ("<urlset><url><loc>http://s.test/</loc></url><url><loc>", "a", 60),
             ("http://s.test/\n", "\n", 2),
         ],
@@ -4935,10 +4966,14 @@ class TestSitemaps:
     def test_a_gzip_bomb_is_cut_and_stays_small(self, head, unit, mebibytes):
         text = head + unit * (mebibytes * 2**20 // len(unit))
         bomb = gzip.compress(text.encode() + b"</urlset>", 1)
-        found = wr.parse_sitemap(bomb)
-        assert found.entries[0].url == "http://s.test/" and found.warning
-        if unit != "<a/>":  # a million elements take long to trace
-            assert peak_bytes(wr.parse_sitemap, bomb) < 8 * 2**20
+        results = []
+        assert peak_bytes(lambda: results.append(wr.parse_sitemap(bomb))) < 8 * 2**20
+        assert results[0].entries[0].url == "http://s.test/" and results[0].warning
+
+    def test_elements_without_end_are_cut(self, monkeypatch):
+        monkeypatch.setattr(wr, "MAX_XML_COUNTS", (1000, *wr.MAX_XML_COUNTS[1:]))
+        found = wr.parse_sitemap(f"<urlset><url><loc>{U}</loc></url>{'<a/>' * 1000}</urlset>")
+        assert [entry.url for entry in found.entries] == [U] and "1000" in found.warning
 
     def test_mutated_documents_are_read_or_refused(self):
         dice = random.Random(9)
@@ -5484,9 +5519,12 @@ def cancelled(number):
 
 
 class Client:
-    """A server in a process of its own, and what it says; nothing is waited for over 20 s."""
+    """A server in a process of its own, and what it says; nothing is waited for over 20 s.
 
-    def __init__(self, *options, patch="pass"):
+    `patch` is done to the module before; without one its pace is a fifth of a second.
+    """
+
+    def __init__(self, *options, patch="wr.MIN_REQUEST_INTERVAL = 0.2"):
         known = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
         code = f"import sys, walsh_research as wr\n{patch}\nsys.exit(wr.main(sys.argv[1:]))"
         words = ["-W", "error", "-c", code, "--mcp", "--allow-private", *map(str, options)]
@@ -6004,7 +6042,7 @@ class TestMcp:
         """What was sent keeps its place in the pace; a longer wait than 20 s is deferred."""
         slow = "User-agent: *\nCrawl-delay: "
         with Site(slow + "15\n") as host, Site(slow + "25\n") as slower:
-            one = client()
+            one = client(patch="pass")
             meta = {**ENVELOPE, "progressToken": "t"}
             one.send(fetch_call(1, host.origin + "/a"), fetch_call(2, host.origin + "/b", meta))
             assert one.hear()["id"] == 1
@@ -6229,7 +6267,6 @@ class Player:
 
     def __enter__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(0.02)
         self.port = self.listener.getsockname()[1]
         scheme = "https" if self.tls else "http"
         self.url = f"{scheme}://127.0.0.1:{self.port}/"
@@ -6239,6 +6276,8 @@ class Player:
 
     def __exit__(self, *trouble):
         self.is_over.set()
+        with suppress(OSError):  # who waits for a client has one
+            socket.create_connection(("127.0.0.1", self.port)).close()
         self.accepting.join(10)
         self.listener.close()
         for connection in self.connections:
@@ -6248,11 +6287,11 @@ class Player:
             thread.join(10)
 
     def accept(self):
-        while not self.is_over.is_set():
-            try:
-                connection, _ = self.listener.accept()
-            except socket.timeout:
-                continue
+        while True:
+            connection, _ = self.listener.accept()
+            if self.is_over.is_set():
+                connection.close()
+                return
             connection.settimeout(10)
             earlier = self.threads[-1:]
             self.asked.append([])
@@ -6263,7 +6302,7 @@ class Player:
 
     def serve(self, connection, asked, earlier):
         for thread in earlier:
-            thread.join(2)
+            thread.join(0.5)
             self.overlaps += thread.is_alive()
         with contextlib.suppress(OSError), connection:
             if self.tls is None:
@@ -6667,10 +6706,10 @@ class TestTransport:
     def test_one_deadline_for_the_whole_exchange(self, script, name, sent, stage):
         began_at = time.monotonic()
         with Player(script(sent)) as player:
-            error = trouble(player.url, timeout=0.3)
+            error = trouble(player.url, timeout=0.2)
         assert time.monotonic() - began_at < 3
         if script is then_silence or stage == "answer":
-            assert error.reason == f"no complete answer within 0.3 s ({stage})"
+            assert error.reason == f"no complete answer within 0.2 s ({stage})"
         assert not error.final
 
     @pytest.mark.parametrize("name, sent, stage", **named(STAGES))
@@ -7012,7 +7051,8 @@ class TestTransport:
             missing = whole(b"none", status=b"404 Not Found")
             blocklist_path = BLOCKLIST_URL[len(ORIGIN) :]
             player.scripts = {"/robots.txt": missing, blocklist_path: missing}
-            bot = wr.Bot(None, origin=player.url, allow_private=True, transport=transport())
+            options = {"allow_private": True, "transport": transport(), "clock": AnHourAgo()}
+            bot = wr.Bot(None, origin=player.url, **options)
             assert bot.fetch(player.url + "page").body == b"hello"
             assert player.paths() == [[blocklist_path, "/robots.txt", "/page"]]
             player.threads[0].join(5)
@@ -7061,8 +7101,7 @@ class TestTransport:
 
     def test_a_decision_from_the_cache_loads_no_client(self, publisher, tmp_path, environment):
         cache = tmp_path / "cache"
-        with publisher.bot(cache_dir=cache) as bot:
-            assert bot.fetch(publisher.origin + "/page").status
+        read_policies(cache, publisher)
         assert python(CACHED, cache, publisher.origin) == ("True\n", "")
 
 
@@ -7093,7 +7132,7 @@ def aborting(door, ready=None):
 
     def abort():
         assert ready is None or ready.wait(10)
-        time.sleep(0.2)
+        time.sleep(0.1)
         door.abort()
 
     thread = threading.Thread(target=abort, daemon=True)
@@ -7112,10 +7151,14 @@ PAGES = ["/t0", "/t1", "/t2", "/t3"]
 BLOCKLIST_PATH = BLOCKLIST_URL[len(ORIGIN) :]
 HOSTS = {"aaaaaa": 5, "bbbbbb": 3, "cccccc": 2, "dddddd": 2, "eeeeee": 1}
 
-# A program as its users write it. What it does is its first word.
-SCRIPT = """
+# A program as its users write it, but for its pace. What it does is its first word.
+PACE_SECONDS = 0.3
+SCRIPT = f"""
 import multiprocessing, sys, threading, time
 import walsh_research as wr
+
+wr.MIN_REQUEST_INTERVAL = {PACE_SECONDS}
+""" + """
 
 def show(*fields):
     print(*fields, sep="\\t", flush=True)
@@ -7137,7 +7180,7 @@ if __name__ == "__main__":
             if what == "leave":
                 break
             if what == "hold":
-                time.sleep(3)
+                time.sleep(0.8)
         run.close()
     show("end", bot.requests, bot.blocklist_was_missed, len(multiprocessing.active_children()))
 """
@@ -7176,14 +7219,18 @@ def hosts():
 
 @pytest.fixture
 def start(hosts, tmp_path):
-    """start(what, jobs, urls) -> that program as a process, ended with the test."""
+    """start(what, jobs, urls) -> that program as a process, ended with the test.
+
+    It has the policies of all hosts, unless it is the first on its folder.
+    """
     script = tmp_path / "program.py"
     script.write_text(SCRIPT)
-    environment = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
-    environment.update(PYTHONPATH=str(MODULE.parent), TMPDIR=str(tmp_path))
+    environment = environment_of(TMPDIR=tmp_path)
     processes = []
 
-    def start_one(what, jobs, urls, folder=tmp_path / "cache"):
+    def start_one(what, jobs, urls, folder=tmp_path / "cache", is_first=False):
+        if not is_first and folder is not None:
+            read_policies(folder, *hosts)
         words = [what, hosts[0].origin, folder or "", jobs, *urls]
         process = subprocess.Popen(
             [sys.executable, "-W", "error", str(script), *map(str, words)],
@@ -7271,17 +7318,17 @@ class TestJobs:
     def test_each_target_comes_once_with_its_body(
         self, what, jobs, in_memory, hosts, start, tmp_path
     ):
-        urls = targets(hosts)
+        urls = targets(hosts[1:])
         folder = None if in_memory else tmp_path / "cache"
-        rows, last = finish(start(what, jobs, urls, folder))
+        rows, last = finish(start(what, jobs, urls, folder, is_first=True))
         assert sorted(row.url for row in rows) == sorted(urls)
         assert {(row.outcome, row.body) for row in rows} == {("fetched", "page")}
-        assert last == ["end", "13", "False", "0"], "requests, a list, and no worker is left"
+        assert last == ["end", "10", "False", "0"], "requests, a list, and no worker is left"
         start_method = "Fork" if what == "fork" and sys.platform == "linux" else "Spawn"
         assert len(rows[0].pids) <= jobs and rows[0].workers.startswith(start_method)
-        for host in hosts:
+        for host in hosts[1:]:
             mine = [at for row in rows if row.url.startswith(host.origin) for at in row.left]
-            assert len(mine) == 2 and min(gaps(mine)) >= 1.0, "R4"
+            assert len(mine) == 2 and min(gaps(mine)) >= PACE_SECONDS, "R4"
             assert [asked([host], path) for path in ("/robots.txt", *PAGES[:2])] == [1, 1, 1]
         assert asked(hosts, BLOCKLIST_PATH) == 1, "R10: the parent asks, once for all"
         assert not list(tmp_path.glob("walsh-research-*")), "a temporary folder goes with its bot"
@@ -7302,7 +7349,7 @@ class TestJobs:
         assert not any("u:p" in row.url for row in rows)
 
     def test_a_redirect_to_the_host_of_another_worker_keeps_its_pace(self, hosts, start):
-        there = [hosts[2].origin + page for page in PAGES[:3]]
+        there = [hosts[2].origin + "/t0"]
         hosts[1].set_answer(
             "/go",
             status=302,
@@ -7311,7 +7358,7 @@ class TestJobs:
         rows, _ = finish(start("fork", 2, [*there, hosts[1].origin + "/go"]))
         assert {row.outcome for row in rows} == {"fetched"}
         times = [hit.time for hit in hosts[2].hits if hit.path in PAGES]
-        assert len(times) == 4 and min(gaps(times)) >= 0.95
+        assert len(times) == 2 and min(gaps(times)) >= PACE_SECONDS - 0.05
 
     def test_the_blocklist_holds_in_every_worker(self, hosts, start):
         listed = hosts[3].origin.replace("127.0.0.1", "localhost")
@@ -7323,7 +7370,8 @@ class TestJobs:
 
     def test_a_list_that_the_parent_asked_for_in_vain_is_missed_once(self, hosts, start):
         hosts[0].set_answer(BLOCKLIST_PATH, "gone", status=404)
-        rows, last = finish(start("fork", 3, targets(hosts[1:], 1)), warnings=1)
+        process = start("fork", 3, targets(hosts[1:], 1), is_first=True)
+        rows, last = finish(process, warnings=1)
         assert [row.outcome for row in rows] == ["fetched"] * 3
         assert last[2] == "True" and asked(hosts, BLOCKLIST_PATH) == 1, "R3b"
 
@@ -7334,7 +7382,6 @@ class TestJobs:
             status=302,
             headers={"Location": hosts[2].origin + "/t1"},
         )
-        slow_down(hosts[1:2], 3)
         urls = [
             hosts[1].origin + "/t0",
             hosts[1].origin + "/go",
@@ -7354,14 +7401,14 @@ class TestJobs:
         process = start(what, 2, urls)
         read = first_row(process)
         process.communicate(timeout=30)
-        rows, _ = finish(start("fork", 2, urls))
+        rows, _ = finish(start("fork", 2, urls, is_first=True))
         assert [row.outcome for row in rows if row.url == read.url] == [again], "R7"
 
     @FORKS
     def test_a_worker_waits_for_who_reads_and_is_small(self, hosts, start):
-        process = start("hold", 4, targets(hosts, 3))
+        process = start("hold", 4, targets(hosts))
         pids = first_row(process).pids
-        time.sleep(2.5)
+        time.sleep(0.6)
         assert [sum(hit.path in PAGES for hit in host.hits) for host in hosts] == [1] * 4
         if sys.platform == "linux":
             for pid in pids:
@@ -7371,7 +7418,7 @@ class TestJobs:
 
     @FORKS
     def test_a_killed_worker_costs_its_own_targets_alone(self, hosts, start):
-        slow_down(hosts, 3)
+        slow_down(hosts, 1)
         urls = targets(hosts[:2])
         process = start("fork", 2, urls)
         first = first_row(process)
@@ -7393,7 +7440,7 @@ class TestJobs:
         pids = first_row(process).pids
         for host in hosts:
             host.latency = latency
-        time.sleep(1.2)
+        time.sleep(0.5 if latency else 0.0)
         os.kill(process.pid, signal.SIGKILL)
         assert len(pids) >= 2 and all_end(pids, 1.0 + SLACK_SECONDS)
 
@@ -7411,6 +7458,7 @@ class TestJobs:
 
     @FORKS
     def test_ctrl_c_is_answered_by_the_parent_alone(self, hosts, start):
+        slow_down(hosts, 1)
         process = start("fork", 2, targets(hosts[:2]))
         first = first_row(process)
         os.kill(first.pids[0], signal.SIGINT)
@@ -7453,14 +7501,18 @@ class TestJobs:
     def test_the_command_says_the_same_in_one_process_and_in_many(self, mode, hosts, tmp_path):
         words = ["--allow-private", "--origin", hosts[0].origin, "--json", "--force", *mode]
         urls = [*targets(hosts[1:3], 1), "ftp://x"]
-        said = []
-        for jobs in (1, 3):
+
+        def run(jobs):
             folder = tmp_path / str(jobs)
+            read_policies(folder, *hosts)
             done = command(*words, "--jobs", jobs, "--cache-dir", folder, *urls)
             lines = [json.loads(line) for line in done.out.splitlines()]
             shown = sorted([line["url"], line.get("outcome", line.get("kind"))] for line in lines)
-            said.append([done.code, shown, len(done.err.splitlines())])
-        assert said[0] == said[1] and said[0][0] == 1
+            return done.code, shown, len(done.err.splitlines())
+
+        with ThreadPoolExecutor(2) as pool:
+            one, three = pool.map(run, [1, 3])
+        assert one == three and one[0] == 1
 
 
 # === 8. COMMAND LINE =========================================================
@@ -7500,11 +7552,10 @@ def lines_of(done):
 
 def spawn(*arguments, **options):
     """The command as a process that is ended by its test."""
-    known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    known.update(options.pop("env", {}))
+    environment = environment_of(**options.pop("env", {}))
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    words = [sys.executable, str(MODULE), *map(str, arguments)]
-    return subprocess.Popen(words, env=known, **{**pipes, **options})
+    words = [sys.executable, *AS_COMMAND, *map(str, arguments)]
+    return subprocess.Popen(words, env=environment, **{**pipes, **options})
 
 
 @contextmanager
@@ -7545,7 +7596,8 @@ def at_terminal(*arguments, columns=80, env=(), **options):
 
 
 def here(publisher, tmp_path):
-    """The options with which the command sees the publisher on loopback."""
+    """The options with which the command sees the publisher, whose policies it has read."""
+    read_policies(tmp_path / "cache", publisher)
     return ["--allow-private", "--origin", publisher.origin, "--cache-dir", tmp_path / "cache"]
 
 
@@ -8101,7 +8153,8 @@ class TestReport:
     @staticmethod
     def result(path="/", seconds=0.0, delay=None, host="a.test", requests=None, **fields):
         """A result line with one request."""
-        at = wr.iso_utc(NOW + seconds)[:-1] + f".{round(seconds % 1 * 1000):03d}Z"
+        moment = datetime.fromtimestamp(NOW + seconds, timezone.utc).replace(tzinfo=None)
+        at = moment.isoformat(timespec="milliseconds") + "Z"
         url = f"https://{host}{path}"
         request = {"at": at, "kind": "target", "method": "GET", "url": url, "status": 200}
         line = {
@@ -8281,7 +8334,7 @@ class TestSignals:
         assert err.count(b"\n") == 1
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.1, 0.4])
+    @pytest.mark.parametrize("seconds", [0.0, 0.1])
     def test_two_signals_at_any_moment_leave_no_traceback(self, slow, number, seconds):
         process = spawn(*slow, "-v")
         try:
@@ -8296,8 +8349,9 @@ class TestSignals:
 
     def test_who_ignores_ctrl_c_is_not_interrupted(self, slow):
         script = 'trap "" INT; exec "$@"'
-        words = [sys.executable, str(MODULE), *map(str, slow)]
-        process = subprocess.Popen(["sh", "-c", script, "sh", *words], stdout=subprocess.PIPE)
+        words = [sys.executable, *AS_COMMAND, *map(str, slow)]
+        options = {"stdout": subprocess.PIPE, "env": environment_of()}
+        process = subprocess.Popen(["sh", "-c", script, "sh", *words], **options)
         try:
             process.stdout.readline()
             process.send_signal(signal.SIGINT)
@@ -8326,12 +8380,13 @@ class TestSignals:
 
     @pytest.mark.parametrize("closed", ["<&-", ">&-"])
     def test_closed_streams_leave_no_traceback(self, publisher, tmp_path, closed):
-        words = [sys.executable, str(MODULE), *map(str, here(publisher, tmp_path))]
+        words = [sys.executable, *AS_COMMAND, *map(str, here(publisher, tmp_path))]
         script = f'exec "$@" {closed}'
         done = subprocess.run(
             ["sh", "-c", script, "sh", *words, publisher.origin + "/allowed"],
             capture_output=True,
             timeout=30,
+            env=environment_of(),
         )
         assert done.returncode == (1 if ">&-" in closed and closed != "2>&-" else 0)
         assert b"Traceback" not in done.stderr and b"Exception" not in done.stderr
@@ -8684,8 +8739,9 @@ class TestSandbox:
     """Sandbox(): a publisher on loopback that mirrors the canonical resources."""
 
     @pytest.mark.parametrize("path, status, kind, part", ENDPOINTS)
-    def test_its_endpoints(self, publisher, path, status, kind, part):
-        found, headers, body = asked_of(publisher, path)
+    def test_its_endpoints(self, path, status, kind, part):
+        with wr.Sandbox() as sandbox:
+            found, headers, body = asked_of(sandbox, path)
         assert (found, headers.get_content_type()) == (status, kind) and part in body
         assert int(headers["Content-Length"]) == len(body)
 
@@ -8735,7 +8791,8 @@ class TestSandbox:
 
     def test_its_bot_knows_no_proxy(self, publisher, monkeypatch):
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-        assert publisher.bot().fetch(publisher.origin + "/denied").gate == "R2"
+        bot = publisher.bot(clock=AnHourAgo())
+        assert bot.fetch(publisher.origin + "/denied").gate == "R2"
         assert [hit.path for hit in publisher.hits] == [LIST_PATH, "/robots.txt"]
 
     @pytest.mark.parametrize("sent", ["", "GET /x HTTP/1.1\r\n", "GET /big HTTP/1.1\r\n\r\n"])
@@ -8894,8 +8951,9 @@ class TestBreaks:
         if row.is_real:
             text, start = module.PROCESSES, module.ProcessRun
         checks = [check for check in text.split("\n\n") if check.startswith(row.clause + " ")]
-        outcomes = {module.measured(start, check).outcome for check in checks}
-        assert "fail" in outcomes and "skip" not in outcomes
+        outcomes = (module.measured(start, check).outcome for check in reversed(checks))
+        first = next(outcome for outcome in outcomes if outcome != "pass")
+        assert first == "fail"
 
 
 def verdict_on(row):
@@ -9155,16 +9213,11 @@ print(sorted((result.outcome, result.gate, result.body) for result in results))
             assert [line for line in lines if len(line) > 100] == [], path
 
     def test_the_tests_go_through_public_names(self):
-        tree = ast.parse(Path(__file__).read_text("utf-8"))
-        used = {
-            node.attr
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "wr"
-        }
-        internal = sorted(used - set(wr.__all__) - {"__doc__", "__file__", "__version__"})
-        assert len(internal) <= 30, internal
+        text = Path(__file__).read_text("utf-8")
+        used = set(re.findall(r"\bwr\.([A-Za-z]\w*)", text))
+        used |= set(re.findall(r'\bsetattr\(wr, "(\w+)"', text))
+        internal = used - set(wr.__all__)
+        assert internal == set(INTERNAL_NAMES) and len(internal) <= 30
 
 
 class TestLoneCopy:
