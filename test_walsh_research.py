@@ -196,10 +196,14 @@ class World:
         self.hits.clear()
 
 
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # or any temporary folder
+
+
 @pytest.fixture
-def world(tmp_path, monkeypatch):
+def world(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: None)  # processes die here, not the machine
-    return World(tmp_path / "cache")
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+        yield World(Path(folder, "cache"))
 
 
 @pytest.fixture
@@ -5242,7 +5246,7 @@ class TestPumpedFormats:
     def test_four_times_as_much_takes_about_four_times_as_long(self, name):
         for row, function, prefix, part, suffix in PUMPED_FORMATS:
             if row.startswith(name):
-                times = 1000 // len(part)
+                times = 600 // len(part)
                 text = prefix + part * times * 4 + suffix
                 if seconds_of(function, text) > 0.01:  # below that its growth is noise
                     large = min(seconds_of(function, text) for _ in range(3))
@@ -6077,11 +6081,11 @@ class TestMcp:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.settimeout(20)
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-            one = client("--timeout", 0.4)
+            one = client("--timeout", 0.3)
             one.send(fetch_call(1, url))
             result = one.hear()["result"]
             assert result["isError"] and said(result).startswith("Failed (no usable answer).")
-            listener.settimeout(0.5)
+            listener.settimeout(0.3)
             held = []
             with contextlib.suppress(TimeoutError, socket.timeout):
                 while True:
@@ -6822,6 +6826,14 @@ class TestTransport:
         error = trouble("http://gone.test/")
         assert (error.final, error.refused, error.reason) == (is_final, False, f"name: {wanted}")
 
+    def test_the_exchange_of_another_thread_takes_none_of_the_time(self):
+        with Player(HELLO) as player, Player(then_silence(b"")) as slow:
+            other = threading.Thread(target=trouble, args=[slow.url], kwargs={"timeout": 0.6})
+            other.start()
+            assert slow.has_asked.wait(10)
+            assert send(player.url, timeout=0.3).body == b"hello"
+            other.join(10)
+
     def test_a_resolver_that_hangs_is_left_at_the_deadline(self, names):
         release = threading.Event()
         names["slow.test"] = lambda: release.wait(10) and []
@@ -7501,6 +7513,7 @@ class TestJobs:
     def test_the_command_says_the_same_in_one_process_and_in_many(self, mode, hosts, tmp_path):
         words = ["--allow-private", "--origin", hosts[0].origin, "--json", "--force", *mode]
         urls = [*targets(hosts[1:3], 1), "ftp://x"]
+        slow_down(hosts, 0)
 
         def run(jobs):
             folder = tmp_path / str(jobs)
@@ -8514,10 +8527,6 @@ LIVE_CASES = {  # what is otherwise at the origin, and how the checks begin that
 class TestSelfTest:
     """--selftest: constants, vectors, scenarios and live fixtures."""
 
-    def test_an_honest_copy_passes(self):
-        checks = list(wr.offline_checks(real_pace=False))
-        assert [check for check in checks if check.outcome != "pass"] == [] and len(checks) > 40
-
     @pytest.mark.parametrize("section, step", PROOF_VECTORS)
     def test_each_vector_of_the_specification_is_a_step(self, section, step):
         [check] = [check for check in wr.SCENARIOS.split("\n\n") if f"vectors {section}," in check]
@@ -8636,6 +8645,7 @@ class TestAttestation:
         copy.parent.chmod(0o755)
         document = json.loads(done.stdout)
         assert document["failures"] == document["skips"] == [] and done.stderr == b""
+        assert document["checks"]["of"] > 40
         assert document["conformant"] is True and done.returncode == 0
         assert document["requirements"] == dict.fromkeys(CHECKLIST, True)
         assert document["contract"] == "walsh-research-attestation/v1"

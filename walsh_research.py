@@ -3124,10 +3124,13 @@ class Exchange(io.RawIOBase):
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
-        self.ends_at = time.monotonic() + self.seconds
+        self.begin()
         self.is_cancelled = False
         self.is_at_end = False  # whether the answer was read whole, and another may follow
         self.socket: Any = None
+
+    def begin(self) -> None:
+        self.ends_at = time.monotonic() + self.seconds
 
     def remaining_seconds(self) -> float:
         """TimeoutError: none, or nobody waits for the answer any more."""
@@ -3419,6 +3422,7 @@ class HttpTransport:
         with exchange.during("request"):
             route = self.route(request.url)
         with CONNECTION.lock:
+            exchange.begin()    # the time that another thread's took is not its own
             exchange.socket = CONNECTION.take(route)
             try:
                 if exchange.socket is None:
