@@ -262,12 +262,13 @@ def call(*arguments, stdin=""):
     return Output(code, out.getvalue(), err.getvalue())
 
 
-AS_COMMAND = ["-m", MODULE.stem]  # it is compiled once for all, which a script is not
+AS_COMMAND = ["-m", MODULE.stem]  # it is compiled once for all, as a script is not
 
 
 def environment_of(**more):
-    """The environment of a process that finds the file and knows no proxy."""
+    """The environment of a process that finds the file, keeps it compiled, and knows no proxy."""
     known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    known.pop("PYTHONDONTWRITEBYTECODE", None)
     more.setdefault("PYTHONPATH", MODULE.parent)
     return {**known, **{name: str(value) for name, value in more.items()}}
 
@@ -1409,7 +1410,7 @@ class TestR4a:
     def start(self, publisher, folder, path):
         arguments = [sys.executable, "-c", BESIDE, publisher.origin, str(folder), path]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(arguments, cwd=MODULE.parent, **pipes)
+        process = subprocess.Popen(arguments, env=environment_of(), **pipes)
         assert process.stdout.readline() == "ready\n"
         return process
 
@@ -2287,6 +2288,7 @@ class Disk:
             [sys.executable, "-c", CHILD + code, str(self.folder), *arguments],
             stdout=subprocess.PIPE,
             text=True,
+            env=environment_of(),
         )
 
 
@@ -3485,7 +3487,7 @@ class TestR3a:
                 forms.add(database.normalize("NFKC", character))
             return len(forms) > 1 or unicodedata.category(character) in ("Cf", "Mn")
 
-        points = [*range(0x80, 0x4E00), *range(0xF900, 0x20000), *range(0xE0000, 0xE0200)]
+        points = [*range(0x80, 0x3400), *range(0xF900, 0x10800), *range(0x1D400, 0x20000)]
         asked = {}
         for point in points:
             if not is_mapped(chr(point)) or "." in unicodedata.normalize("NFKC", chr(point)):
@@ -3496,7 +3498,7 @@ class TestR3a:
             except ValueError:  # section 4 refuses it
                 continue
         held = adopted(*asked)
-        assert len(held) == len(asked) > 6000
+        assert len(held) == len(asked) > 5000
         for host, key in asked.items():
             assert held.blocks(key).domain == host, ascii(host)
 
@@ -3596,7 +3598,7 @@ class TestR3c:
 
     @pytest.mark.parametrize(
         "document",
-        [None, [], {}, 1, "x", nested(50_000)],
+        [None, [], {}, 1, "x", nested(20_000)],
         ids=range(6),
     )
     def test_what_is_no_such_document_is_rejected(self, document):
@@ -4081,11 +4083,11 @@ class TestSchema:
     @pytest.mark.parametrize(
         "instance, schema, does_hold",
         rows(
-            ("depth that no one looks at", nested(200_000), {"items": {"maxItems": 1}}, True),
-            ("depth", nested(200_000), {"type": "array", "items": {"$ref": "#"}}, False),
-            ("depth and not", nested(200_000), {"not": {"items": {"$ref": "#"}}}, False),
-            ("depth and uniqueItems", nested(200_000), {"uniqueItems": True}, False),
-            ("deep const", 1, {"const": nested(200_000)}, False),
+            ("depth that no one looks at", nested(20_000), {"items": {"maxItems": 1}}, True),
+            ("depth", nested(20_000), {"type": "array", "items": {"$ref": "#"}}, False),
+            ("depth and not", nested(20_000), {"not": {"items": {"$ref": "#"}}}, False),
+            ("depth and uniqueItems", nested(20_000), {"uniqueItems": True}, False),
+            ("deep const", 1, {"const": nested(20_000)}, False),
             ("objects", [{"a": n} for n in range(100_000)], {"uniqueItems": True}, True),
             (
                 "hashes that collide",
@@ -4370,7 +4372,7 @@ class TestR9Markdown:
         ["ab\n", "[", "[](http://a)", "[]()", "\t", "- a\n\n", "> ", "\\&", "&#x4e00;", "<a b='c'"],
     )
     def test_hostile_markdown_takes_bounded_memory(self, part):
-        text = "\U0001f600 [a](http://u.test/" + part * (2**15 // len(part)) + ")]("
+        text = "\U0001f600 [a](http://u.test/" + part * (2**14 // len(part)) + ")]("
         wr.parse_llms_txt(text)  # compiles what it needs
         assert peak_bytes(wr.markdown_links, text) < 64 * len(text)
 
@@ -4878,7 +4880,7 @@ class TestFeeds:
     )
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
-        body = (prefix + "\U0001f600" + part * (2**15 // len(part))).encode()
+        body = (prefix + "\U0001f600" + part * (2**14 // len(part))).encode()
         assert peak_bytes(wr.parse_feed, body) < 96 * len(body)
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
@@ -4952,12 +4954,11 @@ class TestSitemaps:
                 assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 5000
 
     def test_50000_entries_are_read_and_no_more(self):
-        line, element = "http://s.test/\n", "<url><loc>http://s.test/</loc></url>"
-        found = wr.parse_sitemap(line * 50_000)
+        found = wr.parse_sitemap("http://s.test/\n" * 50_000)
         assert len(found.entries) == 50_000 and found.warning == ""
-        for longer in (line * 50_001, f"<urlset>{element * 50_001}</urlset>"):
-            found = wr.parse_sitemap(longer)
-            assert len(found.entries) == 50_000 and "50000 entries" in found.warning
+        entry = "<url><loc>http://s.test/</loc></url>"
+        found = wr.parse_sitemap(f"<urlset>{entry * 50_001}</urlset>")
+        assert len(found.entries) == 50_000 and "50000 entries" in found.warning
 
     @pytest.mark.parametrize(
         "head, unit, mebibytes",
@@ -5529,7 +5530,6 @@ class Client:
     """
 
     def __init__(self, *options, patch="wr.MIN_REQUEST_INTERVAL = 0.2"):
-        known = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
         code = f"import sys, walsh_research as wr\n{patch}\nsys.exit(wr.main(sys.argv[1:]))"
         words = ["-W", "error", "-c", code, "--mcp", "--allow-private", *map(str, options)]
         self.process = subprocess.Popen(
@@ -5537,8 +5537,7 @@ class Client:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=MODULE.parent,
-            env=known,
+            env=environment_of(),
         )
         self.said = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -7120,7 +7119,7 @@ class TestTransport:
 def python(code, *arguments):
     """What such a process prints, on stdout and on stderr."""
     command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
-    options = {"cwd": MODULE.parent, "capture_output": True, "text": True}
+    options = {"env": environment_of(), "capture_output": True, "text": True}
     done = subprocess.run(command, timeout=60, **options)
     return done.stdout, done.stderr
 
@@ -7430,7 +7429,7 @@ class TestJobs:
 
     @FORKS
     def test_a_killed_worker_costs_its_own_targets_alone(self, hosts, start):
-        slow_down(hosts, 1)
+        slow_down(hosts, 0.7)
         urls = targets(hosts[:2])
         process = start("fork", 2, urls)
         first = first_row(process)
@@ -7470,7 +7469,7 @@ class TestJobs:
 
     @FORKS
     def test_ctrl_c_is_answered_by_the_parent_alone(self, hosts, start):
-        slow_down(hosts, 1)
+        slow_down(hosts, 0.7)
         process = start("fork", 2, targets(hosts[:2]))
         first = first_row(process)
         os.kill(first.pids[0], signal.SIGINT)
@@ -7511,21 +7510,21 @@ class TestJobs:
 
     @pytest.mark.parametrize("mode", [[], ["--discover"]])
     def test_the_command_says_the_same_in_one_process_and_in_many(self, mode, hosts, tmp_path):
-        words = ["--allow-private", "--origin", hosts[0].origin, "--json", "--force", *mode]
-        urls = [*targets(hosts[1:3], 1), "ftp://x"]
-        slow_down(hosts, 0)
+        words = ["--allow-private", "--origin", hosts[0].origin, "--force", *mode]
+        urls = [*targets(hosts[1:3], 1), "http://blocked.test/", "ftp://x"]
+        for host in hosts:
+            host.set_answer("/robots.txt", "User-agent: *\nAllow: /t\nDisallow: /\n")
 
         def run(jobs):
             folder = tmp_path / str(jobs)
             read_policies(folder, *hosts)
             done = command(*words, "--jobs", jobs, "--cache-dir", folder, *urls)
-            lines = [json.loads(line) for line in done.out.splitlines()]
-            shown = sorted([line["url"], line.get("outcome", line.get("kind"))] for line in lines)
-            return done.code, shown, len(done.err.splitlines())
+            return done.code, sorted(done.out.splitlines()), re.sub(r"[\d.]+ s$", "", done.err)
 
         with ThreadPoolExecutor(2) as pool:
             one, three = pool.map(run, [1, 3])
         assert one == three and one[0] == 1
+        assert {"DENY", "FAIL"} < {line.split()[0] for line in one[1]}
 
 
 # === 8. COMMAND LINE =========================================================
@@ -8052,18 +8051,6 @@ class TestResultLines:
         words = ("ftp://ü.test/", "--cache-dir", tmp_path)
         done = command(*words, PYTHONIOENCODING="ascii")
         assert done.code == 1 and r"ftp://\xfc.test/" in done.out
-
-    def test_jobs_give_the_same_lines_and_one_summary(self, publisher, tmp_path):
-        targets = [publisher.origin + path for path in ("/allowed", "/denied", "/allowed#again")]
-        words = [*here(publisher, tmp_path), "--jobs", "2", *targets, "ftp://b.test/"]
-        done = command(*words)
-        assert done.code == 1 and sorted(line[0] for line in lines_of(done)) == [
-            "DENY",
-            "FAIL",
-            "OK",
-            "SKIP",
-        ]
-        assert "3 targets: 1 fetched, 1 denied, 1 failed; " in done.err
 
 
 # --- --body -------------------------------------------------------------------
@@ -9062,13 +9049,16 @@ def local_names(node):
     return names
 
 
+@functools.lru_cache(maxsize=None)
 def uses():
-    """(section, name that is used, line) of each use of a global name."""
+    """(section, name, name that is used, line) of each use of a global name."""
+    found = []
     for name, node in module_level():
         own = local_names(node)
         for used, line in set(runtime_names(node)):
             if used not in own:
-                yield section_of(node.lineno), name, used, line
+                found.append((section_of(node.lineno), name, used, line))
+    return found
 
 
 def public_functions(thing):
@@ -9121,6 +9111,7 @@ class Web:
         status = 404 if "wal.sh" in request.url else 200
         return part_one.Response(status, [("content-type", "text/plain")], body)
 
+part_one.MIN_REQUEST_INTERVAL = 0.1
 bot = part_one.Fetcher(cache_dir=None, transport=Web(), warn=lambda line: None)
 results = list(bot.run(["https://a.test/x", "https://a.test/private"]))
 print(sorted((result.outcome, result.gate, result.body) for result in results))
