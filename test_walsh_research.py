@@ -1403,6 +1403,36 @@ class TestR4a:
             first.communicate()
         gc.collect()
 
+    def test_nobody_asks_for_a_list_that_another_process_adopts(self, world, monkeypatch):
+        world.web[BLOCKLIST_URL] = answer(blocklist(), seconds=2.0)
+        adopt = wr.Blocklist.from_document
+        beside = []
+
+        def adopt_slowly(*arguments):
+            beside.append(world.bot(max_wait=0.2).fetch(B))
+            return adopt(*arguments)
+
+        monkeypatch.setattr(wr.Blocklist, "from_document", adopt_slowly)
+        world.bot().fetch(A)
+        assert [final(result) for result in beside] == [("deferred", "R3")]
+        assert world.asked().count(BLOCKLIST_URL) == 1
+
+    @pytest.mark.parametrize("slow_url", [BLOCKLIST_URL, A + "robots.txt"])
+    def test_who_has_the_lock_looks_whether_the_document_has_come(self, world, slow_url):
+        world.web.update({slow_url: answer(blocklist(), seconds=2.0), A: answer("x", seconds=2.0)})
+        beside = []
+
+        class Beside(World):
+            """Another process goes first where this one is about to ask for the document."""
+
+            def resolve(self, url, timeout):
+                if url == slow_url and not beside:
+                    beside.append(world.bot().fetch(A))
+
+        Beside.send = world.send
+        assert world.bot(transport=Beside()).fetch(A).ok and beside[0].ok
+        assert world.asked().count(slow_url) == 1
+
 
 ROBOTS = A + "robots.txt"
 CLOSED = "User-agent: *\nDisallow: /\n"
@@ -8799,7 +8829,7 @@ R3c nothing is validated | validate(document, schema)  # R3c => bool(schema)
 R4 policy documents are free | max(record.last_at + MIN => max(record.target_at + MIN
 R4 the pace is in memory | self._cache.store("pace", host, record._asdict()) => pass
 R4 threads go beside each other | with self._lock:  # R4: serial => if True:
-R4* no lock between processes | lock = self._cache.lock(f"host {host}")  # R4a => lock = NO_LOCK
+R4* no lock between processes | lock = cache.lock(f"host {host}") => lock = CacheLock()
 R4c the first asked_of waits | if record.had_one_policy and may_owe < POLICY: => if False:
 R5 half the dice | return rand() * min(BACKOFF_CAP => return (0.5 + rand() / 2) * min(BACKOFF_CAP
 R5 loaded dice | return random.random() => return random.Random(7).random()

@@ -3547,8 +3547,8 @@ def verifying_tls_context() -> ssl.SSLContext:
 #
 # Nobody owns a future start, and a waiting visit holds nothing. Who wants to send takes the host's
 # lock and reads its record. Where the start is not due yet, the lock is released until it is;
-# where it is due, the lock is kept to the end of the exchange, so that what a 503 imposes is
-# written before anyone else looks. A process that dies loses its locks.
+# where it is due, the lock is kept to the end of the step, so that what a 503 imposes and what a
+# document says is written before anyone else looks. A process that dies loses its locks.
 
 class Later(NamedTuple):
     """Not yet: go on at `at`, Unix seconds."""
@@ -3588,6 +3588,7 @@ class Process:
         self.records: dict[str, HostRecord] = {}
         # The wall clock may jump later: time goes on from here by the monotonic clock.
         self._offset = clock.time() - clock.monotonic()
+        self._host_lock = CacheLock()
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -3604,6 +3605,17 @@ class Process:
                 return next(steps)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
+            finally:
+                self._host_lock.release()
+
+    def lock_host(self, cache: Cache, host: str) -> bool:
+        """R4a: one host at a time, to the end of the step. False: another process is there."""
+        self._host_lock.release()
+        lock = cache.lock(f"host {host}")
+        if lock is None:
+            return False
+        self._host_lock = lock
+        return True
 
     def finish(self, steps: Steps[T], clock: Clock) -> T:
         """Steps to their end, sleeping between them by that clock, with nothing held."""
@@ -3647,7 +3659,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Start:
-    """The right to send one request to a host now, with the host's lock until the exchange ends."""
+    """The right to send one request to a host in this step."""
 
     def __init__(
         self,
@@ -3656,21 +3668,13 @@ class Start:
         interval: float,
         may_owe: float,
         record: HostRecord,
-        lock: CacheLock,
     ) -> None:
         self._limiter = limiter
         self._host = host
         self._interval = interval
         self._may_owe = may_owe
         self._before = record
-        self._lock = lock
         self.at = NEVER  # when the request began, or when it left, Unix seconds
-
-    def __enter__(self) -> Start:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._lock.release()
 
     def record(self) -> None:
         """The request begins; or has left only now, and the server counts from here.  R4."""
@@ -3692,6 +3696,7 @@ class RateLimiter:
     """R4, R5: each host's pace, shared with other processes by the cache."""
 
     def __init__(self, process: Process, cache: Cache) -> None:
+        self._process = process
         self._records = process.records
         self._cache = cache
         self.now = process.now
@@ -3756,20 +3761,18 @@ class RateLimiter:
         latest: float,
     ) -> Start | Later:
         """R4: the right to send now, or when to come back; nothing is kept until then."""
-        lock = self._cache.lock(f"host {host}")  # R4a
-        if lock is None:
+        if not self._process.lock_host(self._cache, host):  # R4a
             reason = f"another process is at {host}"
             return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
         record = self.record_of(host)
         start = next_start(record, interval, may_owe, latest, self.margin)
         if start <= self.now():
-            return Start(self, host, interval, may_owe, record, lock)
-        lock.release()
+            return Start(self, host, interval, may_owe, record)
         return self._later(start, record, host, interval)
 
 
 UNSEEN = HostRecord()
-NO_LOCK = CacheLock()  # it excludes nobody
+LOOK_AGAIN = Later(NEVER, "R4", "the host's lock is held")  # whether the document has come
 
 
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
@@ -3832,6 +3835,8 @@ class PolicyStore:
                         later = next(steps)
                     except StopIteration as stop:
                         return stop.value  # type: ignore[no-any-return]
+                    if later is LOOK_AGAIN:
+                        continue
                     self._resume_at[key] = later.at
                 elif later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                     return visit.not_yet(later)
@@ -4371,8 +4376,9 @@ class Visit:
             refusal = yield from self.pass_gates(self.fetcher.gates_of(self.kind))
             if refusal is not None:
                 return Ending(self.answer, refusal)
-            with cast(Start, self.start):  # what a 503 imposes is written before others look
-                ending = self._ask()
+            if self.root is not self:
+                yield LOOK_AGAIN
+            ending = self._ask()
             if ending is not None:
                 return ending
             later, self._back_off = self._back_off, None
@@ -4992,8 +4998,7 @@ class Fetcher:
     ) -> Steps[Decision]:
         refusal = yield from visit.pass_gates(gates)
         if visit.start is not None:
-            with visit.start as start:
-                start.record()
+            visit.start.record()
         return visit.decision if refusal is None else refusal
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
@@ -5236,16 +5241,14 @@ class Fetcher:
         return None
 
     def _throttle_gate(self, visit: Visit) -> GateAnswer:
-        """R4: passes when the request may leave, and keeps the host's lock until it was answered.
+        """R4: passes when the request may leave in this step, which has the host's lock.
 
         Nothing is claimed before that.
         """
         interval = self.interval_of(visit.site)
         if self.options.interactive:  # spec 1.1
             record = self.limiter.record_of(visit.host)
-            visit.start = Start(
-                self.limiter, visit.host, interval, visit.may_owe, record, NO_LOCK
-            )
+            visit.start = Start(self.limiter, visit.host, interval, visit.may_owe, record)
             return None
         refusal = visit.too_late()
         if refusal is not None:
