@@ -2138,6 +2138,13 @@ class TestRareR3:
         assert world.bot(transport=Unsent(world, "wal.sh"), max_wait=0).fetch(B).ok
 
 
+    def test_targets_that_wait_for_one_list_retry_it_as_one(self, world):
+        world.web[BLOCKLIST_URL] = wr.TransportError("reset")
+        urls = [f"https://h{number}.test/" for number in range(9)]
+        assert len(list(world.bot(rand=lambda: 1.0).run(urls))) == 9
+        assert len(world.asked(BLOCKLIST_URL)) == 2
+
+
 class TestRareFair:
     """No target starves."""
 
