@@ -8840,9 +8840,9 @@ R4* no lock between processes | lock = cache.lock(f"host {host}") => lock = Cach
 R4c the first asked_of waits | if record.had_one_policy and may_owe < POLICY: => if False:
 R5 half the dice | return rand() * min(BACKOFF_CAP => return (0.5 + rand() / 2) * min(BACKOFF_CAP
 R5 loaded dice | return random.random() => return random.Random(7).random()
-R5 a day at most | hold_host(now + delay, => hold_host(now + min(delay, 86400.0),
+R5 a day at most | now + delay, self.kind => now + min(delay, 86400.0), self.kind
 R5 503 is an answer | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (429,)
-R5 five minutes' hold | (held_until=until, => (held_until=min(until, self._limiter.now() + 300),
+R5 five minutes' hold | (held_until=until, => (held_until=min(until, self.now() + 300),
 R6 images are read | and not is_unread_type(content_type)  # R6 => 
 R6 a record has the body | del shown["body"], => shown["body"] = self.text; del
 R6 advertised feeds are asked for | title=feed["title"]) => result=self.fetch(feed["url"]))

@@ -3667,13 +3667,12 @@ class Start:
         host: str,
         interval: float,
         may_owe: float,
-        record: HostRecord,
     ) -> None:
         self._limiter = limiter
         self._host = host
         self._interval = interval
         self._may_owe = may_owe
-        self._before = record
+        self._before = limiter.record_of(host)
         self.at = NEVER  # when the request began, or when it left, Unix seconds
 
     def record(self) -> None:
@@ -3682,13 +3681,6 @@ class Start:
         if now - self.at > START_TOLERANCE_SECONDS:
             self.at = now
             record = after_request(self._before, self._interval, self._may_owe, now)
-            self._limiter.write(self._host, record)
-
-    def hold_host(self, until: float, kind: str, why: str) -> None:
-        """R5: nothing goes to the host before, in any run or process. It is never shortened."""
-        record = self._limiter.record_of(self._host)
-        if until > record.held_until:
-            record = record._replace(held_until=until, held_for=kind, why=why)
             self._limiter.write(self._host, record)
 
 
@@ -3740,15 +3732,6 @@ class RateLimiter:
         """When a request could start, and who says so; as `next_start`."""
         record = self.record_of(host)
         start = next_start(record, interval, may_owe, latest, self.margin)
-        return self._later(start, record, host, interval)
-
-    def _later(
-        self,
-        start: float,
-        record: HostRecord,
-        host: str,
-        interval: float,
-    ) -> Later:
         if start == record.held_until:
             return Later(start, "R5", record.why)
         return Later(start, "R4", f"{spell_seconds(interval)} between requests to {host}")
@@ -3764,11 +3747,16 @@ class RateLimiter:
         if not self._process.lock_host(self._cache, host):  # R4a
             reason = f"another process is at {host}"
             return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
+        later = self.when(host, interval, may_owe, latest)
+        if later.at > self.now():
+            return later
+        return Start(self, host, interval, may_owe)
+
+    def hold_host(self, host: str, until: float, kind: str, why: str) -> None:
+        """R5: nothing goes to the host before, in any run or process. It is never shortened."""
         record = self.record_of(host)
-        start = next_start(record, interval, may_owe, latest, self.margin)
-        if start <= self.now():
-            return Start(self, host, interval, may_owe, record)
-        return self._later(start, record, host, interval)
+        if until > record.held_until:
+            self.write(host, record._replace(held_until=until, held_for=kind, why=why))
 
 
 UNSEEN = HostRecord()
@@ -4119,7 +4107,7 @@ class RobotsStore(PolicyStore):
             state = yield from self._after_answer(held, document, ending.answer)
         else:  # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
-            state = self._after_failure(held, trouble, ending.status)
+            state = robots_after_failure(held, trouble, ending.status, self._now())
             state = state._replace(no_network=isinstance(ending.answer, TransportError))
         if is_held and ending.due_at is not None:  # once: a host is not dropped for ever (9.1.1)
             state = state._replace(retry_at=ending.due_at, has_held_host=True)
@@ -4139,9 +4127,6 @@ class RobotsStore(PolicyStore):
         if document.redirects:  # validators belong to the URL that gave them
             state = state._replace(etag="", last_modified="")
         return state
-
-    def _after_failure(self, held: Any, trouble: str, status: int) -> Any:
-        return robots_after_failure(held, trouble, status, self._now())
 
 
 NEVER_ASKED = KnownSource()
@@ -4295,7 +4280,6 @@ class Visit:
         self.was_pushed_back = False            # R5: by 429 or 503
         self.no_ai_input = False                # a site on its way keeps its pages from models
         self.is_single = fetcher.options.interactive  # one request, which binds nobody
-        self._back_off: Later | None = None     # after transport trouble
         self._hosts: set[str] = set()           # where it has been
         self._move(target.wire)
 
@@ -4378,14 +4362,13 @@ class Visit:
                 return Ending(self.answer, refusal)
             if self.root is not self:
                 yield LOOK_AGAIN
-            ending = self._ask()
-            if ending is not None:
-                return ending
-            later, self._back_off = self._back_off, None
-            if later is not None:
-                if self.is_too_far(later):
-                    return Ending(self.answer, self._too_far_to_retry(later))
-                yield from self._wait(later)
+            outcome = self._ask()
+            if isinstance(outcome, Ending):
+                return outcome
+            if outcome is not None:
+                if self.is_too_far(outcome):
+                    return Ending(self.answer, self._too_far_to_retry(outcome))
+                yield from self._wait(outcome)
 
     def _too_far_to_retry(self, later: Later) -> Decision | None:
         """A target is put off until its retry may leave; a document's silence is its failure."""
@@ -4467,8 +4450,8 @@ class Visit:
                     self.left_at,
                 )
 
-    def _ask(self) -> Ending | None:
-        """One exchange, and what it means; None: a hop or a retry is due."""
+    def _ask(self) -> Ending | Later | None:
+        """One exchange, and what it means; a Later or None: a hop or a retry is due."""
         if self.target.key and not self.attempts:
             ending = self._look_again()
             if ending is not None:
@@ -4494,7 +4477,7 @@ class Visit:
             self.held = known
         return None
 
-    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | None:
+    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | Later:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
@@ -4512,8 +4495,7 @@ class Visit:
         if self.retries >= limit:
             return Ending(error)
         self._retry()
-        self._back_off = Later(now + delay, "R5", error.reason, frees_host=True)
-        return None
+        return Later(now + delay, "R5", error.reason, frees_host=True)
 
     def _retry(self) -> None:
         self.retries += 1
@@ -4533,8 +4515,7 @@ class Visit:
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
-        start = cast(Start, self.start)
-        start.hold_host(now + delay, self.kind, why)
+        fetcher.limiter.hold_host(self.host, now + delay, self.kind, why)
         if is_last:
             trouble = f"{why}; gave up after {self.retries} retries"
             return Ending(answer, None, trouble, now + delay)
@@ -5247,8 +5228,7 @@ class Fetcher:
         """
         interval = self.interval_of(visit.site)
         if self.options.interactive:  # spec 1.1
-            record = self.limiter.record_of(visit.host)
-            visit.start = Start(self.limiter, visit.host, interval, visit.may_owe, record)
+            visit.start = Start(self.limiter, visit.host, interval, visit.may_owe)
             return None
         refusal = visit.too_late()
         if refusal is not None:
