@@ -3699,9 +3699,7 @@ class RateLimiter:
     def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
         ours = self._records.get(host, UNSEEN)
-        entry = None
-        if self._cache.folder is not None:
-            entry = self._cache.load("pace", host)
+        entry = self._cache.load("pace", host)
         if entry is None:
             return ours
         theirs = from_entry(UNSEEN, entry)
@@ -3714,8 +3712,7 @@ class RateLimiter:
     def write(self, host: str, record: HostRecord) -> None:
         """For this process, and for those that share the cache."""
         self._records[host] = record
-        if self._cache.folder is not None:
-            self._cache.store("pace", host, record._asdict())
+        self._cache.store("pace", host, record._asdict())
 
     def share(self) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
@@ -4150,21 +4147,15 @@ class SourceStore:
 
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
-        known = self.load(key)
-        if result.outcome == "deferred":
-            if result.attempts:
-                retry_at = result.retry_at or NEVER
-                known = known._replace(retry_at=retry_at, gate=result.gate or "")
-                keeps_place = result.gate == "R4" and result.status in REDIRECT_STATUSES
-                if not keeps_place:  # a host that pushes back may do so every day
-                    known = known._replace(ended_at=result.at)
-                self._store(key, known)
+        is_put_off = result.outcome == "deferred"
+        if is_put_off and not result.attempts:
             return
-        known = known._replace(
-            ended_at=result.at,
-            retry_at=result.retry_at or NEVER,
-            failure="",
-        )
+        known = self.load(key)._replace(retry_at=result.retry_at or NEVER, failure="")
+        if is_put_off:
+            known = known._replace(gate=result.gate or "")
+        # A host that pushes back may do so every day, so only a hop's pace keeps the place.
+        if not is_put_off or result.gate != "R4" or result.status not in REDIRECT_STATUSES:
+            known = known._replace(ended_at=result.at)
         if result.ok:
             known = known._replace(
                 wire=result.final_url, etag=result.etag, last_modified=result.last_modified
@@ -4699,8 +4690,7 @@ class Scheduler:
 
     def results(self) -> Iterator[Result]:
         process = self._fetcher.process
-        places = {host: self._sort(host) for host in self.targets}
-        for host in sorted(places, key=lambda host: places[host]):
+        for host in sorted(self.targets, key=self._sort):
             self._push(process.now(), host)
         while self._turns:
             due_at = self._turns[0].due_at
@@ -4721,10 +4711,9 @@ class Scheduler:
 
     def _sort(self, host: str) -> tuple[bool, float]:
         """Those first that have waited longest for an end; the place of the first."""
-        places = {target: self._place_of(target) for target in self.targets[host]}
-        ordered = sorted(places, key=lambda target: places[target])
+        ordered = sorted(self.targets[host], key=self._place_of)
         self.targets[host] = collections.deque(ordered)
-        return places[ordered[0]]
+        return self._place_of(ordered[0])
 
     def _place_of(self, target: Target) -> tuple[bool, float]:
         """What would be put off again goes behind those that can succeed."""
