@@ -1443,6 +1443,36 @@ class TestR4a:
         with wr.Bot(tmp_path, origin=publisher.origin, allow_private=True) as bot:
             assert bot.fetch(publisher.origin + "/allowed").ok
 
+    def test_nobody_asks_for_a_list_that_another_process_adopts(self, world, monkeypatch):
+        world.web[BLOCKLIST_URL] = answer(blocklist(), seconds=2.0)
+        adopt = wr.Blocklist.from_document
+        beside = []
+
+        def adopt_slowly(*arguments):
+            beside.append(world.bot(max_wait=0.2).fetch(B))
+            return adopt(*arguments)
+
+        monkeypatch.setattr(wr.Blocklist, "from_document", adopt_slowly)
+        world.bot().fetch(A)
+        assert [final(result) for result in beside] == [("deferred", "R3")]
+        assert world.asked().count(BLOCKLIST_URL) == 1
+
+    @pytest.mark.parametrize("slow_url", [BLOCKLIST_URL, A + "robots.txt"])
+    def test_who_has_the_lock_looks_whether_the_document_has_come(self, world, slow_url):
+        world.web.update({slow_url: answer(blocklist(), seconds=2.0), A: answer("x", seconds=2.0)})
+        beside = []
+
+        class Beside(World):
+            """Another process goes first where this one is about to ask for the document."""
+
+            def resolve(self, url, timeout):
+                if url == slow_url and not beside:
+                    beside.append(world.bot().fetch(A))
+
+        Beside.send = world.send
+        assert world.bot(transport=Beside()).fetch(A).ok and beside[0].ok
+        assert world.asked().count(slow_url) == 1
+
 
 ROBOTS = A + "robots.txt"
 CLOSED = "User-agent: *\nDisallow: /\n"
@@ -2146,6 +2176,13 @@ class TestRareR3:
     def test_an_origin_that_refuses_connections_is_silent_whatever_the_patience(self, world):
         world.web[B] = "x"
         assert world.bot(transport=Unsent(world, "wal.sh"), max_wait=0).fetch(B).ok
+
+
+    def test_targets_that_wait_for_one_list_retry_it_as_one(self, world):
+        world.web[BLOCKLIST_URL] = wr.TransportError("reset")
+        urls = [f"https://h{number}.test/" for number in range(9)]
+        assert len(list(world.bot(rand=lambda: 1.0).run(urls))) == 9
+        assert len(world.asked(BLOCKLIST_URL)) == 2
 
 
 class TestRareFair:
@@ -8853,13 +8890,13 @@ R3c nothing is validated | validate(document, schema)  # R3c => bool(schema)
 R4 policy documents are free | max(record.last_at + MIN => max(record.target_at + MIN
 R4 the pace is in memory | self._cache.store("pace", host, record._asdict()) => pass
 R4 threads go beside each other | with self._lock:  # R4: serial => if True:
-R4* no lock between processes | lock = self._cache.lock(f"host {host}")  # R4a => lock = NO_LOCK
+R4* no lock between processes | lock = cache.lock(f"host {host}") => lock = CacheLock()
 R4c the first asked_of waits | if record.had_one_policy and may_owe < POLICY: => if False:
 R5 half the dice | return rand() * min(BACKOFF_CAP => return (0.5 + rand() / 2) * min(BACKOFF_CAP
 R5 loaded dice | return random.random() => return random.Random(7).random()
-R5 a day at most | hold_host(now + delay, => hold_host(now + min(delay, 86400.0),
+R5 a day at most | now + delay, self.kind => now + min(delay, 86400.0), self.kind
 R5 503 is an answer | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (429,)
-R5 five minutes' hold | (held_until=until, => (held_until=min(until, self._limiter.now() + 300),
+R5 five minutes' hold | (held_until=until, => (held_until=min(until, self.now() + 300),
 R6 images are read | and not is_unread_type(content_type)  # R6 => 
 R6 a record has the body | del shown["body"], => shown["body"] = self.text; del
 R6 advertised feeds are asked for | title=feed["title"]) => result=self.fetch(feed["url"]))

@@ -3551,8 +3551,8 @@ def verifying_tls_context() -> ssl.SSLContext:
 #
 # Nobody owns a future start, and a waiting visit holds nothing. Who wants to send takes the host's
 # lock and reads its record. Where the start is not due yet, the lock is released until it is;
-# where it is due, the lock is kept to the end of the exchange, so that what a 503 imposes is
-# written before anyone else looks. A process that dies loses its locks.
+# where it is due, the lock is kept to the end of the step, so that what a 503 imposes and what a
+# document says is written before anyone else looks. A process that dies loses its locks.
 
 class Later(NamedTuple):
     """Not yet: go on at `at`, Unix seconds."""
@@ -3592,6 +3592,7 @@ class Process:
         self.records: dict[str, HostRecord] = {}
         # The wall clock may jump later: time goes on from here by the monotonic clock.
         self._offset = clock.time() - clock.monotonic()
+        self._host_lock = CacheLock()
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -3608,6 +3609,17 @@ class Process:
                 return next(steps)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
+            finally:
+                self._host_lock.release()
+
+    def lock_host(self, cache: Cache, host: str) -> bool:
+        """R4a: one host at a time, to the end of the step. False: another process is there."""
+        self._host_lock.release()
+        lock = cache.lock(f"host {host}")
+        if lock is None:
+            return False
+        self._host_lock = lock
+        return True
 
     def finish(self, steps: Steps[T], clock: Clock) -> T:
         """Steps to their end, sleeping between them by that clock, with nothing held."""
@@ -3651,7 +3663,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Start:
-    """The right to send one request to a host now, with the host's lock until the exchange ends."""
+    """The right to send one request to a host in this step."""
 
     def __init__(
         self,
@@ -3659,22 +3671,13 @@ class Start:
         host: str,
         interval: float,
         may_owe: float,
-        record: HostRecord,
-        lock: CacheLock,
     ) -> None:
         self._limiter = limiter
         self._host = host
         self._interval = interval
         self._may_owe = may_owe
-        self._before = record
-        self._lock = lock
+        self._before = limiter.record_of(host)
         self.at = NEVER  # when the request began, or when it left, Unix seconds
-
-    def __enter__(self) -> Start:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._lock.release()
 
     def record(self) -> None:
         """The request begins; or has left only now, and the server counts from here.  R4."""
@@ -3684,18 +3687,12 @@ class Start:
             record = after_request(self._before, self._interval, self._may_owe, now)
             self._limiter.write(self._host, record)
 
-    def hold_host(self, until: float, kind: str, why: str) -> None:
-        """R5: nothing goes to the host before, in any run or process. It is never shortened."""
-        record = self._limiter.record_of(self._host)
-        if until > record.held_until:
-            record = record._replace(held_until=until, held_for=kind, why=why)
-            self._limiter.write(self._host, record)
-
 
 class RateLimiter:
     """R4, R5: each host's pace, shared with other processes by the cache."""
 
     def __init__(self, process: Process, cache: Cache) -> None:
+        self._process = process
         self._records = process.records
         self._cache = cache
         self.now = process.now
@@ -3706,9 +3703,7 @@ class RateLimiter:
     def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
         ours = self._records.get(host, UNSEEN)
-        entry = None
-        if self._cache.folder is not None:
-            entry = self._cache.load("pace", host)
+        entry = self._cache.load("pace", host)
         if entry is None:
             return ours
         theirs = from_entry(UNSEEN, entry)
@@ -3721,8 +3716,7 @@ class RateLimiter:
     def write(self, host: str, record: HostRecord) -> None:
         """For this process, and for those that share the cache."""
         self._records[host] = record
-        if self._cache.folder is not None:
-            self._cache.store("pace", host, record._asdict())
+        self._cache.store("pace", host, record._asdict())
 
     def share(self) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
@@ -3739,15 +3733,6 @@ class RateLimiter:
         """When a request could start, and who says so; as `next_start`."""
         record = self.record_of(host)
         start = next_start(record, interval, may_owe, latest, self.margin)
-        return self._later(start, record, host, interval)
-
-    def _later(
-        self,
-        start: float,
-        record: HostRecord,
-        host: str,
-        interval: float,
-    ) -> Later:
         if start == record.held_until:
             return Later(start, "R5", record.why)
         return Later(start, "R4", f"{spell_seconds(interval)} between requests to {host}")
@@ -3760,20 +3745,23 @@ class RateLimiter:
         latest: float,
     ) -> Start | Later:
         """R4: the right to send now, or when to come back; nothing is kept until then."""
-        lock = self._cache.lock(f"host {host}")  # R4a
-        if lock is None:
+        if not self._process.lock_host(self._cache, host):  # R4a
             reason = f"another process is at {host}"
             return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
+        later = self.when(host, interval, may_owe, latest)
+        if later.at > self.now():
+            return later
+        return Start(self, host, interval, may_owe)
+
+    def hold_host(self, host: str, until: float, kind: str, why: str) -> None:
+        """R5: nothing goes to the host before, in any run or process. It is never shortened."""
         record = self.record_of(host)
-        start = next_start(record, interval, may_owe, latest, self.margin)
-        if start <= self.now():
-            return Start(self, host, interval, may_owe, record, lock)
-        lock.release()
-        return self._later(start, record, host, interval)
+        if until > record.held_until:
+            self.write(host, record._replace(held_until=until, held_for=kind, why=why))
 
 
 UNSEEN = HostRecord()
-NO_LOCK = CacheLock()  # it excludes nobody
+LOOK_AGAIN = Later(NEVER, "R4", "the host's lock is held")  # whether the document has come
 
 
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
@@ -3836,6 +3824,8 @@ class PolicyStore:
                         later = next(steps)
                     except StopIteration as stop:
                         return stop.value  # type: ignore[no-any-return]
+                    if later is LOOK_AGAIN:
+                        continue
                     self._resume_at[key] = later.at
                 elif later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                     return visit.not_yet(later)
@@ -4118,7 +4108,7 @@ class RobotsStore(PolicyStore):
             state = yield from self._after_answer(held, document, ending.answer)
         else:  # a gate that refuses a hop of the file is no answer either
             trouble = f"{self.kind}.txt: {ending.why}"
-            state = self._after_failure(held, trouble, ending.status)
+            state = robots_after_failure(held, trouble, ending.status, self._now())
             state = state._replace(no_network=isinstance(ending.answer, TransportError))
         if is_held and ending.due_at is not None:  # once: a host is not dropped for ever (9.1.1)
             state = state._replace(retry_at=ending.due_at, has_held_host=True)
@@ -4138,9 +4128,6 @@ class RobotsStore(PolicyStore):
         if document.redirects:  # validators belong to the URL that gave them
             state = state._replace(etag="", last_modified="")
         return state
-
-    def _after_failure(self, held: Any, trouble: str, status: int) -> Any:
-        return robots_after_failure(held, trouble, status, self._now())
 
 
 NEVER_ASKED = KnownSource()
@@ -4164,21 +4151,15 @@ class SourceStore:
 
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
-        known = self.load(key)
-        if result.outcome == "deferred":
-            if result.attempts:
-                retry_at = result.retry_at or NEVER
-                known = known._replace(retry_at=retry_at, gate=result.gate or "")
-                keeps_place = result.gate == "R4" and result.status in REDIRECT_STATUSES
-                if not keeps_place:  # a host that pushes back may do so every day
-                    known = known._replace(ended_at=result.at)
-                self._store(key, known)
+        is_put_off = result.outcome == "deferred"
+        if is_put_off and not result.attempts:
             return
-        known = known._replace(
-            ended_at=result.at,
-            retry_at=result.retry_at or NEVER,
-            failure="",
-        )
+        known = self.load(key)._replace(retry_at=result.retry_at or NEVER, failure="")
+        if is_put_off:
+            known = known._replace(gate=result.gate or "")
+        # A host that pushes back may do so every day, so only a hop's pace keeps the place.
+        if not is_put_off or result.gate != "R4" or result.status not in REDIRECT_STATUSES:
+            known = known._replace(ended_at=result.at)
         if result.ok:
             known = known._replace(
                 wire=result.final_url, etag=result.etag, last_modified=result.last_modified
@@ -4294,7 +4275,6 @@ class Visit:
         self.was_pushed_back = False            # R5: by 429 or 503
         self.no_ai_input = False                # a site on its way keeps its pages from models
         self.is_single = fetcher.options.interactive  # one request, which binds nobody
-        self._back_off: Later | None = None     # after transport trouble
         self._hosts: set[str] = set()           # where it has been
         self._move(target.wire)
 
@@ -4375,15 +4355,15 @@ class Visit:
             refusal = yield from self.pass_gates(self.fetcher.gates_of(self.kind))
             if refusal is not None:
                 return Ending(self.answer, refusal)
-            with cast(Start, self.start):  # what a 503 imposes is written before others look
-                ending = self._ask()
-            if ending is not None:
-                return ending
-            later, self._back_off = self._back_off, None
-            if later is not None:
-                if self.is_too_far(later):
-                    return Ending(self.answer, self._too_far_to_retry(later))
-                yield from self._wait(later)
+            if self.root is not self:
+                yield LOOK_AGAIN
+            outcome = self._ask()
+            if isinstance(outcome, Ending):
+                return outcome
+            if outcome is not None:
+                if self.is_too_far(outcome):
+                    return Ending(self.answer, self._too_far_to_retry(outcome))
+                yield from self._wait(outcome)
 
     def _too_far_to_retry(self, later: Later) -> Decision | None:
         """A target is put off until its retry may leave; a document's silence is its failure."""
@@ -4465,8 +4445,8 @@ class Visit:
                     self.left_at,
                 )
 
-    def _ask(self) -> Ending | None:
-        """One exchange, and what it means; None: a hop or a retry is due."""
+    def _ask(self) -> Ending | Later | None:
+        """One exchange, and what it means; a Later or None: a hop or a retry is due."""
         if self.target.key and not self.attempts:
             ending = self._look_again()
             if ending is not None:
@@ -4492,7 +4472,7 @@ class Visit:
             self.held = known
         return None
 
-    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | None:
+    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | Later:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
         fetcher = self.fetcher
         if error.refused:
@@ -4510,8 +4490,7 @@ class Visit:
         if self.retries >= limit:
             return Ending(error)
         self._retry()
-        self._back_off = Later(now + delay, "R5", error.reason, frees_host=True)
-        return None
+        return Later(now + delay, "R5", error.reason, frees_host=True)
 
     def _retry(self) -> None:
         self.retries += 1
@@ -4531,8 +4510,7 @@ class Visit:
             delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
         else:
             delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
-        start = cast(Start, self.start)
-        start.hold_host(now + delay, self.kind, why)
+        fetcher.limiter.hold_host(self.host, now + delay, self.kind, why)
         if is_last:
             trouble = f"{why}; gave up after {self.retries} retries"
             return Ending(answer, None, trouble, now + delay)
@@ -4716,8 +4694,7 @@ class Scheduler:
 
     def results(self) -> Iterator[Result]:
         process = self._fetcher.process
-        places = {host: self._sort(host) for host in self.targets}
-        for host in sorted(places, key=lambda host: places[host]):
+        for host in sorted(self.targets, key=self._sort):
             self._push(process.now(), host)
         while self._turns:
             due_at = self._turns[0].due_at
@@ -4738,10 +4715,9 @@ class Scheduler:
 
     def _sort(self, host: str) -> tuple[bool, float]:
         """Those first that have waited longest for an end; the place of the first."""
-        places = {target: self._place_of(target) for target in self.targets[host]}
-        ordered = sorted(places, key=lambda target: places[target])
+        ordered = sorted(self.targets[host], key=self._place_of)
         self.targets[host] = collections.deque(ordered)
-        return places[ordered[0]]
+        return self._place_of(ordered[0])
 
     def _place_of(self, target: Target) -> tuple[bool, float]:
         """What would be put off again goes behind those that can succeed."""
@@ -4996,8 +4972,7 @@ class Fetcher:
     ) -> Steps[Decision]:
         refusal = yield from visit.pass_gates(gates)
         if visit.start is not None:
-            with visit.start as start:
-                start.record()
+            visit.start.record()
         return visit.decision if refusal is None else refusal
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
@@ -5240,16 +5215,13 @@ class Fetcher:
         return None
 
     def _throttle_gate(self, visit: Visit) -> GateAnswer:
-        """R4: passes when the request may leave, and keeps the host's lock until it was answered.
+        """R4: passes when the request may leave in this step, which has the host's lock.
 
         Nothing is claimed before that.
         """
         interval = self.interval_of(visit.site)
         if self.options.interactive:  # spec 1.1
-            record = self.limiter.record_of(visit.host)
-            visit.start = Start(
-                self.limiter, visit.host, interval, visit.may_owe, record, NO_LOCK
-            )
+            visit.start = Start(self.limiter, visit.host, interval, visit.may_owe)
             return None
         refusal = visit.too_late()
         if refusal is not None:
