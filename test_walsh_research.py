@@ -8071,8 +8071,8 @@ class TestResultLines:
         publisher.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 60"
         targets = [publisher.origin + path for path in ("/allowed", "/page.md")]
         with at_terminal(*here(publisher, tmp_path), *targets) as (process, read):
-            shown = read("waiting [1-9][0-9]")
-            assert re.search(r"/2 · .*waiting [1-9][\d.]+ s \(Ctrl-C ends it\) · http", shown)
+            line = r"/2 · .*waiting [1-9][\d.]+ s \(Ctrl-C ends it\) · http"
+            assert re.search(line, read(line))
             process.send_signal(signal.SIGINT)
             assert " not reached; " in read() and process.wait(10) == 130
 
