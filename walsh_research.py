@@ -87,6 +87,7 @@ import operator
 import os
 import pickle
 import re
+import reprlib
 import signal
 import stat
 import sys
@@ -1363,17 +1364,17 @@ NUMBER = (int, float)
 ANY = tuple(TYPES_OF_VALUES)
 
 
+BRIEF = reprlib.Repr()
+BRIEF.maxlevel = 2
+BRIEF.maxstring = 60
+
+
 def brief_value(value: Any) -> str:
     """A value for a message, whatever its size: one line, no control characters."""
-    if isinstance(value, dict):
-        return f"an object of {len(value)}"
-    if isinstance(value, list) and (len(value) > 8 or set(map(type, value)) - {str}):
-        return f"an array of {len(value)}"
-    if isinstance(value, int) and value.bit_length() > 200:
-        return f"an integer of {value.bit_length()} bits"  # `str` converts 4,300 digits
-    if isinstance(value, str):
-        value = value[:60]
-    return repr(value)[:200]
+    try:
+        return BRIEF.repr(value)[:200]
+    except ValueError:
+        return f"an integer of more than {MAX_JSON_DIGITS} digits"  # Python converts no more
 
 
 def json_key(value: Any) -> Any:
@@ -1394,9 +1395,7 @@ def has_type(wanted: Any, value: Any) -> bool:
     types = TYPES_OF_VALUES[type(value)]
     if isinstance(value, float) and value.is_integer():
         types = TYPES_OF_VALUES[int]
-    if isinstance(wanted, str):
-        return wanted in types
-    return any(name in types for name in wanted)
+    return any(name in wanted for name in types)  # one name, or many: none is part of another
 
 
 def is_multiple(step: Any, value: Any) -> bool:
@@ -1555,8 +1554,6 @@ APPLICATORS: KeywordTable = {
 }
 KEYWORDS = {**ASSERTIONS, **COMBINATIONS, **APPLICATORS}
 ANNOTATION = (), True, bool  # what a keyword that is none here is
-# These apply their schemas to the same value as the schema that holds them.
-IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
 SHAPES: JsonObject = {
     **{keyword: row[1] for keyword, row in KEYWORDS.items()},
     **dict.fromkeys(["then", "else"], SCHEMA),
@@ -1577,19 +1574,18 @@ def pointer_part(name: Any) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def subschemas(schema: Any) -> Iterator[tuple[str, str, Any]]:
-    """Keyword, place and schema of each that stands in a schema; the place is from this one."""
-    keywords = schema if isinstance(schema, dict) else {}
-    for keyword, value in keywords.items():
+def subschemas(schema: JsonObject) -> Iterator[tuple[str, Any]]:
+    """Place and schema of each that stands in a schema; the place is from this one."""
+    for keyword, value in schema.items():
         shape = SHAPES.get(keyword)
         if shape is SCHEMA:
-            yield keyword, f"/{keyword}", value
+            yield f"/{keyword}", value
         elif shape is SCHEMAS:
             for number, part in enumerate(value):
-                yield keyword, f"/{keyword}/{number}", part
+                yield f"/{keyword}/{number}", part
         elif shape is SCHEMA_MAP:
             for name, part in value.items():
-                yield keyword, f"/{keyword}/{pointer_part(name)}", part
+                yield f"/{keyword}/{pointer_part(name)}", part
 
 
 def violation(
@@ -1609,22 +1605,12 @@ class CompiledSchema:
 
     def __init__(self, root: Any) -> None:
         """ValueError where a pattern or a reference cannot be used."""
-        from graphlib import TopologicalSorter  # only where a schema is compiled
-
         self._root = root
         self._places: JsonObject = {}   # schemas by JSON Pointer and by $anchor
-        self.targets: JsonObject = {}   # schemas by $ref
+        self.targets: JsonObject = {}   # schemas by $ref, once all places are known
         self._read("", root)
-        applied = {}  # identities of schemas: which are applied to the same value
-        for schema in self._places.values():
-            parts = [part for keyword, _, part in subschemas(schema) if keyword in IN_PLACE]
-            if isinstance(schema, dict) and "$ref" in schema:
-                parts.append(self._resolve(schema["$ref"]))
-            applied[id(schema)] = list(map(id, parts))
-        try:
-            TopologicalSorter(applied).prepare()
-        except ValueError:
-            raise ValueError("a $ref leads back to itself without descending") from None
+        for reference in self.targets:
+            self.targets[reference] = self._resolve(reference)
 
     def _read(self, place: str, schema: Any) -> None:
         """Finds all schemas in one, and compiles their patterns."""
@@ -1639,7 +1625,9 @@ class CompiledSchema:
             self._places[anchor] = schema
         for pattern in [schema.get("pattern", ""), *schema.get("patternProperties", ())]:
             compile_pattern(pattern)
-        for _, step, part in subschemas(schema):
+        if "$ref" in schema:
+            self.targets[schema["$ref"]] = None
+        for step, part in subschemas(schema):
             self._read(place + step, part)
 
     def _resolve(self, reference: str) -> Any:
@@ -1651,7 +1639,6 @@ class CompiledSchema:
         target = self._places.get(unquote(fragment))
         if target is None or name not in ("", own_id):
             raise ValueError(f"$ref {brief_value(reference)} names no schema of this document")
-        self.targets[reference] = target
         return target
 
     def validate(self, instance: Any) -> None:
@@ -1659,7 +1646,7 @@ class CompiledSchema:
         try:
             self._check(self._root, instance, (), "false")
         except RecursionError:
-            message = "/: $ref: nests deeper than can be validated"
+            message = "/: $ref: leads back to itself, or the document nests too deep"
             raise SchemaViolation("", "$ref", message) from None
 
     def holds(self, schema: Any, value: Any) -> bool:
@@ -1694,15 +1681,10 @@ class CompiledSchema:
                 raise violation(path, keyword, value, wanted)
 
 
-@cache
-def meta_schema() -> CompiledSchema:
-    return CompiledSchema(META_SCHEMA)
-
-
 def compile_schema(schema: Any) -> CompiledSchema:
-    """R3c: UnsupportedSchema where it asserts what is not implemented, is malformed or endless."""
+    """R3c: UnsupportedSchema where it is malformed, or asserts what is not implemented."""
     try:
-        meta_schema().validate(schema)
+        CompiledSchema(META_SCHEMA).validate(schema)
         return CompiledSchema(schema)
     except (ValueError, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed, or not implemented here: {error}") from None
