@@ -4934,7 +4934,7 @@ class TestSitemaps:
             ("<urlset><url><loc>http://s.test/</loc></url>", " ", 51),
             ("<urlset><url><loc>http://s.test/</loc></url>", "<a/>", 6),
             ("<urlset><url><loc>http://s.test/</loc></url><url><loc>", "a", 60),
-            ("http://s.test/\n", "\n", 2),
+            ("http://s.test/\n", "a\n", 2),
         ],
     )
     def test_a_gzip_bomb_is_cut_and_stays_small(self, head, unit, mebibytes):
@@ -4961,7 +4961,7 @@ class TestSitemaps:
                 body[at : at + dice.randrange(3)] = dice.choice(pieces)
             for parse in (wr.parse_feed, wr.parse_sitemap):
                 try:
-                    json.dumps(parse(bytes(body), base_url="http://base.test/").to_dict())
+                    json.dumps(parse(bytes(body), base_url="http://base.test/"))
                 except ValueError as error:
                     assert type(error) is ValueError and str(error)
 

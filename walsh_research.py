@@ -96,6 +96,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
+from html import escape, unescape
 from itertools import compress, islice
 from typing import (
     TYPE_CHECKING,
@@ -5349,10 +5350,6 @@ class Feed(NamedTuple):
     items: list[FeedItem]
     warning: str = ""           # where the document broke, if it did
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
 
 class SitemapEntry(NamedTuple):
     """An entry of a sitemap."""
@@ -5371,10 +5368,6 @@ class Sitemap(NamedTuple):
     kind: SitemapKind
     entries: list[SitemapEntry]
     warning: str = ""           # what was left out, if anything was
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
 
 
 class LlmsLink(NamedTuple):
@@ -5396,10 +5389,6 @@ class LlmsTxt(NamedTuple):
     title: str
     summary: str
     links: list[LlmsLink]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
 
 
 class PageMetadata(NamedTuple):
@@ -5441,26 +5430,9 @@ def cut_for_reading(body: bytes) -> tuple[bytes, str]:
     return body[:MAX_READ_BYTES], warning
 
 
-def held_bytes(value: Any) -> int:
-    """About how many bytes of memory plain data or a value tuple takes, with all that it holds."""
-    size_bytes: int = value.__sizeof__()
-    if isinstance(value, dict):
-        value = list(value.items())
-    if isinstance(value, (list, tuple)):
-        size_bytes += sum(map(held_bytes, value))
-    return size_bytes
-
-
-def unescaped(text: str) -> str:
-    """Character references resolved, in at most `MAX_FEED_TEXT` characters.
-
-    More may hold a number that is too long for Python to read.
-    """
-    if "&" not in text:
-        return text
-    from html import unescape  # two thousand names: read only where a document uses one
-
-    return unescape(text)
+def held_bytes(entry: NamedTuple) -> int:
+    """About how many bytes of memory an entry takes, with its texts."""
+    return sum(part.__sizeof__() for part in (entry, *entry))
 
 
 def one_line(text: str) -> str:
@@ -5469,8 +5441,8 @@ def one_line(text: str) -> str:
 
 
 def html_text(value: str) -> str:
-    """The same, with character references resolved."""
-    return one_line(unescaped(value[:MAX_FEED_TEXT]))
+    """The same, with character references resolved; of more, Python would read longer numbers."""
+    return one_line(unescape(value[:MAX_FEED_TEXT]))
 
 
 def absolute_url(base: str, reference: str) -> str:
@@ -5681,7 +5653,7 @@ def inline_links(text: str) -> list[InlineLink]:
 def mark_meaning(mark: re.Match[str]) -> str:
     """What an escape or a reference stands for, and of another mark in a title what it holds."""
     if mark[0][0] in "\\&":
-        return unescaped(mark[0].removeprefix("\\"))
+        return unescape(mark[0].removeprefix("\\"))
     return mark["code"] or mark["image"] or ""
 
 
@@ -6045,11 +6017,9 @@ XML_FORBIDDEN = dict.fromkeys({*range(32), 0xFFFE, 0xFFFF} - set(b"\t\n\r"))
 
 def mended_slip(slip: re.Match[str]) -> str:
     """The same in XML without a DTD: HTML's entities are letters, a bare & or < is itself."""
-    from html import escape
-
     if slip[0].startswith("<!"):
         return slip[0]
-    return escape(unescaped(slip[0]))
+    return escape(unescape(slip[0]))
 
 
 def pieces_of(document: AnyStr) -> Iterator[AnyStr]:
@@ -6185,13 +6155,12 @@ def link_relation(attributes: Fields) -> str:
 # Feeds.
 def feed_text(body: bytes | str, content_type: str) -> str:
     """The text of a feed, by the first of the likely codecs in which all of it can be read."""
-    from codecs import getincrementaldecoder
-
     if isinstance(body, str):
         return body
     for codec in body_codecs(body, content_type):
         with suppress(UnicodeDecodeError):
-            return getincrementaldecoder(codec)().decode(body)  # but for a letter cut at its end
+            decoder = codecs.getincrementaldecoder(codec)()
+            return decoder.decode(body)     # but for a letter that is cut at its end
     return decode_body(body, content_type)
 
 
@@ -6274,14 +6243,11 @@ def unpacked(body: bytes) -> Iterator[bytes]:
 
 
 def lines_of(texts: Iterable[str]) -> Iterator[str]:
-    """The lines, which LF, CR or CRLF ends, of a text that comes in pieces."""
-    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    """The lines, which LF, CR or CRLF ends, of a text that comes in pieces; no empty ones."""
     torn = ""                   # the line that the next piece goes on with
-    for text in texts:
-        *lines, torn = (torn[:MAX_FEED_TEXT] + newlines.decode(text)).split("\n")
-        yield from lines
-    if torn:
-        yield torn
+    for text in itertools.chain(texts, ("\n",)):
+        *lines, torn = re.split("[\r\n]", torn[:MAX_FEED_TEXT] + text)
+        yield from filter(None, lines)
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
@@ -6293,8 +6259,6 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod=None)]
     """
-    from codecs import iterdecode
-
     if isinstance(body, str):
         body = body.encode("utf-8", "replace")
     pieces = pieces_of(body)
@@ -6302,7 +6266,7 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
         pieces = unpacked(body)
     first = next(pieces, b"")
     codec = body_codecs(first, "")[0]
-    texts: Iterator[str] = iterdecode(
+    texts: Iterator[str] = codecs.iterdecode(
         itertools.chain((first,), pieces),
         codec,
         "replace",
@@ -10488,8 +10452,6 @@ def html_table(rows: Sequence[Sequence[str]]) -> str:
 
 def escaped(value: Any) -> str:
     """As text of a page: one line, and nothing of it is markup."""
-    from html import escape
-
     line = printable(str(value), 500)
     return escape(line)
 
