@@ -10274,8 +10274,7 @@ $requests
 
 def in_one_line(parts: Iterable[Any]) -> str:
     """The parts that say something, in one line."""
-    said = [str(part) for part in parts if part]
-    return ", ".join(said)
+    return ", ".join(map(str, filter(None, parts)))
 
 
 def counted(count: int, noun: str) -> str:
@@ -10317,20 +10316,17 @@ class Report:
     def _add(self, result: Mapping[str, Any]) -> None:
         outcome = result["outcome"]
         asked_host = host_of(result["final_url"])
-        started = None
+        starts = []
         for request in result["requests"]:
             host = host_of(request["url"])
             reported = reported_request(request)
             self.requests[host].append(reported)
-            # Redirects and retries need not keep Crawl-delay.
-            if request["kind"] == "target" and started is None:
-                started = (host, reported.at)
-        if started is not None:
-            host, at = started
+            if request["kind"] == "target":
+                starts.append((host, reported.at))
+        for host, at in starts[:1]:     # redirects and retries need not keep Crawl-delay
             pace = MIN_REQUEST_INTERVAL
             if host == asked_host:      # else the line has the Crawl-delay of another host
-                delay = as_number(result["crawl_delay"])
-                pace = max(pace, delay)
+                pace = max(pace, as_number(result["crawl_delay"]))
             self.starts[host].append((at, pace))
         self.outcomes[outcome] += 1
         if outcome in ("denied", "deferred", "failed"):
@@ -10348,23 +10344,21 @@ class Report:
         from string import Template
 
         hosts = sorted(self.requests, key=lambda host: -len(self.requests[host]))
-        times = [0.0]
-        if hosts:
-            requests = itertools.chain(*self.requests.values())
-            times = [request.at for request in requests]
+        requests = itertools.chain(*self.requests.values())
+        times = [request.at for request in requests] or [0.0]
         first, last = min(times), max(times)
-        outcomes = []
-        for outcome, count in self.outcomes.items():
-            outcomes.append(f"{count} {outcome}")
+        outcomes = [
+            f"{count} {outcome}"
+            for outcome, count in self.outcomes.items()
+        ]
         reasons = []
         for ending, count in self.reasons.items():
             outcome, gate, host, _ = ending
             cells = [outcome, gate, host, count, *self.firsts[ending]]
-            reasons.append([escaped(cell) for cell in cells])
+            reasons.append(list(map(escaped, cells)))
         rows = [self.host_row(host, first, last) for host in hosts]
         lists = map(self.request_list, hosts[:MAX_REPORT_ROWS])
-        template = Template(REPORT_PAGE)
-        page = template.substitute(
+        page = Template(REPORT_PAGE).substitute(
             outcomes=escaped(in_one_line(outcomes)),
             first=iso_utc(first),
             last=iso_utc(last),
@@ -10373,12 +10367,11 @@ class Report:
             reasons=html_table(reasons),
             requests="".join(lists),
         )
-        octets = page.encode("ascii", "xmlcharrefreplace")
-        return octets.decode()
+        return page.encode("ascii", "xmlcharrefreplace").decode()
 
     def request_list(self, host: str) -> str:
         requests = self.requests[host][:MAX_REPORT_ROWS]
-        lines = "\n".join([request.line for request in requests])
+        lines = "\n".join(request.line for request in requests)
         summary = f"<summary>{escaped(host)}</summary>"
         return f"<details>{summary}<pre>{lines}</pre></details>\n"
 
@@ -10405,19 +10398,17 @@ class Report:
     def closest(self, host: str) -> str:
         """Of two targets the closest, beside the pace that robots.txt asked for by then."""
         starts = sorted(self.starts[host])
-        gaps = []
-        for number in range(1, len(starts)):
-            before, _ = starts[number - 1]
-            at, pace = starts[number]
-            gap = at - before
-            gaps.append((gap - pace, gap, pace))
+        gaps = [
+            (at - before - pace, pace)
+            for (before, _), (at, pace) in zip(starts, starts[1:])
+        ]
         if not gaps:
             return "-"
-        spare, gap, pace = min(gaps)
+        spare, pace = min(gaps)
         style = "good"
         if spare < -0.002:              # times have whole milliseconds
             style = "bad"
-        return f'<span class="{style}">{gap:.2f} s</span> of {pace:g} s'
+        return f'<span class="{style}">{spare + pace:.2f} s</span> of {pace:g} s'
 
 
 def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
@@ -10440,14 +10431,11 @@ def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
 
 def html_table(rows: Sequence[Sequence[str]]) -> str:
     """The rows of a table, of cells that are HTML already."""
-    left_out = len(rows) - MAX_REPORT_ROWS
-    lines = []
-    for row in rows[:MAX_REPORT_ROWS]:
-        cells = "<td>".join(row)
-        lines.append(f"<tr><td>{cells}</tr>")
-    if left_out > 0:
-        lines.append(f"<tr><td>and {left_out} more</tr>")
-    return "\n".join(lines)
+    shown = list(rows[:MAX_REPORT_ROWS])
+    if len(rows) > len(shown):
+        shown.append([f"and {len(rows) - len(shown)} more"])
+    lines = map("<td>".join, shown)
+    return "\n".join(f"<tr><td>{line}" for line in lines)
 
 
 def escaped(value: Any) -> str:
